@@ -288,8 +288,13 @@ impl Node {
         } = access.loaded.clone();
         policy.listeners = bound.iter().map(|it| it.listen.policy()).collect();
         let listeners: Vec<_> = bound.iter().map(|it| it.listen.access()).collect();
-        let authenticator =
-            Authenticator::start(policy, access.hook.clone(), &self.boxes, counters)?;
+        let authenticator = Authenticator::start(
+            policy,
+            access.hook.clone(),
+            access.provider.clone(),
+            &self.boxes,
+            counters,
+        )?;
         self.guard.set(http_users);
         let (desk, guard) = (Arc::clone(authenticator.desk()), self.guard.clone());
         self.reload.add("users and rights", move || {

@@ -26,8 +26,8 @@ use thicket_node::{Limits, RetainedLimits, Takes};
 use thicket_transport::tls::{LinkTls, ServerTls};
 
 use crate::storage::SyncMode;
-pub(crate) use access::Loaded;
-pub use access::{Access, AlgorithmChoice, Hook, OnFailure};
+pub use access::{Access, AlgorithmChoice, Hook, KeyProvider, KeySource, OnFailure};
+pub(crate) use access::{Loaded, checked_provider_url};
 
 pub(crate) use bridge::reached;
 pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};

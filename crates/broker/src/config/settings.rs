@@ -253,6 +253,40 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub jwt_algorithm: Option<AlgorithmChoice>,
+    /// Accept JSON Web Tokens as passwords: where their provider publishes its keys (a JWK set); https, or http on loopback
+    #[arg(
+        long,
+        env = "THICKET_JWT_JWKS",
+        value_name = "URL",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_jwks: Option<String>,
+    /// Accept JSON Web Tokens as passwords: their OpenID Connect issuer, which says where its keys are
+    #[arg(
+        long,
+        env = "THICKET_JWT_OIDC_ISSUER",
+        value_name = "URL",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_oidc_issuer: Option<String>,
+    /// PEM file of the authorities that the provider of keys is checked against [default: those the system trusts]
+    #[arg(
+        long,
+        env = "THICKET_JWT_CA",
+        value_name = "FILE",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_ca: Option<PathBuf>,
+    /// How often the keys are fetched from their provider [default: 5min]
+    #[arg(
+        long,
+        env = "THICKET_JWT_REFRESH_S",
+        value_name = "TIME",
+        help_heading = "Users and rights"
+    )]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
+    pub jwt_refresh_s: Option<u64>,
     /// Only tokens of this issuer (`iss`)
     #[arg(
         long,
@@ -819,7 +853,7 @@ macro_rules! or_each {
 or_each! {
     name cluster_name listen listener bridge hook tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
-    acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience jwt_allow_no_expiry
+    acl certificate_users jwt_key jwt_algorithm jwt_jwks jwt_oidc_issuer jwt_ca jwt_refresh_s jwt_issuer jwt_audience jwt_allow_no_expiry
     auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
