@@ -38,6 +38,8 @@ pub(crate) struct Counters {
     pub(crate) jwt_keys_fetched: Moment,
     /// Clients that were let in.
     pub(crate) connects: Counter,
+    /// Clients that were banned because they connected too often.
+    pub(crate) flapping_bans: Counter,
     /// Clients that were served and are no more, by reason.
     pub(crate) disconnects: Reasons,
     /// Clients that were not let in, by reason code.

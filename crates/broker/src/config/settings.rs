@@ -611,6 +611,34 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub connections_per_s: Option<u32>,
+    /// Connects of a client within `flapping_window_s`; one that connects more often is banned for `flapping_ban_s`; 0: no bound [default: 0]
+    #[arg(
+        long,
+        env = "THICKET_FLAPPING_CONNECTS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub flapping_connects: Option<u32>,
+    /// Time in which connects of a client are counted [default: 1min]
+    #[arg(
+        long,
+        env = "THICKET_FLAPPING_WINDOW_S",
+        value_name = "TIME",
+        help_heading = "Limits"
+    )]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
+    pub flapping_window_s: Option<u64>,
+    /// How long a client is banned that connects too often [default: 5min]
+    #[arg(
+        long,
+        env = "THICKET_FLAPPING_BAN_S",
+        value_name = "TIME",
+        help_heading = "Limits"
+    )]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
+    pub flapping_ban_s: Option<u64>,
     /// Bytes that connections of a thread may hold before their CONNECT is whole and answered, all together [default: 64MiB]
     #[arg(
         long,
@@ -858,7 +886,7 @@ or_each! {
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
-    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
+    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s flapping_connects flapping_window_s flapping_ban_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes user_retained_messages user_retained_bytes
 }
 

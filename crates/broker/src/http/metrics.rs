@@ -592,6 +592,11 @@ impl Page {
                 "Fetches of the keys of tokens that failed",
                 &counters.jwt_key_fetch_failures,
             ),
+            (
+                "thicket_flapping_bans_total",
+                "Clients banned by this node because they connected too often",
+                &counters.flapping_bans,
+            ),
         ];
         for (name, help, counter) in all {
             self.single(name, "counter", help, counter.value());
