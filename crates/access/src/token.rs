@@ -53,9 +53,9 @@ pub enum TokenError {
     /// Refused: the provider may have it by now.
     #[error("the token is signed with a key that the provider does not list")]
     UnknownKey,
-    /// Refused: any of the keys could be meant.
-    #[error("the token does not name its key (`kid`), and the provider lists several")]
-    NoKeyName,
+    /// Refused.
+    #[error("the token does not say which of several keys it is signed with (`kid`)")]
+    ManyKeys,
     /// Refused.
     #[error("the signature is wrong")]
     Signature,

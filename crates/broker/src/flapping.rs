@@ -222,11 +222,15 @@ mod tests {
             instant: at(1),
             wall: WallClock::from_unix_millis(1),
         };
-        let event = |message| Event {
+        let of_user = |message, user: &str| Event {
             level: thicket_node::EventLevel::Info,
             message,
-            fields: vec![("client_id", "\u{1f}ann\u{1f}lamp".to_owned())],
+            fields: vec![
+                ("client_id", "lamp".to_owned()),
+                ("user_name", user.to_owned()),
+            ],
         };
+        let event = |message| of_user(message, "ann");
         let connects = |flapping: &Flapping, message, times| {
             let letters = (0..times).map(|_| flapping.note(now, &event(message), &counters));
             letters.filter(Option::is_some).count()
@@ -235,6 +239,10 @@ mod tests {
         assert_eq!(connects(&limited, CLIENT_CONNECTED, 3), 1);
         assert_eq!(connects(&limited, "CONNECT refused", 9), 0);
         assert_eq!(limited.remembered().map(|it| it.entries), Some(0));
+        for user in ["ann", "bob", "ann", "bob"] {
+            let connected = of_user(CLIENT_CONNECTED, user);
+            assert!(limited.note(now, &connected, &counters).is_none(), "{user}");
+        }
         assert_eq!(connects(&Flapping::default(), CLIENT_CONNECTED, 9), 0);
     }
 }

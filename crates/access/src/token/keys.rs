@@ -158,10 +158,10 @@ impl Keys {
         self.algorithm.is_none()
     }
 
-    /// Whether others are the same, by the same names.
+    /// Whether others are the same, with the same names.
     #[must_use]
     pub fn are_same(&self, others: &Self) -> bool {
-        let parts = |key: &'_ Key| (key.name.clone(), key.algorithms.clone(), key.fingerprint);
+        let parts = |key: &Key| (key.name.clone(), key.algorithms.clone(), key.fingerprint);
         let of_others = others.all.iter().map(parts);
         self.all.iter().map(parts).eq(of_others)
     }
@@ -204,7 +204,7 @@ impl Keys {
         let found = fitting.next().ok_or_else(|| self.other_algorithm())?;
         match fitting.next() {
             None => Ok((found, algorithm)),
-            Some(_) => Err(TokenError::NoKeyName),
+            Some(_) => Err(TokenError::ManyKeys),
         }
     }
 }

@@ -110,7 +110,7 @@ fn a_token_without_a_key_name_is_good_where_only_one_key_can_be_meant() {
     let both = tokens(&[ec.listed("ec"), ed.listed("ed")]);
     assert_eq!(verify(&both, &ec.token(None)), Ok("ann".into()));
     let two = tokens(&[ec.listed("ec"), Pair::p256().listed("other")]);
-    assert_eq!(verify(&two, &ec.token(None)), Err(TokenError::NoKeyName));
+    assert_eq!(verify(&two, &ec.token(None)), Err(TokenError::ManyKeys));
 }
 
 #[test]
