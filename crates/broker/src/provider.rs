@@ -75,8 +75,9 @@ fn run(provider: &KeyProvider, desk: &Weak<Desk>, wanted: &Receiver<()>) {
         desk.counters.jwt_key_fetches.add_one();
         let pause = match fetched {
             Ok(keys) => {
-                desk.counters.jwt_keys_fetched.set_now();
                 desk.set_keys(keys);
+                // Afterwards: until then a key that is not known may be among them.
+                desk.counters.jwt_keys_fetched.set_now();
                 provider.refresh
             }
             Err(error) => {
