@@ -8,7 +8,12 @@ import unittest
 from certificates import Authority
 from nodes import BINARY, OneNode, wait_until
 from provider import Key, Provider
-from test_rights import BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED, SERVER_UNAVAILABLE, Files
+from test_rights import (
+    BAD_USER_NAME_OR_PASSWORD,
+    NOT_AUTHORIZED,
+    SERVER_UNAVAILABLE,
+    Files,
+)
 from wire import Kind, RawCases, RawClient
 
 GOOD = 0
