@@ -1,7 +1,7 @@
 //! What must hold for files and tokens whatever they hold: nothing panics, and rights never contradict themselves.
 
 use thicket_access::{
-    Acl, Algorithm, ApiUsers, Client, Login, Reach, Tokens, Users,
+    Acl, Algorithm, ApiUsers, Client, Keys, Login, Reach, Tokens, Users,
     hook::Answer,
     scram::{ClientExchange, ServerExchange},
 };
@@ -58,9 +58,10 @@ pub fn access_credentials(bytes: &[u8]) {
         tokens.verify(bytes, 1_900_000_000).is_err(),
         "a forged token"
     );
-    for algorithm in [Algorithm::Rs256, Algorithm::Es256] {
+    for algorithm in [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa] {
         let _ = Tokens::new(algorithm, bytes, None, None);
     }
+    let _ = Keys::of_provider(bytes);
     let mut client = ClientExchange::new("user", b"pencil", "nonce");
     assert!(client.verify(bytes).is_err());
     // A challenge costs what it asks for.

@@ -6,7 +6,7 @@ use crate::{
     acl::Acl,
     rights::{Client, Rights, Rule},
     scram::{ScramError, ServerExchange},
-    token::{Claims, Tokens},
+    token::{Claims, TokenError, Tokens},
     users::{Login, Users},
 };
 
@@ -72,6 +72,8 @@ pub enum Judgement {
     Granted(Arc<Grant>),
     /// Known, and refused; why, for the log.
     Refused(String),
+    /// Has a token of a key that the provider may list by now.
+    UnknownKey,
     /// Nobody here knows.
     Unknown,
 }
@@ -152,7 +154,8 @@ impl Policy {
             && Tokens::looks_like(password)
         {
             return match tokens.verify(password, now_s) {
-                Ok(claims) => self.judge_claims(applicant, claims, tokens.fingerprint()),
+                Ok(claims) => self.judge_claims(applicant, claims),
+                Err(TokenError::UnknownKey) => Judgement::UnknownKey,
                 Err(error) => Judgement::Refused(error.to_string()),
             };
         }
@@ -217,7 +220,9 @@ impl Policy {
         match self.grant_user(listener, &name, client_id) {
             Judgement::Granted(grant) => Ok((grant, answer)),
             // Gone since the first step.
-            Judgement::Refused(_) | Judgement::Unknown => Err(ScramError::Refused),
+            Judgement::Refused(_) | Judgement::UnknownKey | Judgement::Unknown => {
+                Err(ScramError::Refused)
+            }
         }
     }
 
@@ -249,12 +254,7 @@ impl Policy {
         grant
     }
 
-    fn judge_claims(
-        &self,
-        applicant: &Applicant<'_>,
-        claims: Claims,
-        fingerprint: u64,
-    ) -> Judgement {
+    fn judge_claims(&self, applicant: &Applicant<'_>, claims: Claims) -> Judgement {
         let name = claims.user_name.as_str();
         if applicant.user_name.is_some_and(|asked| asked != name) {
             return Judgement::Refused("the token is of another user".into());
@@ -266,7 +266,7 @@ impl Policy {
             return Judgement::Refused("the token is for another client".into());
         }
         let source = Source::Token {
-            fingerprint,
+            fingerprint: claims.key,
             has_rules: claims.rules.is_some(),
         };
         let mut grant = self.grant(Some(name), applicant.client_id, source);
@@ -310,7 +310,8 @@ impl Policy {
                 users.and_then(|(users, name)| users.fingerprint(name)) == Some(fingerprint)
             }
             Source::Token { fingerprint, .. } => {
-                self.tokens.as_ref().map(Tokens::fingerprint) == Some(fingerprint)
+                let keys = self.tokens.as_ref().map(Tokens::keys);
+                keys.is_some_and(|keys| keys.has(fingerprint))
             }
             Source::Hook { .. } => true,
         };

@@ -42,5 +42,5 @@ pub use api_users::{ApiUser, ApiUsers, Role, hash_token};
 pub use grant::{Applicant, Grant, Judgement, ListenerPolicy, Policy, Review};
 pub use problem::Problem;
 pub use rights::{Access, CachedRights, Client, Effect, Reach, Rights, Rule, RuleError};
-pub use token::{Algorithm, Claims, KeyError, LEEWAY_S, TokenError, Tokens};
+pub use token::{Algorithm, Claims, KeyError, Keys, KeysError, LEEWAY_S, TokenError, Tokens};
 pub use users::{Login, SALT_BYTES, Users, hash_password};

@@ -2,14 +2,13 @@
 //!
 //! The key decides the algorithm, never the token: a token whose header names another one is refused. The time is handed in.
 
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
-};
+mod keys;
+
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use hmac::{Hmac, KeyInit, Mac};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
+
+pub use keys::{Algorithm, KeyError, Keys, KeysError};
 
 use crate::rights::{Rule, RuleError};
 
@@ -17,69 +16,14 @@ use crate::rights::{Rule, RuleError};
 pub const LEEWAY_S: u64 = 30;
 /// Longer ones are not looked at.
 const MOST_BYTES: usize = 16 * 1024;
-/// Shorter secrets can be found by trying (RFC 7518, 3.2).
-const SHORTEST_SECRET: usize = 32;
-
-/// How a token is signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
-    /// HMAC with SHA-256 and a shared secret.
-    Hs256,
-    /// RSASSA-PKCS1-v1_5 with SHA-256.
-    Rs256,
-    /// ECDSA with P-256 and SHA-256.
-    Es256,
-}
-
-impl Algorithm {
-    /// As headers of tokens name it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hs256 => "HS256",
-            Self::Rs256 => "RS256",
-            Self::Es256 => "ES256",
-        }
-    }
-}
-
-/// Why a file is no key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
-    /// Too short to be a secret.
-    #[error("expected a secret of at least {SHORTEST_SECRET} bytes, found {0}")]
-    ShortSecret(usize),
-    /// No PEM.
-    #[error(
-        "expected a public key in PEM: `-----BEGIN PUBLIC KEY-----`, base64, `-----END PUBLIC KEY-----`"
-    )]
-    NotPem,
-    /// PEM, but of something else.
-    #[error("expected a public key for {0} (RSA of 2048 bits or more for RS256, P-256 for ES256)")]
-    OtherKey(&'static str),
-}
 
 /// Verifies tokens of one issuer.
 #[derive(Debug, Clone)]
 pub struct Tokens {
-    key: Key,
-    algorithm: Algorithm,
+    keys: Keys,
     issuer: Option<String>,
     audience: Option<String>,
     allows_no_expiry: bool,
-    fingerprint: u64,
-}
-
-#[derive(Clone)]
-enum Key {
-    Secret(Vec<u8>),
-    Public(UnparsedPublicKey<Vec<u8>>),
-}
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(..)")
-    }
 }
 
 /// What a good token says.
@@ -93,6 +37,8 @@ pub struct Claims {
     pub expires_at_s: Option<u64>,
     /// `acl`: all that its bearer may do.
     pub rules: Option<Vec<Rule>>,
+    /// Fingerprint of the key it is signed with.
+    pub key: u64,
 }
 
 /// Why a token is refused. All of them are 0x86 to the client; the words are for the log.
@@ -104,6 +50,12 @@ pub enum TokenError {
     /// Refused: of another algorithm than the key.
     #[error("the token is not signed with {0}")]
     OtherAlgorithm(&'static str),
+    /// Refused: the provider may have it by now.
+    #[error("the token is signed with a key that the provider does not list")]
+    UnknownKey,
+    /// Refused.
+    #[error("the token does not say which of several keys it is signed with (`kid`)")]
+    ManyKeys,
     /// Refused.
     #[error("the signature is wrong")]
     Signature,
@@ -133,6 +85,8 @@ pub enum TokenError {
 #[derive(Deserialize)]
 struct Header {
     alg: String,
+    /// Names a key of a provider.
+    kid: Option<String>,
     /// Extensions that must be understood: we know none (RFC 7515, 4.1.11).
     crit: Option<serde_json::Value>,
 }
@@ -168,15 +122,34 @@ impl Tokens {
         issuer: Option<String>,
         audience: Option<String>,
     ) -> Result<Self, KeyError> {
-        let digest: [u8; 32] = Sha256::digest(key).into();
         Ok(Self {
-            key: Key::parse(algorithm, key)?,
-            algorithm,
+            keys: Keys::of_file(algorithm, key)?,
             issuer,
             audience,
             allows_no_expiry: false,
-            fingerprint: u64::from_be_bytes(digest[..8].try_into().expect("eight of 32 bytes")),
         })
+    }
+
+    /// Verifies tokens with the keys of a provider, which come later: [`Tokens::set_keys`].
+    #[must_use]
+    pub fn of_provider(issuer: Option<String>, audience: Option<String>) -> Self {
+        Self {
+            keys: Keys::default(),
+            issuer,
+            audience,
+            allows_no_expiry: false,
+        }
+    }
+
+    /// The provider's keys from now on.
+    pub fn set_keys(&mut self, keys: Keys) {
+        self.keys = keys;
+    }
+
+    /// What tokens are verified with.
+    #[must_use]
+    pub const fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// Tokens without `exp` are good as well: they hold until the key changes.
@@ -184,12 +157,6 @@ impl Tokens {
     pub const fn allowing_no_expiry(mut self, allows: bool) -> Self {
         self.allows_no_expiry = allows;
         self
-    }
-
-    /// Another key has another one.
-    #[must_use]
-    pub const fn fingerprint(&self) -> u64 {
-        self.fingerprint
     }
 
     /// Whether a password has the shape of a token: three parts, the first a header.
@@ -204,7 +171,7 @@ impl Tokens {
     /// # Errors
     /// Why it is not.
     pub fn verify(&self, token: &[u8], now_s: u64) -> Result<Claims, TokenError> {
-        let claims = self.raw_claims(token)?;
+        let (claims, key) = self.raw_claims(token)?;
         let (earliest, latest) = (
             now_s.saturating_sub(LEEWAY_S) as f64,
             (now_s + LEEWAY_S) as f64,
@@ -239,11 +206,12 @@ impl Tokens {
             client_id: claims.client_id,
             expires_at_s,
             rules,
+            key,
         })
     }
 
-    /// The claims of a token that is well signed.
-    fn raw_claims(&self, token: &[u8]) -> Result<RawClaims, TokenError> {
+    /// The claims of a token that is well signed, and the fingerprint of the key.
+    fn raw_claims(&self, token: &[u8]) -> Result<(RawClaims, u64), TokenError> {
         let text = std::str::from_utf8(token).map_err(|_| TokenError::Malformed)?;
         let (signed, signature) = text.rsplit_once('.').ok_or(TokenError::Malformed)?;
         let (header, claims) = signed.split_once('.').ok_or(TokenError::Malformed)?;
@@ -251,15 +219,13 @@ impl Tokens {
             return Err(TokenError::Malformed);
         }
         let header: Header = json_of(header)?;
-        if header.alg != self.algorithm.name() || header.crit.is_some() {
-            return Err(TokenError::OtherAlgorithm(self.algorithm.name()));
+        if header.crit.is_some() {
+            return Err(self.keys.other_algorithm());
         }
-        let signature = URL_SAFE_NO_PAD
-            .decode(signature)
-            .map_err(|_| TokenError::Malformed)?;
         // Nothing else of the token is looked at before its signature is known to be good.
-        self.key.verify(signed.as_bytes(), &signature)?;
-        json_of(claims)
+        let (key, algorithm) = self.keys.find(&header.alg, header.kid.as_deref())?;
+        key.verify(algorithm, signed.as_bytes(), signature)?;
+        Ok((json_of(claims)?, key.fingerprint()))
     }
 }
 
@@ -268,55 +234,6 @@ fn json_of<T: serde::de::DeserializeOwned>(part: &str) -> Result<T, TokenError> 
         .decode(part)
         .map_err(|_| TokenError::Malformed)?;
     serde_json::from_slice(&bytes).map_err(|_| TokenError::Malformed)
-}
-
-impl Key {
-    fn parse(algorithm: Algorithm, bytes: &[u8]) -> Result<Self, KeyError> {
-        let verification: &'static dyn VerificationAlgorithm = match algorithm {
-            Algorithm::Hs256 => {
-                let secret = bytes.trim_ascii();
-                if secret.len() < SHORTEST_SECRET {
-                    return Err(KeyError::ShortSecret(secret.len()));
-                }
-                return Ok(Self::Secret(secret.to_vec()));
-            }
-            Algorithm::Rs256 => &RSA_PKCS1_2048_8192_SHA256,
-            Algorithm::Es256 => &ECDSA_P256_SHA256_FIXED,
-        };
-        let der = der_of_pem(bytes).ok_or(KeyError::NotPem)?;
-        aws_lc_rs::signature::ParsedPublicKey::new(verification, &der)
-            .map_err(|_| KeyError::OtherKey(algorithm.name()))?;
-        Ok(Self::Public(UnparsedPublicKey::new(verification, der)))
-    }
-
-    fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), TokenError> {
-        let is_good = match self {
-            // Compares in a time that does not tell where they differ.
-            Self::Secret(secret) => Hmac::<Sha256>::new_from_slice(secret)
-                .expect("HMAC takes keys of any length")
-                .chain_update(message)
-                .verify_slice(signature)
-                .is_ok(),
-            Self::Public(key) => key.verify(message, signature).is_ok(),
-        };
-        if is_good {
-            Ok(())
-        } else {
-            Err(TokenError::Signature)
-        }
-    }
-}
-
-/// The bytes of `-----BEGIN PUBLIC KEY-----` (SubjectPublicKeyInfo, RFC 7468).
-fn der_of_pem(bytes: &[u8]) -> Option<Vec<u8>> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let (_, rest) = text.split_once("-----BEGIN PUBLIC KEY-----")?;
-    let (body, _) = rest.split_once("-----END PUBLIC KEY-----")?;
-    let base64: String = body
-        .chars()
-        .filter(|char| !char.is_ascii_whitespace())
-        .collect();
-    STANDARD.decode(base64).ok()
 }
 
 impl Audience {

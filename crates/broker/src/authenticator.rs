@@ -9,16 +9,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use thicket_access::{Applicant, Grant, Judgement, Policy, scram};
+use thicket_access::{Applicant, Grant, Judgement, Keys, Policy, Tokens, scram};
 use thicket_node::{Admission, ConnectionId, Enhanced, Hub, ListenerId, Source, Verdict, WorkerId};
 use tokio::sync::mpsc;
 
 use crate::clock::wall_ms;
-use crate::config::Hook;
+use crate::config::{Hook, KeyProvider};
 use crate::counters::Counters;
 use crate::hook::{HookDesk, HookQueue};
 use crate::mailbox::{Letter, Mailboxes};
 use crate::pool::{Places, Pool};
+use crate::provider::{self, Fetcher};
 
 /// Clients that may wait for an answer at a time, and of one address; the next is told that nobody can say now.
 pub(crate) const WAITING: Places = Places {
@@ -88,6 +89,8 @@ pub(crate) struct Desk {
     policy: RwLock<Arc<Policy>>,
     boxes: Mailboxes,
     pub(crate) counters: Arc<Counters>,
+    /// Fetches the keys of tokens, where a provider has them.
+    fetcher: Option<Fetcher>,
 }
 
 impl Authenticator {
@@ -95,14 +98,20 @@ impl Authenticator {
     pub(crate) fn start(
         policy: Policy,
         hook: Option<Hook>,
+        provider: Option<KeyProvider>,
         boxes: &Mailboxes,
         counters: &Arc<Counters>,
     ) -> std::io::Result<Self> {
+        let (fetcher, wanted) = Fetcher::new();
         let desk = Arc::new(Desk {
             policy: RwLock::new(Arc::new(policy)),
             boxes: Arc::clone(boxes),
             counters: Arc::clone(counters),
+            fetcher: provider.is_some().then_some(fetcher),
         });
+        if let Some(provider) = provider {
+            provider::start(provider, &desk, wanted)?;
+        }
         let hook = hook
             .map(|settings| HookDesk::start(settings, &desk))
             .transpose()?;
@@ -168,10 +177,45 @@ impl Desk {
         Arc::clone(&policy)
     }
 
-    /// What holds from now on, also for those who are connected.
-    pub(crate) fn set_policy(&self, policy: Policy) {
-        let policy = Arc::new(policy);
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&policy);
+    /// What the files say from now on, also for those who are connected. Keys of a provider stay, and are fetched again.
+    pub(crate) fn set_policy(&self, mut policy: Policy) {
+        self.change_policy(|old| {
+            if let Some(tokens) = policy.tokens.as_mut().filter(|it| it.keys().are_provided())
+                && let Some(keys) = old.tokens.as_ref().map(Tokens::keys)
+            {
+                tokens.set_keys(keys.clone());
+            }
+            Some(policy)
+        });
+        if let Some(fetcher) = &self.fetcher {
+            fetcher.fetch_soon();
+        }
+    }
+
+    /// The provider's keys from now on, also for those who are connected.
+    pub(crate) fn set_keys(&self, keys: Keys) {
+        self.change_policy(|old| {
+            let mut tokens = old.tokens.clone()?;
+            if tokens.keys().are_same(&keys) {
+                return None;
+            }
+            tracing::info!(keys = keys.count(), "the provider lists other keys");
+            tokens.set_keys(keys);
+            Some(Policy {
+                tokens: Some(tokens),
+                ..old.clone()
+            })
+        });
+    }
+
+    /// `change`: the new policy, or none if the old one is to stay.
+    fn change_policy(&self, change: impl FnOnce(&Policy) -> Option<Policy>) {
+        let mut held = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(policy) = change(&held).map(Arc::new) else {
+            return;
+        };
+        *held = Arc::clone(&policy);
+        // Under the lock: the workers get the policies in this order.
         for mailbox in self.boxes.iter() {
             mailbox.post(Letter::Reloaded(Arc::clone(&policy)));
         }
@@ -198,6 +242,7 @@ impl Desk {
                 );
                 Ok(Verdict::BadUserNameOrPassword)
             }
+            Judgement::UnknownKey => Ok(self.verdict_of_unknown_key(&request)),
             Judgement::Unknown => match hook {
                 Some(hook) => {
                     if let Some((asker, verdict)) = hook.pass_on(request, &policy) {
@@ -207,6 +252,24 @@ impl Desk {
                 }
                 None => Ok(settle_unknown(&policy, &request, false)),
             },
+        }
+    }
+
+    /// What becomes of a client whose token names a key that the provider does not list: it is to try again, if the keys were not fetched
+    /// just now.
+    fn verdict_of_unknown_key(&self, request: &Request) -> Verdict {
+        let fetcher = self.fetcher.as_ref();
+        let may_learn = fetcher.is_some_and(|it| it.may_learn_a_key(&self.counters));
+        tracing::debug!(
+            client_id = request.client_id,
+            user_name = request.user_name,
+            may_learn,
+            "the token is signed with a key that the provider does not list"
+        );
+        if may_learn {
+            Verdict::Unavailable
+        } else {
+            Verdict::BadUserNameOrPassword
         }
     }
 
@@ -256,7 +319,9 @@ pub(crate) fn settle_unknown(policy: &Policy, request: &Request, has_hook: bool)
     }
     match policy.grant_anonymous(listener, &request.client_id) {
         Judgement::Granted(grant) => allowed(grant),
-        Judgement::Refused(_) | Judgement::Unknown => Verdict::NotAuthorized,
+        Judgement::Refused(_) | Judgement::UnknownKey | Judgement::Unknown => {
+            Verdict::NotAuthorized
+        }
     }
 }
 

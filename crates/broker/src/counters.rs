@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::histogram::Histogram;
 
@@ -29,8 +30,16 @@ pub(crate) struct Counters {
     pub(crate) hook_requests: Counter,
     /// Clients about whom the hook said nothing in time, or nothing that was understood.
     pub(crate) hook_failures: Counter,
+    /// Fetches of the keys of tokens from their provider.
+    pub(crate) jwt_key_fetches: Counter,
+    /// Those that brought none.
+    pub(crate) jwt_key_fetch_failures: Counter,
+    /// When they were last brought.
+    pub(crate) jwt_keys_fetched: Moment,
     /// Clients that were let in.
     pub(crate) connects: Counter,
+    /// Clients that were banned because they connected too often.
+    pub(crate) flapping_bans: Counter,
     /// Clients that were served and are no more, by reason.
     pub(crate) disconnects: Reasons,
     /// Clients that were not let in, by reason code.
@@ -54,6 +63,22 @@ impl Counter {
 
     pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// When something last happened.
+#[derive(Debug, Default)]
+pub(crate) struct Moment(Mutex<Option<Instant>>);
+
+impl Moment {
+    pub(crate) fn set_now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// How long ago; `None`: never.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.map(|last| last.elapsed())
     }
 }
 

@@ -36,6 +36,7 @@ mod discovery;
 mod disk;
 mod entrance;
 mod event;
+mod flapping;
 mod gate;
 mod histogram;
 mod hook;
@@ -52,6 +53,7 @@ mod mailbox;
 mod memory;
 mod node;
 mod pool;
+mod provider;
 mod readiness;
 mod reload;
 mod resolver;
@@ -65,10 +67,11 @@ mod transport;
 pub use certificates::{CertificateDays, SOON_DAYS, certificate_days};
 pub use config::{
     Access, AlgorithmChoice, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings,
-    BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns, Hook, Listen,
-    ListenerSettings, LogFormat, LogLevel, Multicast, OnFailure, OnFullChoice, PartitionChoice,
-    RebalanceChoice, RedirectChoice, SessionScopeChoice, Settings, TooOpen, TransportChoice, Users,
-    UsersError, WebSocket, hash_for_scram, hash_password, make_token,
+    BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns,
+    FlappingLimit, Hook, KeyProvider, KeySource, Listen, ListenerSettings, LogFormat, LogLevel,
+    Multicast, OnFailure, OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice,
+    SessionScopeChoice, Settings, TooOpen, TransportChoice, Users, UsersError, WebSocket,
+    hash_for_scram, hash_password, make_token,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

@@ -25,6 +25,7 @@ use crate::counters::Counters;
 use crate::discovery::Discovery;
 use crate::disk::Disk;
 use crate::entrance::Entrance;
+use crate::flapping::Flapping;
 use crate::gate::NodeGate;
 use crate::hooks::Hooks;
 use crate::housekeeper::{Duties, Housekeeper};
@@ -115,6 +116,7 @@ pub struct Node {
     housekeeper: Option<Housekeeper>,
     bridges: Bridges,
     hooks: Arc<Hooks>,
+    flapping: Arc<Flapping>,
     identity: Option<Identity>,
     guard: Guard,
     reload: Reload,
@@ -166,6 +168,7 @@ impl Node {
             placement: None,
             housekeeper: None,
             bridges: Bridges::default(),
+            flapping: Arc::new(Flapping::new(config.flapping)),
             hooks: Arc::new(Hooks::start(
                 &config.hooks,
                 &places.name,
@@ -212,6 +215,7 @@ impl Node {
         let shared = config.shared_settings();
         inspector.tell_hub(move |hub, _| hub.set_shared_settings(shared));
         inspector.hooks = Arc::clone(&node.hooks);
+        inspector.flapping = Arc::clone(&node.flapping);
         inspector.links = links;
         inspector.certificates = certificates.clone();
         inspector.watchers = Watchers::new(config.http_connections);
@@ -288,8 +292,13 @@ impl Node {
         } = access.loaded.clone();
         policy.listeners = bound.iter().map(|it| it.listen.policy()).collect();
         let listeners: Vec<_> = bound.iter().map(|it| it.listen.access()).collect();
-        let authenticator =
-            Authenticator::start(policy, access.hook.clone(), &self.boxes, counters)?;
+        let authenticator = Authenticator::start(
+            policy,
+            access.hook.clone(),
+            access.provider.clone(),
+            &self.boxes,
+            counters,
+        )?;
         self.guard.set(http_users);
         let (desk, guard) = (Arc::clone(authenticator.desk()), self.guard.clone());
         self.reload.add("users and rights", move || {
@@ -387,6 +396,7 @@ impl Node {
                 links: self.links.clone(),
                 counters: Arc::clone(&authenticator.desk().counters),
                 hooks: Arc::clone(&self.hooks),
+                flapping: Arc::clone(&self.flapping),
                 stopped: stopped.clone(),
                 storage: storage
                     .as_ref()

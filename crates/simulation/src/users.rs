@@ -42,7 +42,9 @@ pub fn ask(policy: Option<&Policy>, asked: &WorkerOutput, now: Now) -> Verdict {
             grant: Some(grant),
             authentication_data: None,
         }),
-        Judgement::Refused(_) | Judgement::Unknown => Verdict::BadUserNameOrPassword,
+        Judgement::Refused(_) | Judgement::UnknownKey | Judgement::Unknown => {
+            Verdict::BadUserNameOrPassword
+        }
     }
 }
 

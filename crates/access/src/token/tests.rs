@@ -1,3 +1,6 @@
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
 use super::*;
 
 /// The example of RFC 7515, A.1: well signed, of `joe`, but without a subject.
@@ -7,7 +10,7 @@ const RFC_TOKEN: &str = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.\
 const RFC_KEY: &str =
     "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow";
 /// Made with another implementation: `sub` is `ann`, `exp` is 2000000000.
-const RSA_KEY: &str = "\
+pub(super) const RSA_KEY: &str = "\
 -----BEGIN PUBLIC KEY-----
 MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA6ffKCtQ2IfXm6JAN/b/+
 73yF29b4UhkjeWLkvVDCEs/vtWAf7ynA9wqnKe3p0uW+k+FPYC4xZpWVdNUCK6XW
@@ -18,7 +21,7 @@ Jqh20inP0KvGWWzkh6gbthtH8BmKehZ5tdB3UcGNOgsnqsuzigg4RGulaD/PM95L
 JQIDAQAB
 -----END PUBLIC KEY-----
 ";
-const RSA_TOKEN: &str = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiAiYW5uIiwgImV4cCI6IDIwMDAwMDAwMDB9.dK8XkOR_nKQkng8iUd3v4gzy4TS3\
+pub(super) const RSA_TOKEN: &str = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiAiYW5uIiwgImV4cCI6IDIwMDAwMDAwMDB9.dK8XkOR_nKQkng8iUd3v4gzy4TS3\
      qDQduTvKAS6hf67omhZOV4HUH9hWQxRAeLB_-VEeHD6PulNPiTEdGBckwkQU69TDb9kAU5Ac0Z0heEPGk49qaoCP0IJ-9PKxr89LMe3nosvZtk\
      lcBaQXOVN3gDcBDizG1eX25071URnGRGnnqArQGAIZkV5_szYVwCuT6XfezyZFoFU8hlx3opLS3Y1nDEkQhG-BY_kDgSgzbiKg6AKaCOQ1-dLZ\
      EGroMFW0ST0oUq7OlyfFqyyLga4ITVowT0d-FHBXStgaZD6VcgtGD0Dr-iGK4o6nUPjqjDWSU_zncxkmyKYXLeJCPQsv7w";

@@ -1,16 +1,20 @@
 //! Who may connect and what they may do: the files and keys that say so, read at the start and again at a reload.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::http::Uri;
 use clap::ValueEnum;
 use serde::Deserialize;
 use thicket_access::{Acl, Algorithm, ApiUsers, ListenerPolicy, Policy, Tokens};
 
+use super::check::{in_range, invalid};
 use super::{ConfigError, Listen, Settings, Users};
 
 const DEFAULT_HOOK_TIMEOUT_MS: u64 = 1000;
 const DEFAULT_HOOK_CACHE_S: u64 = 60;
+const DEFAULT_JWT_REFRESH_S: u64 = 300;
 
 /// Who may connect and what they may do.
 #[derive(Debug, Clone)]
@@ -20,6 +24,8 @@ pub struct Access {
     pub(crate) loaded: Loaded,
     /// Somebody else to ask about those the files do not know.
     pub hook: Option<Hook>,
+    /// Who publishes the keys of tokens, if they are in no file.
+    pub provider: Option<KeyProvider>,
 }
 
 /// Which files and keys there are.
@@ -35,8 +41,8 @@ struct Sources {
 
 #[derive(Debug, Clone)]
 struct TokenSource {
-    key: PathBuf,
-    algorithm: Algorithm,
+    /// With the algorithm of the key in it; `None`: a provider has the keys.
+    file: Option<(PathBuf, Algorithm)>,
     issuer: Option<String>,
     audience: Option<String>,
     allows_no_expiry: bool,
@@ -63,6 +69,26 @@ pub struct Hook {
     pub cache: Duration,
     /// What becomes of a client it says nothing about in time.
     pub on_failure: OnFailure,
+}
+
+/// Who publishes the keys of tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyProvider {
+    /// Where the keys are.
+    pub source: KeySource,
+    /// PEM file of the authorities it is checked against; `None`: those the system trusts.
+    pub authorities: Option<PathBuf>,
+    /// How often they are fetched.
+    pub refresh: Duration,
+}
+
+/// Where the keys of a provider are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// The URL of a JWK set.
+    Jwks(String),
+    /// An OpenID Connect issuer, whose discovery document says where they are.
+    Oidc(String),
 }
 
 /// What becomes of a client when the hook does not answer.
@@ -93,6 +119,10 @@ pub enum AlgorithmChoice {
     #[value(name = "ES256")]
     #[serde(rename = "ES256")]
     Es256,
+    /// Ed25519.
+    #[value(name = "EdDSA")]
+    #[serde(rename = "EdDSA")]
+    EdDsa,
 }
 
 impl Access {
@@ -118,6 +148,7 @@ impl Access {
             loaded: sources.load()?,
             sources,
             hook,
+            provider: provider(settings)?,
         })
     }
 
@@ -188,6 +219,8 @@ impl Listen {
 pub(super) const fn names_users(settings: &Settings) -> bool {
     settings.users.is_some()
         || settings.jwt_key.is_some()
+        || settings.jwt_jwks.is_some()
+        || settings.jwt_oidc_issuer.is_some()
         || settings.auth_hook.is_some()
         || matches!(settings.certificate_users, Some(true))
 }
@@ -220,20 +253,22 @@ impl Sources {
 
 impl TokenSource {
     fn load(&self) -> Result<Tokens, ConfigError> {
-        let path = &self.key;
-        let key = std::fs::read(path).map_err(|source| unreadable("jwt_key", path, source))?;
-        Tokens::new(
-            self.algorithm,
-            &key,
-            self.issuer.clone(),
-            self.audience.clone(),
-        )
-        .map(|tokens| tokens.allowing_no_expiry(self.allows_no_expiry))
-        .map_err(|error| ConfigError::BadFile {
-            key: "jwt_key",
-            path: path.clone(),
-            problem: error.to_string(),
-        })
+        let (issuer, audience) = (self.issuer.clone(), self.audience.clone());
+        let tokens = match &self.file {
+            None => Tokens::of_provider(issuer, audience),
+            Some((path, algorithm)) => {
+                let key =
+                    std::fs::read(path).map_err(|source| unreadable("jwt_key", path, source))?;
+                Tokens::new(*algorithm, &key, issuer, audience).map_err(|error| {
+                    ConfigError::BadFile {
+                        key: "jwt_key",
+                        path: path.clone(),
+                        problem: error.to_string(),
+                    }
+                })?
+            }
+        };
+        Ok(tokens.allowing_no_expiry(self.allows_no_expiry))
     }
 }
 
@@ -258,36 +293,138 @@ fn bad_line(key: &'static str, path: &Path, problem: &thicket_access::Problem) -
 }
 
 fn tokens(settings: &Settings) -> Result<Option<TokenSource>, ConfigError> {
-    let Some(key) = settings.jwt_key.clone() else {
-        let others = settings.jwt_algorithm.is_some()
-            || settings.jwt_issuer.is_some()
-            || settings.jwt_audience.is_some()
-            || settings.jwt_allow_no_expiry.is_some();
-        if others {
+    let sources = [
+        settings.jwt_key.is_some(),
+        settings.jwt_jwks.is_some(),
+        settings.jwt_oidc_issuer.is_some(),
+    ];
+    match sources.into_iter().filter(|is_set| *is_set).count() {
+        0 => {
+            let others = settings.jwt_algorithm.is_some()
+                || settings.jwt_issuer.is_some()
+                || settings.jwt_audience.is_some()
+                || settings.jwt_allow_no_expiry.is_some();
+            return if others {
+                Err(ConfigError::Conflict(
+                    "jwt_algorithm, jwt_issuer, jwt_audience and jwt_allow_no_expiry say nothing without a jwt_key, jwt_jwks or jwt_oidc_issuer",
+                ))
+            } else {
+                Ok(None)
+            };
+        }
+        1 => {}
+        _ => {
             return Err(ConfigError::Conflict(
-                "jwt_algorithm, jwt_issuer, jwt_audience and jwt_allow_no_expiry say nothing without a jwt_key",
+                "jwt_key, jwt_jwks and jwt_oidc_issuer exclude each other: give one of them",
             ));
         }
-        return Ok(None);
-    };
-    // Never guessed from the key: what a file looks like must not decide how it is used.
-    let algorithm = match settings.jwt_algorithm {
-        Some(AlgorithmChoice::Hs256) => Algorithm::Hs256,
-        Some(AlgorithmChoice::Rs256) => Algorithm::Rs256,
-        Some(AlgorithmChoice::Es256) => Algorithm::Es256,
-        None => {
-            return Err(ConfigError::Conflict(
-                "jwt_key needs a jwt_algorithm: HS256 for a secret, RS256 or ES256 for a public key",
-            ));
-        }
-    };
+    }
+    if settings.jwt_oidc_issuer.is_some() && settings.jwt_issuer.is_some() {
+        return Err(ConfigError::Conflict(
+            "jwt_oidc_issuer is the issuer of all tokens, so jwt_issuer has no place beside it",
+        ));
+    }
+    let issuer = settings.jwt_issuer.clone();
     Ok(Some(TokenSource {
-        key,
-        algorithm,
-        issuer: settings.jwt_issuer.clone(),
+        file: token_file(settings)?,
+        issuer: issuer.or_else(|| settings.jwt_oidc_issuer.clone()),
         audience: settings.jwt_audience.clone(),
         allows_no_expiry: settings.jwt_allow_no_expiry == Some(true),
     }))
+}
+
+fn token_file(settings: &Settings) -> Result<Option<(PathBuf, Algorithm)>, ConfigError> {
+    // Never guessed from the key: what a file looks like must not decide how it is used.
+    match (settings.jwt_key.clone(), settings.jwt_algorithm) {
+        (None, None) => Ok(None),
+        (Some(key), Some(choice)) => {
+            let algorithm = match choice {
+                AlgorithmChoice::Hs256 => Algorithm::Hs256,
+                AlgorithmChoice::Rs256 => Algorithm::Rs256,
+                AlgorithmChoice::Es256 => Algorithm::Es256,
+                AlgorithmChoice::EdDsa => Algorithm::EdDsa,
+            };
+            Ok(Some((key, algorithm)))
+        }
+        (Some(_), None) => Err(ConfigError::Conflict(
+            "jwt_key needs a jwt_algorithm: HS256 for a secret, RS256, ES256 or EdDSA for a public key",
+        )),
+        (None, Some(_)) => Err(ConfigError::Conflict(
+            "jwt_algorithm is for a jwt_key: the keys of a provider say themselves what they are for",
+        )),
+    }
+}
+
+fn provider(settings: &Settings) -> Result<Option<KeyProvider>, ConfigError> {
+    let (source, url) = match (&settings.jwt_jwks, &settings.jwt_oidc_issuer) {
+        (Some(url), _) => {
+            let url = checked_provider_url("jwt_jwks", url.clone())?;
+            (KeySource::Jwks(url.clone()), url)
+        }
+        (None, Some(url)) => {
+            let url = checked_provider_url("jwt_oidc_issuer", url.clone())?;
+            if url.contains(['?', '#']) {
+                return Err(invalid(
+                    "jwt_oidc_issuer",
+                    url,
+                    "an issuer, without `?` and `#`",
+                ));
+            }
+            (KeySource::Oidc(url.clone()), url)
+        }
+        (None, None) => {
+            return if settings.jwt_ca.is_some() || settings.jwt_refresh_s.is_some() {
+                Err(ConfigError::Conflict(
+                    "jwt_ca and jwt_refresh_s say nothing without a jwt_jwks or jwt_oidc_issuer",
+                ))
+            } else {
+                Ok(None)
+            };
+        }
+    };
+    if settings.jwt_ca.is_some() && !url.starts_with("https://") {
+        return Err(ConfigError::Conflict(
+            "jwt_ca is for a jwt_jwks or jwt_oidc_issuer that begins with https://",
+        ));
+    }
+    thicket_hooks::agent(&url, settings.jwt_ca.as_deref())?;
+    let refresh_s = in_range(
+        "jwt_refresh_s",
+        settings.jwt_refresh_s,
+        DEFAULT_JWT_REFRESH_S,
+        10..=86_400,
+    )?;
+    Ok(Some(KeyProvider {
+        source,
+        authorities: settings.jwt_ca.clone(),
+        refresh: Duration::from_secs(refresh_s),
+    }))
+}
+
+/// Who can change the keys on their way can sign tokens: without TLS they come from this host only.
+pub(crate) fn checked_provider_url(key: &'static str, url: String) -> Result<String, ConfigError> {
+    let expected = "https://HOST/PATH, or http:// to loopback";
+    let Ok(uri) = url.parse::<Uri>() else {
+        return Err(invalid(key, url, expected));
+    };
+    let is_loopback = |host: &str| {
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost"
+            || address
+                .parse::<IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+    };
+    let is_good = match (uri.scheme_str(), uri.authority()) {
+        (_, Some(authority)) if authority.as_str().contains('@') => false,
+        (Some("https"), Some(authority)) => !authority.host().is_empty(),
+        (Some("http"), Some(authority)) => is_loopback(authority.host()),
+        _ => false,
+    };
+    if is_good {
+        Ok(url)
+    } else {
+        Err(invalid(key, url, expected))
+    }
 }
 
 fn hook(settings: &Settings) -> Result<Option<Hook>, ConfigError> {

@@ -107,6 +107,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         link_tls,
         limits,
         connections: settings.connections.unwrap_or(0),
+        flapping: super::flapping::check(&settings)?,
         memory_bytes: settings.memory_bytes,
         system_interval: Duration::from_secs(
             settings.sys_interval_s.unwrap_or(DEFAULT_SYS_INTERVAL_S),

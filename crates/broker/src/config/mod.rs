@@ -9,6 +9,7 @@ mod bridge;
 mod check;
 mod error;
 mod file;
+mod flapping;
 mod hook;
 mod listener;
 mod routing;
@@ -26,12 +27,13 @@ use thicket_node::{Limits, RetainedLimits, Takes};
 use thicket_transport::tls::{LinkTls, ServerTls};
 
 use crate::storage::SyncMode;
-pub(crate) use access::Loaded;
-pub use access::{Access, AlgorithmChoice, Hook, OnFailure};
+pub use access::{Access, AlgorithmChoice, Hook, KeyProvider, KeySource, OnFailure};
+pub(crate) use access::{Loaded, checked_provider_url};
 
 pub(crate) use bridge::reached;
 pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};
 pub use error::{ConfigError, TooOpen};
+pub use flapping::FlappingLimit;
 pub use hook::{HookKind, HookPlan, HookSettings};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
@@ -120,6 +122,8 @@ pub struct Config {
     pub limits: Limits,
     /// Connections of clients at a time; 0: what the limit of open files leaves.
     pub connections: u32,
+    /// How often a client may connect; `None`: as often as it likes.
+    pub flapping: Option<FlappingLimit>,
     /// Memory of the process from which on nobody new is let in; `None`: a part of what there is, 0: no bound.
     pub memory_bytes: Option<u64>,
     /// Time between two rounds of `$SYS` topics; zero: none.

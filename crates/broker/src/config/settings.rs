@@ -253,6 +253,40 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub jwt_algorithm: Option<AlgorithmChoice>,
+    /// Accept JSON Web Tokens as passwords: where their provider publishes its keys (a JWK set); https, or http on loopback
+    #[arg(
+        long,
+        env = "THICKET_JWT_JWKS",
+        value_name = "URL",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_jwks: Option<String>,
+    /// Accept JSON Web Tokens as passwords: their OpenID Connect issuer, which says where its keys are
+    #[arg(
+        long,
+        env = "THICKET_JWT_OIDC_ISSUER",
+        value_name = "URL",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_oidc_issuer: Option<String>,
+    /// PEM file of the authorities that the provider of keys is checked against [default: those the system trusts]
+    #[arg(
+        long,
+        env = "THICKET_JWT_CA",
+        value_name = "FILE",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_ca: Option<PathBuf>,
+    /// How often the keys are fetched from their provider [default: 5min]
+    #[arg(
+        long,
+        env = "THICKET_JWT_REFRESH_S",
+        value_name = "TIME",
+        help_heading = "Users and rights"
+    )]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
+    pub jwt_refresh_s: Option<u64>,
     /// Only tokens of this issuer (`iss`)
     #[arg(
         long,
@@ -577,6 +611,34 @@ pub struct Settings {
         help_heading = "Limits"
     )]
     pub connections_per_s: Option<u32>,
+    /// Connects of a client within `flapping_window_s`; one that connects more often is banned for `flapping_ban_s`; 0: no bound [default: 0]
+    #[arg(
+        long,
+        env = "THICKET_FLAPPING_CONNECTS",
+        value_name = "COUNT",
+        help_heading = "Limits"
+    )]
+    pub flapping_connects: Option<u32>,
+    /// Time in which connects of a client are counted [default: 1min]
+    #[arg(
+        long,
+        env = "THICKET_FLAPPING_WINDOW_S",
+        value_name = "TIME",
+        help_heading = "Limits"
+    )]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
+    pub flapping_window_s: Option<u64>,
+    /// How long a client is banned that connects too often [default: 5min]
+    #[arg(
+        long,
+        env = "THICKET_FLAPPING_BAN_S",
+        value_name = "TIME",
+        help_heading = "Limits"
+    )]
+    #[arg(value_parser = units::seconds::<u64>)]
+    #[serde(deserialize_with = "units::seconds_of_file")]
+    pub flapping_ban_s: Option<u64>,
     /// Bytes that connections of a thread may hold before their CONNECT is whole and answered, all together [default: 64MiB]
     #[arg(
         long,
@@ -819,12 +881,12 @@ macro_rules! or_each {
 or_each! {
     name cluster_name listen listener bridge hook tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
-    acl certificate_users jwt_key jwt_algorithm jwt_issuer jwt_audience jwt_allow_no_expiry
+    acl certificate_users jwt_key jwt_algorithm jwt_jwks jwt_oidc_issuer jwt_ca jwt_refresh_s jwt_issuer jwt_audience jwt_allow_no_expiry
     auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
-    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s half_open_bytes memory_bytes
+    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s flapping_connects flapping_window_s flapping_ban_s half_open_bytes memory_bytes
     sys_interval_s retained_messages retained_bytes user_retained_messages user_retained_bytes
 }
 

@@ -24,6 +24,7 @@ use crate::certificates::Certificates;
 use crate::counters::Counters;
 use crate::disk::Disk;
 use crate::entrance::Entrance;
+use crate::flapping::Flapping;
 use crate::gate::NodeGate;
 use crate::hooks::Hooks;
 use crate::links::Links;
@@ -53,6 +54,7 @@ pub(crate) struct Inspector {
     pub(crate) traced: Traced,
     pub(crate) bridges: Arc<[Monitor]>,
     pub(crate) hooks: Arc<Hooks>,
+    pub(crate) flapping: Arc<Flapping>,
     pub(crate) links: Option<Arc<Links>>,
     pub(crate) seats: Arc<Seats>,
     /// As configured.
@@ -82,6 +84,7 @@ impl Inspector {
             traced: Traced::default(),
             bridges: Arc::new([]),
             hooks: Arc::default(),
+            flapping: Arc::default(),
             links: None,
             seats,
             memory_bytes,
@@ -328,7 +331,11 @@ impl Inspector {
             resident_bytes(),
             limit_bytes(self.memory_bytes),
             hub,
-            of_workers.into_iter().flatten().chain(of_hub),
+            of_workers
+                .into_iter()
+                .flatten()
+                .chain(of_hub)
+                .chain(self.flapping.remembered()),
             workers.into_iter().map(MemoryEntry::from).collect(),
         ))
     }

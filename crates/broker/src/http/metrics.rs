@@ -582,9 +582,33 @@ impl Page {
                 "Clients about whom the hook gave no answer",
                 &counters.hook_failures,
             ),
+            (
+                "thicket_jwt_key_fetches_total",
+                "Fetches of the keys of tokens from their provider",
+                &counters.jwt_key_fetches,
+            ),
+            (
+                "thicket_jwt_key_fetch_failures_total",
+                "Fetches of the keys of tokens that failed",
+                &counters.jwt_key_fetch_failures,
+            ),
+            (
+                "thicket_flapping_bans_total",
+                "Clients banned by this node because they connected too often",
+                &counters.flapping_bans,
+            ),
         ];
         for (name, help, counter) in all {
             self.single(name, "counter", help, counter.value());
+        }
+        let name = "thicket_jwt_keys_age_seconds";
+        self.family(
+            name,
+            "gauge",
+            "Since the keys of tokens were last fetched from their provider",
+        );
+        if let Some(age) = counters.jwt_keys_fetched.age() {
+            self.sample(name, &[], age.as_secs());
         }
         self.single(
             "thicket_client_connects_total",

@@ -26,6 +26,7 @@ use crate::authenticator::Authenticator;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::dials::{Dial, Dials};
+use crate::flapping::Flapping;
 use crate::hooks::Hooks;
 use crate::links::Links;
 use crate::listener::Listener;
@@ -63,6 +64,7 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
     /// Who hears of events.
     pub(crate) hooks: Arc<Hooks>,
+    pub(crate) flapping: Arc<Flapping>,
     /// Hears from a thread whose clients are gone after `StopWorker`.
     pub(crate) stopped: Sender<WorkerId>,
     /// Where the node keeps data.
@@ -107,6 +109,7 @@ pub(crate) struct Thread {
     links: Option<Arc<Links>>,
     counters: Arc<Counters>,
     hooks: Arc<Hooks>,
+    flapping: Arc<Flapping>,
     stopped: Sender<WorkerId>,
     storage: Option<WorkerStorage>,
     phase: Phase,
@@ -184,6 +187,7 @@ impl Thread {
             links: parts.links,
             counters: parts.counters,
             hooks: parts.hooks,
+            flapping: parts.flapping,
             stopped: parts.stopped,
             storage: parts.storage,
             phase: Phase::Running,

@@ -201,6 +201,9 @@ impl Thread {
                 event::count(&self.counters, &event);
                 event::log(self.id.0, &event);
                 self.hooks.note(&event);
+                if let Some(ban) = self.flapping.note(now, &event, &self.counters) {
+                    self.outgoing.add(Peer::Worker(self.id), ban);
+                }
             }
             WorkerOutput::Observed(message) => self.hooks.note_message(*message),
         }

@@ -80,6 +80,36 @@ fn settings_that_say_nothing_alone_are_refused() {
         ),
         (
             Settings {
+                jwt_key: Some("key".into()),
+                jwt_oidc_issuer: text("https://id.example"),
+                ..default()
+            },
+            "exclude each other",
+        ),
+        (
+            Settings {
+                jwt_oidc_issuer: text("https://id.example"),
+                jwt_issuer: text("x"),
+                ..default()
+            },
+            "jwt_issuer has no place",
+        ),
+        (
+            Settings {
+                jwt_jwks: text("http://192.0.2.1/keys"),
+                ..default()
+            },
+            "jwt_jwks = http://192.0.2.1/keys: expected https://",
+        ),
+        (
+            Settings {
+                jwt_refresh_s: Some(60),
+                ..default()
+            },
+            "without a jwt_jwks",
+        ),
+        (
+            Settings {
                 auth_hook_cache_s: Some(1),
                 ..default()
             },

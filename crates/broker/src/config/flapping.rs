@@ -1,0 +1,86 @@
+//! When a client connects too often.
+
+use std::time::Duration;
+
+use super::check::in_range;
+use super::{ConfigError, Settings};
+
+const DEFAULT_WINDOW_S: u64 = 60;
+const DEFAULT_BAN_S: u64 = 300;
+
+/// How often a client may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlappingLimit {
+    /// So often within the window.
+    pub connects: u32,
+    /// Begins with the first of these connects.
+    pub window: Duration,
+    /// How long a client is banned that connects more often.
+    pub ban: Duration,
+}
+
+/// `None`: as often as it likes.
+pub(super) fn check(settings: &Settings) -> Result<Option<FlappingLimit>, ConfigError> {
+    let connects = in_range(
+        "flapping_connects",
+        settings.flapping_connects,
+        0,
+        0..=1_000_000,
+    )?;
+    if connects == 0 {
+        return if settings.flapping_window_s.is_some() || settings.flapping_ban_s.is_some() {
+            Err(ConfigError::Conflict(
+                "flapping_window_s and flapping_ban_s say nothing without flapping_connects",
+            ))
+        } else {
+            Ok(None)
+        };
+    }
+    let seconds = |key, given, default| in_range(key, given, default, 1..=86_400);
+    let window_s = seconds(
+        "flapping_window_s",
+        settings.flapping_window_s,
+        DEFAULT_WINDOW_S,
+    )?;
+    let ban_s = seconds("flapping_ban_s", settings.flapping_ban_s, DEFAULT_BAN_S)?;
+    Ok(Some(FlappingLimit {
+        connects,
+        window: Duration::from_secs(window_s),
+        ban: Duration::from_secs(ban_s),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_named_or_there_is_none() {
+        let of = |connects, window_s, ban_s| {
+            check(&Settings {
+                flapping_connects: connects,
+                flapping_window_s: window_s,
+                flapping_ban_s: ban_s,
+                ..Settings::default()
+            })
+            .map_err(|error| error.to_string())
+        };
+        assert_eq!(of(None, None, None), Ok(None));
+        assert_eq!(of(Some(0), None, None), Ok(None));
+        let limit = FlappingLimit {
+            connects: 9,
+            window: Duration::from_secs(60),
+            ban: Duration::from_secs(300),
+        };
+        assert_eq!(of(Some(9), None, None), Ok(Some(limit)));
+        for (found, expected) in [
+            (of(None, Some(1), None), "without flapping_connects"),
+            (of(Some(0), None, Some(1)), "without flapping_connects"),
+            (of(Some(9), Some(0), None), "flapping_window_s = 0"),
+            (of(Some(9), None, Some(86_401)), "flapping_ban_s = 86401"),
+        ] {
+            let error = found.expect_err(expected);
+            assert!(error.contains(expected), "`{expected}` in {error}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+"""Clients that connect too often: banned by the node that counted them, from all nodes, until the ban ends or is lifted."""
+
+import re
+import unittest
+
+from nodes import OneNode, ThreeNodes, wait_until
+from test_bans import BANNED, code_of
+from test_cluster_views import ask
+from test_operating import ADMINISTRATIVE_ACTION, Ctl
+from wire import Kind, RawCases
+
+CONNECTS = 5
+
+
+class Flapping(Ctl, RawCases, ThreeNodes):
+    arguments = ("--workers", "2", "--flapping-connects", str(CONNECTS), "--flapping-window-s", "1h", "--flapping-ban-s", "1h")
+
+    def bans_of(self, name, node=0):
+        return [it for it in ask(self.cluster.nodes[node].http_port, "/v1/bans")[1] if it["client_id"] == name]
+
+    def made(self):
+        """Bans made, of all nodes."""
+        pages = [node.ask("/metrics").decode() for node in self.cluster.nodes]
+        return [int(re.search(r"^thicket_flapping_bans_total (\d+)$", page, re.MULTILINE).group(1)) for page in pages]
+
+    def flap(self, port, name, times):
+        for _ in range(times):
+            self.assertEqual(code_of(port, name), 0)
+
+    def test_a_client_that_connects_too_often_is_banned_from_all_nodes_until_the_ban_is_lifted(self):
+        ports = [node.port for node in self.cluster.nodes]
+        name, made = self.client_id("flaps"), self.made()
+        self.flap(ports[0], name, CONNECTS)
+        self.assertEqual(self.bans_of(name), [])
+        last = self.raw(ports[0], "flaps")
+        self.assertEqual(last.expect(Kind.DISCONNECT).reason_code, ADMINISTRATIVE_ACTION)
+        for port in ports:
+            wait_until(lambda port=port: code_of(port, name) == BANNED, f"the ban at {port}")
+        (ban,) = self.bans_of(name, node=1)
+        self.assertEqual((ban["reason"], ban["by"], ban["until_ms"] - ban["since_ms"]), ("flapping", None, 3_600_000))
+        self.assertIn("flapping", self.ctl("bans", node=2))
+        wait_until(lambda: self.made() == [made[0] + 1, *made[1:]], "the ban to be counted")
+        # Others may connect, and so may the client after the ban was lifted, counted anew.
+        self.assertEqual(code_of(ports[0], self.client_id("calm")), 0)
+        self.ctl("unban", "--client", name, node=1)
+        wait_until(lambda: code_of(ports[0], name) == 0, "the ban to be lifted")
+        self.flap(ports[0], name, CONNECTS - 1)
+        self.assertEqual(self.bans_of(name), [])
+
+    def test_connects_are_counted_of_each_client_and_remembered_with_a_bound(self):
+        for number in range(CONNECTS + 3):
+            self.flap(self.here, self.client_id(f"calm-{number}"), 1)
+        bans = ask(self.cluster.nodes[0].http_port, "/v1/bans")[1]
+        self.assertEqual([it for it in bans if "calm" in it["client_id"]], [])
+        memory = ask(self.cluster.nodes[0].http_port, "/v1/memory")[1]
+        (table,) = [it for it in memory["remembered"] if it["what"] == "clients whose connects are counted"]
+        self.assertGreaterEqual(table["entries"], CONNECTS + 3)
+        self.assertEqual(table["at_most"], 65_536)
+        self.assertIn("clients whose connects are counted", self.ctl("memory"))
+
+
+class FlappingForAMoment(RawCases, OneNode):
+    arguments = ("--flapping-connects", "2", "--flapping-window-s", "1h", "--flapping-ban-s", "1")
+
+    def test_a_ban_for_flapping_ends_by_itself(self):
+        name = self.client_id("short")
+        wait_until(lambda: code_of(self.here, name) == BANNED, "the ban")
+        wait_until(lambda: code_of(self.here, name) == 0, "its end")
+
+
+if __name__ == "__main__":
+    unittest.main()
