@@ -11,6 +11,9 @@ use super::inventory::KnownNode;
 const NEWEST: f64 = 1.0 / 30.0;
 /// A change by less than this part is none.
 const CHANGED: f64 = 0.2;
+/// What a node has of the load of all nodes changes by less than this part, and it is none: where all have their shares, the first that a plan would
+/// move clients from has a tenth more.
+const SHIFTED: f64 = 0.1;
 
 /// What is followed of the nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -49,15 +52,24 @@ impl Trend {
         if !self.loads.keys().eq(then.loads.keys()) {
             return Some("nodes");
         }
-        let has_moved = |now: f64, then: f64| {
+        let differ = |now: f64, then: f64, part: f64| {
             let distance = (now - then).abs();
-            distance > noise && distance > CHANGED * then
+            distance > noise && distance > part * then
         };
+        // What each node had then, if all had as much more or less as they have together.
+        let growth = self.all() / then.all().max(f64::MIN_POSITIVE);
         let mut pairs = self.loads.values().zip(then.loads.values());
-        if pairs.any(|(now, then)| has_moved(*now, *then)) {
+        let has_changed = pairs.any(|(now, then)| {
+            differ(*now, *then, CHANGED) || differ(*now, growth * then, SHIFTED)
+        });
+        if has_changed {
             return Some("load");
         }
-        has_moved(self.internal, then.internal).then_some("traffic")
+        differ(self.internal, then.internal, CHANGED).then_some("traffic")
+    }
+
+    fn all(&self) -> f64 {
+        self.loads.values().sum()
     }
 }
 
@@ -96,6 +108,26 @@ mod tests {
         let mut trend = then.clone();
         for _ in 0..15 {
             trend.follow(&nodes(&[1000, 2000]));
+        }
+        assert_eq!(trend.differs(Some(&then), 20.0), Some("load"));
+    }
+
+    #[test]
+    fn a_tenth_of_its_share_more_is_a_change_unless_all_have_as_much_more() {
+        let mut trend = Trend::default();
+        trend.follow(&nodes(&[1000, 1000, 1000]));
+        let then = trend.clone();
+        for _ in 0..300 {
+            trend.follow(&nodes(&[1150, 1150, 1150]));
+            assert_eq!(trend.differs(Some(&then), 20.0), None);
+        }
+        for _ in 0..300 {
+            trend.follow(&nodes(&[1150, 1000, 1000]));
+        }
+        // 1150 of 3150, where 1050 would be its share.
+        assert_eq!(trend.differs(Some(&then), 20.0), None);
+        for _ in 0..300 {
+            trend.follow(&nodes(&[1190, 1000, 1000]));
         }
         assert_eq!(trend.differs(Some(&then), 20.0), Some("load"));
     }
