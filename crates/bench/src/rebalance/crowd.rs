@@ -1,5 +1,5 @@
-//! A flash crowd: all subscribers of a topic, at one node, change within ten seconds to a topic with ten times the messages. The other nodes have pairs,
-//! with as much load as the crowd makes before.
+//! A flash crowd: many subscribers at one node change within ten seconds to a topic with ten times the messages. The other nodes have pairs, with as much
+//! load as the crowd makes before.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,8 +22,8 @@ use crate::target::Running;
 
 /// The crowd changes its topic within this time.
 const CHANGES_WITHIN: Duration = Duration::from_secs(10);
-/// What the other topic has more.
-const FACTOR: f64 = 10.0;
+/// What the other topic has more; and topics that the crowd has before, so that its messages do not all come in one second.
+const FACTOR: usize = 10;
 /// A node may have so many times the mean.
 const GAMMA: f64 = 1.1;
 /// What a connection counts, in messages a second: as for the rebalancer.
@@ -34,7 +34,6 @@ const LOOKS: usize = 5;
 /// No node above gamma for so long: it has settled.
 const QUIET: Duration = Duration::from_secs(10);
 
-const BEFORE: &str = "crowd/before";
 const AFTER: &str = "crowd/after";
 
 /// The clients, and what they note.
@@ -134,7 +133,8 @@ impl Crowd {
         epoch: Instant,
     ) -> Result<Self, BenchError> {
         let rate = experiment.rate_per_s;
-        let one = CONNECTION + rate / FACTOR;
+        let slow = rate / FACTOR as f64;
+        let one = CONNECTION + slow;
         let pair = 2.0 * (CONNECTION + rate);
         let crowd = experiment.crowd;
         let pairs = (crowd as f64 * one / pair).ceil() as usize * (nodes.len() - 1);
@@ -143,12 +143,14 @@ impl Crowd {
             sent: (0..=pairs).map(|_| Arc::default()).collect(),
             ..Self::default()
         };
-        all.publish(experiment, &nodes[0], BEFORE, rate / FACTOR, None, epoch)
-            .await?;
+        for topic in (0..FACTOR).map(before) {
+            all.publish(experiment, &nodes[0], &topic, slow, None, epoch)
+                .await?;
+        }
         let mut paired = Vec::new();
         for number in 0..crowd {
             let name = format!("crowd-{number}");
-            let client = connect(experiment, &nodes[0], &name, Some(BEFORE.to_owned())).await?;
+            let client = connect(experiment, &nodes[0], &name, Some(before(number))).await?;
             let heard = Arc::clone(&all.heard[number]);
             tokio::spawn(listen(client.clone(), heard, AFTER.to_owned(), epoch));
             all.members.push(client);
@@ -204,7 +206,7 @@ impl Crowd {
             tokio::spawn(async move {
                 tokio::time::sleep(step * number as u32).await;
                 if client.subscribe(AFTER, qos).await.is_ok() {
-                    let _ = client.unsubscribe(BEFORE).await;
+                    let _ = client.unsubscribe(&before(number)).await;
                 }
             })
         };
@@ -245,6 +247,11 @@ impl Crowd {
             let _ = tokio::time::timeout(Duration::from_millis(100), client.close()).await;
         }
     }
+}
+
+/// The topic that a member of the crowd has before.
+fn before(number: usize) -> String {
+    format!("crowd/before/{}", number % FACTOR)
 }
 
 /// What the nodes have done, look by look.

@@ -52,7 +52,7 @@ enum Act {
     Kill,
     /// Clients that may have four sessions are at random nodes with one each, each subscriber with ten topics (Zipf's law, 1.13): a dry run, one pass, and what came of it
     Random,
-    /// All subscribers of a topic, at one node, change within ten seconds to one with ten times the messages; the other nodes have pairs, with as much load before
+    /// A crowd of subscribers at one node changes within ten seconds to one topic, with ten times the messages of those it had; the other nodes have pairs, with as much load before
     FlashCrowd,
 }
 
