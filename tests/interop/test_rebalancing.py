@@ -158,6 +158,13 @@ class Automatic(RawCases, ThreeNodes):
 
         wait_until(is_even, "clients to be moved", 60)
 
+        def has_looked_again():
+            is_even()
+            entry = json.loads(self.cluster.nodes[0].ask("/v1/rebalance"))
+            return entry["plan"] and (entry["plan"]["trigger"], entry["plan"]["move_count"]) == ("moved", 0)
+
+        wait_until(has_looked_again, "a plan after the moves that moves nobody", 60)
+
 
 if __name__ == "__main__":
     unittest.main()

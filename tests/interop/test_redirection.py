@@ -160,7 +160,12 @@ class Drained(RawCases, ThreeNodes):
         keepers = [self.keeper(self.elsewhere, f"k{number}") for number in range(5)]
         for keeper in keepers:
             keeper.subscribe((self.topic(), 1))
-        passing = [self.raw(self.elsewhere, f"p{number}") for number in range(4)]
+        passing = [self.raw(self.elsewhere, f"p{number}") for number in range(30)]
+        wanted = self.topic("wanted")
+        self.raw(self.here, "there").subscribe((wanted, 1))
+        wanting = [self.raw(self.elsewhere, f"w{number}") for number in range(4)]
+        for client in wanting:
+            client.subscribe((wanted, 1))
         command = [BINARY, "ctl", "--api", f"127.0.0.1:{leaving.http_port}", "drain", "--timeout", "20"]
         subprocess.run(command, capture_output=True, check=True)
         others = {self.here, self.there}
@@ -173,6 +178,7 @@ class Drained(RawCases, ThreeNodes):
             back = self.keeper(port, f"k{number}")
             self.assertTrue(back.connack.session_present)
         self.assertEqual({port_of(client.expect(Kind.DISCONNECT)) for client in passing}, others)
+        self.assertEqual({port_of(client.expect(Kind.DISCONNECT)) for client in wanting}, {self.here})
         with RawClient(self.elsewhere) as late:
             came = late.try_connect("late")
             self.assertEqual(came.reason_code, USE_ANOTHER_SERVER)
