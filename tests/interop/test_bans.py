@@ -77,7 +77,7 @@ class Bans(Ctl, RawCases, ThreeNodes):
         port = self.cluster.nodes[0].http_port
         for status, words, body in (
             (400, "expected one of", {}),
-            (400, "expected one of", {"client_id": "a", "user_name": "b"}),
+            (400, "expected one of", {"client_id": "a", "address": "192.0.2.1"}),
             (400, "not empty", {"user_name": ""}),
             (400, "seconds", {"client_id": "a", "seconds": 0}),
             (422, "address", {"address": "here"}),
@@ -91,7 +91,11 @@ class Bans(Ctl, RawCases, ThreeNodes):
         self.assertEqual(ask(port, "/v1/bans", "DELETE")[0], 400)
 
 
-class BansOfUsersAndAddresses(unittest.TestCase):
+class UsersTest(unittest.TestCase):
+    """A node with the users ann and eve."""
+
+    arguments = ()
+
     def setUp(self):
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="thicket-bans-"))
         self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
@@ -104,7 +108,7 @@ class BansOfUsersAndAddresses(unittest.TestCase):
         self.start()
 
     def start(self):
-        arguments = ("--workers", "2", "--users", str(self.users), "--data", str(self.home / "data"))
+        arguments = ("--workers", "2", "--users", str(self.users), "--data", str(self.home / "data"), *self.arguments)
         self.node = Node("node-1", (), arguments, ports=self.ports)
         self.addCleanup(self.node.log.close)
         self.addCleanup(self.node.stop)
@@ -113,6 +117,11 @@ class BansOfUsersAndAddresses(unittest.TestCase):
     def connect(self, user, password=b"secret"):
         return code_of(self.node.port, f"of-{user}", user=user, password=password)
 
+    def lamp_of(self, user):
+        return code_of(self.node.port, "lamp", user=user, password=b"secret")
+
+
+class BansOfUsersAndAddresses(UsersTest):
     def test_a_user_is_banned_also_after_a_restart(self):
         with RawClient(self.node.port) as client:
             client.connect("of-eve", user="eve", password=b"secret")
@@ -126,6 +135,16 @@ class BansOfUsersAndAddresses(unittest.TestCase):
         self.start()
         self.assertEqual((self.connect("eve"), self.connect("ann")), (BANNED, 0))
         self.assertIn('thicket_connects_refused_total{reason="banned"} 1', self.node.ask("/metrics").decode())
+
+    def test_a_client_is_banned_of_one_user_alone(self):
+        api = ("--api", f"127.0.0.1:{self.node.http_port}")
+        whom = ("--client", "lamp", "--user", "eve")
+        made = subprocess.run([BINARY, "ctl", *api, "ban", *whom], capture_output=True, check=True, text=True)
+        self.assertEqual(made.stdout, "banned client lamp of user eve\n")
+        wait_until(lambda: self.lamp_of("eve") == BANNED, "the client to be banned")
+        self.assertEqual((self.lamp_of("ann"), self.connect("eve")), (0, 0))
+        subprocess.run([BINARY, "ctl", *api, "unban", *whom], capture_output=True, check=True)
+        wait_until(lambda: self.lamp_of("eve") == 0, "the ban to be lifted")
 
     def test_an_address_is_banned(self):
         body = {"address": "::ffff:127.0.0.1"}

@@ -4,7 +4,7 @@ import re
 import unittest
 
 from nodes import OneNode, ThreeNodes, wait_until
-from test_bans import BANNED, code_of
+from test_bans import BANNED, UsersTest, code_of
 from test_cluster_views import ask
 from test_operating import ADMINISTRATIVE_ACTION, Ctl
 from wire import Kind, RawCases
@@ -57,6 +57,16 @@ class Flapping(Ctl, RawCases, ThreeNodes):
         self.assertGreaterEqual(table["entries"], CONNECTS + 3)
         self.assertEqual(table["at_most"], 65_536)
         self.assertIn("clients whose connects are counted", self.ctl("memory"))
+
+
+class FlappingOfAUser(UsersTest):
+    arguments = ("--flapping-connects", "4", "--flapping-window-s", "1h")
+
+    def test_who_flaps_gets_nobody_else_banned(self):
+        wait_until(lambda: self.lamp_of("eve") == BANNED, "the client to be banned")
+        self.assertEqual((self.lamp_of("ann"), self.connect("eve")), (0, 0))
+        (ban,) = ask(self.node.http_port, "/v1/bans")[1]
+        self.assertEqual((ban["client_id"], ban["user_name"], ban["reason"]), ("lamp", "eve", "flapping"))
 
 
 class FlappingForAMoment(RawCases, OneNode):

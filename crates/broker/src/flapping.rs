@@ -85,7 +85,7 @@ impl Flapping {
         if let Some(suppressed) = log::may_say(Subject::Message(message)) {
             tracing::warn!(client_id, user_name, suppressed, "{message}");
         }
-        (found == Found::Flapping).then(|| ban(now, client_id, limit.ban, counters))?
+        (found == Found::Flapping).then(|| ban(now, (client_id, user_name), limit.ban, counters))?
     }
 
     /// The clients that are counted; `None`: nobody is.
@@ -138,12 +138,26 @@ impl Table {
     }
 }
 
-/// The order to ban a client; `None`: its identifier cannot be banned.
-fn ban(now: Now, client_id: &str, lasts: Duration, counters: &Arc<Counters>) -> Option<Letter> {
+/// The order to ban a client of a user, who is "" where nobody has a name; `None`: its identifier cannot be banned.
+fn ban(
+    now: Now,
+    (client_id, user_name): (&str, &str),
+    lasts: Duration,
+    counters: &Arc<Counters>,
+) -> Option<Letter> {
+    let client_id = client_id.to_owned();
+    let subject = if user_name.is_empty() {
+        BanSubject::ClientId(client_id)
+    } else {
+        BanSubject::ClientOfUser {
+            client_id,
+            user_name: user_name.to_owned(),
+        }
+    };
     let lasts_ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
     let until_ms = now.wall.as_unix_millis().saturating_add(lasts_ms);
     let ban = Ban {
-        subject: BanSubject::ClientId(client_id.to_owned()),
+        subject,
         reason: REASON.to_owned(),
         by: None,
         since: now.wall,

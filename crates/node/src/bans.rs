@@ -2,7 +2,7 @@
 //! stored, and ends by itself.
 //!
 //! ```text
-//! topic    $thicket/bans/KIND/SUBJECT   SUBJECT in hexadecimal: it may hold what a topic may not
+//! topic    $thicket/bans/KIND/SUBJECT   SUBJECT in hexadecimal: it may hold what a topic may not; /KIND/SUBJECT twice: both hold
 //! payload  JSON with a version
 //! ```
 
@@ -32,6 +32,13 @@ pub enum BanSubject {
     ClientId(String),
     /// Clients of this user.
     UserName(String),
+    /// Clients with this identifier, of this user.
+    ClientOfUser {
+        /// The identifier.
+        client_id: String,
+        /// The user.
+        user_name: String,
+    },
     /// Clients from this address.
     Address(IpAddr),
 }
@@ -88,6 +95,10 @@ impl fmt::Display for BanSubject {
         match self {
             Self::ClientId(id) => write!(f, "client {id}"),
             Self::UserName(name) => write!(f, "user {name}"),
+            Self::ClientOfUser {
+                client_id,
+                user_name,
+            } => write!(f, "client {client_id} of user {user_name}"),
             Self::Address(address) => write!(f, "address {address}"),
         }
     }
@@ -99,25 +110,38 @@ impl BanSubject {
     /// # Errors
     /// [`BanError`]: it is empty or too long.
     pub fn checked(self) -> Result<Self, BanError> {
-        match &self {
-            Self::ClientId(text) | Self::UserName(text) if text.is_empty() => Err(BanError::Empty),
-            Self::ClientId(text) | Self::UserName(text) if text.len() > LONGEST_SUBJECT => {
-                Err(BanError::LongSubject)
-            }
-            Self::ClientId(_) | Self::UserName(_) => Ok(self),
-            Self::Address(address) => Ok(Self::Address(address.to_canonical())),
+        let texts: &[&str] = match &self {
+            Self::ClientId(text) | Self::UserName(text) => &[text],
+            Self::ClientOfUser {
+                client_id,
+                user_name,
+            } => &[client_id, user_name],
+            Self::Address(address) => return Ok(Self::Address(address.to_canonical())),
+        };
+        if texts.iter().any(|text| text.is_empty()) {
+            return Err(BanError::Empty);
         }
+        if texts.iter().any(|text| text.len() > LONGEST_SUBJECT) {
+            return Err(BanError::LongSubject);
+        }
+        Ok(self)
     }
 
     /// Where its ban is retained.
     pub(crate) fn topic(&self) -> String {
-        let (kind, text) = match self {
-            Self::ClientId(id) => ("client", id.clone()),
-            Self::UserName(name) => ("user", name.clone()),
-            Self::Address(address) => ("address", address.to_string()),
+        let hex = |text: &str| -> String {
+            let bytes = text.bytes();
+            bytes.map(|byte| format!("{byte:02x}")).collect()
         };
-        let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
-        format!("{BANS}{kind}/{hex}")
+        match self {
+            Self::ClientId(id) => format!("{BANS}client/{}", hex(id)),
+            Self::UserName(name) => format!("{BANS}user/{}", hex(name)),
+            Self::ClientOfUser {
+                client_id,
+                user_name,
+            } => format!("{BANS}client/{}/user/{}", hex(client_id), hex(user_name)),
+            Self::Address(address) => format!("{BANS}address/{}", hex(&address.to_string())),
+        }
     }
 }
 
@@ -191,6 +215,10 @@ impl Bans {
         let subjects = [
             Some(BanSubject::ClientId(client_id.to_owned())),
             user_name.map(|name| BanSubject::UserName(name.to_owned())),
+            user_name.map(|name| BanSubject::ClientOfUser {
+                client_id: client_id.to_owned(),
+                user_name: name.to_owned(),
+            }),
             Some(BanSubject::Address(address.to_canonical())),
         ];
         subjects.into_iter().flatten().find(|subject| {
@@ -216,6 +244,13 @@ mod tests {
         }
     }
 
+    fn of_user(client_id: &str, user_name: &str) -> BanSubject {
+        BanSubject::ClientOfUser {
+            client_id: client_id.into(),
+            user_name: user_name.into(),
+        }
+    }
+
     fn address(text: &str) -> IpAddr {
         text.parse().expect("an address")
     }
@@ -225,6 +260,7 @@ mod tests {
         for subject in [
             BanSubject::ClientId("a/+#\u{7f}b".into()),
             BanSubject::UserName("ann".into()),
+            of_user("lamp/1", "ann"),
             BanSubject::Address(address("2001:db8::1")),
         ] {
             let ban = ban(subject, Some(5));
@@ -241,6 +277,7 @@ mod tests {
             ban(BanSubject::UserName("eve".into()), Some(1001)),
             ban(BanSubject::Address(address("192.0.2.1")), None),
             ban(BanSubject::ClientId("over".into()), Some(1000)),
+            ban(of_user("lamp", "bob"), None),
         ]);
         for (client_id, user_name, from, is_banned) in [
             ("good", None, "192.0.2.2", false),
@@ -249,6 +286,10 @@ mod tests {
             ("eve", Some("bad"), "192.0.2.2", false),
             ("good", None, "::ffff:192.0.2.1", true),
             ("over", None, "192.0.2.2", false),
+            ("lamp", Some("bob"), "192.0.2.2", true),
+            ("lamp", Some("ann"), "192.0.2.2", false),
+            ("lamp", None, "192.0.2.2", false),
+            ("other", Some("bob"), "192.0.2.2", false),
         ] {
             let found = bans.find(NOW, client_id, user_name, address(from));
             assert_eq!(
@@ -265,6 +306,10 @@ mod tests {
         assert_eq!(of_client(String::new()), Err(BanError::Empty));
         assert_eq!(of_client("x".repeat(1025)), Err(BanError::LongSubject));
         assert!(of_client("x".repeat(1024)).is_ok());
+        assert_eq!(
+            ban(of_user("lamp", ""), None).checked(),
+            Err(BanError::Empty)
+        );
         let mut long = ban(BanSubject::UserName("ann".into()), None);
         long.reason = "x".repeat(1025);
         assert_eq!(long.checked(), Err(BanError::LongReason));

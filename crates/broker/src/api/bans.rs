@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use thicket_node::{Ban, BanSubject};
 use thicket_session::time::WallClock;
 
-/// A client that may not connect. One of `client_id`, `user_name` and `address` is there.
+/// A client that may not connect. One of `client_id`, `user_name` and `address` is there, or both of the first two: then both hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BanEntry {
     /// Clients with this identifier.
@@ -46,10 +46,10 @@ pub struct BanRequest {
     pub seconds: Option<u64>,
 }
 
-/// The one of the three that is there.
+/// The one of the three that is there, or the first two.
 ///
 /// # Errors
-/// None is there, or several are.
+/// None is there, or others are beside an address.
 pub fn subject_of(
     client_id: Option<String>,
     user_name: Option<String>,
@@ -58,8 +58,15 @@ pub fn subject_of(
     let subject = match (client_id, user_name, address) {
         (Some(id), None, None) => BanSubject::ClientId(id),
         (None, Some(name), None) => BanSubject::UserName(name),
+        (Some(client_id), Some(user_name), None) => BanSubject::ClientOfUser {
+            client_id,
+            user_name,
+        },
         (None, None, Some(address)) => BanSubject::Address(address),
-        _ => return Err("expected one of `client_id`, `user_name` and `address`".to_owned()),
+        _ => {
+            let words = "expected one of `client_id`, `user_name` and `address`, or the first two";
+            return Err(words.to_owned());
+        }
     };
     subject.checked().map_err(|error| error.to_string())
 }
@@ -106,6 +113,10 @@ impl From<Ban> for BanEntry {
         match ban.subject {
             BanSubject::ClientId(id) => entry.client_id = Some(id),
             BanSubject::UserName(name) => entry.user_name = Some(name),
+            BanSubject::ClientOfUser {
+                client_id,
+                user_name,
+            } => (entry.client_id, entry.user_name) = (Some(client_id), Some(user_name)),
             BanSubject::Address(address) => entry.address = Some(address),
         }
         entry
@@ -147,7 +158,7 @@ mod tests {
         };
         for (found, words) in [
             (of(None, None, None), "expected one of"),
-            (of(Some("a"), Some("b"), None), "expected one of"),
+            (of(Some("a"), Some(""), None), "not empty"),
             (of(Some(""), None, None), "not empty"),
             (of(Some("a"), None, Some(0)), "seconds"),
             (of(Some("a"), None, Some(1 << 33)), "seconds"),
@@ -156,5 +167,8 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         assert_eq!(of(Some("a"), None, Some(u64::from(u32::MAX))), Ok(()));
+        assert_eq!(of(Some("a"), Some("b"), None), Ok(()));
+        let with_address = subject_of(Some("a".into()), None, "192.0.2.1".parse().ok());
+        assert!(with_address.is_err());
     }
 }

@@ -93,14 +93,14 @@ const OPERATIONS: &[Operation] = &[
     Operation {
         method: "post",
         path: "/v1/bans",
-        summary: "Bans clients by one of identifier, user and address, at all nodes: CONNECT is refused with 0x8A, those that are connected are disconnected (0x98)",
+        summary: "Bans clients by one of identifier, user and address, or by identifier and user, at all nodes: CONNECT is refused with 0x8A, those that are connected are disconnected (0x98)",
         body: Some("BanRequest"),
         answer: Answer::One("Ban"),
     },
     Operation {
         method: "delete",
         path: "/v1/bans",
-        summary: "Lifts a ban: one of `?client_id=`, `?user_name=`, `?address=`; 404 if there is none",
+        summary: "Lifts a ban: one of `?client_id=`, `?user_name=`, `?address=`, or the first two; 404 if there is none",
         body: None,
         answer: Answer::One("Ban"),
     },

@@ -12,16 +12,16 @@ use crate::api::Api;
 
 /// Who is meant.
 #[derive(Debug, Clone, clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(required = true, multiple = true)]
 pub struct Whom {
     /// Clients with this identifier
     #[arg(long, value_name = "ID")]
     client: Option<String>,
-    /// Clients of this user
+    /// Clients of this user; with `--client`, those with that identifier of this user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Clients from this address
-    #[arg(long, value_name = "IP")]
+    #[arg(long, value_name = "IP", conflicts_with_all = ["client", "user"])]
     address: Option<IpAddr>,
 }
 
@@ -87,5 +87,8 @@ fn who(entry: &BanEntry) -> String {
     let id = entry.client_id.as_ref().map(|id| format!("client {id}"));
     let name = entry.user_name.as_ref().map(|name| format!("user {name}"));
     let address = entry.address.map(|address| format!("address {address}"));
-    id.or(name).or(address).unwrap_or_else(nothing)
+    match (id, name) {
+        (Some(id), Some(name)) => format!("{id} of {name}"),
+        (id, name) => id.or(name).or(address).unwrap_or_else(nothing),
+    }
 }
