@@ -42,13 +42,13 @@ qos = 2
 class Mosquitto:
     """A mosquitto broker that keeps its sessions over a restart."""
 
-    def __init__(self):
+    def __init__(self, further=""):
         self.port = nodes.free_port()
         self.directory = tempfile.TemporaryDirectory()
         path = pathlib.Path(self.directory.name)
         # Started by root, it would become a user that may not write here.
         config = f"listener {self.port} 127.0.0.1\nallow_anonymous true\nuser root\n"
-        config += f"persistence true\npersistence_location {path}/\nmax_queued_messages 10000\n"
+        config += f"persistence true\npersistence_location {path}/\nmax_queued_messages 10000\n{further}"
         (path / "mosquitto.conf").write_text(config)
         self.process = None
         self.start()

@@ -13,6 +13,7 @@ import subprocess
 from mosquitto_clients import Subscriber, publish, run
 from nodes import BINARY, PATIENCE_S, OneNode, ThreeNodes, wait_until
 from paho_clients import V5, V311, PahoClient
+from test_bridge import Mosquitto
 from wire import Kind, RawCases, RawClient, connect
 
 SERVER_SHUTTING_DOWN = 0x8B
@@ -134,6 +135,20 @@ class Operating(Ctl, RawCases, OneNode):
                 if name in expected:
                     self.assertRegex(payload, re.compile(f"^{expected[name]}$"), topic)
                     missing.discard(name)
+
+    def test_system_topics_are_those_of_mosquitto(self):
+        mosquitto = Mosquitto("sys_interval 1\n")
+        self.addCleanup(mosquitto.close)
+
+        def names(port):
+            command = ["mosquitto_sub", "-p", str(port), "-t", "$SYS/#", "-F", "%t", "-W", "4"]
+            heard = subprocess.run(command, capture_output=True, check=False, text=True).stdout
+            return {topic.removeprefix("$SYS/broker/") for topic in heard.split("\n") if topic}
+
+        theirs = names(mosquitto.port)
+        self.assertGreater(len(theirs), 30)
+        missing = {"messages/stored", "store/messages/count", "store/messages/bytes", "shared_subscriptions/count"}
+        self.assertLessEqual(theirs - names(self.here), missing)
 
     def test_a_flood_of_connects_leaves_room_for_others_and_no_memory_behind(self):
         node = self.cluster.nodes[0]

@@ -678,14 +678,18 @@ pub fn rebalance_report(experiment: &RebalanceExperiment, outcomes: &[RebalanceO
         "from then on",
     ]);
     let about_all = |one: &&RebalanceOutcome| one.act != RebalanceAct::Random;
-    for one in outcomes.iter().filter(about_all) {
+    let mut told = outcomes.iter().filter(about_all).peekable();
+    let is_empty = told.peek().is_none();
+    for one in told {
         let [p50, p99, longest] = one.break_ms.map(|time| format!("{time:.1}"));
         let [before, after] = one.others_delay_ms.map(|delay| format!("{delay:.1}"));
         let most = format!("{} times", one.most_breaks);
         let name = one.act.name().to_owned();
         table.row([name, p50, p99, longest, most, before, after]);
     }
-    report.push(Part::Table(table));
+    if !is_empty {
+        report.push(Part::Table(table));
+    }
     crowd::add_table(&mut report, outcomes);
     scattered::add_table(&mut report, outcomes);
     report

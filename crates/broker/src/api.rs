@@ -302,6 +302,8 @@ mirror! {
         half_open_refused: u64 = half_open_refused,
         /// Clients refused, as there was no room for a session of theirs, or they had as many as they may have.
         sessions_refused: u64 = sessions_refused,
+        /// Sessions that ended because their clients stayed away for longer than their expiry intervals.
+        expired_sessions: u64 = expired_sessions,
     }
 }
 
@@ -589,6 +591,7 @@ impl TrafficCounts {
             unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             half_open_refused: self.half_open_refused + other.half_open_refused,
             sessions_refused: self.sessions_refused + other.sessions_refused,
+            expired_sessions: self.expired_sessions + other.expired_sessions,
         }
     }
 }

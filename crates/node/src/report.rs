@@ -275,6 +275,8 @@ pub struct Traffic {
     pub half_open_refused: u64,
     /// Clients refused, as there was no room for a session of theirs, or they had as many as they may have.
     pub sessions_refused: u64,
+    /// Sessions that ended because their clients stayed away for longer than their expiry intervals.
+    pub expired_sessions: u64,
 }
 
 impl Traffic {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::TrafficCounts;
 use crate::http::{Inspector, Silence};
+use crate::memory::resident_bytes;
 
 /// Averages of a load, by name and time.
 const AVERAGES: [(&str, Duration); 3] = [
@@ -12,23 +13,42 @@ const AVERAGES: [(&str, Duration); 3] = [
     ("15min", Duration::from_secs(900)),
 ];
 
+/// Loads that are told.
+const LOADS: usize = 9;
+
 /// What is remembered from one round to the next.
 pub(super) struct System {
     start: Instant,
     last: Instant,
-    counted: [u64; 5],
-    loads: [[f64; AVERAGES.len()]; 5],
+    counted: [u64; LOADS],
+    loads: [[f64; AVERAGES.len()]; LOADS],
     most_connected: u64,
+    most_bytes: u64,
+}
+
+/// What the process counts beside its threads.
+#[derive(Debug, Clone, Copy, Default)]
+struct Process {
+    /// Connections accepted.
+    sockets: u64,
+    /// Clients let in.
+    connects: u64,
+    /// In memory.
+    bytes: u64,
 }
 
 /// Counters whose loads are told: topic and value.
-const fn loads_of(traffic: &TrafficCounts, accepted: u64) -> [(&'static str, u64); 5] {
+const fn loads_of(traffic: &TrafficCounts, process: Process) -> [(&'static str, u64); LOADS] {
     [
         ("messages/received", traffic.external_in_messages),
         ("messages/sent", traffic.external_out_messages),
+        ("publish/received", traffic.external_in_messages),
+        ("publish/sent", traffic.external_out_messages),
+        ("publish/dropped", traffic.dropped_messages),
         ("bytes/received", traffic.external_in_bytes),
         ("bytes/sent", traffic.external_out_bytes),
-        ("connections", accepted),
+        ("sockets", process.sockets),
+        ("connections", process.connects),
     ]
 }
 
@@ -37,17 +57,22 @@ impl System {
         Self {
             start,
             last: start,
-            counted: [0; 5],
-            loads: [[0.0; AVERAGES.len()]; 5],
+            counted: [0; LOADS],
+            loads: [[0.0; AVERAGES.len()]; LOADS],
             most_connected: 0,
+            most_bytes: 0,
         }
     }
 
     /// Asks the threads what they counted and has every worker tell its clients.
     pub(super) async fn publish(&mut self, inspector: &Inspector) -> Result<(), Silence> {
         let traffic = inspector.traffic().await?.total;
-        let accepted = inspector.counters.accepted.value();
-        let topics = self.topics(Instant::now(), &traffic, accepted);
+        let process = Process {
+            sockets: inspector.counters.accepted.value(),
+            connects: inspector.counters.connects.value(),
+            bytes: resident_bytes().unwrap_or(0),
+        };
+        let topics = self.topics(Instant::now(), &traffic, process);
         inspector.order_all(move |worker, now| {
             for (topic, value) in &topics {
                 worker.publish_system(now, topic, value.as_bytes());
@@ -60,9 +85,10 @@ impl System {
         &mut self,
         now: Instant,
         traffic: &TrafficCounts,
-        accepted: u64,
+        process: Process,
     ) -> Vec<(String, String)> {
         self.most_connected = self.most_connected.max(traffic.connections);
+        self.most_bytes = self.most_bytes.max(process.bytes);
         let away = traffic.sessions.saturating_sub(traffic.connections);
         let seconds = now.duration_since(self.start).as_secs();
         let plain = [
@@ -74,7 +100,13 @@ impl System {
             ("clients/total", traffic.sessions.to_string()),
             ("clients/connected", traffic.connections.to_string()),
             ("clients/disconnected", away.to_string()),
+            // What the two before were called once; dashboards ask for both.
+            ("clients/active", traffic.connections.to_string()),
+            ("clients/inactive", away.to_string()),
             ("clients/maximum", self.most_connected.to_string()),
+            ("clients/expired", traffic.expired_sessions.to_string()),
+            ("heap/current", process.bytes.to_string()),
+            ("heap/maximum", self.most_bytes.to_string()),
             (
                 "messages/received",
                 traffic.external_in_messages.to_string(),
@@ -110,7 +142,7 @@ impl System {
             .into_iter()
             .map(|(rest, value)| (topic(rest), value))
             .collect();
-        for (index, (rest, count)) in loads_of(traffic, accepted).into_iter().enumerate() {
+        for (index, (rest, count)) in loads_of(traffic, process).into_iter().enumerate() {
             self.average(now, index, count);
             for ((name, _), load) in AVERAGES.iter().zip(self.loads[index]) {
                 all.push((topic(&format!("load/{rest}/{name}")), format!("{load:.2}")));
@@ -157,13 +189,19 @@ mod tests {
             retained_messages: 2,
             ..TrafficCounts::default()
         };
-        let topics = system.topics(start + Duration::from_secs(90), &traffic, 9);
+        let process = Process {
+            bytes: 1000,
+            ..Process::default()
+        };
+        let topics = system.topics(start + Duration::from_secs(90), &traffic, process);
         for (rest, expected) in [
             ("uptime", "90 seconds"),
             ("clients/connected", "3"),
             ("clients/disconnected", "2"),
             ("messages/received", "7"),
             ("retained messages/count", "2"),
+            ("clients/inactive", "2"),
+            ("heap/current", "1000"),
         ] {
             assert_eq!(value(&topics, rest), expected, "{rest}");
         }
@@ -171,8 +209,9 @@ mod tests {
             connections: 1,
             ..traffic
         };
-        let topics = system.topics(start + Duration::from_secs(100), &later, 9);
+        let topics = system.topics(start + Duration::from_secs(100), &later, Process::default());
         assert_eq!(value(&topics, "clients/maximum"), "3");
+        assert_eq!(value(&topics, "heap/maximum"), "1000");
     }
 
     #[test]
@@ -186,7 +225,8 @@ mod tests {
                 external_in_messages: 20 * round.min(360),
                 ..TrafficCounts::default()
             };
-            topics = system.topics(start + Duration::from_secs(10 * round), &traffic, 0);
+            let now = start + Duration::from_secs(10 * round);
+            topics = system.topics(now, &traffic, Process::default());
             if round == 360 {
                 let load: f64 = value(&topics, "load/messages/received/15min")
                     .parse()

@@ -345,6 +345,7 @@ impl Worker {
         if session.role.is_frozen() {
             // On its way to another node, which counts on from there.
         } else if due <= now.instant {
+            self.traffic.expired_sessions += 1;
             self.end_session(now, key);
         } else {
             self.timers.set(
