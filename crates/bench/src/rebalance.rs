@@ -343,10 +343,7 @@ async fn play_one(
         gap_ms,
         break_ms: break_times(&breaks),
         most_breaks: most_breaks(&breaks),
-        others_delay_ms: delays.map(|delays| {
-            let those = delays.into_iter().enumerate().filter(|(at, _)| stayed(*at));
-            percentiles(those.flat_map(|(_, delays)| delays).collect())[1]
-        }),
+        others_delay_ms: delays.map(|delays| p99_of(delays, stayed)),
     };
     for (heard, sent) in heard.iter().zip(&sent) {
         let heard = lock(heard);
@@ -480,6 +477,15 @@ fn gaps(heard: &[Arc<Mutex<Heard>>]) -> [f64; 3] {
 fn take_delays(heard: &[Arc<Mutex<Heard>>]) -> Vec<Vec<f64>> {
     let take = |one: &Arc<Mutex<Heard>>| std::mem::take(&mut lock(one).delays);
     heard.iter().map(take).collect()
+}
+
+/// Of the delays of those subscribers that are meant.
+fn p99_of(delays: Vec<Vec<f64>>, is_meant: impl Fn(usize) -> bool) -> f64 {
+    let those = delays
+        .into_iter()
+        .enumerate()
+        .filter(|(at, _)| is_meant(*at));
+    percentiles(those.flat_map(|(_, delays)| delays).collect())[1]
 }
 
 /// p50, p99 and the highest; 0 of nothing.

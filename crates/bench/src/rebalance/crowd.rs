@@ -12,7 +12,7 @@ use thicket_client::Client;
 use super::{
     Breaks, CrowdLoads, Heard, MEANS, Publishing, RebalanceAct, RebalanceExperiment,
     RebalanceOutcome, SETTLE, Sent, apis, break_times, connect, connections, gaps, homes, listen,
-    lock, most_breaks, moves, percentiles, take_delays, topic_name, watch,
+    lock, most_breaks, moves, p99_of, take_delays, topic_name, watch,
 };
 use crate::BenchError;
 use crate::cluster::{READY_WITHIN, jain};
@@ -94,7 +94,8 @@ pub(super) async fn play(
     let moved = moves(&apis(nodes)).saturating_sub(moved_before);
     crowd.end().await;
     let gap_ms = gaps(&all);
-    let stayed = |at: usize| homes_before[at] == homes_after[at];
+    let is_same = |pair: usize| homes_before[pair] == homes_after[pair];
+    let stayed = |at: usize| at.checked_sub(experiment.crowd).is_some_and(is_same);
     let mut outcome = RebalanceOutcome {
         act: RebalanceAct::FlashCrowd,
         took_s: settled.then(|| (last_above - began).as_secs_f64()),
@@ -114,11 +115,7 @@ pub(super) async fn play(
         gap_ms,
         break_ms: break_times(&crowd.breaks),
         most_breaks: most_breaks(&crowd.breaks),
-        others_delay_ms: delays.map(|delays| {
-            let pairs = delays.into_iter().skip(experiment.crowd).enumerate();
-            let those = pairs.filter(|(at, _)| stayed(*at));
-            percentiles(those.flat_map(|(_, delays)| delays).collect())[1]
-        }),
+        others_delay_ms: delays.map(|delays| p99_of(delays, stayed)),
     };
     crowd.count(&mut outcome);
     crowd.close().await;

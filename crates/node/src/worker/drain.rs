@@ -15,13 +15,25 @@ use super::{
 };
 use crate::{ConnectionId, Drained, Now, WorkerOutput};
 
+/// Sessions that one step hands over or ends at least, and which part of all there were: clients that are sent away one after the other are
+/// served at once where they go.
+const STEP: (usize, usize) = (64, 32);
+
 impl Worker {
-    /// Lets nobody in any more and hands over what can be handed over now; what is left. To be called again until nothing is.
+    /// Lets nobody in any more and hands over some of what can be handed over now; what is left. To be called again until nothing is.
     pub fn drain(&mut self, now: Now) -> Drained {
-        self.is_draining = true;
+        let (least, part) = STEP;
+        let all = self.sessions.len() / part;
+        let step = *self.drain_step.get_or_insert(all.max(least));
+        // Where nobody can go anywhere there is nothing to wait for.
+        let is_alone = self.primaries.nodes.is_empty();
+        let mut left = if is_alone { usize::MAX } else { step };
         let sessions: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
         for key in sessions {
-            self.drain_session(now, key);
+            if left == 0 {
+                break;
+            }
+            left -= usize::from(self.drain_session(now, key));
         }
         self.settle_met(now);
         Drained {
@@ -34,9 +46,10 @@ impl Worker {
         }
     }
 
-    fn drain_session(&mut self, now: Now, key: SessionKey) {
+    /// Whether it goes now.
+    fn drain_session(&mut self, now: Now, key: SessionKey) -> bool {
         let Some(session) = self.sessions.get_mut(key) else {
-            return;
+            return false;
         };
         let connection = session.connection;
         if !session.is_persistent() {
@@ -45,7 +58,7 @@ impl Worker {
             if let Some(id) = connection {
                 self.send_away(now, id);
             }
-            return;
+            return connection.is_some();
         }
         if let Some(switchover) = session.role.switchover()
             && switchover.reason == Reason::Drain
@@ -54,20 +67,26 @@ impl Worker {
             self.take_back(now, key);
         }
         let Some(session) = self.sessions.get(key) else {
-            return;
+            return false;
         };
         let first = session.stored.backups.covered().next();
         let (true, Some(first)) = (session.role.is_primary(), first) else {
-            return;
+            return false;
         };
         let Some(to) = self.journal.streams.node_of(first.stream) else {
-            return;
+            return false;
         };
         let reason = Reason::Drain;
         self.hand_session_over(key, first.stream, Switchover { to, reason });
         if let Some(id) = connection {
             self.outputs.push_back(WorkerOutput::SetReading(id, false));
         }
+        true
+    }
+
+    /// The node is to stop: it lets nobody in.
+    pub(super) const fn is_draining(&self) -> bool {
+        self.drain_step.is_some()
     }
 
     /// Ends a connection: its client finds its session on another node.
@@ -83,7 +102,7 @@ impl Worker {
         id: ConnectionId,
         version: ProtocolVersion,
     ) -> Option<ReasonCode> {
-        if !self.is_draining {
+        if !self.is_draining() {
             return None;
         }
         match version {

@@ -149,8 +149,8 @@ pub struct Worker {
     chosen: groups::ChosenElsewhere,
     /// Groups whose members were on nodes that are down.
     orphaned: groups::Orphaned,
-    /// Nobody is let in any more.
-    is_draining: bool,
+    /// Nobody is let in any more, as the node is drained: sessions that go in one step of that.
+    drain_step: Option<usize>,
     /// The shell stops: what leaves in this round is the last.
     is_stopping: bool,
     /// This side of the cluster does not serve.
@@ -275,7 +275,7 @@ impl Worker {
             unblocked: Vec::new(),
             chosen: groups::ChosenElsewhere::new(),
             orphaned: groups::Orphaned::default(),
-            is_draining: false,
+            drain_step: None,
             is_stopping: false,
             is_minority: false,
             relocations: relocate::Relocations::default(),

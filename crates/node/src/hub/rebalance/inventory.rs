@@ -24,6 +24,13 @@ pub(super) struct KnownNode {
     pub takes_clients: bool,
 }
 
+impl KnownNode {
+    /// It is drained, and has clients yet.
+    pub const fn is_being_emptied(&self) -> bool {
+        self.load.is_draining && self.load.connections > 0
+    }
+}
+
 /// Clients of all nodes, as they come in.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {

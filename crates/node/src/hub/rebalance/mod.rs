@@ -11,6 +11,7 @@
 //! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
 //! | moving | each second | some more moves are ordered of the nodes where the clients are |
 //! | moving | all are ordered | idle; for two intervals loads show what they did, then it looks whether that is enough |
+//! | idle | a node is drained | idle until all its clients have rested |
 //! | any | this node is not the rebalancer any more, or does not know how the others are | idle, nothing known |
 //!
 //! What keeps it from doing too much: a client that was sent anywhere stays for the configured rest, one that came back is left alone for an hour, both
@@ -147,6 +148,12 @@ impl Hub {
         let nodes = self.known_nodes();
         self.rebalance.trend.follow(&nodes);
         self.size_up(now, &nodes);
+        if nodes.iter().any(KnownNode::is_being_emptied) {
+            // Its clients are moved by that, and rest as others do.
+            let rest = self.config.redirection.rebalance.rest;
+            let rested = now.instant + rest;
+            self.rebalance.not_before = self.rebalance.not_before.max(rested);
+        }
         match &self.rebalance.phase {
             Phase::Idle if self.rebalance.not_before <= now.instant => {
                 let noise = f64::from(self.config.redirection.rebalance.noise);

@@ -384,3 +384,21 @@ fn a_node_is_drained_without_a_loss_and_without_a_will() {
         assert_eq!(world.hear(watcher), Vec::<String>::new());
     });
 }
+
+#[test]
+fn clients_of_a_drained_node_do_not_all_go_at_once() {
+    const CLIENTS: u64 = 300;
+    play(false, |world| {
+        for number in 0..CLIENTS {
+            let client_id = format!("client-{number}");
+            let connect = Connect {
+                keep_alive: 0,
+                ..Connect::new(V5, &client_id)
+            };
+            client_at(world, 1, connect, "CONNACK");
+        }
+        let left = world.nodes[1].drain(&mut world.net).connections;
+        assert!(0 < left && left < CLIENTS, "{left} are left");
+        assert!(world.drain(1), "nothing is left (seed {})", world.net.seed);
+    });
+}

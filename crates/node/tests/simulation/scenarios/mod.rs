@@ -13,6 +13,7 @@ mod limits;
 mod lost_nodes;
 mod merging;
 mod partitions;
+mod rebalancing;
 mod relocation;
 mod retained;
 mod rights;
