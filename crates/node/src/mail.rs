@@ -244,6 +244,12 @@ pub(crate) struct NodeElsewhere {
     pub addresses: Vec<Option<Arc<str>>>,
 }
 
+impl NodeElsewhere {
+    fn address(&self, listener: ListenerId) -> Option<&Arc<str>> {
+        self.addresses.get(usize::from(listener.0))?.as_ref()
+    }
+}
+
 impl Elsewhere {
     /// `nodes`: ascending.
     pub const fn new(nodes: Vec<NodeElsewhere>) -> Self {
@@ -252,29 +258,25 @@ impl Elsewhere {
 
     /// Whether anything is known of the node.
     pub fn has(&self, node: NodeId) -> bool {
-        let addresses = self.of(node).into_iter().flatten();
+        let addresses = self.of(node).into_iter().flat_map(|place| &place.addresses);
         addresses.flatten().next().is_some()
     }
 
     /// HOST:PORT for a client that came in at the listener.
     pub fn address(&self, node: NodeId, listener: ListenerId) -> Option<&Arc<str>> {
-        self.of(node)?.get(usize::from(listener.0))?.as_ref()
+        self.of(node)?.address(listener)
     }
 
     /// HOST:PORT of the nodes that take clients, for one that came in at the listener.
     pub fn serving(&self, listener: ListenerId) -> impl Iterator<Item = &Arc<str>> {
         let serving = self.nodes.iter().filter(|place| place.serves);
-        serving.filter_map(move |place| place.addresses.get(usize::from(listener.0))?.as_ref())
+        serving.filter_map(move |place| place.address(listener))
     }
 
     /// HOST:PORT of a node for a client that came in at the listener; `None`: it does not take clients, or has no such listener.
     pub fn serving_at(&self, node: NodeId, listener: ListenerId) -> Option<&Arc<str>> {
-        let at = self
-            .nodes
-            .binary_search_by_key(&node, |place| place.node)
-            .ok()?;
-        let place = self.nodes.get(at).filter(|place| place.serves)?;
-        place.addresses.get(usize::from(listener.0))?.as_ref()
+        let place = self.of(node).filter(|place| place.serves);
+        place?.address(listener)
     }
 
     /// A Server Reference: the addresses of these nodes, with spaces between (5.0, 4.11).
@@ -286,9 +288,9 @@ impl Elsewhere {
         (!all.is_empty()).then(|| all.join(" "))
     }
 
-    fn of(&self, node: NodeId) -> Option<&[Option<Arc<str>>]> {
+    fn of(&self, node: NodeId) -> Option<&NodeElsewhere> {
         let found = self.nodes.binary_search_by_key(&node, |place| place.node);
-        found.ok().map(|at| &*self.nodes[at].addresses)
+        found.ok().map(|at| &self.nodes[at])
     }
 }
 
