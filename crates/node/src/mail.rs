@@ -577,7 +577,7 @@ pub(crate) enum Content {
     DropBackups { node: NodeId },
     /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).
     Minority(bool),
-    /// Worker to worker: another node's worker goes on with these sessions. Backups that an earlier primary told are to be kept until it has
+    /// Worker to worker: these sessions have failed over to another node's worker. Backups that an earlier primary told are to be kept until it has
     /// told them anew.
     BackupsAdopted {
         by: (NodeId, u8),

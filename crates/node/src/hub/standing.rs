@@ -336,7 +336,7 @@ impl Hub {
         self.event(level, message, fields);
     }
 
-    /// A node is down: its sessions go on at their backups, unless this side is the smaller one.
+    /// A node is down: its sessions fail over to their backups, unless this side is the smaller one.
     pub(super) fn lose_sessions_of(&mut self, now: Now, node: NodeId) {
         self.members.note_out(node, now.wall);
         if self.standing.is_minority() {
@@ -348,7 +348,7 @@ impl Hub {
         }
     }
 
-    /// A node is back whose sessions did not go on here: they are where it says, and the backups here are out of date. If it was started
+    /// A node is back whose sessions did not fail over to this one: they are where it says, and the backups here are out of date. If it was started
     /// again it has lost what it had in memory, and the backups may be all there is.
     pub(super) fn regain_sessions_of(&mut self, node: NodeId) {
         let Some(before) = self.standing.away.remove(&node) else {

@@ -37,7 +37,7 @@ struct Homeless {
     debt: Option<Debt>,
 }
 
-/// Groups whose members were on nodes that are down: their backups are about to go on elsewhere.
+/// Groups whose members were on nodes that are down: they are about to fail over to other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Orphaned {
     /// Until when they are remembered.
@@ -45,7 +45,7 @@ pub(super) struct Orphaned {
     homeless: Vec<Homeless>,
 }
 
-/// A backup goes on with its session in this time, and everybody knows of it a second later.
+/// A backup is promoted in this time, and all nodes know of it a second later.
 const GRACE: Duration = SUCCESSION.saturating_add(Duration::from_secs(1));
 /// The place of members that were on nodes that are down; no node has this slot.
 const GONE: NodeSlot = NodeSlot(u16::MAX);
@@ -242,7 +242,7 @@ impl Worker {
         }
     }
 
-    /// Another member of a group takes a message; if all were on nodes that are down, one whose backup goes on elsewhere.
+    /// Another member of a group takes a message; if all were on nodes that are down, one whose backup is promoted elsewhere.
     fn choose_again(&mut self, now: Now, chosen: Homeless) {
         let message = Rc::clone(&chosen.message);
         let publish = Publish {

@@ -137,7 +137,7 @@ impl Session {
         self.apart.get_or_insert_default()
     }
 
-    /// A backup goes on. `known` ascends; see [`Apart`].
+    /// A backup is promoted. `known` ascends; see [`Apart`].
     pub fn split_off(
         &mut self,
         from: NodeId,

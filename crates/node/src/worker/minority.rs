@@ -11,7 +11,7 @@
 //! | UNSUBSCRIBE of another one | 0x83 for each filter | closed |
 //! | PUBREC, PUBREL of such a session | closed with 0x97 | closed |
 //!
-//! A session that outlives its connection begins no message of QoS 1 or 2 there: its backup may go on with it elsewhere.
+//! A session that outlives its connection begins no message of QoS 1 or 2 there: its backup may be promoted elsewhere.
 //!
 //! What had not been answered when the other nodes fell silent is answered likewise, as those an acknowledgement waits for may not be
 //! there; but a persistent publisher's connection ends if it waits for a PUBREC: some have taken the message under its name, which it

@@ -35,7 +35,7 @@ pub(super) enum Timer {
     Orphaned,
     /// Backups of sessions of other nodes may lack messages.
     Backups,
-    /// Nodes that were to go on with sessions of which there are backups here may not have.
+    /// Nodes that were to promote their backups of sessions of which there are backups here may not have.
     Successors,
     /// A round is wanted: what is looked at as it ends may have changed.
     Round,

@@ -1,4 +1,4 @@
-//! A node that is down: what its persistent sessions want, and whether they go on elsewhere.
+//! A node that is down: what its persistent sessions want, and whether they have failed over to other nodes.
 //!
 //! | the node said last | since it is down | messages for it are kept |
 //! | --- | --- | --- |

@@ -8,7 +8,7 @@
 //! | who says | what | meaning |
 //! | --- | --- | --- |
 //! | every node | `Covered` | who has backups of my sessions, if all have their backups |
-//! | a backup | `TookOver` | a node is down and its sessions go on here |
+//! | a backup | `TookOver` | a node is down and its sessions have failed over to this one |
 //! | who answers for a message | `Keep`, answered by `Kept`; `Done` | keep it too; no more |
 //! | likewise, to the node that is back | `Hinted`, answered by `Taken` | these are for you |
 //!
@@ -93,7 +93,7 @@ pub(super) struct Hints {
     sweep_at: Instant,
     /// By worker: who has backups of its sessions.
     workers: Vec<Option<Vec<Backups>>>,
-    /// Nodes that are down and whose sessions go on here.
+    /// Nodes that are down and whose sessions have failed over to this one.
     took_over: BTreeSet<NodeId>,
     arrivals: HintArrivals,
 }
@@ -266,7 +266,7 @@ impl Hub {
         }
     }
 
-    /// A node goes on with sessions of one that is down. What it did not hear itself while it was down too, it gets now.
+    /// Sessions of a node that is down have failed over to another one. What it did not hear itself while it was down too, it gets now.
     fn handle_took_over(&mut self, now: Now, node: NodeId, by: NodeId) {
         let Some(absent) = self.hints.absent.get_mut(&node) else {
             if self.up.values().any(|up| *up == node) {

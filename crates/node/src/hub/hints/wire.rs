@@ -13,7 +13,7 @@ pub(in super::super) enum HintMessage<'a> {
     /// All persistent sessions of mine that subscribe to something have their backups: each at one of these sets of nodes. `None`: one
     /// of them has none.
     Covered(Option<Vec<Backups>>),
-    /// A node is down, and its sessions go on here as far as their backups are here.
+    /// A node is down, and its sessions fail over to this one as far as their backups are here.
     TookOver { node: NodeId },
     /// Keep these for a node that is down, as I do.
     Keep {

@@ -29,7 +29,7 @@ pub(in super::super) struct Backup {
     /// In the primary's stream.
     pub number: u64,
     pub stored: StoredSession,
-    /// All nodes that have backups, in the order in which they go on with the session; empty: there is no other.
+    /// All nodes that have backups, in the order in which they are promoted; empty: there is no other.
     pub(super) members: Vec<NodeId>,
     /// The primary has not yet said that all of the session is here.
     pub is_learning: bool,

@@ -21,7 +21,7 @@ const FILTERS: usize = 16;
 /// Bytes of one round's record, beyond which sessions are told anew in the next one.
 pub(super) const RECORD_BYTES: usize = 256 * 1024;
 
-/// Tells the nodes that hold backups of a session who they are: the first one that is up goes on with it when its primary is down. Says
+/// Tells the nodes that hold backups of a session who they are: the first one that is up is promoted when its primary is down. Says
 /// nothing where there is one backup at most: it needs no order.
 pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8) {
     if backups < 2 && stored.backups.len() < 2 {

@@ -1,11 +1,11 @@
-//! Of several backups of a session whose primary is down, one goes on: that of the first node of its members that is up.
+//! Of several backups of a session whose primary is down, one is promoted: that of the first node of its members that is up.
 //!
 //! | event | the backup of the first one | those of the others |
 //! | --- | --- | --- |
 //! | the primary is down | is the session, and says to the others that it *adopts* theirs | wait for that, *orphaned* |
 //! | `adopted` | | stay as they are until they are told anew |
 //! | told whole by it | | give what came to them alone to the new backup, and end |
-//! | it is down too | | the first one of those left goes on |
+//! | it is down too | | the first one of those left is promoted |
 //! | nobody has adopted them in time | | go on: where two did, the registrar has one take in the other |
 //!
 //! Whoever waits here does not register what it has meanwhile, so nobody takes the session for one that is nowhere. The other node may
@@ -27,7 +27,7 @@ use crate::{
     worker::{SessionKey, Worker, role::Role, timers::Timer},
 };
 
-/// A node that is to go on with a session is given this time to say so: it may hear later that the primary is down.
+/// A node whose backup is to be promoted is given this time to say so: it may hear later that the primary is down.
 pub(in super::super) const SUCCESSION: Duration = Duration::from_secs(2);
 /// What was replaced is remembered for this time, for the worker whose backup is not yet an orphan.
 const REMEMBERED: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ struct Orphan {
     since: Instant,
 }
 
-/// Another node's worker goes on with a session. There may be several backups of it here that are older, of primaries that died one after
+/// A session has failed over to another node's worker. There may be several backups of it here that are older, of primaries that died one after
 /// the other: each is an orphan as soon as this node hears that its primary is down.
 #[derive(Debug)]
 struct Announced {
@@ -79,7 +79,7 @@ impl Orphans {
         self.waiting.remove(&uid)
     }
 
-    /// A node is down, and goes on with nothing.
+    /// A node is down, and promotes none of its backups.
     fn lose_node(&mut self, now: Instant, node: NodeId) {
         for (uid, announced) in self.announced.extract_if(.., |_, it| it.by.0 == node) {
             if let Some(orphan) = self.waiting.get_mut(&uid)
@@ -113,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// Whether no other node goes on with the session of a backup before this one.
+    /// Whether no other node is to promote its backup of the session before this one.
     fn is_next(&self, key: SessionKey) -> bool {
         let session = self.sessions.get(key);
         let Some(backup) = session.and_then(|session| session.backup()) else {
@@ -131,7 +131,7 @@ impl Worker {
         Some((session.uid, session.backup()?.stored.epoch))
     }
 
-    /// The primary of a backup is down: how many sessions go on here.
+    /// The primary of a backup is down: how many sessions fail over to this node.
     pub(super) fn lose_primary(
         &mut self,
         now: Now,
@@ -147,7 +147,7 @@ impl Worker {
         0
     }
 
-    /// Another node is to go on with a backup.
+    /// Another node is to promote its backup.
     pub(super) fn add_orphan(
         &mut self,
         now: Now,
@@ -341,7 +341,7 @@ impl Worker {
         self.tell_promoted();
     }
 
-    /// A node is down: orphans that it had, or was to have, are for the next one. How many go on here.
+    /// A node is down: orphans that it had, or was to have, are for the next one. How many fail over to this node.
     pub(super) fn lose_successor(
         &mut self,
         now: Now,
@@ -403,7 +403,7 @@ impl Worker {
         }
     }
 
-    /// A session goes on here: the backups of its other members are ours.
+    /// A session has failed over to this node: the backups of its other members are ours.
     pub(super) fn adopt_backups(&mut self, key: SessionKey, members: &[NodeId]) {
         for node in members {
             let is_up = |up: &UpNode| up.node == *node;

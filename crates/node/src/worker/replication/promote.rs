@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Worker {
-    /// A node is down: its sessions go on here, as far as their backups are here. Unless that is news, its clients' wills do not go out: it
+    /// A node is down: its sessions fail over to this one, as far as their backups are here. Unless that is news, its clients' wills do not go out: it
     /// told them to another node when it did not see this one any more, and they may be called off since.
     pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId, is_news: bool) {
         let of_node = |key: &&SourceKey| key.0 == node;

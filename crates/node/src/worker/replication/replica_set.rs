@@ -54,7 +54,7 @@ impl Replica {
     }
 }
 
-/// The backups of a session in the order in which they would go on with it; those that have all of it first. No gaps.
+/// The backups of a session in the order in which they would be promoted; those that have all of it first. No gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in super::super) struct ReplicaSet([Option<Replica>; MAXIMUM]);
 
