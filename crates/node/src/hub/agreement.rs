@@ -62,7 +62,7 @@ impl Hub {
     pub fn set_shared_settings(&mut self, settings: Vec<SharedSetting>) {
         self.at_rest = None;
         self.agreement.own = settings;
-        for (slot, node) in self.up.clone() {
+        for (slot, node) in self.cx.up.clone() {
             self.tell_settings(slot, node);
             let found = self.agreement.with(node);
             self.warn_of(node, found);
@@ -77,22 +77,22 @@ impl Hub {
         }
         let told = own.iter().map(|it| (&*it.key, &*it.value)).collect();
         let encoded = Message::Settings(told).encode();
-        self.send_encoded(node, slot, encoded);
+        self.cx.send_encoded(node, slot, encoded);
     }
 
     pub(super) fn handle_settings(&mut self, from: NodeId, told: &[(&str, &str)]) {
         let found = self.agreement.learn(from, told);
         self.warn_of(from, found);
-        let (here, there) = (self.member_name(self.own()), self.member_name(from));
+        let (here, there) = (self.member_name(self.cx.own()), self.member_name(from));
         if here == there {
             let fields = vec![("name", here), ("node", from.to_string())];
             let message = "another node of the cluster has the same name: give each one of its own";
-            self.event(EventLevel::Warn, message, fields);
+            self.cx.event(EventLevel::Warn, message, fields);
         }
     }
 
     fn warn_of(&mut self, node: NodeId, found: Vec<Disagreement>) {
-        let (here, there) = (self.member_name(self.own()), self.member_name(node));
+        let (here, there) = (self.member_name(self.cx.own()), self.member_name(node));
         for Disagreement { key, own, theirs } in found {
             let fields = vec![
                 ("key", key),
@@ -101,12 +101,12 @@ impl Hub {
             ];
             let message =
                 "two nodes of the cluster have set differently what must be the same on all";
-            self.event(EventLevel::Warn, message, fields);
+            self.cx.event(EventLevel::Warn, message, fields);
         }
     }
 
     fn member_name(&self, node: NodeId) -> String {
-        let mut members = self.members.iter();
+        let mut members = self.cx.members.iter();
         let member = members.find(|(id, _)| *id == node);
         member.map_or_else(|| node.to_string(), |(_, member)| member.name.clone())
     }

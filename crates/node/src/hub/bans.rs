@@ -32,8 +32,9 @@ impl Hub {
             return;
         }
         let bans = Arc::new(Bans::new(self.bans(now)));
-        for worker in 0..self.config.workers {
-            self.mail(WorkerId(worker), Content::Bans(Arc::clone(&bans)));
+        for worker in 0..self.cx.config.workers {
+            self.cx
+                .mail(WorkerId(worker), Content::Bans(Arc::clone(&bans)));
         }
     }
 }

@@ -33,10 +33,10 @@ pub(super) struct Barriers {
 impl Hub {
     /// Asks all reachable nodes; `barrier_passed` follows.
     pub(super) fn begin_barrier(&mut self, local: u64) {
-        let nodes: BTreeSet<NodeId> = self.up.values().copied().collect();
+        let nodes: BTreeSet<NodeId> = self.cx.up.values().copied().collect();
         self.barriers.open.insert(local, nodes.clone());
         for node in nodes {
-            self.send(node, &Message::Barrier { request: local });
+            self.cx.send(node, &Message::Barrier { request: local });
         }
         self.check_barrier(local);
     }
@@ -58,7 +58,7 @@ impl Hub {
     }
 
     pub(super) fn handle_barrier(&mut self, by: NodeId, slot: NodeSlot, request: u64) {
-        let numbers = self.overlay.unadmitted(slot);
+        let numbers = self.cx.overlay.unadmitted(slot);
         let hints = self.hints.mark(by);
         self.barriers.asked.push(Asked {
             by,
@@ -72,7 +72,7 @@ impl Hub {
 
     /// Answers whose condition is met; once a round.
     pub(super) fn answer_barriers(&mut self) {
-        let (overlay, hints) = (&self.overlay, &self.hints);
+        let (overlay, hints) = (&self.cx.overlay, &self.hints);
         let met: Vec<Asked> = self
             .barriers
             .asked
@@ -82,7 +82,7 @@ impl Hub {
             })
             .collect();
         for Asked { by, request, .. } in met {
-            self.send(by, &Message::BarrierDone { request });
+            self.cx.send(by, &Message::BarrierDone { request });
         }
     }
 
@@ -112,7 +112,7 @@ impl Hub {
             .map(|(local, _)| *local)
             .collect();
         for request in open {
-            self.send(node, &Message::Barrier { request });
+            self.cx.send(node, &Message::Barrier { request });
         }
     }
 }

@@ -156,10 +156,10 @@ impl Hub {
 
     /// Asks the registrar for the first of a line, if that has not been done.
     pub(super) fn advance_claim(&mut self, now: Now, client_id: &Arc<str>) {
-        if !self.is_ready || self.overlay.is_in_doubt() {
+        if !self.cx.is_ready || self.cx.overlay.is_in_doubt() {
             return;
         }
-        if self.standing.is_minority() {
+        if self.cx.standing.is_minority() {
             return self.refuse_claim(client_id);
         }
         if self.relocations.has(client_id) {
@@ -179,7 +179,7 @@ impl Hub {
         self.claims.next_request += 1;
         let request = self.claims.next_request;
         line.stage = Stage::Asking { request };
-        let view = self.directory.view;
+        let view = self.cx.directory.view;
         self.tell_registrar(
             now,
             client_id,
@@ -261,12 +261,12 @@ impl Hub {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
-        line.sole_in = Some(self.directory.view);
+        line.sole_in = Some(self.cx.directory.view);
         let Some(first) = line.waiting.front() else {
             return self.end_claim(now, client_id, Some(epoch));
         };
         let discard = first.claim.clean_start;
-        match source.filter(|source| self.up.values().any(|node| node == source)) {
+        match source.filter(|source| self.cx.up.values().any(|node| node == source)) {
             Some(source) => {
                 let from = Some(source);
                 self.set_stage(client_id, Stage::Moving { epoch, from });
@@ -312,8 +312,8 @@ impl Hub {
         }
         line.stage = Stage::Moving { epoch, from: None };
         line.sole_in = None;
-        let home = self.directory.entries.get(&client_id).map(|it| it.home);
-        let is_up = self.up.values().any(|node| *node == source);
+        let home = self.cx.directory.entries.get(&client_id).map(|it| it.home);
+        let is_up = self.cx.up.values().any(|node| *node == source);
         match home.filter(|_| is_up) {
             Some(home) => {
                 let merge = Merge {
@@ -366,9 +366,10 @@ impl Hub {
         line.stage = Stage::Opening { epoch, from };
         let terms = Terms {
             epoch,
-            is_sole: line.sole_in == Some(self.directory.view),
+            is_sole: line.sole_in == Some(self.cx.directory.view),
         };
         let entry = self
+            .cx
             .directory
             .entries
             .entry(Arc::clone(client_id))
@@ -382,7 +383,7 @@ impl Hub {
         let home = entry.home;
         let (connection, serial) = (claim.connection, claim.serial);
         let client_id = Arc::clone(client_id);
-        self.mail_after_records(
+        self.cx.mail_after_records(
             worker,
             Content::Granted {
                 connection,
@@ -413,7 +414,7 @@ impl Hub {
                 self.claims.lines.remove(client_id);
             }
         }
-        let entry = self.directory.entries.get_mut(client_id);
+        let entry = self.cx.directory.entries.get_mut(client_id);
         match entry.filter(|entry| entry.is_open) {
             Some(entry) => {
                 entry.epoch = epoch.unwrap_or(entry.epoch);
@@ -422,11 +423,11 @@ impl Hub {
                 // The registrar says so only when all have registered. If this node dies meanwhile, what it has done with would be
                 // taken for what it was not handed.
                 if let Some(from) = from {
-                    self.send(from, &Message::Evict { client_id, epoch });
+                    self.cx.send(from, &Message::Evict { client_id, epoch });
                 }
             }
             None => {
-                self.directory.entries.remove(client_id);
+                self.cx.directory.entries.remove(client_id);
                 self.tell_registrar(now, client_id, &Message::Unclaimed { client_id });
             }
         }
@@ -491,9 +492,9 @@ impl Hub {
         if line.waiting.is_empty() && !is_ours {
             self.claims.lines.remove(client_id);
         }
-        self.event(
+        self.cx.event(
             EventLevel::Warn,
-            if self.standing.is_minority() {
+            if self.cx.standing.is_minority() {
                 "a client is refused, as this side has no majority"
             } else {
                 "a client identifier could not be claimed in time"
@@ -501,7 +502,7 @@ impl Hub {
             vec![("client_id", client_id.to_string())],
         );
         let (connection, serial) = (claim.connection, claim.serial);
-        self.mail(
+        self.cx.mail(
             worker,
             Content::ClaimRefused {
                 connection,

@@ -54,6 +54,7 @@ impl Hub {
         match state {
             SessionState::Connected | SessionState::Waiting => {
                 let entry = self
+                    .cx
                     .directory
                     .entries
                     .entry(Arc::clone(client_id))
@@ -77,12 +78,12 @@ impl Hub {
                         client_id,
                         may_contest,
                     };
-                    self.mail(loser, evict);
+                    self.cx.mail(loser, evict);
                     if is_older {
                         return;
                     }
                 }
-                let Some(entry) = self.directory.entries.get_mut(client_id) else {
+                let Some(entry) = self.cx.directory.entries.get_mut(client_id) else {
                     return;
                 };
                 entry.home = from;
@@ -96,7 +97,7 @@ impl Hub {
 
     fn session_ended(&mut self, now: Now, from: WorkerId, client_id: &Arc<str>) {
         let is_opening = self.is_opening(client_id);
-        let Some(entry) = self.directory.entries.get_mut(client_id) else {
+        let Some(entry) = self.cx.directory.entries.get_mut(client_id) else {
             return;
         };
         if entry.home != from {
@@ -106,49 +107,55 @@ impl Hub {
         self.moves_lose_session(client_id);
         // A connection on its way there opens another one.
         if !is_opening {
-            self.directory.entries.remove(client_id);
+            self.cx.directory.entries.remove(client_id);
             self.tell_registrar(now, client_id, &Message::Release { client_id });
         }
     }
 
     /// The node that serialises the claims of a client identifier (rule 11).
     pub(super) fn registrar_of(&self, client_id: &str) -> NodeId {
-        rendezvous(client_id, &self.directory.reachable).unwrap_or(self.own())
+        rendezvous(client_id, &self.cx.directory.reachable).unwrap_or(self.cx.own())
     }
 
     pub(super) fn tell_registrar(&mut self, now: Now, client_id: &str, message: &Message<'_>) {
         let registrar = self.registrar_of(client_id);
-        if registrar == self.own() {
+        if registrar == self.cx.own() {
             self.handle_registrar_message(now, registrar, message);
         } else {
-            self.send(registrar, message);
+            self.cx.send(registrar, message);
         }
     }
 
     /// The set of reachable nodes changed: every session is registered where it belongs now.
     pub(super) fn directory_sees(&mut self, now: Now) {
-        self.directory.reachable = self.up.values().copied().chain([self.own()]).collect();
-        self.directory.reachable.sort_unstable();
-        let own = (self.own(), self.config.overlay.incarnation);
-        let started = |node: &NodeId| match self.directory.incarnations.get(node) {
+        self.cx.directory.reachable = self
+            .cx
+            .up
+            .values()
+            .copied()
+            .chain([self.cx.own()])
+            .collect();
+        self.cx.directory.reachable.sort_unstable();
+        let own = (self.cx.own(), self.cx.config.overlay.incarnation);
+        let started = |node: &NodeId| match self.cx.directory.incarnations.get(node) {
             Some(incarnation) if *node != own.0 => (*node, *incarnation),
             Some(_) | None => own,
         };
-        let view = self.directory.reachable.iter().map(started);
-        self.directory.view = view_of(view);
+        let view = self.cx.directory.reachable.iter().map(started);
+        self.cx.directory.view = view_of(view);
         self.register_everywhere(now);
     }
 
     /// Tells every registrar that asked.
     pub(super) fn register_everywhere(&mut self, now: Now) {
-        for (node, round) in self.directory.asked.clone() {
+        for (node, round) in self.cx.directory.asked.clone() {
             self.register_at(now, node, round);
         }
     }
 
     /// A registrar begins anew.
     pub(super) fn handle_register_asked(&mut self, now: Now, node: NodeId, round: u64) {
-        self.directory.asked.insert(node, round);
+        self.cx.directory.asked.insert(node, round);
         self.register_at(now, node, round);
     }
 
@@ -159,7 +166,7 @@ impl Hub {
             return;
         }
         let mut sessions: BTreeMap<Arc<str>, (Epoch, bool, bool)> = BTreeMap::new();
-        for (client_id, entry) in &self.directory.entries {
+        for (client_id, entry) in &self.cx.directory.entries {
             if self.registrar_of(client_id) == node {
                 let of = (entry.epoch, false, entry.is_connected);
                 sessions.insert(Arc::clone(client_id), of);
@@ -179,15 +186,15 @@ impl Hub {
                 is_connected,
             }
         });
-        let view = self.directory.view;
+        let view = self.cx.directory.view;
         for message in register_pages(round, registrations)
             .into_iter()
             .chain([Message::RegisterEnd { round, view }])
         {
-            if node == self.own() {
+            if node == self.cx.own() {
                 self.handle_registrar_message(now, node, &message);
             } else {
-                self.send(node, &message);
+                self.cx.send(node, &message);
             }
         }
     }

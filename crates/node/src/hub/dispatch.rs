@@ -8,7 +8,7 @@ use crate::{EventLevel, Now};
 impl Hub {
     /// A message of another hub.
     pub(super) fn handle_control(&mut self, now: Now, from: NodeSlot, kind: u8, payload: &[u8]) {
-        let Some(node) = self.overlay.node_of(from) else {
+        let Some(node) = self.cx.overlay.node_of(from) else {
             return;
         };
         if let Some(message) = HintMessage::decode(kind, payload) {
@@ -16,7 +16,7 @@ impl Hub {
         }
         let Some(message) = Message::decode(kind, payload) else {
             let fields = vec![("node", node.to_string()), ("kind", kind.to_string())];
-            self.event(
+            self.cx.event(
                 EventLevel::Warn,
                 "unreadable message of another hub",
                 fields,

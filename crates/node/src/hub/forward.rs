@@ -121,7 +121,7 @@ impl Hub {
             } else if entry.records > 1 {
                 let stream = StreamId(u16::from(from.0));
                 let live = self.may_hint().then(|| self.live_of(&entry.destinations));
-                self.overlay.forward_plain_all(
+                self.cx.overlay.forward_plain_all(
                     now.instant,
                     stream,
                     live.as_deref().unwrap_or(&entry.destinations),
@@ -142,7 +142,7 @@ impl Hub {
         let (first, to) = (entry.number, &*entry.destinations);
         if !self.may_hint()
             && !to.is_empty()
-            && (self.overlay).forward_in_a_row(
+            && (self.cx.overlay).forward_in_a_row(
                 now.instant,
                 stream,
                 first,
@@ -167,7 +167,7 @@ impl Hub {
     /// There is no room for a message of a worker: its publisher is told (rule 18).
     pub(super) fn refuse_forward(&mut self, from: WorkerId, number: u64) {
         if number > 0 {
-            push_number(&mut self.outgoing.refused[usize::from(from.0)], number);
+            push_number(&mut self.cx.outgoing.refused[usize::from(from.0)], number);
         }
     }
 
@@ -185,7 +185,7 @@ impl Hub {
         }
         let forwarded = self.forward_live(now, from, entry, record, destinations);
         if forwarded == Forwarded::Nobody && entry.number > 0 {
-            self.outgoing.acknowledge(from, entry.number);
+            self.cx.outgoing.acknowledge(from, entry.number);
         }
     }
 
@@ -212,14 +212,14 @@ impl Hub {
             interested: live.as_deref().or(interested),
             record,
         };
-        match self.overlay.forward(now.instant, message) {
+        match self.cx.overlay.forward(now.instant, message) {
             Ok(()) => Forwarded::Sent,
             Err(ForwardError::Full { .. } | ForwardError::TooLarge { .. }) => {
                 self.refuse_forward(from, entry.number);
                 Forwarded::Refused
             }
             Err(error @ ForwardError::NumberNotRising { .. }) => {
-                self.event(
+                self.cx.event(
                     EventLevel::Error,
                     "numbers of a worker do not rise",
                     vec![("error", error.to_string())],
@@ -232,7 +232,7 @@ impl Hub {
     /// All other nodes have admitted these numbers of a worker.
     pub(super) fn handle_acknowledged(&mut self, stream: StreamId, ranges: &[RangeInclusive<u64>]) {
         let rest = self.hints_hold_back(stream, ranges);
-        let Some(runs) = self.outgoing.acknowledged.get_mut(usize::from(stream.0)) else {
+        let Some(runs) = self.cx.outgoing.acknowledged.get_mut(usize::from(stream.0)) else {
             return;
         };
         match rest {
@@ -248,7 +248,7 @@ impl Hub {
         if self.unread.is_empty() {
             self.read_link(now, link, bytes);
         } else {
-            self.overlay.note_heard(now.instant, link);
+            self.cx.overlay.note_heard(now.instant, link);
             self.unread.push_back((link, bytes.to_vec()));
         }
     }
@@ -274,7 +274,7 @@ impl Hub {
                 return;
             }
             if self.wanted.has_looked_enough() {
-                self.overlay.note_heard(now.instant, link);
+                self.cx.overlay.note_heard(now.instant, link);
                 return self.unread.push_back((link, rest.to_vec()));
             }
         }
@@ -287,7 +287,8 @@ impl Hub {
 
     fn read_part(&mut self, now: Now, link: LinkId, bytes: &[u8]) {
         let (wanted, arrivals) = (&mut self.wanted, &mut self.arrivals);
-        self.overlay
+        self.cx
+            .overlay
             .handle_received(now.instant, link, bytes, |delivery| {
                 arrivals.take(wanted, &delivery)
             });
@@ -311,7 +312,8 @@ impl Hub {
             for (origin, bytes) in batches.drain(..) {
                 arrivals.expected[index] = bytes.len().min(MAXIMUM_RESERVE);
                 if let Some(origin) = self.mail_origin(origin) {
-                    self.outgoing
+                    self.cx
+                        .outgoing
                         .add_records(WorkerId(index as u8), origin, bytes);
                 }
             }
@@ -322,7 +324,8 @@ impl Hub {
                 continue;
             };
             if run.released > 0 {
-                self.overlay
+                self.cx
+                    .overlay
                     .released(origin.slot, origin.incarnation, run.released);
             }
             for (from, to) in run.unwanted {
@@ -337,7 +340,7 @@ impl Hub {
     /// The origin as workers know it; `None`: the node is unknown by now.
     fn mail_origin(&self, origin: thicket_overlay::Origin) -> Option<Origin> {
         Some(Origin {
-            node: self.overlay.node_of(origin.slot)?,
+            node: self.cx.overlay.node_of(origin.slot)?,
             incarnation: origin.incarnation,
             stream: origin.stream,
         })
@@ -360,6 +363,7 @@ impl Hub {
         };
         match record.number {
             0 => self
+                .cx
                 .overlay
                 .released(origin.slot, origin.incarnation, bytes.len() as u64),
             number if takers == 0 => self.admit(origin, number..=number),
@@ -376,7 +380,7 @@ impl Hub {
         let route = self.wanted.route(record.topic);
         if record.shared.is_empty() {
             for worker in &route.plain {
-                self.outgoing.add_record(*worker, origin, bytes);
+                self.cx.outgoing.add_record(*worker, origin, bytes);
             }
             return route.plain.len() as u32;
         }
@@ -390,7 +394,7 @@ impl Hub {
             let worker = group
                 .and_then(|(_, places)| self.wanted.choose(places))
                 .unwrap_or(WorkerId(0));
-            self.outgoing.add_record(worker, origin, bytes);
+            self.cx.outgoing.add_record(worker, origin, bytes);
             takers += 1;
         }
         takers
@@ -400,7 +404,7 @@ impl Hub {
     pub(super) fn handle_admitted(&mut self, origin: Origin, numbers: &NumberRuns) {
         let others = self.settle_hints(origin, numbers);
         let numbers = others.as_ref().unwrap_or(numbers);
-        let Some(slot) = self.overlay.slot_of(origin.node) else {
+        let Some(slot) = self.cx.overlay.slot_of(origin.node) else {
             return;
         };
         let whose = thicket_overlay::Origin {
@@ -415,7 +419,7 @@ impl Hub {
 
     /// Nobody here has to take these messages of another node any more.
     fn admit(&mut self, origin: thicket_overlay::Origin, numbers: RangeInclusive<u64>) {
-        self.overlay.admitted(origin, numbers.clone());
+        self.cx.overlay.admitted(origin, numbers.clone());
         if let Some(origin) = self.mail_origin(origin) {
             self.settle_doubles(origin, numbers);
         }

@@ -245,7 +245,7 @@ impl Hub {
                 ..all
             });
             let version = match everything.or(wanted) {
-                Some(interest) => self.overlay.set_interest(
+                Some(interest) => self.cx.overlay.set_interest(
                     key,
                     InterestValue {
                         qos: interest.qos,
@@ -253,7 +253,7 @@ impl Hub {
                         weight: interest.weight,
                     },
                 ),
-                None => self.overlay.clear_interest(&key),
+                None => self.cx.overlay.clear_interest(&key),
             };
             self.wanted.version = self.wanted.version.max(version);
         }
@@ -272,7 +272,7 @@ impl Hub {
     /// A node that floods wants everything, whatever its clients want (Overlays 5.1): so each of the others sends it all, at the
     /// QoS of the publication.
     fn flooding(&self, key: &InterestKey) -> Option<Interest> {
-        let floods = self.config.overlay.routing.mode == RoutingMode::Flood;
+        let floods = self.cx.config.overlay.routing.mode == RoutingMode::Flood;
         (floods && *key == everything()).then_some(Interest {
             qos: Qos::ExactlyOnce,
             persistent: false,
@@ -294,13 +294,13 @@ impl Hub {
                 persistent,
                 weight,
             };
-            self.wanted.version = self.overlay.set_interest(key, value);
+            self.wanted.version = self.cx.overlay.set_interest(key, value);
         }
     }
 
     /// Tells every worker but one.
     fn tell_workers(&mut self, except: Option<WorkerId>, changes: &[(Place, InterestChange)]) {
-        for index in 0..self.config.workers {
+        for index in 0..self.cx.config.workers {
             let worker = WorkerId(index);
             if Some(worker) == except {
                 continue;
@@ -311,7 +311,7 @@ impl Hub {
                 sequence: *sequence,
                 changes: changes.to_vec(),
             };
-            self.mail(worker, content);
+            self.cx.mail(worker, content);
         }
     }
 
@@ -331,14 +331,14 @@ impl Hub {
             .applying
             .pop_front_if(|applying| everywhere(applying, &self.wanted.applied))
         {
-            self.overlay.interests_applied(done.slot, done.version);
+            self.cx.overlay.interests_applied(done.slot, done.version);
         }
     }
 
     /// Tells each worker how far its changes are applied everywhere.
     pub(super) fn settle_interests(&mut self) {
-        let version = self.overlay.settled_version();
-        for index in 0..self.config.workers {
+        let version = self.cx.overlay.settled_version();
+        for index in 0..self.cx.config.workers {
             let mut settled = None;
             let applied = &self.wanted.applied;
             let queue = &mut self.wanted.settling[usize::from(index)];
@@ -355,7 +355,7 @@ impl Hub {
             if let Some(sequence) = settled {
                 let retained = self.retained.arrivals();
                 let content = Content::InterestSettled { sequence, retained };
-                self.mail(WorkerId(index), content);
+                self.cx.mail(WorkerId(index), content);
             }
         }
     }

@@ -90,7 +90,12 @@ impl Hub {
             return;
         }
         self.loads.told = self.loads.own.load;
-        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        let up: Vec<_> = self
+            .cx
+            .up
+            .iter()
+            .map(|(slot, node)| (*slot, *node))
+            .collect();
         for (slot, node) in up {
             self.tell_load(slot, node);
         }
@@ -102,7 +107,8 @@ impl Hub {
             load: self.loads.told,
             ..self.loads.own.clone()
         };
-        self.send_encoded(node, slot, Message::State(state).encode());
+        self.cx
+            .send_encoded(node, slot, Message::State(state).encode());
     }
 
     pub(super) fn handle_state(&mut self, now: Now, from: NodeId, state: NodeState) {
@@ -123,7 +129,7 @@ impl Hub {
 
     /// The workers hear where a client of each of their listeners reaches each other node.
     fn tell_addresses(&mut self) {
-        let own = (self.own(), self.loads.own());
+        let own = (self.cx.own(), self.loads.own());
         let others = self.loads.others.iter().map(|(node, state)| (*node, state));
         let mut nodes: Vec<(NodeId, &NodeState)> = others.chain([own]).collect();
         nodes.sort_by_key(|(node, _)| *node);
@@ -134,7 +140,7 @@ impl Hub {
                 let found = addresses.find(|address| address.likeness == *likeness)?;
                 Some(Arc::clone(&found.address))
             };
-            let listeners = self.config.redirection.listeners.iter();
+            let listeners = self.cx.config.redirection.listeners.iter();
             NodeElsewhere {
                 node,
                 // This one is named only to clients that are to connect to it again.
@@ -144,8 +150,9 @@ impl Hub {
         });
         let elsewhere = Arc::new(Elsewhere::new(nodes.collect()));
         self.redirection.elsewhere = Arc::clone(&elsewhere);
-        for worker in self.workers() {
-            self.mail(worker, Content::Elsewhere(Arc::clone(&elsewhere)));
+        for worker in self.cx.workers() {
+            self.cx
+                .mail(worker, Content::Elsewhere(Arc::clone(&elsewhere)));
         }
     }
 }

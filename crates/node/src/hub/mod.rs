@@ -9,6 +9,7 @@ mod agreement;
 mod bans;
 mod barriers;
 mod claims;
+mod context;
 mod control;
 mod directory;
 mod dispatch;
@@ -45,6 +46,7 @@ use self::{
     agreement::Agreement,
     barriers::Barriers,
     claims::Claims,
+    context::Context,
     control::{BackupPosition, Message},
     directory::Directory,
     forward::{Arrivals, Outgoing},
@@ -65,24 +67,21 @@ use self::{
     topics::Topics,
 };
 use crate::{
-    ConnectionId, Event, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NODE_DOWN,
+    ConnectionId, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NODE_DOWN,
     NODE_UP, NodeReport, Now, READY, Remembered, Traffic, WorkerId,
-    mail::{Content, Mail},
+    mail::Content,
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
 #[derive(Debug)]
 pub struct Hub {
-    config: HubConfig,
-    overlay: Overlay,
+    cx: Context,
     wanted: Wanted,
     /// Bytes of links that wait for the next round.
     unread: VecDeque<(LinkId, Vec<u8>)>,
-    outgoing: Outgoing,
     admissions: Admissions,
     /// Kept for its memory.
     arrivals: Arrivals,
-    directory: Directory,
     registrar: Registrar,
     claims: Claims,
     moves: Moves,
@@ -92,20 +91,14 @@ pub struct Hub {
     hints: Hints,
     retained: RetainedMessages,
     replication: Replication,
-    members: Members,
-    standing: Standing,
     agreement: Agreement,
     loads: Loads,
     redirection: Redirection,
     rebalance: Rebalance,
     topics: Topics,
     placements: Placements,
-    /// Slots of the nodes that are up.
-    up: BTreeMap<NodeSlot, NodeId>,
-    outputs: VecDeque<HubOutput>,
     /// Claims are answered from here on: discovery has had its time.
     ready_at: Instant,
-    is_ready: bool,
     /// See [`Overlay::is_in_doubt`]; as of the end of the last round.
     was_in_doubt: bool,
     /// As of the end of a round after which nothing has happened.
@@ -133,23 +126,18 @@ impl Hub {
     pub fn new(config: HubConfig, now: Now, seed: u64) -> Self {
         let workers = config.workers;
         let mut hub = Self {
-            overlay: Overlay::new(config.overlay.clone(), now.instant, seed),
             wanted: Wanted::new(workers, seed),
             unread: VecDeque::new(),
-            outgoing: Outgoing::new(workers),
             admissions: Admissions::default(),
-            arrivals: Arrivals::new(config.workers),
-            directory: Directory::default(),
+            arrivals: Arrivals::new(workers),
             registrar: Registrar::default(),
             claims: Claims::default(),
             moves: Moves::default(),
             relocations: Relocations::default(),
             barriers: Barriers::default(),
             refusals: Refusals::default(),
-            hints: Hints::new(config.workers),
+            hints: Hints::new(workers),
             replication: Replication::default(),
-            members: Members::default(),
-            standing: Standing::default(),
             agreement: Agreement::default(),
             loads: Loads::new(
                 config.redirection.addresses.clone(),
@@ -160,16 +148,23 @@ impl Hub {
             topics: Topics::default(),
             placements: Placements::default(),
             retained: RetainedMessages::new(config.retained, config.stores),
-            up: BTreeMap::new(),
-            outputs: VecDeque::new(),
             ready_at: now.instant + config.discovery_grace,
-            is_ready: false,
             was_in_doubt: false,
             at_rest: None,
-            config,
+            cx: Context {
+                overlay: Overlay::new(config.overlay.clone(), now.instant, seed),
+                up: BTreeMap::new(),
+                members: Members::default(),
+                standing: Standing::default(),
+                is_ready: false,
+                directory: Directory::default(),
+                outgoing: Outgoing::new(workers),
+                outputs: VecDeque::new(),
+                config,
+            },
         };
-        let own = &hub.config.overlay;
-        hub.members.join(own.node, &own.name);
+        let own = &hub.cx.config.overlay;
+        hub.cx.members.join(own.node, &own.name);
         hub.start_flooding();
         hub.view_changed(now);
         hub
@@ -179,7 +174,7 @@ impl Hub {
     pub fn handle_input(&mut self, now: Now, input: HubInput<'_>) {
         self.at_rest = None;
         let at = now.instant;
-        self.overlay.note_time(at);
+        self.cx.overlay.note_time(at);
         self.drain_overlay(now);
         match input {
             HubInput::LinkAdopted { link, state, key } => {
@@ -187,7 +182,7 @@ impl Hub {
                     address: Some(state.peer),
                     key,
                 };
-                self.overlay.handle_input(
+                self.cx.overlay.handle_input(
                     at,
                     Input::LinkAccepted {
                         link: LinkId(link.0),
@@ -198,11 +193,12 @@ impl Hub {
             }
             HubInput::LinkProved { link, key } => {
                 let link = LinkId(link.0);
-                self.overlay
+                self.cx
+                    .overlay
                     .handle_input(at, Input::LinkProved { link, key });
             }
             HubInput::Dialled { address, link } => {
-                self.overlay.handle_input(
+                self.cx.overlay.handle_input(
                     at,
                     Input::Dialled {
                         address: &address,
@@ -211,7 +207,7 @@ impl Hub {
                 );
             }
             HubInput::DialFailed { address, error } => {
-                self.overlay.handle_input(
+                self.cx.overlay.handle_input(
                     at,
                     Input::DialFailed {
                         address: &address,
@@ -223,20 +219,22 @@ impl Hub {
             HubInput::Closed { link } => {
                 let link = LinkId(link.0);
                 self.drop_unread(link);
-                self.overlay.handle_input(at, Input::Closed { link });
+                self.cx.overlay.handle_input(at, Input::Closed { link });
             }
             HubInput::Discovered { address } => {
-                self.overlay
+                self.cx
+                    .overlay
                     .handle_input(at, Input::Discovered { address: &address });
             }
             HubInput::Announced { address } => {
-                self.overlay
+                self.cx
+                    .overlay
                     .handle_input(at, Input::Announced { address: &address });
             }
             HubInput::Mail { from, mail } => self.handle_mail(now, from, mail.0),
             HubInput::Timeout => {
                 self.read_unread(now);
-                self.overlay.handle_input(at, Input::Timeout);
+                self.cx.overlay.handle_input(at, Input::Timeout);
             }
         }
         self.drain_overlay(now);
@@ -257,12 +255,12 @@ impl Hub {
         self.advance_hints(now);
         self.expire_relocations(now);
         self.answer_barriers();
-        self.outgoing.seal(&mut self.outputs);
-        self.overlay.end_round(now.instant);
+        self.cx.outgoing.seal(&mut self.cx.outputs);
+        self.cx.overlay.end_round(now.instant);
         self.drain_overlay(now);
         self.review_standing(now);
         self.review_doubt(now);
-        self.outgoing.seal(&mut self.outputs);
+        self.cx.outgoing.seal(&mut self.cx.outputs);
         let deadline = self.next_deadline();
         let rest = now.instant + REST;
         self.at_rest = Some(Rest {
@@ -273,7 +271,7 @@ impl Hub {
 
     /// See [`crate::Egress`].
     pub(crate) fn poll_output(&mut self) -> Option<HubOutput> {
-        self.outputs.pop_front()
+        self.cx.outputs.pop_front()
     }
 
     /// When `Timeout` is wanted.
@@ -286,12 +284,12 @@ impl Hub {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let ready = (!self.is_ready).then_some(self.ready_at);
+        let ready = (!self.cx.is_ready).then_some(self.ready_at);
         let unread = (!self.unread.is_empty()).then(Instant::default);
         [
             unread,
             self.next_last_word(),
-            self.overlay.poll_timeout(),
+            self.cx.overlay.poll_timeout(),
             ready,
             self.claims.next_deadline(),
             self.relocations.next_deadline(),
@@ -303,13 +301,14 @@ impl Hub {
 
     /// See [`crate::Egress`].
     pub(crate) fn pending_output(&self, link: LinkId) -> &[u8] {
-        self.overlay.pending_output(link)
+        self.cx.overlay.pending_output(link)
     }
 
     /// The socket took the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, now: Now, link: ConnectionId, count: usize) {
         self.at_rest = None;
-        self.overlay
+        self.cx
+            .overlay
             .handle_written(now.instant, LinkId(link.0), count);
         self.drain_overlay(now);
     }
@@ -323,19 +322,20 @@ impl Hub {
     /// Whether clients are served (rule 3 between nodes). Until then their CONNECTs wait.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
-        self.is_ready
+        self.cx.is_ready
     }
 
     /// The nodes of the cluster, this one first: those that are linked, and members that are down.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeReport> {
         let mut linked: BTreeMap<NodeId, _> = self
+            .cx
             .overlay
             .nodes()
             .into_iter()
             .map(|status| (status.node, status))
             .collect();
-        let members = self.members.iter().map(|(node, member)| {
+        let members = self.cx.members.iter().map(|(node, member)| {
             let status = linked.remove(&node);
             self.node_report(node, member, status)
         });
@@ -354,15 +354,15 @@ impl Hub {
             id: node.to_string(),
             incarnation: 0,
             address: String::new(),
-            is_self: node == self.own(),
+            is_self: node == self.cx.own(),
             reachable: is_up,
             out_since_ms: out_since.map(WallClock::as_unix_millis),
-            wire_version: wire.map(|status| self.overlay.wire_version(status.slot).number()),
+            wire_version: wire.map(|status| self.cx.overlay.wire_version(status.slot).number()),
             rtt_us: None,
             key: None,
             clients: 0,
             subscriptions: 0,
-            state: if node == self.own() {
+            state: if node == self.cx.own() {
                 Some(self.loads.own().clone())
             } else {
                 self.loads.of(node).cloned()
@@ -390,7 +390,7 @@ impl Hub {
             hinted_dropped_messages: self.hints().dropped_messages,
             ..Traffic::default()
         };
-        for status in self.overlay.nodes() {
+        for status in self.cx.overlay.nodes() {
             traffic.internal_in_messages += status.counters.data_in_messages;
             traffic.internal_in_bytes += status.counters.data_in_bytes;
             traffic.internal_out_messages += status.counters.data_out_messages;
@@ -403,19 +403,19 @@ impl Hub {
     /// The view, the trees, and what the links carried, for people.
     #[must_use]
     pub fn overview(&self) -> (thicket_overlay::Overview, thicket_overlay::OverlayCounters) {
-        (self.overlay.overview(), self.overlay.counters())
+        (self.cx.overlay.overview(), self.cx.overlay.counters())
     }
 
     /// Where a publication on `topic` goes from each node, and why.
     #[must_use]
     pub fn explain(&self, topic: &str) -> thicket_overlay::Explanation {
-        self.overlay.explain(topic)
+        self.cx.overlay.explain(topic)
     }
 
     /// What each link carried, by node.
     #[must_use]
     pub fn link_counters(&self) -> Vec<(String, thicket_overlay::LinkCounters)> {
-        let nodes = self.overlay.nodes().into_iter();
+        let nodes = self.cx.overlay.nodes().into_iter();
         let others = nodes.filter(|status| status.slot != NodeSlot::LOCAL);
         others
             .map(|status| (status.name, status.counters))
@@ -426,7 +426,9 @@ impl Hub {
     /// the workers with it.
     pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
         self.at_rest = None;
-        self.overlay.set_resources(available_cpu, available_memory);
+        self.cx
+            .overlay
+            .set_resources(available_cpu, available_memory);
         self.tell_capabilities();
     }
 
@@ -437,7 +439,7 @@ impl Hub {
         HubMemoryReport {
             retained_messages: self.retained.len() as u64,
             retained_bytes: self.retained.bytes() as u64,
-            link_bytes: self.overlay.counters().unacknowledged_bytes,
+            link_bytes: self.cx.overlay.counters().unacknowledged_bytes,
             hinted_messages: hints.messages,
             hinted_bytes: hints.bytes,
             hinted_dropped_messages: hints.dropped_messages,
@@ -460,26 +462,26 @@ impl Hub {
     /// Tells the other nodes what they show of this one.
     pub fn set_summary(&mut self, clients: u64, subscriptions: u64) {
         self.at_rest = None;
-        self.overlay.set_summary(clients, subscriptions);
+        self.cx.overlay.set_summary(clients, subscriptions);
     }
 
     /// Says goodbye to the other nodes.
     pub fn shut_down(&mut self, now: Now) {
         self.at_rest = None;
         self.leave_members(now);
-        self.overlay.shut_down(now.instant);
+        self.cx.overlay.shut_down(now.instant);
         self.drain_overlay(now);
     }
 
     fn check_ready(&mut self, now: Now) {
-        if !self.is_ready && now.instant >= self.ready_at && self.overlay.is_ready() {
+        if !self.cx.is_ready && now.instant >= self.ready_at && self.cx.overlay.is_ready() {
             thicket_session::reach!("time discovery_grace");
-            self.is_ready = true;
+            self.cx.is_ready = true;
             self.review_standing(now);
-            self.event(
+            self.cx.event(
                 EventLevel::Info,
                 READY,
-                vec![("nodes", (self.up.len() + 1).to_string())],
+                vec![("nodes", (self.cx.up.len() + 1).to_string())],
             );
             self.take_early_hints(now);
             self.advance_claims(now);
@@ -533,14 +535,14 @@ impl Hub {
                     stream,
                     position: applied,
                 };
-                self.send(to, &Message::BackupsHeld { backup, held });
+                self.cx.send(to, &Message::BackupsHeld { backup, held });
             }
             Content::BackupsWanted {
                 to,
                 worker,
                 stream,
                 wanted,
-            } => self.send(
+            } => self.cx.send(
                 to,
                 &Message::BackupsWanted {
                     worker,
@@ -637,7 +639,7 @@ impl Hub {
 
     /// Performs what the overlay orders.
     fn drain_overlay(&mut self, now: Now) {
-        while let Some(output) = self.overlay.poll_output() {
+        while let Some(output) = self.cx.overlay.poll_output() {
             if let Some(output) = self.defers(now, output) {
                 self.perform(now, output);
             }
@@ -646,13 +648,15 @@ impl Hub {
 
     fn perform(&mut self, now: Now, output: Output) {
         match output {
-            Output::Dial { address } => self.outputs.push_back(HubOutput::Dial { address }),
+            Output::Dial { address } => self.cx.outputs.push_back(HubOutput::Dial { address }),
             Output::Flush(link) => self
+                .cx
                 .outputs
                 .push_back(HubOutput::Flush(ConnectionId(link.0))),
             Output::Close(link) => {
                 self.drop_unread(link);
-                self.outputs
+                self.cx
+                    .outputs
                     .push_back(HubOutput::Close(ConnectionId(link.0)));
             }
             Output::NodeUp {
@@ -661,7 +665,7 @@ impl Hub {
                 incarnation,
                 name,
             } => {
-                self.directory.incarnations.insert(node, incarnation);
+                self.cx.directory.incarnations.insert(node, incarnation);
                 self.handle_node_up(now, slot, node, &name);
             }
             Output::NodeDown { slot } => self.handle_node_down(now, slot),
@@ -681,16 +685,17 @@ impl Hub {
             // Publishers are refused when the resend buffer is full; slowing them down before that comes with the limits.
             Output::RoomChanged { .. } => {}
             Output::IdentityInUse { address } => {
-                let node = self.own();
+                let node = self.cx.own();
                 let problem = format!(
                     "node id {node} is in use by the node at {address}: two processes cannot have one data directory, or backups of it"
                 );
-                self.outputs.push_back(HubOutput::End { problem });
+                self.cx.outputs.push_back(HubOutput::End { problem });
             }
             Output::IncarnationChanged { incarnation } => {
-                self.config.overlay.incarnation = incarnation;
-                for worker in 0..self.config.workers {
-                    self.mail(WorkerId(worker), Content::Incarnation(incarnation));
+                self.cx.config.overlay.incarnation = incarnation;
+                for worker in 0..self.cx.config.workers {
+                    self.cx
+                        .mail(WorkerId(worker), Content::Incarnation(incarnation));
                 }
                 self.view_changed(now);
             }
@@ -701,21 +706,21 @@ impl Hub {
                     thicket_overlay::EventLevel::Info => EventLevel::Info,
                     thicket_overlay::EventLevel::Debug => EventLevel::Debug,
                 };
-                self.event(level, event.message, event.fields);
+                self.cx.event(level, event.message, event.fields);
             }
         }
     }
 
     fn handle_node_up(&mut self, now: Now, slot: NodeSlot, node: NodeId, name: &str) {
-        self.up.insert(slot, node);
-        self.members.join(node, name);
+        self.cx.up.insert(slot, node);
+        self.cx.members.join(node, name);
         self.tell_members(slot, node);
         self.tell_settings(slot, node);
         self.tell_load(slot, node);
         self.tell_all_topics(slot, node);
         self.tell_placements(now, node);
         self.regain_sessions_of(node);
-        self.event(
+        self.cx.event(
             EventLevel::Info,
             NODE_UP,
             vec![("node", node.to_string()), ("name", name.to_owned())],
@@ -728,10 +733,10 @@ impl Hub {
     }
 
     fn handle_node_down(&mut self, now: Now, slot: NodeSlot) {
-        let Some(node) = self.up.remove(&slot) else {
+        let Some(node) = self.cx.up.remove(&slot) else {
             return;
         };
-        self.event(
+        self.cx.event(
             EventLevel::Info,
             NODE_DOWN,
             vec![("node", node.to_string())],
@@ -741,7 +746,7 @@ impl Hub {
         self.lose_sessions_of(now, node);
         self.moves_lose_node(now, node);
         self.barriers_lose_node(node);
-        self.directory.asked.remove(&node);
+        self.cx.directory.asked.remove(&node);
         self.loads_lose_node(now, node);
         self.agreement.forget(node);
         self.topics_lose_node(node);
@@ -752,7 +757,7 @@ impl Hub {
 
     /// What was said to or by the other node may be lost: everything that waits for its answer begins again.
     fn handle_control_lost(&mut self, now: Now, slot: NodeSlot) {
-        let Some(node) = self.up.get(&slot).copied() else {
+        let Some(node) = self.cx.up.get(&slot).copied() else {
             return;
         };
         thicket_session::reach!("hub: a link was replaced");
@@ -761,12 +766,12 @@ impl Hub {
         self.refusals_begin_again(node);
         self.forget_backup_parts(node);
         let is_recent = |(_, until): &(Instant, Instant)| now.instant.since(*until) < RESUMED;
-        let paused = self.overlay.last_pause().filter(is_recent);
-        if paused.is_none() && self.overlay.last_pause().is_some() {
+        let paused = self.cx.overlay.last_pause().filter(is_recent);
+        if paused.is_none() && self.cx.overlay.last_pause().is_some() {
             thicket_session::reach!("time RESUMED");
         }
-        for worker in (0..self.config.workers).map(WorkerId) {
-            self.mail(worker, Content::GivenUpBy { node, paused });
+        for worker in (0..self.cx.config.workers).map(WorkerId) {
+            self.cx.mail(worker, Content::GivenUpBy { node, paused });
         }
         self.hints_lose_control(node);
         self.tell_load(slot, node);
@@ -779,7 +784,7 @@ impl Hub {
 
     /// What waited until it is known whether other nodes have given this one up goes on.
     fn review_doubt(&mut self, now: Now) {
-        let is_in_doubt = self.overlay.is_in_doubt();
+        let is_in_doubt = self.cx.overlay.is_in_doubt();
         if std::mem::replace(&mut self.was_in_doubt, is_in_doubt) && !is_in_doubt {
             self.advance_claims(now);
             self.grant_waiting(now);
@@ -791,57 +796,5 @@ impl Hub {
         self.directory_sees(now);
         self.registrar_restarts(now);
         self.advance_claims(now);
-    }
-
-    fn mail(&mut self, to: WorkerId, content: Content) {
-        self.outputs.push_back(HubOutput::Mail {
-            to,
-            mail: Mail(content),
-        });
-    }
-
-    /// Mail that must come after the records gathered so far in the eyes of its receiver.
-    fn mail_after_records(&mut self, to: WorkerId, content: Content) {
-        self.outgoing.seal(&mut self.outputs);
-        self.mail(to, content);
-    }
-
-    fn send(&mut self, to: NodeId, message: &Message<'_>) {
-        let Some(slot) = self.overlay.slot_of(to) else {
-            return;
-        };
-        self.send_encoded(to, slot, message.encode());
-    }
-
-    fn send_encoded(&mut self, to: NodeId, slot: NodeSlot, (kind, payload): (u8, Vec<u8>)) {
-        if self.standing.is_gone(slot) {
-            return;
-        }
-        // A node that is down or takes no more is told everything again when it is back: `view_changed`.
-        if let Err(error) = self.overlay.send_control(slot, kind, &payload) {
-            self.event(
-                EventLevel::Warn,
-                "control not sent",
-                vec![("node", to.to_string()), ("error", error.to_string())],
-            );
-        }
-    }
-
-    fn event(
-        &mut self,
-        level: EventLevel,
-        message: &'static str,
-        fields: Vec<(&'static str, String)>,
-    ) {
-        self.outputs.push_back(HubOutput::Event(Event {
-            level,
-            message,
-            fields,
-        }));
-    }
-
-    /// This node.
-    const fn own(&self) -> NodeId {
-        self.config.overlay.node
     }
 }

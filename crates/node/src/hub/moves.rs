@@ -109,7 +109,7 @@ impl Hub {
             client_id,
             purpose,
         };
-        self.send(source, &fetch);
+        self.cx.send(source, &fetch);
     }
 
     /// There is nothing to be had at the other node.
@@ -152,7 +152,7 @@ impl Hub {
                     snapshot: bytes,
                     merge,
                 };
-                self.mail_after_records(home, import);
+                self.cx.mail_after_records(home, import);
             }
             Stage::Importing => debug_assert!(false, "a queue is sent when it is asked for"),
             Stage::Draining => {
@@ -161,7 +161,7 @@ impl Hub {
                     client_id,
                     queue: bytes,
                 };
-                self.mail_after_records(home, queue);
+                self.cx.mail_after_records(home, queue);
                 self.finish_move(now, request);
             }
         }
@@ -179,7 +179,7 @@ impl Hub {
         };
         arrival.stage = Stage::Draining;
         let source = *source;
-        self.send(source, &Message::Drain { request });
+        self.cx.send(source, &Message::Drain { request });
     }
 
     fn finish_move(&mut self, now: Now, request: u64) {
@@ -204,13 +204,13 @@ impl Hub {
         if self.relocations.postpone(client_id, fetch).is_ok() {
             return;
         }
-        let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
+        let Some((client_id, entry)) = self.cx.directory.entries.get_key_value(client_id) else {
             let is_elsewhere = false;
             let gone = Message::NotFetched {
                 request,
                 is_elsewhere,
             };
-            return self.send(to, &gone);
+            return self.cx.send(to, &gone);
         };
         let (client_id, home) = (Arc::clone(client_id), entry.home);
         let local = self.next_request();
@@ -228,7 +228,7 @@ impl Hub {
             to,
             purpose,
         };
-        self.mail_after_records(home, fetch);
+        self.cx.mail_after_records(home, fetch);
     }
 
     /// What becomes of a session that another node asked for.
@@ -247,7 +247,7 @@ impl Hub {
                     request,
                     is_elsewhere,
                 };
-                self.send(to, &refused);
+                self.cx.send(to, &refused);
             }
         }
     }
@@ -298,12 +298,13 @@ impl Hub {
         };
         let (client_id, home) = (Arc::clone(&leaving.client_id), leaving.home);
         let request = local;
-        for worker in (0..self.config.workers).map(WorkerId) {
+        for worker in (0..self.cx.config.workers).map(WorkerId) {
             if worker != home {
-                self.mail(worker, Content::Synchronise { request, home });
+                self.cx.mail(worker, Content::Synchronise { request, home });
             }
         }
-        self.mail_after_records(home, Content::Drain { request, client_id });
+        self.cx
+            .mail_after_records(home, Content::Drain { request, client_id });
     }
 
     pub(super) fn handle_drained(&mut self, _now: Now, local: u64, queue: Vec<u8>) {
@@ -312,7 +313,7 @@ impl Hub {
         };
         leaving.is_handed = true;
         let (to, request) = (leaving.to, leaving.request);
-        if !self.directory.entries.contains_key(&leaving.client_id) {
+        if !self.cx.directory.entries.contains_key(&leaving.client_id) {
             self.moves.leaving.remove(&local);
         }
         self.send_parts(to, request, &queue);
@@ -333,11 +334,11 @@ impl Hub {
             .map(|(local, _)| *local)
             .collect();
         if its.is_empty()
-            && let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id)
+            && let Some((client_id, entry)) = self.cx.directory.entries.get_key_value(client_id)
         {
             // This node is drained, and handed it over by itself.
             let (client_id, home) = (Arc::clone(client_id), entry.home);
-            return self.mail(home, Content::TakeBack { client_id });
+            return self.cx.mail(home, Content::TakeBack { client_id });
         }
         for local in its {
             self.take_back(local);
@@ -350,7 +351,7 @@ impl Hub {
         }) = self.moves.leaving.remove(&local)
         {
             self.forget_barrier(local);
-            self.mail(home, Content::TakeBack { client_id });
+            self.cx.mail(home, Content::TakeBack { client_id });
         }
     }
 
@@ -361,7 +362,7 @@ impl Hub {
                 bytes: chunk,
                 is_last: index == last,
             };
-            self.send(to, &Message::Fetched { request, part });
+            self.cx.send(to, &Message::Fetched { request, part });
         }
     }
 
@@ -377,7 +378,7 @@ impl Hub {
         if self.relocations.postpone(client_id, evict).is_ok() {
             return;
         }
-        let Some((client_id, entry)) = self.directory.entries.get_key_value(client_id) else {
+        let Some((client_id, entry)) = self.cx.directory.entries.get_key_value(client_id) else {
             self.tell_registrar(now, client_id, &Message::Release { client_id });
             return;
         };
@@ -404,7 +405,7 @@ impl Hub {
             client_id,
             may_contest: true,
         };
-        self.mail(home, evict);
+        self.cx.mail(home, evict);
     }
 
     /// A backup became the session beside its primary. A session of that client identifier that is on its way here would meet it: it stays
@@ -459,6 +460,7 @@ impl Hub {
             Some((_, Kind::Handover)) => {
                 // What is claimed here is not registered as what is here: the registrar hears that there is another one.
                 if let Some(entry) = self
+                    .cx
                     .directory
                     .entries
                     .get(client_id)
@@ -470,12 +472,12 @@ impl Hub {
                 self.retry_claim(now, client_id);
             }
             Some((_, Kind::Branch)) => self.end_claim(now, client_id, None),
-            None => self.send(from, &Message::TakeBack { client_id }),
+            None => self.cx.send(from, &Message::TakeBack { client_id }),
         }
     }
 
     fn is_home(&self, worker: WorkerId, client_id: &str) -> bool {
-        let entry = self.directory.entries.get(client_id);
+        let entry = self.cx.directory.entries.get(client_id);
         entry.is_some_and(|entry| entry.home == worker)
     }
 
@@ -502,13 +504,14 @@ impl Hub {
         let take_back = Message::TakeBack {
             client_id: &client_id,
         };
-        self.send(source, &take_back);
+        self.cx.send(source, &take_back);
         let Some(arrival) = branch else {
             return Some((client_id, Kind::Handover));
         };
         if arrival.stage != Stage::Fetching {
             let client_id = Arc::clone(&client_id);
-            self.mail_after_records(arrival.home, Content::Forget { client_id });
+            self.cx
+                .mail_after_records(arrival.home, Content::Forget { client_id });
         }
         Some((client_id, Kind::Branch))
     }

@@ -48,13 +48,14 @@ impl Hub {
             stream: origin.stream,
             runs,
         };
-        self.send(origin.node, &Message::Refused(numbers));
+        self.cx.send(origin.node, &Message::Refused(numbers));
     }
 
     /// A worker is to refuse a message of its own when it would acknowledge it.
     pub(super) fn refuse_ahead(&mut self, to: WorkerId, number: u64) {
         if number > 0 {
-            self.mail(to, Content::RefusalAhead(vec![(number, number)]));
+            self.cx
+                .mail(to, Content::RefusalAhead(vec![(number, number)]));
         }
     }
 
@@ -73,12 +74,12 @@ impl Hub {
     /// Another node has no room for messages of ours: their worker hears it before their acknowledgement.
     pub(super) fn handle_refused(&mut self, from: NodeId, numbers: RefusedNumbers) {
         let worker = u8::try_from(numbers.stream.0).ok();
-        let is_ours = numbers.incarnation == self.config.overlay.incarnation;
-        if let Some(worker) = worker.filter(|id| is_ours && *id < self.config.workers) {
+        let is_ours = numbers.incarnation == self.cx.config.overlay.incarnation;
+        if let Some(worker) = worker.filter(|id| is_ours && *id < self.cx.config.workers) {
             let runs = numbers.runs.clone();
-            self.mail(WorkerId(worker), Content::RefusalAhead(runs));
+            self.cx.mail(WorkerId(worker), Content::RefusalAhead(runs));
         }
-        self.send(from, &Message::RefusalNoted(numbers));
+        self.cx.send(from, &Message::RefusalNoted(numbers));
     }
 
     /// The node that took them has heard.

@@ -133,14 +133,14 @@ impl Hub {
 
     /// Whether every reachable node has registered under the view we have, and none may have given us up.
     fn is_whole(&self) -> bool {
-        let (own, view) = (self.own(), self.directory.view);
-        let mut nodes = self.up.values().chain([&own]);
-        !self.overlay.is_in_doubt()
+        let (own, view) = (self.cx.own(), self.cx.directory.view);
+        let mut nodes = self.cx.up.values().chain([&own]);
+        !self.cx.overlay.is_in_doubt()
             && nodes.all(|node| self.registrar.registered.get(node) == Some(&view))
     }
 
     fn register_claim(&mut self, now: Now, from: NodeId, request: u64, view: u64, client_id: &str) {
-        if view != self.directory.view || !self.is_whole() {
+        if view != self.cx.directory.view || !self.is_whole() {
             let deferred = Message::ClaimDeferred { request, client_id };
             self.answer_claim(now, from, &deferred);
             return;
@@ -165,10 +165,10 @@ impl Hub {
     }
 
     fn answer_claim(&mut self, now: Now, to: NodeId, answer: &Message<'_>) {
-        if to == self.own() {
+        if to == self.cx.own() {
             self.handle_claim_answer(now, answer);
         } else {
-            self.send(to, answer);
+            self.cx.send(to, answer);
         }
     }
 
@@ -223,10 +223,10 @@ impl Hub {
             let node = goes.node;
             // The one that goes may have the higher epoch, as a backup of the one that stays.
             let epoch = stays.max(goes.epoch);
-            if node == self.own() {
+            if node == self.cx.own() {
                 self.handle_evict(now, node, client_id, epoch);
             } else {
-                self.send(node, &Message::Evict { client_id, epoch });
+                self.cx.send(node, &Message::Evict { client_id, epoch });
             }
         }
     }
@@ -340,7 +340,7 @@ impl Hub {
         if let Some(rival) = known.rivals.get_mut(&source) {
             rival.stage = Eviction::Merging;
         }
-        if primary == self.own() {
+        if primary == self.cx.own() {
             self.handle_merge(now, client_id, epoch, source, source_epoch);
         } else {
             let merge = Message::Merge {
@@ -349,7 +349,7 @@ impl Hub {
                 source_epoch,
                 client_id,
             };
-            self.send(primary, &merge);
+            self.cx.send(primary, &merge);
         }
     }
 
@@ -380,10 +380,10 @@ impl Hub {
         self.registrar.registered.clear();
         self.registrar.round += 1;
         let round = self.registrar.round;
-        for node in self.up.values().copied().collect::<Vec<_>>() {
-            self.send(node, &Message::RegisterAsked { round });
+        for node in self.cx.up.values().copied().collect::<Vec<_>>() {
+            self.cx.send(node, &Message::RegisterAsked { round });
         }
-        self.handle_register_asked(now, self.own(), round);
+        self.handle_register_asked(now, self.cx.own(), round);
     }
 }
 

@@ -88,10 +88,10 @@ impl Hub {
         client_id: Arc<str>,
         serial: u64,
     ) {
-        let entry = self.directory.entries.get(&client_id);
+        let entry = self.cx.directory.entries.get(&client_id);
         let is_there = entry.is_some_and(|entry| entry.is_open && entry.home == from);
         let is_granted = is_there
-            && self.is_ready
+            && self.cx.is_ready
             && !self.has_claims(&client_id)
             && !self.is_leaving(&client_id)
             && !self.relocations.has(&client_id);
@@ -108,7 +108,7 @@ impl Hub {
             serial,
             is_granted,
         };
-        self.mail(from, answer);
+        self.cx.mail(from, answer);
     }
 
     /// A worker has the session: another one than before, or the same.
@@ -116,7 +116,7 @@ impl Hub {
         if !self.relocations.has(client_id) {
             return;
         }
-        if let Some(entry) = self.directory.entries.get_mut(client_id) {
+        if let Some(entry) = self.cx.directory.entries.get_mut(client_id) {
             entry.home = home;
         }
         self.settle_relocation(now, client_id);

@@ -30,31 +30,28 @@ pub(super) struct Replication {
 }
 
 impl Hub {
-    pub(super) fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
-        (0..self.config.workers).map(WorkerId)
-    }
-
     /// Every worker hears which other nodes are up.
     pub(super) fn tell_nodes(&mut self) {
-        let up = self.up.iter().map(|(slot, node)| UpNode {
+        let up = self.cx.up.iter().map(|(slot, node)| UpNode {
             node: *node,
             slot: *slot,
         });
         let nodes: Vec<_> = up.collect();
-        for worker in self.workers() {
-            self.mail(worker, Content::Nodes(nodes.clone()));
+        for worker in self.cx.workers() {
+            self.cx.mail(worker, Content::Nodes(nodes.clone()));
         }
     }
 
     /// The workers hear how much other nodes can take, if that is news: backups go where there is room for them.
     pub(super) fn tell_capabilities(&mut self) {
-        let up = self.up.values();
+        let up = self.cx.up.values();
         let capabilities: Vec<(NodeId, u64)> = up
-            .map(|node| (*node, self.overlay.capability_of(*node)))
+            .map(|node| (*node, self.cx.overlay.capability_of(*node)))
             .collect();
         if capabilities != self.replication.capabilities {
-            for worker in self.workers() {
-                self.mail(worker, Content::Capabilities(capabilities.clone()));
+            for worker in self.cx.workers() {
+                self.cx
+                    .mail(worker, Content::Capabilities(capabilities.clone()));
             }
             self.replication.capabilities = capabilities;
         }
@@ -69,15 +66,16 @@ impl Hub {
     /// and publishes the wills of its clients; else those it was with have.
     pub(super) fn promote_backups(&mut self, node: NodeId, is_news: bool) {
         self.forget_backup_parts(node);
-        let workers: BTreeSet<WorkerId> = self.workers().collect();
+        let workers: BTreeSet<WorkerId> = self.cx.workers().collect();
         for worker in &workers {
-            self.mail_after_records(*worker, Content::Promote { node, is_news });
+            self.cx
+                .mail_after_records(*worker, Content::Promote { node, is_news });
         }
         self.replication.promoting.insert(node, workers);
     }
 
     pub(super) fn is_promoting(&self) -> bool {
-        !self.replication.promoting.is_empty() || self.standing.has_away()
+        !self.replication.promoting.is_empty() || self.cx.standing.has_away()
     }
 
     pub(super) fn handle_promoted(&mut self, now: Now, from: WorkerId, node: NodeId) {
@@ -108,10 +106,10 @@ impl Hub {
             stream,
             position,
         };
-        let Some(slot) = self.overlay.slot_of(to) else {
+        let Some(slot) = self.cx.overlay.slot_of(to) else {
             return;
         };
-        if self.standing.is_gone(slot) {
+        if self.cx.standing.is_gone(slot) {
             // What waits for these backups hears it when it is known how this side stands.
             return;
         }
@@ -122,11 +120,11 @@ impl Hub {
                 is_last: index == last,
             };
             let (kind, payload) = Message::Replicate { backup, part }.encode();
-            if let Err(error) = self.overlay.send_control(slot, kind, &payload) {
+            if let Err(error) = self.cx.overlay.send_control(slot, kind, &payload) {
                 let fields = vec![("node", to.to_string()), ("error", error.to_string())];
-                self.event(EventLevel::Warn, "backups not sent", fields);
+                self.cx.event(EventLevel::Warn, "backups not sent", fields);
                 // The worker begins a new stream; one whose beginning is missing is passed over.
-                self.mail(from, Content::BackupsLost { node: to });
+                self.cx.mail(from, Content::BackupsLost { node: to });
                 return;
             }
         }
@@ -149,7 +147,7 @@ impl Hub {
             stream,
             position,
         } = backup;
-        let home = WorkerId(worker % self.config.workers);
+        let home = WorkerId(worker % self.cx.config.workers);
         let content = Content::Copied {
             from,
             worker,
@@ -158,18 +156,18 @@ impl Hub {
             record,
         };
         // Behind the messages that came before: the record may name them.
-        self.mail_after_records(home, content);
+        self.cx.mail_after_records(home, content);
     }
 
     pub(super) fn handle_backups_held(&mut self, by: NodeId, backup: BackupPosition, held: u64) {
-        if backup.worker < self.config.workers {
+        if backup.worker < self.cx.config.workers {
             let content = Content::BackupsAreHeld {
                 by,
                 stream: backup.stream,
                 applied: backup.position,
                 held,
             };
-            self.mail(WorkerId(backup.worker), content);
+            self.cx.mail(WorkerId(backup.worker), content);
         }
     }
 
@@ -180,9 +178,9 @@ impl Hub {
         stream: u64,
         wanted: Vec<(u64, u64)>,
     ) {
-        if worker < self.config.workers {
+        if worker < self.cx.config.workers {
             let content = Content::BackupsAreWanted { by, stream, wanted };
-            self.mail(WorkerId(worker), content);
+            self.cx.mail(WorkerId(worker), content);
         }
     }
 
@@ -198,12 +196,13 @@ impl Hub {
         let Some((home, barrier)) = self.replication.barriers.remove(&request) else {
             return false;
         };
-        for worker in self.workers() {
+        for worker in self.cx.workers() {
             if worker != home {
-                self.mail(worker, Content::Synchronise { request, home });
+                self.cx.mail(worker, Content::Synchronise { request, home });
             }
         }
-        self.mail_after_records(home, Content::BackupBarrierPassed { barrier, request });
+        self.cx
+            .mail_after_records(home, Content::BackupBarrierPassed { barrier, request });
         true
     }
 }

@@ -504,8 +504,8 @@ impl Hub {
             ..record
         };
         let origin = Origin {
-            node: self.own(),
-            incarnation: self.config.overlay.incarnation,
+            node: self.cx.own(),
+            incarnation: self.cx.config.overlay.incarnation,
             stream: StreamId(u16::from(from.0)),
         };
         if !record.payload.is_empty() && !self.retained.has_room(&record) {
@@ -515,7 +515,7 @@ impl Hub {
         self.retained.observe(now, origin, &record, payer);
         let mut stamped = Vec::with_capacity(bytes.len() + 10);
         record.encode(&mut stamped);
-        let everyone: Vec<NodeSlot> = self.up.keys().copied().collect();
+        let everyone: Vec<NodeSlot> = self.cx.up.keys().copied().collect();
         self.forward_one(now, from, entry, &stamped, &everyone);
     }
 
@@ -555,7 +555,7 @@ impl Hub {
         begin_at: Option<u64>,
     ) {
         let (records, has_more) = self.retained.page(now, (from, query), filter, begin_at);
-        self.mail_after_records(
+        self.cx.mail_after_records(
             from,
             Content::RetainedPage {
                 query,
@@ -578,14 +578,15 @@ impl Hub {
             };
             for worker in self.wanted.route(&topic).plain.clone() {
                 let bytes = bytes.clone();
-                self.mail_after_records(worker, Content::LastWord { origin, bytes });
+                self.cx
+                    .mail_after_records(worker, Content::LastWord { origin, bytes });
             }
         }
     }
 
     /// A node that is new, or back, compares retained messages with us.
     pub(super) fn offer_retained(&mut self, slot: NodeSlot) {
-        if let Some(node) = self.up.get(&slot).copied() {
+        if let Some(node) = self.cx.up.get(&slot).copied() {
             self.retained.told.remove(&node);
             self.send_retained_digest(node, false);
         }
@@ -593,7 +594,8 @@ impl Hub {
 
     fn send_retained_digest(&mut self, node: NodeId, is_answer: bool) {
         let digest = self.retained.digest;
-        self.send(node, &Message::RetainedDigest { digest, is_answer });
+        self.cx
+            .send(node, &Message::RetainedDigest { digest, is_answer });
     }
 
     /// The other node keeps something else: it gets all of ours, once since we see it. It may have been alone with the parting of
@@ -639,7 +641,7 @@ impl Hub {
                     record,
                 })
                 .collect();
-            self.send(node, &Message::Retained { messages });
+            self.cx.send(node, &Message::Retained { messages });
         }
     }
 
@@ -653,7 +655,8 @@ impl Hub {
             if self.retained.observe(now, *origin, &record, None) == Observed::Newer {
                 for worker in self.wanted.route(record.topic).plain.clone() {
                     let (origin, bytes) = (*origin, bytes.to_vec());
-                    self.mail_after_records(worker, Content::RetainedRecords { origin, bytes });
+                    self.cx
+                        .mail_after_records(worker, Content::RetainedRecords { origin, bytes });
                 }
             }
         }

@@ -169,9 +169,9 @@ impl Hub {
             problem,
         };
         if keyspace == Keyspace::Members {
-            self.members.recover(key, value).map_err(unreadable)?;
-            let own = &self.config.overlay;
-            self.members.join(own.node, &own.name);
+            self.cx.members.recover(key, value).map_err(unreadable)?;
+            let own = &self.cx.config.overlay;
+            self.cx.members.join(own.node, &own.name);
             return Ok(());
         }
         let stored = StoredRetained::decode(value).map_err(unreadable)?;

@@ -83,9 +83,9 @@ impl Hub {
     #[must_use]
     pub fn membership(&self) -> MembershipReport {
         MembershipReport {
-            serves: !self.standing.is_minority(),
-            members: self.members.len() as u64,
-            reachable: self.overlay.reachable().len() as u64,
+            serves: !self.cx.standing.is_minority(),
+            members: self.cx.members.len() as u64,
+            reachable: self.cx.overlay.reachable().len() as u64,
         }
     }
 
@@ -98,7 +98,7 @@ impl Hub {
             let is_it = member.name == node || id.to_string() == node;
             is_it.then(|| (id, member.name.clone()))
         };
-        let mut found: Vec<_> = self.members.iter().filter_map(named).collect();
+        let mut found: Vec<_> = self.cx.members.iter().filter_map(named).collect();
         let (id, name) = match (found.pop(), found.is_empty()) {
             (None, _) => return Err(ForgetError::Unknown { node: node.into() }),
             (Some(one), true) => one,
@@ -110,14 +110,14 @@ impl Hub {
                 });
             }
         };
-        if self.overlay.reachable().contains(&id) {
+        if self.cx.overlay.reachable().contains(&id) {
             return Err(ForgetError::Up { node: node.into() });
         }
-        self.members.remove(id);
-        for worker in (0..self.config.workers).map(WorkerId) {
-            self.mail(worker, Content::Forgotten { node: id });
+        self.cx.members.remove(id);
+        for worker in (0..self.cx.config.workers).map(WorkerId) {
+            self.cx.mail(worker, Content::Forgotten { node: id });
         }
-        self.event(
+        self.cx.event(
             EventLevel::Info,
             NODE_REMOVED,
             vec![("node", id.to_string()), ("name", name.clone())],
@@ -130,17 +130,17 @@ impl Hub {
     /// Another node tells what it knows.
     pub(super) fn handle_members(&mut self, told: &[Membership<'_>]) {
         for member in told {
-            self.members.merge(member);
+            self.cx.members.merge(member);
         }
         // A node that was removed while it was away joins again, and says so itself: others may hear of a removal while a node that
         // leaves is still linked, and must not undo it.
         if !self.is_draining() {
-            let own = &self.config.overlay;
-            self.members.join(own.node, &own.name);
+            let own = &self.cx.config.overlay;
+            self.cx.members.join(own.node, &own.name);
         }
-        for status in self.overlay.nodes() {
-            if status.is_up && !self.members.knows(status.node) {
-                self.members.join(status.node, &status.name);
+        for status in self.cx.overlay.nodes() {
+            if status.is_up && !self.cx.members.knows(status.node) {
+                self.cx.members.join(status.node, &status.name);
             }
         }
     }
@@ -148,33 +148,33 @@ impl Hub {
     /// A node that leaves on purpose and stores nothing does not come back under its identity: it removes itself from the members, so that
     /// restarts of one node after the other do not make a majority impossible. A node that stores comes back as itself and stays a member.
     pub(super) fn leave_members(&mut self, now: Now) {
-        if self.is_draining() && !self.config.stores {
-            self.members.remove(self.config.overlay.node);
+        if self.is_draining() && !self.cx.config.stores {
+            self.cx.members.remove(self.cx.config.overlay.node);
             self.note_members();
             self.tell_changed_members();
             // It leaves with a round, and there is none after the goodbye.
-            self.overlay.end_round(now.instant);
+            self.cx.overlay.end_round(now.instant);
         }
     }
 
     /// Tells a node all that is known.
     pub(super) fn tell_members(&mut self, slot: NodeSlot, node: NodeId) {
-        let told = self.members.told().into_iter();
+        let told = self.cx.members.told().into_iter();
         let told = told.filter(|member| self.is_told(member)).collect();
         let encoded = Message::Members(told).encode();
-        self.send_encoded(node, slot, encoded);
+        self.cx.send_encoded(node, slot, encoded);
     }
 
     /// Nodes that keep nothing have another identity at each start: where nothing hangs on it, those that are gone are not handed on.
     fn is_told(&self, member: &Membership<'_>) -> bool {
-        self.config.partition == Partition::Majority
+        self.cx.config.partition == Partition::Majority
             || member.changes.is_multiple_of(2)
-            || self.overlay.slot_of(member.node).is_some()
+            || self.cx.overlay.slot_of(member.node).is_some()
     }
 
     /// Stores what has changed of the members. After every input, so that it is stored with its round.
     pub(super) fn note_members(&mut self) {
-        for (key, value) in self.members.take_changed() {
+        for (key, value) in self.cx.members.take_changed() {
             let store = self.retained.store();
             store.keep(Keyspace::Members, key, value);
         }
@@ -182,15 +182,15 @@ impl Hub {
 
     /// Tells all nodes that are up what has changed of the members in this round. Whoever comes up is told everything.
     pub(super) fn tell_changed_members(&mut self) {
-        let untold = self.members.take_untold();
+        let untold = self.cx.members.take_untold();
         if untold.is_empty() {
             return;
         }
-        let told = self.members.told().into_iter();
+        let told = self.cx.members.told().into_iter();
         let told = told.filter(|it| untold.contains(&it.node) && self.is_told(it));
         let encoded = Message::Members(told.collect()).encode();
-        for (slot, node) in self.up.clone() {
-            self.send_encoded(node, slot, encoded.clone());
+        for (slot, node) in self.cx.up.clone() {
+            self.cx.send_encoded(node, slot, encoded.clone());
         }
     }
 
@@ -200,22 +200,22 @@ impl Hub {
             output,
             Output::Dial { .. } | Output::Flush(_) | Output::Close(_) | Output::Event(_)
         );
-        if has_no_effect || self.config.partition == Partition::Serve {
+        if has_no_effect || self.cx.config.partition == Partition::Serve {
             return Some(output);
         }
         let out = match output {
             Output::NodeDown { slot } => Some(slot),
             _ => None,
         };
-        match &mut self.standing.state {
+        match &mut self.cx.standing.state {
             State::Serving if out.is_some() => {
-                self.standing.state = State::Unsure {
+                self.cx.standing.state = State::Unsure {
                     since: now.instant,
                     waiting: [output].into(),
                     gone: out.into_iter().collect(),
                     is_back: false,
                 };
-                self.outgoing.hold_acknowledgements(true);
+                self.cx.outgoing.hold_acknowledgements(true);
                 None
             }
             State::Unsure {
@@ -238,18 +238,19 @@ impl Hub {
 
     /// Looks whether this side serves. Once a round.
     pub(super) fn review_standing(&mut self, now: Now) {
-        if self.config.partition == Partition::Serve || !self.is_ready {
+        if self.cx.config.partition == Partition::Serve || !self.cx.is_ready {
             return;
         }
-        let members = self.members.len();
+        let members = self.cx.members.len();
         let is_most = |count: usize| count * 2 > members;
-        let has_most = is_most(self.overlay.reachable().len()) && !self.overlay.misses_nodes();
-        match &self.standing.state {
+        let has_most =
+            is_most(self.cx.overlay.reachable().len()) && !self.cx.overlay.misses_nodes();
+        match &self.cx.standing.state {
             State::Starting | State::Serving | State::Unsure { .. } if !has_most => {
                 self.begin_minority(now)
             }
             State::Unsure { is_back: true, .. } => self.begin_minority(now),
-            State::Starting => self.standing.state = State::Serving,
+            State::Starting => self.cx.standing.state = State::Serving,
             State::Unsure { since, gone, .. } if is_most(self.agreeing(*since, gone)) => {
                 self.end_doubt(now, State::Serving);
             }
@@ -260,21 +261,22 @@ impl Hub {
 
     /// Whether the nodes that those reach that are back are back too, and what they all want is known.
     fn sees_all(&self) -> bool {
-        self.overlay.is_ready() && self.overlay.is_listed()
+        self.cx.overlay.is_ready() && self.cx.overlay.is_listed()
     }
 
     /// Nodes that were heard since then and do not see any of those that are gone, this one included.
     fn agreeing(&self, since: Instant, gone: &BTreeSet<NodeSlot>) -> usize {
         let gone: Vec<NodeId> = gone
             .iter()
-            .filter_map(|slot| self.overlay.node_of(*slot))
+            .filter_map(|slot| self.cx.overlay.node_of(*slot))
             .collect();
         let heard = |status: &thicket_overlay::NodeStatus| {
-            let last = self.overlay.last_heard(status.slot);
-            let sees = |gone: &NodeId| self.overlay.lists(status.node, *gone);
+            let last = self.cx.overlay.last_heard(status.slot);
+            let sees = |gone: &NodeId| self.cx.overlay.lists(status.node, *gone);
             status.is_up && last.is_some_and(|last| last > since) && !gone.iter().any(sees)
         };
-        self.overlay
+        self.cx
+            .overlay
             .nodes()
             .iter()
             .skip(1)
@@ -285,8 +287,8 @@ impl Hub {
 
     /// It is known how this side stands: what waited follows.
     fn end_doubt(&mut self, now: Now, state: State) {
-        let before = std::mem::replace(&mut self.standing.state, state);
-        self.outgoing.hold_acknowledgements(false);
+        let before = std::mem::replace(&mut self.cx.standing.state, state);
+        self.cx.outgoing.hold_acknowledgements(false);
         if let State::Unsure { waiting, .. } = before {
             for output in waiting {
                 self.perform(now, output);
@@ -295,34 +297,37 @@ impl Hub {
     }
 
     fn begin_minority(&mut self, now: Now) {
-        let message = if self.overlay.misses_nodes() {
+        let message = if self.cx.overlay.misses_nodes() {
             PARTITIONED
         } else {
             NO_QUORUM
         };
         self.tell_standing(EventLevel::Warn, message);
-        for worker in 0..self.config.workers {
+        for worker in 0..self.cx.config.workers {
             // What was acknowledged by all before is acknowledged.
-            self.mail_after_records(WorkerId(worker), Content::Minority(true));
+            self.cx
+                .mail_after_records(WorkerId(worker), Content::Minority(true));
         }
         self.end_doubt(now, State::Minority);
         self.refuse_claims();
     }
 
     fn end_minority(&mut self, now: Now) {
-        self.standing.state = State::Serving;
+        self.cx.standing.state = State::Serving;
         self.tell_standing(EventLevel::Info, QUORUM);
-        for worker in 0..self.config.workers {
-            self.mail_after_records(WorkerId(worker), Content::Minority(false));
+        for worker in 0..self.cx.config.workers {
+            self.cx
+                .mail_after_records(WorkerId(worker), Content::Minority(false));
         }
-        for node in std::mem::take(&mut self.standing.away).into_keys() {
+        for node in std::mem::take(&mut self.cx.standing.away).into_keys() {
             self.promote_backups(node, false);
         }
         // Others may have taken messages for sessions here while this node was down for them, and where a backup is nobody may have noticed
         // that it was: what its primary has not heard of comes out when it is told anew.
-        for node in self.up.values().copied().collect::<Vec<_>>() {
-            for worker in (0..self.config.workers).map(WorkerId) {
-                self.mail_after_records(worker, Content::BackupsLost { node });
+        for node in self.cx.up.values().copied().collect::<Vec<_>>() {
+            for worker in (0..self.cx.config.workers).map(WorkerId) {
+                self.cx
+                    .mail_after_records(worker, Content::BackupsLost { node });
             }
         }
         self.advance_claims(now);
@@ -330,19 +335,19 @@ impl Hub {
 
     fn tell_standing(&mut self, level: EventLevel, message: &'static str) {
         let fields = vec![
-            ("members", self.members.len().to_string()),
-            ("reachable", self.overlay.reachable().len().to_string()),
+            ("members", self.cx.members.len().to_string()),
+            ("reachable", self.cx.overlay.reachable().len().to_string()),
         ];
-        self.event(level, message, fields);
+        self.cx.event(level, message, fields);
     }
 
     /// A node is down: its sessions fail over to their backups, unless this side is the smaller one.
     pub(super) fn lose_sessions_of(&mut self, now: Now, node: NodeId) {
-        self.members.note_out(node, now.wall);
-        if self.standing.is_minority() {
-            let incarnation = self.directory.incarnations.get(&node).copied();
+        self.cx.members.note_out(node, now.wall);
+        if self.cx.standing.is_minority() {
+            let incarnation = self.cx.directory.incarnations.get(&node).copied();
             self.forget_backup_parts(node);
-            self.standing.away.insert(node, incarnation);
+            self.cx.standing.away.insert(node, incarnation);
         } else {
             self.promote_backups(node, true);
         }
@@ -351,12 +356,13 @@ impl Hub {
     /// A node is back whose sessions did not fail over to this one: they are where it says, and the backups here are out of date. If it was started
     /// again it has lost what it had in memory, and the backups may be all there is.
     pub(super) fn regain_sessions_of(&mut self, node: NodeId) {
-        let Some(before) = self.standing.away.remove(&node) else {
+        let Some(before) = self.cx.standing.away.remove(&node) else {
             return;
         };
-        if before == self.directory.incarnations.get(&node).copied() {
-            for worker in 0..self.config.workers {
-                self.mail_after_records(WorkerId(worker), Content::DropBackups { node });
+        if before == self.cx.directory.incarnations.get(&node).copied() {
+            for worker in 0..self.cx.config.workers {
+                self.cx
+                    .mail_after_records(WorkerId(worker), Content::DropBackups { node });
             }
         } else {
             self.promote_backups(node, false);

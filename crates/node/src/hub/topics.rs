@@ -50,9 +50,9 @@ impl Hub {
         thicket_session::reach!("time hub/topics COUNTED");
         self.topics.asked_at = now.instant;
         self.topics.counting.clear();
-        self.topics.waiting = usize::from(self.config.workers);
-        for worker in self.workers() {
-            self.mail(worker, Content::TopicRatesAsked);
+        self.topics.waiting = usize::from(self.cx.config.workers);
+        for worker in self.cx.workers() {
+            self.cx.mail(worker, Content::TopicRatesAsked);
         }
     }
 
@@ -91,9 +91,14 @@ impl Hub {
         }
         apply(told, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
         let encoded = encode(false, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
-        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        let up: Vec<_> = self
+            .cx
+            .up
+            .iter()
+            .map(|(slot, node)| (*slot, *node))
+            .collect();
         for (slot, node) in up {
-            self.send_encoded(node, slot, encoded.clone());
+            self.cx.send_encoded(node, slot, encoded.clone());
         }
     }
 
@@ -101,7 +106,7 @@ impl Hub {
     pub(super) fn tell_all_topics(&mut self, slot: NodeSlot, node: NodeId) {
         let told = self.topics.told.iter();
         let encoded = encode(true, told.map(|(topic, rate)| (&**topic, *rate)));
-        self.send_encoded(node, slot, encoded);
+        self.cx.send_encoded(node, slot, encoded);
     }
 
     /// What another node tells.
@@ -120,7 +125,7 @@ impl Hub {
 
     /// What is told of each node, this one included.
     pub(super) fn rates_by_node(&self) -> impl Iterator<Item = (NodeId, &Rates)> {
-        let own = (self.own(), &self.topics.told);
+        let own = (self.cx.own(), &self.topics.told);
         let others = self.topics.others.iter();
         others.map(|(node, rates)| (*node, rates)).chain([own])
     }

@@ -79,7 +79,7 @@ impl HintArrivals {
 impl Hub {
     /// Messages that another node kept for this one.
     pub(super) fn handle_hinted(&mut self, now: Now, from: NodeId, hints: &[Carried<'_>]) {
-        if !self.is_ready {
+        if !self.cx.is_ready {
             // The workers may not all have said what they want.
             let own = |it: &Carried<'_>| (it.serial, it.message.origin, it.message.record.to_vec());
             let hints = hints.iter().map(own).collect();
@@ -137,14 +137,17 @@ impl Hub {
 
     /// What is known of a message by the way that messages come otherwise: from its origin, before the two gave each other up.
     fn has_come(&self, origin: Origin, number: u64) -> Known {
-        self.overlay.slot_of(origin.node).map_or(Known::No, |slot| {
-            let origin = thicket_overlay::Origin {
-                slot,
-                incarnation: origin.incarnation,
-                stream: origin.stream,
-            };
-            self.overlay.knows(origin, number)
-        })
+        self.cx
+            .overlay
+            .slot_of(origin.node)
+            .map_or(Known::No, |slot| {
+                let origin = thicket_overlay::Origin {
+                    slot,
+                    incarnation: origin.incarnation,
+                    stream: origin.stream,
+                };
+                self.cx.overlay.knows(origin, number)
+            })
     }
 
     /// To the workers that want it; retained messages may have come when the nodes compared theirs.
@@ -159,7 +162,8 @@ impl Hub {
         let takers = workers.len() as u32;
         for worker in workers {
             let bytes = bytes.to_vec();
-            self.mail_after_records(worker, Content::Hinted { origin, bytes });
+            self.cx
+                .mail_after_records(worker, Content::Hinted { origin, bytes });
         }
         if takers > 0 {
             let name = (origin, record.number);

@@ -16,12 +16,12 @@ struct Plan {
 impl Hub {
     /// Whether destinations may be down.
     pub(in super::super) fn may_hint(&self) -> bool {
-        !self.hints.is_idle() || self.standing.is_unsure()
+        !self.hints.is_idle() || self.cx.standing.is_unsure()
     }
 
     /// Those that are there.
     pub(in super::super) fn live_of(&self, destinations: &[NodeSlot]) -> Vec<NodeSlot> {
-        let is_live = |slot: &&NodeSlot| !self.overlay.is_out(**slot);
+        let is_live = |slot: &&NodeSlot| !self.cx.overlay.is_out(**slot);
         destinations.iter().filter(is_live).copied().collect()
     }
 
@@ -39,7 +39,7 @@ impl Hub {
         {
             plan.targets = self.hints.takers(record.topic);
             let is_limbo =
-                |slot: &&NodeSlot| self.overlay.is_out(**slot) && self.up.contains_key(slot);
+                |slot: &&NodeSlot| self.cx.overlay.is_out(**slot) && self.cx.up.contains_key(slot);
             plan.limbo = destinations.iter().filter(is_limbo).copied().collect();
         }
         plan
@@ -59,7 +59,7 @@ impl Hub {
             targets,
             limbo,
         } = self.plan(entry, record, destinations);
-        let refuses = self.config.on_full == OnFull::Refuse;
+        let refuses = self.cx.config.on_full == OnFull::Refuse;
         let cost = record.len() as u64;
         if refuses
             && targets
@@ -78,7 +78,7 @@ impl Hub {
         };
         if unheld == 0 {
             if !is_under_way && entry.number > 0 {
-                self.outgoing.acknowledge(from, entry.number);
+                self.cx.outgoing.acknowledge(from, entry.number);
             }
             return;
         }
@@ -92,7 +92,7 @@ impl Hub {
         let message = Abandoned {
             stream,
             number: entry.number,
-            incarnation: self.config.overlay.incarnation,
+            incarnation: self.cx.config.overlay.incarnation,
             at: now.instant,
             record: record.into(),
         };
@@ -110,7 +110,7 @@ impl Hub {
         let expiry = Record::decode(&message.record).ok();
         let expiry = expiry.and_then(|(record, _)| record.expiry_left_ms);
         let origin = Origin {
-            node: self.own(),
+            node: self.cx.own(),
             incarnation: message.incarnation,
             stream: message.stream,
         };
@@ -132,7 +132,7 @@ impl Hub {
     pub(super) fn add_hint(&mut self, now: Now, target: NodeId, mut hint: Hint) {
         if !self.has_hint_room(now, target, hint.record.len() as u64) {
             self.hints.dropped += 1;
-            return self.settle(&hint, self.config.on_full == OnFull::Refuse);
+            return self.settle(&hint, self.cx.config.on_full == OnFull::Refuse);
         }
         self.hints.last_serial += 1;
         hint.serial = self.hints.last_serial;
@@ -143,13 +143,13 @@ impl Hub {
         if is_first {
             let fields = vec![("node", target.to_string())];
             let message = "messages are kept for the sessions of a node that is out";
-            self.event(EventLevel::Info, message, fields);
+            self.cx.event(EventLevel::Info, message, fields);
         }
     }
 
     /// Whether there is room for a record. What has expired goes first.
     fn has_hint_room(&mut self, now: Now, target: NodeId, len: u64) -> bool {
-        let maximum = self.config.hint_bytes;
+        let maximum = self.cx.config.hint_bytes;
         let has_room = |hub: &Self| {
             let queue = hub.hints.queues.get(&target);
             let bytes = queue.map_or(0, HintQueue::bytes);
@@ -166,14 +166,14 @@ impl Hub {
         if is_new {
             let fields = vec![("node", target.to_string())];
             let message = "no more room for messages of a node that is out";
-            self.event(EventLevel::Warn, message, fields);
+            self.cx.event(EventLevel::Warn, message, fields);
         }
         is_there
     }
 
     /// A message is not waited for any more.
     fn settle(&mut self, hint: &Hint, is_refused: bool) {
-        let is_ours = hint.origin.node == self.own();
+        let is_ours = hint.origin.node == self.cx.own();
         if hint.is_awaited && is_ours {
             self.settle_number(hint.origin.stream, hint.number, is_refused);
         }
@@ -197,7 +197,7 @@ impl Hub {
         if is_refused {
             self.refuse_forward(worker, number);
         } else {
-            self.outgoing.acknowledge(worker, number);
+            self.cx.outgoing.acknowledge(worker, number);
         }
     }
 
@@ -229,7 +229,7 @@ impl Hub {
     pub(super) fn keep_abandoned(&mut self, now: Now, slot: NodeSlot, active: &[NodeId]) {
         let is_here = |it: &mut Limbo| it.slot == slot;
         let limbo: Vec<Limbo> = self.hints.limbo.extract_if(.., is_here).collect();
-        let abandoned = self.overlay.take_abandoned(slot).into_iter();
+        let abandoned = self.cx.overlay.take_abandoned(slot).into_iter();
         let messages = abandoned.map(|message| (message, false));
         let messages = messages.chain(limbo.into_iter().map(|it| (it.message, true)));
         for (message, is_counted) in messages {
@@ -288,7 +288,7 @@ impl Hub {
 
     /// Nodes that were removed from the cluster do not come back.
     fn forget_hints_for_strangers(&mut self) {
-        let (hints, members) = (&mut self.hints, &self.members);
+        let (hints, members) = (&mut self.hints, &self.cx.members);
         let known = hints.queues.keys().chain(hints.absent.keys());
         let strangers: Vec<NodeId> = known.filter(|it| !members.has(**it)).copied().collect();
         for node in strangers {
@@ -322,8 +322,8 @@ impl Hub {
     }
 
     fn seek_second_holder(&mut self, now: Now, target: NodeId) {
-        let candidates: Vec<NodeId> = (self.up.iter())
-            .filter(|(slot, node)| **node != target && !self.standing.is_gone(**slot))
+        let candidates: Vec<NodeId> = (self.cx.up.iter())
+            .filter(|(slot, node)| **node != target && !self.cx.standing.is_gone(**slot))
             .map(|(_, node)| *node)
             .collect();
         let second = rendezvous(&target.to_string(), &candidates);
@@ -416,7 +416,7 @@ impl Hub {
             settled.push(hint.clone());
             hint.is_awaited = false;
         });
-        let refuses = is_full && self.config.on_full == OnFull::Refuse;
+        let refuses = is_full && self.cx.config.on_full == OnFull::Refuse;
         for hint in settled {
             if refuses && hint.is_awaited {
                 self.hints.dropped += 1;
@@ -469,7 +469,7 @@ impl Hub {
         if is_last && !taken.is_empty() {
             let fields = vec![("node", target.to_string())];
             let message = "a node that was out has all that was kept for its sessions";
-            self.event(EventLevel::Info, message, fields);
+            self.cx.event(EventLevel::Info, message, fields);
         }
         self.answer_barriers();
     }

@@ -191,14 +191,14 @@ impl Hub {
     }
 
     pub(super) fn send_hint_message(&mut self, to: NodeId, message: &HintMessage<'_>) -> bool {
-        let Some(slot) = self.overlay.slot_of(to) else {
+        let Some(slot) = self.cx.overlay.slot_of(to) else {
             return false;
         };
-        if self.standing.is_gone(slot) {
+        if self.cx.standing.is_gone(slot) {
             return false;
         }
         let (kind, payload) = message.encode();
-        self.overlay.send_control(slot, kind, &payload).is_ok()
+        self.cx.overlay.send_control(slot, kind, &payload).is_ok()
     }
 
     pub(super) fn handle_hint_message(&mut self, now: Now, from: NodeId, message: HintMessage<'_>) {
@@ -232,7 +232,7 @@ impl Hub {
         self.hints.workers[usize::from(from.0)] = sets;
         let covered = self.all_covered();
         if covered != before {
-            for node in self.up.values().copied().collect::<Vec<_>>() {
+            for node in self.cx.up.values().copied().collect::<Vec<_>>() {
                 self.send_hint_message(node, &HintMessage::Covered(covered.clone()));
             }
         }
@@ -256,12 +256,12 @@ impl Hub {
 
     /// The backups here of a node's sessions are sessions now.
     pub(super) fn have_taken_over(&mut self, now: Now, node: NodeId) {
-        if self.up.values().any(|up| *up == node) {
+        if self.cx.up.values().any(|up| *up == node) {
             return;
         }
         self.hints.took_over.insert(node);
-        self.handle_took_over(now, node, self.own());
-        for other in self.up.values().copied().collect::<Vec<_>>() {
+        self.handle_took_over(now, node, self.cx.own());
+        for other in self.cx.up.values().copied().collect::<Vec<_>>() {
             self.send_hint_message(other, &HintMessage::TookOver { node });
         }
     }
@@ -269,7 +269,7 @@ impl Hub {
     /// Sessions of a node that is down have failed over to another one. What it did not hear itself while it was down too, it gets now.
     fn handle_took_over(&mut self, now: Now, node: NodeId, by: NodeId) {
         let Some(absent) = self.hints.absent.get_mut(&node) else {
-            if self.up.values().any(|up| *up == node) {
+            if self.cx.up.values().any(|up| *up == node) {
                 self.hints.early.insert((node, by));
             }
             return;
@@ -323,7 +323,7 @@ impl Hub {
 
     /// What persistent sessions of a node wanted at QoS 1 and 2 when it went out. Shared subscriptions have other members, or had.
     fn entries_of(&self, slot: NodeSlot) -> Entries {
-        let aside = self.overlay.set_aside(slot);
+        let aside = self.cx.overlay.set_aside(slot);
         let kept = aside.filter(|(_, value)| value.qos > Qos::AtMostOnce);
         kept.filter_map(|(key, value)| super::interests::entry_of(key, value))
             .filter(|(filter, _)| !filter.is_shared())
@@ -360,7 +360,7 @@ impl Hub {
     /// A node says what it wants, for the first time since it is up: true; its sessions are there, and take what was kept.
     pub(super) fn hints_hear_of(&mut self, slot: NodeSlot) -> bool {
         let is_first = self.hints.returning.remove(&slot);
-        if is_first && let Some(node) = self.up.get(&slot).copied() {
+        if is_first && let Some(node) = self.cx.up.get(&slot).copied() {
             let mark = self.hints.last_serial;
             if let Some((_, upto)) = self.hints.outs.get_mut(&node) {
                 *upto = mark;
@@ -371,9 +371,9 @@ impl Hub {
     }
 
     fn open_hints(&mut self, node: NodeId) {
-        let slot = self.overlay.slot_of(node);
+        let slot = self.cx.overlay.slot_of(node);
         let is_there = slot.is_some_and(|slot| {
-            self.up.contains_key(&slot) && !self.hints.returning.contains(&slot)
+            self.cx.up.contains_key(&slot) && !self.hints.returning.contains(&slot)
         });
         if let Some(queue) = self.hints.queues.get_mut(&node).filter(|_| is_there) {
             queue.open();

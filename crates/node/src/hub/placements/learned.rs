@@ -75,14 +75,14 @@ impl Hub {
     pub(in crate::hub) fn learn_clients(&mut self, now: Now) {
         let learning = &mut self.placements.learning;
         let is_due = now.instant.since(learning.looked_at) >= LOOKED && !learning.is_looking;
-        if !self.config.redirection.by_topics || !is_due {
+        if !self.cx.config.redirection.by_topics || !is_due {
             return;
         }
         thicket_session::reach!("time LOOKED");
         learning.looked_at = now.instant;
         learning.is_looking = true;
         learning.wild.clear();
-        self.handle_habits_asked(self.own(), LEARNING, 0);
+        self.handle_habits_asked(self.cx.own(), LEARNING, 0);
     }
 
     /// The workers have named some clients; the next are asked for.
@@ -93,7 +93,7 @@ impl Hub {
         if next == END {
             self.placements.learning.is_looking = false;
         } else {
-            self.handle_habits_asked(self.own(), LEARNING, next);
+            self.handle_habits_asked(self.cx.own(), LEARNING, next);
         }
     }
 
@@ -110,7 +110,7 @@ impl Hub {
         }
         let session = PlacedSession {
             number: 1,
-            node: self.own().0,
+            node: self.cx.own().0,
             publish,
             subscribe,
         };
@@ -186,7 +186,7 @@ impl Hub {
         if self.learned(now, name).is_none() || self.prepare_control().is_err() {
             return Learned::Unknown;
         }
-        let own = self.own().0;
+        let own = self.cx.own().0;
         let control = self.placements.control.as_mut();
         match control.and_then(|(_, control)| control.better_node(name, own)) {
             Some(better) => Learned::At(NodeId(better.node)),
@@ -202,7 +202,7 @@ impl Hub {
         };
         let since = known.refused_since.unwrap_or(now.instant);
         let in_time = now.instant.since(since) < REFUSED_FOR;
-        Some(refused < self.config.redirection.refusals && in_time)
+        Some(refused < self.cx.config.redirection.refusals && in_time)
     }
 
     /// The client is refused here, as it should come there.
@@ -220,7 +220,7 @@ impl Hub {
 
     /// The client is served here.
     pub(in crate::hub) fn learn_served(&mut self, now: Now, name: &str) {
-        let own = self.own().0;
+        let own = self.cx.own().0;
         let Some(known) = self.learned(now, name) else {
             return;
         };

@@ -184,7 +184,10 @@ impl Hub {
         self.at_rest = None;
         let refusal = if self.placements.pending.len() >= PENDING {
             Some(PlacementError::Busy)
-        } else if !self.is_ready || self.overlay.is_in_doubt() || self.standing.is_minority() {
+        } else if !self.cx.is_ready
+            || self.cx.overlay.is_in_doubt()
+            || self.cx.standing.is_minority()
+        {
             Some(PlacementError::Unsure)
         } else {
             None
@@ -287,7 +290,7 @@ impl Hub {
     }
 
     fn placer(&self) -> NodeId {
-        rendezvous(LOT, &self.overlay.reachable()).unwrap_or(self.own())
+        rendezvous(LOT, &self.cx.overlay.reachable()).unwrap_or(self.cx.own())
     }
 
     fn ask_placer(&mut self, now: Now, number: u64) {
@@ -295,7 +298,7 @@ impl Hub {
         let Some(pending) = self.placements.pending.get(&number) else {
             return;
         };
-        if placer == self.own() {
+        if placer == self.cx.own() {
             let order = pending.order.clone();
             let before = self.placement(now, order.client_id());
             let done = self.carry_out(now, &order);
@@ -313,8 +316,8 @@ impl Hub {
             }
             .encode(),
         };
-        if let Some(slot) = self.overlay.slot_of(placer) {
-            self.send_encoded(placer, slot, encoded);
+        if let Some(slot) = self.cx.overlay.slot_of(placer) {
+            self.cx.send_encoded(placer, slot, encoded);
         }
     }
 
@@ -335,7 +338,7 @@ impl Hub {
             Err(error) => error.to_string(),
         };
         let problem = &*problem;
-        self.send(from, &Message::PlaceDone { request, problem });
+        self.cx.send(from, &Message::PlaceDone { request, problem });
     }
 
     /// The placer has answered; the placement came before this.
@@ -394,7 +397,9 @@ impl Hub {
         match asker {
             Asker::Caller(number) => {
                 let answer = Box::new(answer);
-                self.outputs.push_back(HubOutput::Placed { number, answer });
+                self.cx
+                    .outputs
+                    .push_back(HubOutput::Placed { number, answer });
             }
             Asker::Client(worker, mut claim) => {
                 claim.placed = Some(Arc::new(answer));
@@ -459,7 +464,7 @@ impl Hub {
     /// Clients with several sessions keep their placement as long as the first one is connected: its node says so.
     fn renew_placements(&mut self, now: Now) {
         let is_here = |name: &Arc<str>| {
-            let entry = self.directory.entries.get(name);
+            let entry = self.cx.directory.entries.get(name);
             entry.is_some_and(|entry| entry.is_open && entry.is_connected)
         };
         let known = self.placements.known.iter();
@@ -479,7 +484,7 @@ impl Hub {
     /// The nodes that take clients may be others than before: then what is known is taken over.
     fn prepare_control(&mut self) -> Result<(), PlacementError> {
         let others = self.loads.others();
-        let own = [(self.own(), self.loads.own())];
+        let own = [(self.cx.own(), self.loads.own())];
         let serving = others.chain(own).filter(|(_, state)| state.serves());
         let nodes: BTreeSet<u64> = serving.map(|(node, _)| node.0).collect();
         let is_same = self
@@ -521,7 +526,7 @@ impl Hub {
     fn have_client_follow(&mut self, now: Now, placement: &Placement) {
         for session in &placement.sessions {
             let name = names::session_client_id(&placement.client_id, session.number);
-            if session.node != self.own().0 {
+            if session.node != self.cx.own().0 {
                 self.send_to_topics(now, &name, NodeId(session.node));
             }
         }
@@ -552,11 +557,12 @@ impl Hub {
     /// A node that is new hears of all placements.
     pub(super) fn tell_placements(&mut self, now: Now, node: NodeId) {
         // Only one tells, or each new node would hear of all from all.
-        if self.placer_before(node) != self.own() {
+        if self.placer_before(node) != self.cx.own() {
             return;
         }
-        let slot = self.overlay.slot_of(node);
-        let learns = slot.is_some_and(|slot| self.overlay.wire_version(slot) >= WireVersion::V11);
+        let slot = self.cx.overlay.slot_of(node);
+        let learns =
+            slot.is_some_and(|slot| self.cx.overlay.wire_version(slot) >= WireVersion::V11);
         let known = self.placements.known.values();
         let known = known.filter(|known| known.until > now.instant);
         let known = known.map(|known| {
@@ -574,15 +580,16 @@ impl Hub {
             .collect();
         for (placement, follows) in known {
             let follows = if learns { follows } else { follows.of_old() };
-            self.send(node, &Message::Placement { placement, follows });
+            self.cx
+                .send(node, &Message::Placement { placement, follows });
         }
     }
 
     /// Who was the placer before a node came.
     fn placer_before(&self, node: NodeId) -> NodeId {
-        let reachable = self.overlay.reachable().into_iter();
+        let reachable = self.cx.overlay.reachable().into_iter();
         let nodes: Vec<NodeId> = reachable.filter(|other| *other != node).collect();
-        rendezvous(LOT, &nodes).unwrap_or(self.own())
+        rendezvous(LOT, &nodes).unwrap_or(self.cx.own())
     }
 
     /// Requests that the former placer may not have answered go to the one that is drawn now.
@@ -623,21 +630,31 @@ impl Hub {
             Message::Placement { placement, follows }.encode()
         };
         let (new, old) = (message(follows), message(follows.of_old()));
-        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        let up: Vec<_> = self
+            .cx
+            .up
+            .iter()
+            .map(|(slot, node)| (*slot, *node))
+            .collect();
         for (slot, node) in up {
-            if self.overlay.wire_version(slot) >= WireVersion::V11 {
-                self.send_encoded(node, slot, new.clone());
+            if self.cx.overlay.wire_version(slot) >= WireVersion::V11 {
+                self.cx.send_encoded(node, slot, new.clone());
             } else if !follows.is_learned() {
-                self.send_encoded(node, slot, old.clone());
+                self.cx.send_encoded(node, slot, old.clone());
             }
         }
     }
 
     fn tell_all(&mut self, message: &Message<'_>) {
         let encoded = message.encode();
-        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        let up: Vec<_> = self
+            .cx
+            .up
+            .iter()
+            .map(|(slot, node)| (*slot, *node))
+            .collect();
         for (slot, node) in up {
-            self.send_encoded(node, slot, encoded.clone());
+            self.cx.send_encoded(node, slot, encoded.clone());
         }
     }
 
@@ -645,7 +662,7 @@ impl Hub {
         let names = |all: &[(String, f64)]| all.iter().map(|(name, _)| name.clone()).collect();
         let session = |session: &thicket_placement::PlacedSession| {
             let node = NodeId(session.node);
-            let state: Option<&NodeState> = if node == self.own() {
+            let state: Option<&NodeState> = if node == self.cx.own() {
                 Some(self.loads.own())
             } else {
                 self.loads.of(node)

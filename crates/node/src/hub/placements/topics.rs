@@ -17,7 +17,7 @@ impl Hub {
     /// A worker asks for a client.
     pub(in crate::hub) fn tell_place(&mut self, now: Now, worker: WorkerId, asked: PlaceAsked) {
         let node = self.better_node(now, &asked);
-        self.mail(worker, Content::PlaceTold(asked, node));
+        self.cx.mail(worker, Content::PlaceTold(asked, node));
     }
 
     /// What the client was placed with decides; else where the topic is published, or wanted.
@@ -25,10 +25,10 @@ impl Hub {
         let placed = self.topic_placed_at(now, &asked.client_id, &asked.question);
         let better = placed.or_else(|| match &asked.question {
             PlaceQuestion::Filter { filter, .. } => self.most_published_at(filter),
-            PlaceQuestion::Topic { node, .. } => self.overlay.node_of(*node),
+            PlaceQuestion::Topic { node, .. } => self.cx.overlay.node_of(*node),
         })?;
         let serves = self.loads.of(better).is_some_and(|state| state.serves());
-        (better != self.own() && serves).then_some(better)
+        (better != self.cx.own() && serves).then_some(better)
     }
 
     /// The node where far more of what a filter matches is published than here.
@@ -43,7 +43,7 @@ impl Hub {
             } else {
                 rates.get(filter).copied().unwrap_or(0)
             };
-            if node == self.own() {
+            if node == self.cx.own() {
                 here = rate;
             } else {
                 best = best.max(Some((rate, node)));

@@ -74,11 +74,12 @@ impl Hub {
         let rebalancer = self.rebalancer();
         if self.rebalance_mode() == RebalanceMode::Off {
             self.take_answer(number, Err(RebalanceError::Off));
-        } else if rebalancer == self.own() {
+        } else if rebalancer == self.cx.own() {
             self.handle_rebalance_asked(now, rebalancer, number, wish);
         } else {
             let request = number;
-            self.send(rebalancer, &Message::RebalanceAsked { request, wish });
+            self.cx
+                .send(rebalancer, &Message::RebalanceAsked { request, wish });
         }
     }
 
@@ -142,7 +143,7 @@ impl Hub {
     }
 
     fn answer_rebalance(&mut self, asker: NodeId, request: u64, answer: Answer) {
-        if asker == self.own() {
+        if asker == self.cx.own() {
             return self.take_answer(request, answer);
         }
         let message = match answer {
@@ -152,7 +153,7 @@ impl Hub {
             },
             Err(error) => Message::RebalanceRefused { request, error },
         };
-        self.send(asker, &message);
+        self.cx.send(asker, &message);
     }
 
     /// The rebalancer has answered.

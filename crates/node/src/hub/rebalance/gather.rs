@@ -49,22 +49,22 @@ impl Hub {
 
     pub(super) fn give_gathering_up(&mut self, now: Now) {
         self.rebalance.phase = Phase::Idle;
-        self.rebalance.not_before = now.instant + self.config.redirection.rebalance.interval;
+        self.rebalance.not_before = now.instant + self.cx.config.redirection.rebalance.interval;
         self.refuse_rebalance_askers();
     }
 
     fn ask_habits(&mut self, node: NodeId, round: u64, cursor: u64) {
-        if node == self.own() {
+        if node == self.cx.own() {
             self.handle_habits_asked(node, round, cursor);
         } else {
-            self.send(node, &Message::HabitsAsked { round, cursor });
+            self.cx.send(node, &Message::HabitsAsked { round, cursor });
         }
     }
 
     /// The rebalancer asks for clients of this node. A cursor is a worker and one of its connections.
     pub(in crate::hub) fn handle_habits_asked(&mut self, asker: NodeId, round: u64, cursor: u64) {
         let worker = cursor >> 32;
-        if worker >= u64::from(self.config.workers) {
+        if worker >= u64::from(self.cx.config.workers) {
             return self.answer_habits(asker, round, END, Vec::new());
         }
         let content = Content::HabitsAsked {
@@ -72,7 +72,7 @@ impl Hub {
             round,
             from: cursor as u32,
         };
-        self.mail(WorkerId(worker as u8), content);
+        self.cx.mail(WorkerId(worker as u8), content);
     }
 
     /// A worker has named some of its clients.
@@ -87,17 +87,17 @@ impl Hub {
         let worker = u64::from(from.0);
         let cursor = match next {
             Some(next) => worker << 32 | u64::from(next),
-            None if worker + 1 < u64::from(self.config.workers) => (worker + 1) << 32,
+            None if worker + 1 < u64::from(self.cx.config.workers) => (worker + 1) << 32,
             None => END,
         };
-        if asker == self.own() && round == LEARNING {
+        if asker == self.cx.own() && round == LEARNING {
             return self.learn_habits(now, cursor, &clients);
         }
         let is_off = self.rebalance_mode() == RebalanceMode::Off;
         for client in &mut clients {
             client.can_move &= !is_off && !self.stays(now, &client.client_id);
         }
-        if asker == self.own() {
+        if asker == self.cx.own() {
             self.handle_habits(now, asker, round, cursor, clients);
         } else {
             self.answer_habits(asker, round, cursor, clients);
@@ -105,7 +105,7 @@ impl Hub {
     }
 
     fn answer_habits(&mut self, asker: NodeId, round: u64, next: u64, clients: Vec<ClientHabits>) {
-        self.send(
+        self.cx.send(
             asker,
             &Message::Habits {
                 round,

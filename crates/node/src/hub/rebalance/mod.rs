@@ -150,13 +150,13 @@ impl Hub {
         self.size_up(now, &nodes);
         if nodes.iter().any(KnownNode::is_being_emptied) {
             // Its clients are moved by that, and rest as others do.
-            let rest = self.config.redirection.rebalance.rest;
+            let rest = self.cx.config.redirection.rebalance.rest;
             let rested = now.instant + rest;
             self.rebalance.not_before = self.rebalance.not_before.max(rested);
         }
         match &self.rebalance.phase {
             Phase::Idle if self.rebalance.not_before <= now.instant => {
-                let noise = f64::from(self.config.redirection.rebalance.noise);
+                let noise = f64::from(self.cx.config.redirection.rebalance.noise);
                 let rebalance = &self.rebalance;
                 let trigger = if rebalance.has_moved {
                     Some("moved")
@@ -180,16 +180,16 @@ impl Hub {
     }
 
     const fn rebalance_mode(&self) -> RebalanceMode {
-        self.config.redirection.rebalance.mode
+        self.cx.config.redirection.rebalance.mode
     }
 
     /// This node was drawn, and knows how the others are.
     fn is_rebalancer(&self) -> bool {
         self.rebalance_mode() != RebalanceMode::Off
-            && self.is_ready
-            && !self.overlay.is_in_doubt()
-            && !self.standing.is_minority()
-            && self.rebalancer() == self.own()
+            && self.cx.is_ready
+            && !self.cx.overlay.is_in_doubt()
+            && !self.cx.standing.is_minority()
+            && self.rebalancer() == self.cx.own()
     }
 
     fn end_term(&mut self) {
@@ -205,12 +205,12 @@ impl Hub {
 
     /// Of the nodes that know what this is.
     fn rebalancer(&self) -> NodeId {
-        rendezvous(LOT, &self.overlay.reachable()).unwrap_or(self.own())
+        rendezvous(LOT, &self.cx.overlay.reachable()).unwrap_or(self.cx.own())
     }
 
     /// The nodes that tell of themselves, this one included.
     fn known_nodes(&self) -> Vec<KnownNode> {
-        let own = (self.own(), self.loads.own());
+        let own = (self.cx.own(), self.loads.own());
         let known = self
             .loads
             .others()
@@ -248,14 +248,14 @@ impl Hub {
         let (trigger, carries_out) = (gathering.trigger, gathering.carries_out);
         let inventory = &gathering.inventory;
         let nodes = self.known_nodes();
-        let rest = self.config.redirection.rebalance.rest;
+        let rest = self.cx.config.redirection.rebalance.rest;
         let at = now.instant;
         let has_rested = |name: &str| {
             let last = self.rebalance.moved.get(at, name);
             last.is_none_or(|last| last.at + rest <= at)
         };
         let several = self.clients_with_several(now, inventory, has_rested);
-        let by_topics = self.config.redirection.by_topics;
+        let by_topics = self.cx.config.redirection.by_topics;
         // Where it is placed it belongs, for whoever goes by that.
         let belongs = |name: &str| by_topics && self.placed_at(now, name).is_some();
         let may_move = |name: &str| has_rested(name) && !several.has(name) && !belongs(name);
@@ -274,7 +274,7 @@ impl Hub {
             self.rebalance.planned_at = Some(self.rebalance.trend.clone());
             self.rebalance.has_moved = false;
         }
-        self.rebalance.not_before = at + self.config.redirection.rebalance.interval;
+        self.rebalance.not_before = at + self.cx.config.redirection.rebalance.interval;
         let Ok((plan, placements)) = planned else {
             debug_assert!(false, "a situation of ours is sound: {planned:?}");
             return;
@@ -329,7 +329,7 @@ impl Hub {
             ("jain_before", precise(before.jain)),
             ("jain_after", precise(after.jain)),
         ];
-        self.event(EventLevel::Info, message, fields);
+        self.cx.event(EventLevel::Info, message, fields);
     }
 
     /// What this node knows as the rebalancer.
@@ -340,7 +340,7 @@ impl Hub {
         let is_large = desired_nodes.is_some_and(|desired| desired < serving.clone().count());
         let cheapest = serving.min_by_key(|known| known.load.connections);
         RebalanceReport {
-            rebalancer: self.own().to_string(),
+            rebalancer: self.cx.own().to_string(),
             mode: self.rebalance_mode().name().to_owned(),
             state: self.rebalance.phase.name().to_owned(),
             plan: self.rebalance.plan.clone(),

@@ -44,7 +44,7 @@ impl Outcome {
 impl Hub {
     /// As many moves as one second has.
     pub(super) fn order_some(&mut self, now: Now) {
-        let per_s = self.config.redirection.per_s as usize;
+        let per_s = self.cx.config.redirection.per_s as usize;
         let Phase::Moving(left) = &mut self.rebalance.phase else {
             return;
         };
@@ -64,7 +64,7 @@ impl Hub {
         }
         for ((from, to, reason), clients) in orders {
             let reason = MoveReason::ALL[reason];
-            if from == self.own() {
+            if from == self.cx.own() {
                 let clients: Vec<&str> = clients.iter().map(|it| &**it).collect();
                 self.handle_moves_ordered(now, to, reason, &clients);
             } else {
@@ -75,14 +75,14 @@ impl Hub {
                         reason,
                         clients,
                     };
-                    self.send(from, &message);
+                    self.cx.send(from, &message);
                 }
             }
         }
         if is_done {
             self.rebalance.phase = Phase::Idle;
             self.rebalance.has_moved = self.rebalance_mode() == RebalanceMode::On;
-            let interval = self.config.redirection.rebalance.interval;
+            let interval = self.cx.config.redirection.rebalance.interval;
             self.rebalance.not_before = now.instant + interval * 2;
         }
     }
@@ -95,7 +95,7 @@ impl Hub {
         reason: MoveReason,
         clients: &[&str],
     ) {
-        let rest = self.config.redirection.rebalance.rest;
+        let rest = self.cx.config.redirection.rebalance.rest;
         let is_off = self.rebalance_mode() == RebalanceMode::Off;
         for client in clients {
             let last = self.rebalance.moved.get(now.instant, client);
@@ -146,10 +146,10 @@ impl Hub {
         if !is_open {
             return;
         }
-        if last.to == self.own() {
+        if last.to == self.cx.own() {
             last.outcome = Outcome::Followed;
             self.rebalance.counts.followed += 1;
-        } else if last.from == self.own() {
+        } else if last.from == self.cx.own() {
             thicket_session::reach!("hub/rebalance: a client came back");
             last.outcome = Outcome::Ignored;
             self.rebalance.counts.ignored += 1;

@@ -94,7 +94,7 @@ impl Hub {
     /// A client that asks for its session is sent elsewhere instead, or refused. False: it is served here.
     pub(super) fn redirects(&mut self, now: Now, worker: WorkerId, claim: &Claim) -> bool {
         let is_draining = self.loads.own().load.is_draining;
-        if self.config.redirection.policy.is_none() && !is_draining {
+        if self.cx.config.redirection.policy.is_none() && !is_draining {
             return false;
         }
         match self.choose_node(now, claim) {
@@ -123,7 +123,7 @@ impl Hub {
                     let reason_code = ReasonCode::UseAnotherServer;
                     self.refuse_with(worker, claim, reason_code, Arc::default());
                 } else {
-                    let own = self.own().0;
+                    let own = self.cx.own().0;
                     self.redirection.picture.sent(now.instant.as_millis(), own);
                     self.learn_served(now, &claim.client_id);
                 }
@@ -135,7 +135,7 @@ impl Hub {
 
     /// The topics of a client are at another node now: if it is connected here and goes by that, it is sent there.
     pub(super) fn send_to_topics(&mut self, now: Now, name: &str, to: NodeId) {
-        if self.config.redirection.by_topics {
+        if self.cx.config.redirection.by_topics {
             self.send_client(now, name, to, RedirectionReason::Topics);
         }
     }
@@ -160,14 +160,14 @@ impl Hub {
         to: NodeId,
         reason: RedirectionReason,
     ) -> bool {
-        let entry = self.directory.entries.get_key_value(name);
+        let entry = self.cx.directory.entries.get_key_value(name);
         let Some((name, entry)) = entry.filter(|(_, entry)| entry.is_open && entry.is_connected)
         else {
             return false;
         };
         let (name, home) = (Arc::clone(name), entry.home);
         let at = now.instant;
-        let is_back = to == self.own();
+        let is_back = to == self.cx.own();
         let redirection = &mut self.redirection;
         let may_go = redirection.staying.get(at, &name).is_none()
             && redirection.budget.has_left(at)
@@ -176,7 +176,7 @@ impl Hub {
             self.note_redirected(now, &name, &name, to, reason);
             let client_id = name;
             let to = Arc::new([to]);
-            self.mail(home, Content::SendClient { client_id, to });
+            self.cx.mail(home, Content::SendClient { client_id, to });
         }
         may_go
     }
@@ -189,7 +189,7 @@ impl Hub {
         instead: Arc<[NodeId]>,
     ) {
         let (connection, serial) = (claim.connection, claim.serial);
-        self.mail(
+        self.cx.mail(
             worker,
             Content::ClaimRefused {
                 connection,
@@ -211,7 +211,7 @@ impl Hub {
         if !self.loads.own().load.is_draining {
             self.is_to_be_served(now, claim)?;
         }
-        if !self.is_ready || self.overlay.is_in_doubt() || self.standing.is_minority() {
+        if !self.cx.is_ready || self.cx.overlay.is_in_doubt() || self.cx.standing.is_minority() {
             return Err(RedirectionReason::Unsure);
         }
         let elsewhere = Arc::clone(&self.redirection.elsewhere);
@@ -224,13 +224,13 @@ impl Hub {
         }
         let is_draining = self.loads.own().load.is_draining;
         match self.node_of_topics(now, &claim.client_id) {
-            Some(node) if node == self.own() => return Err(RedirectionReason::Placed),
+            Some(node) if node == self.cx.own() => return Err(RedirectionReason::Placed),
             Some(node) if suits(asks.listener)(node.0) => {
                 return Ok((node, RedirectionReason::Topics));
             }
             Some(_) | None => {}
         }
-        let (now_ms, own) = (now.instant.as_millis(), self.own().0);
+        let (now_ms, own) = (now.instant.as_millis(), self.cx.own().0);
         let load = &self.loads.own().load;
         let picture = &mut self.redirection.picture;
         let is_light = load.cpu_permille.is_none_or(|cpu| cpu < LIGHT.0)
@@ -277,26 +277,27 @@ impl Hub {
     }
 
     fn refuses_clients(&self) -> bool {
-        let redirection = &self.config.redirection;
-        let knows = self.is_ready && !self.overlay.is_in_doubt() && !self.standing.is_minority();
+        let redirection = &self.cx.config.redirection;
+        let knows =
+            self.cx.is_ready && !self.cx.overlay.is_in_doubt() && !self.cx.standing.is_minority();
         let is_draining = self.loads.own().load.is_draining;
         redirection.by_topics && redirection.refusals > 0 && knows && !is_draining
     }
 
     /// Where a client's topics are, if it goes by that: at a node that takes clients.
     fn node_of_topics(&mut self, now: Now, name: &str) -> Option<NodeId> {
-        if !self.config.redirection.by_topics {
+        if !self.cx.config.redirection.by_topics {
             return None;
         }
         let node = match self.placed_at(now, name) {
             Some(placed) => placed,
             None => match self.learned_node(now, name) {
                 Learned::Unknown => return None,
-                Learned::Here => self.own(),
+                Learned::Here => self.cx.own(),
                 Learned::At(node) => node,
             },
         };
-        let own = (node == self.own()).then(|| self.loads.own());
+        let own = (node == self.cx.own()).then(|| self.loads.own());
         let state = own.or_else(|| self.loads.of(node));
         state.is_some_and(|state| state.serves()).then_some(node)
     }
@@ -330,14 +331,14 @@ impl Hub {
         to: NodeId,
         reason: RedirectionReason,
     ) {
-        let is_back = to == self.own();
+        let is_back = to == self.cx.own();
         let redirection = &mut self.redirection;
         redirection.budget.take();
         redirection
             .recent
             .insert(now.instant, remembered_as.into(), !is_back);
         redirection.decisions.note(now, client_id, reason, Some(to));
-        self.note_move(now, remembered_as, self.own(), to, reason);
+        self.note_move(now, remembered_as, self.cx.own(), to, reason);
         let client_id = remembered_as;
         let moved = Message::Moved {
             to,
@@ -345,9 +346,14 @@ impl Hub {
             client_id,
         };
         let moved = moved.encode();
-        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        let up: Vec<_> = self
+            .cx
+            .up
+            .iter()
+            .map(|(slot, node)| (*slot, *node))
+            .collect();
         for (slot, node) in up {
-            self.send_encoded(node, slot, moved.clone());
+            self.cx.send_encoded(node, slot, moved.clone());
         }
     }
 
@@ -369,8 +375,8 @@ impl Hub {
 
     /// The chosen node, and behind it others that serve, those with less to do first.
     fn references(&self, now: Now, to: NodeId) -> Arc<[NodeId]> {
-        let wanted = usize::from(self.config.redirection.references.max(1));
-        let own = self.own();
+        let wanted = usize::from(self.cx.config.redirection.references.max(1));
+        let own = self.cx.own();
         let ranked = self.redirection.picture.ranked(now.instant.as_millis());
         let others = ranked.into_iter().map(|(key, _)| NodeId(key));
         let others = others.filter(|node| *node != to && *node != own);
@@ -379,7 +385,7 @@ impl Hub {
 
     /// The picture shows the nodes that are up and tell of themselves, and this one.
     pub(super) fn update_picture(&mut self, now: Now) {
-        let own = (self.own(), &self.loads.own().load);
+        let own = (self.cx.own(), &self.loads.own().load);
         let others = self.loads.others();
         let others = others.map(|(node, state)| (node, &state.load));
         let candidates = others.chain([own]).map(|(node, load)| Candidate {
@@ -402,7 +408,7 @@ impl Hub {
     /// What this node knows of a client, and what it last decided about it.
     #[must_use]
     pub fn explain_client(&self, now: Now, client_id: &str) -> ClientExplanation {
-        let entries = self.directory.entries.iter();
+        let entries = self.cx.directory.entries.iter();
         let is_it = |name: &str| client_id_of(name) == client_id;
         let ranked = self.redirection.picture.ranked(now.instant.as_millis());
         ClientExplanation {
@@ -412,7 +418,12 @@ impl Hub {
                 .any(|(name, entry)| is_it(name) && entry.is_open),
             placed_as: self.placed_name(now, client_id),
             learned: self.learned_report(now, client_id),
-            policy: self.config.redirection.policy.map(|policy| policy.name()),
+            policy: self
+                .cx
+                .config
+                .redirection
+                .policy
+                .map(|policy| policy.name()),
             decision: self.redirection.decisions.last(is_it),
             moved: self.last_move(now, client_id),
             nodes: ranked

@@ -73,7 +73,7 @@ impl Hub {
                 self.ask_movable();
                 self.redirection.moving = Moving::Asked {
                     answers: Vec::new(),
-                    waiting: usize::from(self.config.workers),
+                    waiting: usize::from(self.cx.config.workers),
                 };
             }
             (Moving::Watching { .. }, Some(_)) => {}
@@ -82,15 +82,15 @@ impl Hub {
 
     fn own_excess(&mut self, now: Now) -> Option<Excess> {
         let own = &self.loads.own().load;
-        let may_move = self.config.redirection.policy.is_some()
+        let may_move = self.cx.config.redirection.policy.is_some()
             && !own.is_draining
-            && self.is_ready
-            && !self.overlay.is_in_doubt()
-            && !self.standing.is_minority();
+            && self.cx.is_ready
+            && !self.cx.overlay.is_in_doubt()
+            && !self.cx.standing.is_minority();
         if !may_move {
             return None;
         }
-        let (now_ms, own) = (now.instant.as_millis(), self.own().0);
+        let (now_ms, own) = (now.instant.as_millis(), self.cx.own().0);
         let elsewhere = Arc::clone(&self.redirection.elsewhere);
         let suits = |key| elsewhere.has(NodeId(key));
         let picture = &mut self.redirection.picture;
@@ -98,8 +98,8 @@ impl Hub {
     }
 
     fn ask_movable(&mut self) {
-        for worker in self.workers() {
-            self.mail(worker, Content::MovableAsked);
+        for worker in self.cx.workers() {
+            self.cx.mail(worker, Content::MovableAsked);
         }
     }
 
@@ -141,11 +141,11 @@ impl Hub {
                     .get(now.instant, &client.client_id)
                     .is_none()
                 && elsewhere.address(to, client.listener).is_some()
-                && self.node_of_topics(now, &client.client_id) != Some(self.own())
+                && self.node_of_topics(now, &client.client_id) != Some(self.cx.own())
         });
         let most = self.redirection.budget.left(now.instant).min(AT_ONCE);
         let own = self.loads.own().load;
-        let policy = self.config.redirection.policy;
+        let policy = self.cx.config.redirection.policy;
         let messages = own.external.messages();
         let is_by_messages = policy != Some(Policy::Connections) && messages >= FEW_MESSAGES;
         let there = self
@@ -163,7 +163,7 @@ impl Hub {
             return;
         }
         let messages: u64 = chosen.iter().map(|(_, client)| client.messages_per_s).sum();
-        self.event(
+        self.cx.event(
             EventLevel::Info,
             "clients are sent to a node with less to do",
             vec![
@@ -178,7 +178,7 @@ impl Hub {
             self.note_redirected(now, name, name, to, RedirectionReason::Moved);
             let picture = &mut self.redirection.picture;
             picture.sent(now.instant.as_millis(), to.0);
-            self.mail(
+            self.cx.mail(
                 worker,
                 Content::SendAway {
                     connection: client.connection,

@@ -1,0 +1,94 @@
+//! What every part of the hub works with: who this node is, who else is up, which sessions are here, and what leaves.
+//!
+//! A part of the hub has state of its own that nobody else writes, and is given the context with each call. What it has to say goes to workers as
+//! [mail](Context::mail), to other nodes as [messages](Context::send), to people as [events](Context::event).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use thicket_overlay::{NodeId, NodeSlot, Overlay};
+
+use super::{
+    control::Message, directory::Directory, forward::Outgoing, members::Members, standing::Standing,
+};
+use crate::{
+    Event, EventLevel, HubConfig, HubOutput, WorkerId,
+    mail::{Content, Mail},
+};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub config: HubConfig,
+    pub overlay: Overlay,
+    /// Slots of the nodes that are up.
+    pub up: BTreeMap<NodeSlot, NodeId>,
+    /// The nodes that belong to the cluster.
+    pub members: Members,
+    pub standing: Standing,
+    /// Clients are served (rule 3 between nodes).
+    pub is_ready: bool,
+    /// The sessions of this node.
+    pub directory: Directory,
+    /// Records for the workers, gathered in this round.
+    pub outgoing: Outgoing,
+    pub outputs: VecDeque<HubOutput>,
+}
+
+impl Context {
+    /// This node.
+    pub const fn own(&self) -> NodeId {
+        self.config.overlay.node
+    }
+
+    pub fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        (0..self.config.workers).map(WorkerId)
+    }
+
+    pub fn mail(&mut self, to: WorkerId, content: Content) {
+        self.outputs.push_back(HubOutput::Mail {
+            to,
+            mail: Mail(content),
+        });
+    }
+
+    /// Mail that must come after the records gathered so far in the eyes of its receiver.
+    pub fn mail_after_records(&mut self, to: WorkerId, content: Content) {
+        self.outgoing.seal(&mut self.outputs);
+        self.mail(to, content);
+    }
+
+    /// To another node, if it is linked: one that is not is told everything again when it is back.
+    pub fn send(&mut self, to: NodeId, message: &Message<'_>) {
+        let Some(slot) = self.overlay.slot_of(to) else {
+            return;
+        };
+        self.send_encoded(to, slot, message.encode());
+    }
+
+    pub fn send_encoded(&mut self, to: NodeId, slot: NodeSlot, (kind, payload): (u8, Vec<u8>)) {
+        if self.standing.is_gone(slot) {
+            return;
+        }
+        // A node that is down or takes no more is told everything again when it is back: `Hub::view_changed`.
+        if let Err(error) = self.overlay.send_control(slot, kind, &payload) {
+            self.event(
+                EventLevel::Warn,
+                "control not sent",
+                vec![("node", to.to_string()), ("error", error.to_string())],
+            );
+        }
+    }
+
+    pub fn event(
+        &mut self,
+        level: EventLevel,
+        message: &'static str,
+        fields: Vec<(&'static str, String)>,
+    ) {
+        self.outputs.push_back(HubOutput::Event(Event {
+            level,
+            message,
+            fields,
+        }));
+    }
+}
