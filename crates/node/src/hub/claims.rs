@@ -133,10 +133,12 @@ impl Hub {
 
     pub(super) fn handle_claim(&mut self, now: Now, worker: WorkerId, mut claim: Claim) {
         if let Some(request) = claim.asks.take() {
-            return self.place_client(now, worker, claim, &request);
+            return self
+                .placing
+                .place_client(&mut self.cx, now, worker, claim, &request);
         }
-        self.note_arrival(now, &claim);
-        if self.redirects(now, worker, &claim) {
+        self.placing.note_arrival(&self.cx, now, &claim);
+        if self.placing.redirects(&mut self.cx, now, worker, &claim) {
             return;
         }
         let client_id = Arc::clone(&claim.client_id);

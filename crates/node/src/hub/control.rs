@@ -6,14 +6,12 @@ use thicket_placement::{Asked, MoveReason, Placement};
 use thicket_session::server::Epoch;
 
 use super::{
-    load::{put_state, read_state},
     members::Membership,
-    placements::{
-        Follows, put_asked, put_follows, put_placement, read_asked, read_follows, read_placement,
+    placing::{
+        Follows, ToldTopics, put_asked, put_follows, put_habits, put_placement, put_state,
+        put_topics, read_asked, read_follows, read_habits, read_placement, read_state, read_topics,
     },
-    rebalance::{put_habits, read_habits},
     refusals::RefusedNumbers,
-    topics::{ToldTopics, put_topics, read_topics},
 };
 use crate::{
     NodeState, RebalanceError, RebalanceWish, RedirectionReason,

@@ -62,44 +62,64 @@ impl Hub {
             Message::Retained { messages } => self.handle_retained(now, &messages),
             Message::Refused(numbers) => self.handle_refused(node, numbers),
             Message::RefusalNoted(numbers) => self.handle_refusal_noted(node, &numbers),
-            Message::Topics { is_first, topics } => self.handle_topics(node, is_first, &topics),
-            Message::Place { request, asked } => self.handle_place(now, node, request, asked),
+            Message::Topics { is_first, topics } => {
+                self.placing.handle_topics(node, is_first, &topics)
+            }
+            Message::Place { request, asked } => {
+                self.placing
+                    .handle_place(&mut self.cx, now, node, request, asked)
+            }
             Message::Unplace { request, client_id } => {
-                self.handle_unplace(now, node, request, client_id);
+                self.placing
+                    .handle_unplace(&mut self.cx, now, node, request, client_id);
             }
             Message::PlaceDone { request, problem } => {
-                self.handle_place_done(now, request, problem);
+                self.placing
+                    .handle_place_done(&mut self.cx, now, request, problem);
             }
             Message::Placement { placement, follows } => {
-                self.handle_placement(now, placement, follows);
+                self.placing
+                    .handle_placement(&mut self.cx, now, placement, follows);
             }
             Message::Unplaced { client_id } => {
-                self.forget_placement(client_id);
+                self.placing.forget_placement(client_id);
             }
-            Message::State(state) => self.handle_state(now, node, state),
+            Message::State(state) => self.placing.handle_state(&mut self.cx, now, node, state),
             Message::Moved {
                 to,
                 reason,
                 client_id,
-            } => self.handle_moved(now, node, to, (client_id, reason)),
-            Message::HabitsAsked { round, cursor } => self.handle_habits_asked(node, round, cursor),
+            } => self
+                .placing
+                .handle_moved(now, node, to, (client_id, reason)),
+            Message::HabitsAsked { round, cursor } => {
+                self.placing
+                    .handle_habits_asked(&mut self.cx, node, round, cursor)
+            }
             Message::Habits {
                 round,
                 next,
                 clients,
-            } => self.handle_habits(now, node, round, next, clients),
+            } => self
+                .placing
+                .handle_habits(&mut self.cx, now, node, round, next, clients),
             Message::MovesOrdered {
                 to,
                 reason,
                 clients,
-            } => self.handle_moves_ordered(now, to, reason, &clients),
+            } => self
+                .placing
+                .handle_moves_ordered(&mut self.cx, now, to, reason, &clients),
             Message::RebalanceAsked { request, wish } => {
-                self.handle_rebalance_asked(now, node, request, wish);
+                self.placing
+                    .handle_rebalance_asked(&mut self.cx, now, node, request, wish);
             }
             Message::RebalanceTold { request, report } => {
-                self.handle_rebalance_told(request, &report);
+                self.placing.handle_rebalance_told(request, &report);
             }
-            Message::RebalanceRefused { request, error } => self.take_answer(request, Err(error)),
+            Message::RebalanceRefused { request, error } => {
+                self.placing.take_answer(request, Err(error))
+            }
             Message::Replicate { backup, part } => self.handle_backup(node, backup, part),
             Message::BackupsHeld { backup, held } => self.handle_backups_held(node, backup, held),
             Message::BackupsWanted {

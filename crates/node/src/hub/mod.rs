@@ -6,6 +6,7 @@
 
 mod admissions;
 mod agreement;
+mod api;
 mod bans;
 mod barriers;
 mod claims;
@@ -16,12 +17,9 @@ mod dispatch;
 mod forward;
 mod hints;
 mod interests;
-mod load;
 mod members;
 mod moves;
-mod placements;
-mod rebalance;
-mod redirection;
+mod placing;
 mod refusals;
 mod registrar;
 mod relocations;
@@ -31,7 +29,6 @@ mod retained_accounts;
 mod retained_store;
 mod standing;
 mod tombstones;
-mod topics;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -52,24 +49,19 @@ use self::{
     forward::{Arrivals, Outgoing},
     hints::Hints,
     interests::Wanted,
-    load::Loads,
     members::{Member, Members},
     moves::Moves,
-    placements::Placements,
-    rebalance::Rebalance,
-    redirection::Redirection,
+    placing::Placing,
     refusals::Refusals,
     registrar::Registrar,
     relocations::Relocations,
     replication::Replication,
     retained::RetainedMessages,
     standing::Standing,
-    topics::Topics,
 };
 use crate::{
-    ConnectionId, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NODE_DOWN,
-    NODE_UP, NodeReport, Now, READY, Remembered, Traffic, WorkerId,
-    mail::Content,
+    ConnectionId, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NODE_DOWN, NODE_UP,
+    NodeReport, Now, READY, Remembered, Traffic, WorkerId, mail::Content,
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
@@ -92,11 +84,7 @@ pub struct Hub {
     retained: RetainedMessages,
     replication: Replication,
     agreement: Agreement,
-    loads: Loads,
-    redirection: Redirection,
-    rebalance: Rebalance,
-    topics: Topics,
-    placements: Placements,
+    placing: Placing,
     /// Claims are answered from here on: discovery has had its time.
     ready_at: Instant,
     /// See [`Overlay::is_in_doubt`]; as of the end of the last round.
@@ -139,14 +127,7 @@ impl Hub {
             hints: Hints::new(workers),
             replication: Replication::default(),
             agreement: Agreement::default(),
-            loads: Loads::new(
-                config.redirection.addresses.clone(),
-                config.redirection.http_address.clone(),
-            ),
-            redirection: Redirection::new(&config, seed),
-            rebalance: Rebalance::new(&config),
-            topics: Topics::default(),
-            placements: Placements::default(),
+            placing: Placing::new(&config, seed),
             retained: RetainedMessages::new(config.retained, config.stores),
             ready_at: now.instant + config.discovery_grace,
             was_in_doubt: false,
@@ -238,7 +219,15 @@ impl Hub {
             }
         }
         self.drain_overlay(now);
+        self.serve_placed(now);
         self.note_members();
+    }
+
+    /// CONNECTs that waited for a placement go on.
+    fn serve_placed(&mut self, now: Now) {
+        while let Some((worker, claim)) = self.placing.next_answered() {
+            self.handle_claim(now, worker, claim);
+        }
     }
 
     /// Turns what was gathered in this round into mail and bytes. Once a round, after all inputs.
@@ -260,6 +249,7 @@ impl Hub {
         self.drain_overlay(now);
         self.review_standing(now);
         self.review_doubt(now);
+        self.serve_placed(now);
         self.cx.outgoing.seal(&mut self.cx.outputs);
         let deadline = self.next_deadline();
         let rest = now.instant + REST;
@@ -362,11 +352,7 @@ impl Hub {
             key: None,
             clients: 0,
             subscriptions: 0,
-            state: if node == self.cx.own() {
-                Some(self.loads.own().clone())
-            } else {
-                self.loads.of(node).cloned()
-            },
+            state: self.placing.state_of(&self.cx, node).cloned(),
             hinted_messages: hints.messages,
             hinted_bytes: hints.bytes,
             disagreements: self.agreement.with(node),
@@ -449,13 +435,8 @@ impl Hub {
     /// What the hub remembers of what was.
     #[must_use]
     pub fn remembered(&self) -> Vec<Remembered> {
-        let mut all = vec![
-            self.wanted.cached(),
-            self.retained.removed_topics(),
-            self.placements.remembered(),
-            self.rebalance.remembered(),
-        ];
-        all.extend(self.redirection.remembered());
+        let mut all = vec![self.wanted.cached(), self.retained.removed_topics()];
+        all.extend(self.placing.remembered());
         all
     }
 
@@ -553,15 +534,27 @@ impl Hub {
             Content::BackupBarrier { barrier } => self.begin_backup_barrier(from, barrier),
             Content::Covered(sets) => self.handle_covered(from, sets),
             Content::Promoted { node } => self.handle_promoted(now, from, node),
-            Content::TopicRates(rates) => self.handle_topic_rates(from, rates),
-            Content::PlaceAsked(asked) => self.tell_place(now, from, asked),
-            Content::Movable(movable) => self.handle_movable(now, from, movable),
+            Content::TopicRates(rates) => {
+                self.placing.handle_topic_rates(&mut self.cx, from, rates)
+            }
+            Content::PlaceAsked(asked) => self.placing.tell_place(&mut self.cx, now, from, asked),
+            Content::Movable(movable) => {
+                self.placing
+                    .handle_movable(&mut self.cx, now, from, movable)
+            }
             Content::Habits {
                 asker,
                 round,
                 next,
                 clients,
-            } => self.handle_worker_habits(now, from, (asker, round), next, clients),
+            } => self.placing.handle_worker_habits(
+                &mut self.cx,
+                now,
+                from,
+                (asker, round),
+                next,
+                clients,
+            ),
             Content::Contested { client_id } => {
                 let client_id = &*client_id;
                 self.tell_registrar(now, client_id, &Message::Contested { client_id });
@@ -716,9 +709,7 @@ impl Hub {
         self.cx.members.join(node, name);
         self.tell_members(slot, node);
         self.tell_settings(slot, node);
-        self.tell_load(slot, node);
-        self.tell_all_topics(slot, node);
-        self.tell_placements(now, node);
+        self.placing.tell_node(&mut self.cx, now, slot, node);
         self.regain_sessions_of(node);
         self.cx.event(
             EventLevel::Info,
@@ -747,11 +738,8 @@ impl Hub {
         self.moves_lose_node(now, node);
         self.barriers_lose_node(node);
         self.cx.directory.asked.remove(&node);
-        self.loads_lose_node(now, node);
         self.agreement.forget(node);
-        self.topics_lose_node(node);
-        self.ask_placer_again(now);
-        self.rebalance_loses_node(now, node);
+        self.placing.lose_node(&mut self.cx, now, node);
         self.view_changed(now);
     }
 
@@ -774,10 +762,8 @@ impl Hub {
             self.cx.mail(worker, Content::GivenUpBy { node, paused });
         }
         self.hints_lose_control(node);
-        self.tell_load(slot, node);
-        self.tell_all_topics(slot, node);
-        self.tell_placements(now, node);
-        self.ask_placer_again(now);
+        self.placing.tell_node(&mut self.cx, now, slot, node);
+        self.placing.ask_placer_again(&mut self.cx, now);
         self.view_changed(now);
         self.offer_retained(slot);
     }

@@ -134,7 +134,7 @@ impl Hub {
         }
         // A node that was removed while it was away joins again, and says so itself: others may hear of a removal while a node that
         // leaves is still linked, and must not undo it.
-        if !self.is_draining() {
+        if !self.placing.is_draining() {
             let own = &self.cx.config.overlay;
             self.cx.members.join(own.node, &own.name);
         }
@@ -148,7 +148,7 @@ impl Hub {
     /// A node that leaves on purpose and stores nothing does not come back under its identity: it removes itself from the members, so that
     /// restarts of one node after the other do not make a majority impossible. A node that stores comes back as itself and stays a member.
     pub(super) fn leave_members(&mut self, now: Now) {
-        if self.is_draining() && !self.cx.config.stores {
+        if self.placing.is_draining() && !self.cx.config.stores {
             self.cx.members.remove(self.cx.config.overlay.node);
             self.note_members();
             self.tell_changed_members();

@@ -5,7 +5,7 @@ use thicket_session::topic::TopicFilter;
 
 use crate::{
     Now, WorkerId,
-    hub::Hub,
+    hub::{context::Context, placing::Placing},
     mail::{Content, PlaceAsked, PlaceQuestion},
 };
 
@@ -13,37 +13,43 @@ use crate::{
 /// what is told stays within a factor of two.
 const BETTER: u64 = 4;
 
-impl Hub {
+impl Placing {
     /// A worker asks for a client.
-    pub(in crate::hub) fn tell_place(&mut self, now: Now, worker: WorkerId, asked: PlaceAsked) {
-        let node = self.better_node(now, &asked);
-        self.cx.mail(worker, Content::PlaceTold(asked, node));
+    pub(in crate::hub) fn tell_place(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        worker: WorkerId,
+        asked: PlaceAsked,
+    ) {
+        let node = self.better_node(cx, now, &asked);
+        cx.mail(worker, Content::PlaceTold(asked, node));
     }
 
     /// What the client was placed with decides; else where the topic is published, or wanted.
-    fn better_node(&self, now: Now, asked: &PlaceAsked) -> Option<NodeId> {
+    fn better_node(&self, cx: &Context, now: Now, asked: &PlaceAsked) -> Option<NodeId> {
         let placed = self.topic_placed_at(now, &asked.client_id, &asked.question);
         let better = placed.or_else(|| match &asked.question {
-            PlaceQuestion::Filter { filter, .. } => self.most_published_at(filter),
-            PlaceQuestion::Topic { node, .. } => self.cx.overlay.node_of(*node),
+            PlaceQuestion::Filter { filter, .. } => self.most_published_at(cx, filter),
+            PlaceQuestion::Topic { node, .. } => cx.overlay.node_of(*node),
         })?;
         let serves = self.loads.of(better).is_some_and(|state| state.serves());
-        (better != self.cx.own() && serves).then_some(better)
+        (better != cx.own() && serves).then_some(better)
     }
 
     /// The node where far more of what a filter matches is published than here.
-    fn most_published_at(&self, filter: &str) -> Option<NodeId> {
+    fn most_published_at(&self, cx: &Context, filter: &str) -> Option<NodeId> {
         let parsed = TopicFilter::new(filter).ok()?;
         let is_wild = filter.contains(['+', '#']);
         let (mut here, mut best) = (0, None);
-        for (node, rates) in self.rates_by_node() {
+        for (node, rates) in self.rates_by_node(cx) {
             let rate: u64 = if is_wild {
                 let matching = rates.iter().filter(|(topic, _)| parsed.matches(topic));
                 matching.map(|(_, rate)| rate).sum()
             } else {
                 rates.get(filter).copied().unwrap_or(0)
             };
-            if node == self.cx.own() {
+            if node == cx.own() {
                 here = rate;
             } else {
                 best = best.max(Some((rate, node)));

@@ -8,7 +8,11 @@ use thicket_session::time::Instant;
 use super::{PATIENCE, Phase, inventory::Inventory};
 use crate::{
     Now, RebalanceMode, WorkerId,
-    hub::{Hub, Message, placements::LEARNING},
+    hub::{
+        Message,
+        context::Context,
+        placing::{Placing, placements::LEARNING},
+    },
     mail::{ClientHabits, Content},
 };
 
@@ -26,9 +30,15 @@ pub(super) struct Gathering {
     pub carries_out: bool,
 }
 
-impl Hub {
-    pub(super) fn begin_gathering(&mut self, now: Now, trigger: &'static str, carries_out: bool) {
-        let known = self.known_nodes().into_iter();
+impl Placing {
+    pub(super) fn begin_gathering(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        trigger: &'static str,
+        carries_out: bool,
+    ) {
+        let known = self.known_nodes(cx).into_iter();
         // What is at a node that drains goes by itself.
         let asked = known.filter(|it| !it.load.is_draining);
         let waiting: BTreeSet<NodeId> = asked.map(|it| it.node).collect();
@@ -43,41 +53,48 @@ impl Hub {
             carries_out,
         }));
         for node in waiting {
-            self.ask_habits(node, round, 0);
+            self.ask_habits(cx, node, round, 0);
         }
     }
 
-    pub(super) fn give_gathering_up(&mut self, now: Now) {
+    pub(super) fn give_gathering_up(&mut self, cx: &mut Context, now: Now) {
         self.rebalance.phase = Phase::Idle;
-        self.rebalance.not_before = now.instant + self.cx.config.redirection.rebalance.interval;
-        self.refuse_rebalance_askers();
+        self.rebalance.not_before = now.instant + cx.config.redirection.rebalance.interval;
+        self.refuse_rebalance_askers(cx);
     }
 
-    fn ask_habits(&mut self, node: NodeId, round: u64, cursor: u64) {
-        if node == self.cx.own() {
-            self.handle_habits_asked(node, round, cursor);
+    fn ask_habits(&mut self, cx: &mut Context, node: NodeId, round: u64, cursor: u64) {
+        if node == cx.own() {
+            self.handle_habits_asked(cx, node, round, cursor);
         } else {
-            self.cx.send(node, &Message::HabitsAsked { round, cursor });
+            cx.send(node, &Message::HabitsAsked { round, cursor });
         }
     }
 
     /// The rebalancer asks for clients of this node. A cursor is a worker and one of its connections.
-    pub(in crate::hub) fn handle_habits_asked(&mut self, asker: NodeId, round: u64, cursor: u64) {
+    pub(in crate::hub) fn handle_habits_asked(
+        &mut self,
+        cx: &mut Context,
+        asker: NodeId,
+        round: u64,
+        cursor: u64,
+    ) {
         let worker = cursor >> 32;
-        if worker >= u64::from(self.cx.config.workers) {
-            return self.answer_habits(asker, round, END, Vec::new());
+        if worker >= u64::from(cx.config.workers) {
+            return self.answer_habits(cx, asker, round, END, Vec::new());
         }
         let content = Content::HabitsAsked {
             asker,
             round,
             from: cursor as u32,
         };
-        self.cx.mail(WorkerId(worker as u8), content);
+        cx.mail(WorkerId(worker as u8), content);
     }
 
     /// A worker has named some of its clients.
     pub(in crate::hub) fn handle_worker_habits(
         &mut self,
+        cx: &mut Context,
         now: Now,
         from: WorkerId,
         (asker, round): (NodeId, u64),
@@ -87,25 +104,32 @@ impl Hub {
         let worker = u64::from(from.0);
         let cursor = match next {
             Some(next) => worker << 32 | u64::from(next),
-            None if worker + 1 < u64::from(self.cx.config.workers) => (worker + 1) << 32,
+            None if worker + 1 < u64::from(cx.config.workers) => (worker + 1) << 32,
             None => END,
         };
-        if asker == self.cx.own() && round == LEARNING {
-            return self.learn_habits(now, cursor, &clients);
+        if asker == cx.own() && round == LEARNING {
+            return self.learn_habits(cx, now, cursor, &clients);
         }
-        let is_off = self.rebalance_mode() == RebalanceMode::Off;
+        let is_off = self.rebalance_mode(cx) == RebalanceMode::Off;
         for client in &mut clients {
             client.can_move &= !is_off && !self.stays(now, &client.client_id);
         }
-        if asker == self.cx.own() {
-            self.handle_habits(now, asker, round, cursor, clients);
+        if asker == cx.own() {
+            self.handle_habits(cx, now, asker, round, cursor, clients);
         } else {
-            self.answer_habits(asker, round, cursor, clients);
+            self.answer_habits(cx, asker, round, cursor, clients);
         }
     }
 
-    fn answer_habits(&mut self, asker: NodeId, round: u64, next: u64, clients: Vec<ClientHabits>) {
-        self.cx.send(
+    fn answer_habits(
+        &mut self,
+        cx: &mut Context,
+        asker: NodeId,
+        round: u64,
+        next: u64,
+        clients: Vec<ClientHabits>,
+    ) {
+        cx.send(
             asker,
             &Message::Habits {
                 round,
@@ -118,6 +142,7 @@ impl Hub {
     /// A node has named some of its clients.
     pub(in crate::hub) fn handle_habits(
         &mut self,
+        cx: &mut Context,
         now: Now,
         from: NodeId,
         round: u64,
@@ -132,33 +157,38 @@ impl Hub {
         }
         gathering.inventory.add(from, clients);
         if next != END && !gathering.inventory.is_full() {
-            return self.ask_habits(from, round, next);
+            return self.ask_habits(cx, from, round, next);
         }
         if next != END {
             gathering.inventory.cut_short(from);
         }
         gathering.waiting.remove(&from);
-        self.plan_if_gathered(now);
+        self.plan_if_gathered(cx, now);
     }
 
-    fn plan_if_gathered(&mut self, now: Now) {
+    fn plan_if_gathered(&mut self, cx: &mut Context, now: Now) {
         match std::mem::replace(&mut self.rebalance.phase, Phase::Idle) {
             Phase::Gathering(gathering) if gathering.waiting.is_empty() => {
-                self.make_plan(now, &gathering);
+                self.make_plan(cx, now, &gathering);
             }
             phase => self.rebalance.phase = phase,
         }
     }
 
     /// A node is down: it is not waited for.
-    pub(in crate::hub) fn rebalance_loses_node(&mut self, now: Now, node: NodeId) {
+    pub(in crate::hub) fn rebalance_loses_node(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        node: NodeId,
+    ) {
         if let Phase::Gathering(gathering) = &mut self.rebalance.phase {
             gathering.waiting.remove(&node);
-            self.plan_if_gathered(now);
+            self.plan_if_gathered(cx, now);
         }
         if let Phase::Moving(left) = &mut self.rebalance.phase {
             left.retain(|ordered| ordered.from != node && ordered.to != node);
         }
-        self.ask_rebalancer_again(now);
+        self.ask_rebalancer_again(cx, now);
     }
 }

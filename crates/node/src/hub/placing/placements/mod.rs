@@ -30,14 +30,17 @@ use thicket_placement::{Asked, ControlPlane, Placement, Wanted};
 use thicket_session::{time::Instant, topic::TopicFilter};
 
 use self::learned::Learning;
-pub(super) use self::{
+pub(in crate::hub) use self::{
     learned::{LEARNING, Learned},
     wire::{put_asked, put_follows, put_placement, read_asked, read_follows, read_placement},
 };
-use super::{Hub, Message};
+use super::Placing;
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
-    Remembered, WorkerId, mail::Claim, scope::client_id_of,
+    Remembered, WorkerId,
+    hub::{context::Context, control::Message},
+    mail::Claim,
+    scope::client_id_of,
 };
 
 /// How long a placement holds that nobody asks for again.
@@ -55,7 +58,7 @@ const LOT: &str = "thicket-placements";
 
 /// What a node knows of placements.
 #[derive(Debug, Default)]
-pub(super) struct Placements {
+pub(in crate::hub) struct Placements {
     known: BTreeMap<Arc<str>, Known>,
     /// All of that at the nodes that take clients; `None`: nobody needed it since they changed.
     control: Option<(BTreeSet<u64>, ControlPlane)>,
@@ -74,7 +77,7 @@ impl Placements {
 
 /// What a placement goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Follows {
+pub(in crate::hub) enum Follows {
     /// Its client asked.
     Request {
         /// Sessions that it may have; 0: not known. Since wire version 11.
@@ -156,44 +159,41 @@ impl Order {
     }
 }
 
-impl Hub {
-    /// Asks where a client's sessions should be; answered by [`HubOutput::Placed`] with the same number, which is the caller's.
-    pub fn place(&mut self, now: Now, number: u64, request: PlacementRequest) {
-        let asked = self.with_known_rates(request);
-        self.order_placement(now, Asker::Caller(number), Order::Place(asked));
+impl Placing {
+    /// See [`crate::Hub::place`].
+    pub fn place(&mut self, cx: &mut Context, now: Now, number: u64, request: PlacementRequest) {
+        let asked = self.with_known_rates(cx, request);
+        self.order_placement(cx, now, Asker::Caller(number), Order::Place(asked));
     }
 
     /// A client asks so in its CONNECT: its claim goes on with the answer.
-    pub(super) fn place_client(
+    pub(in crate::hub) fn place_client(
         &mut self,
+        cx: &mut Context,
         now: Now,
         worker: WorkerId,
         claim: Claim,
         request: &PlacementRequest,
     ) {
-        let asked = self.with_known_rates(request.clone());
-        self.order_placement(now, Asker::Client(worker, claim), Order::Place(asked));
+        let asked = self.with_known_rates(cx, request.clone());
+        self.order_placement(cx, now, Asker::Client(worker, claim), Order::Place(asked));
     }
 
-    /// A client is placed no more; answered by [`HubOutput::Placed`] with what it had.
-    pub fn unplace(&mut self, now: Now, number: u64, client_id: String) {
-        self.order_placement(now, Asker::Caller(number), Order::Remove(client_id));
+    /// See [`crate::Hub::unplace`].
+    pub fn unplace(&mut self, cx: &mut Context, now: Now, number: u64, client_id: String) {
+        self.order_placement(cx, now, Asker::Caller(number), Order::Remove(client_id));
     }
 
-    fn order_placement(&mut self, now: Now, asker: Asker, order: Order) {
-        self.at_rest = None;
+    fn order_placement(&mut self, cx: &mut Context, now: Now, asker: Asker, order: Order) {
         let refusal = if self.placements.pending.len() >= PENDING {
             Some(PlacementError::Busy)
-        } else if !self.cx.is_ready
-            || self.cx.overlay.is_in_doubt()
-            || self.cx.standing.is_minority()
-        {
+        } else if !cx.is_ready || cx.overlay.is_in_doubt() || cx.standing.is_minority() {
             Some(PlacementError::Unsure)
         } else {
             None
         };
         if let Some(refusal) = refusal {
-            return self.answer_placement(now, asker, Err(refusal));
+            return self.answer_placement(cx, asker, Err(refusal));
         }
         let pending = Pending {
             asker,
@@ -203,31 +203,35 @@ impl Hub {
         self.placements.last_request += 1;
         let number = self.placements.last_request;
         self.placements.pending.insert(number, pending);
-        self.ask_placer(now, number);
+        self.ask_placer(cx, now, number);
     }
 
-    /// Where a client's sessions should be, if it was placed.
-    #[must_use]
-    pub fn placement(&self, now: Now, client_id: &str) -> Option<PlacementReport> {
+    /// See [`crate::Hub::placement`].
+    pub fn placement(&self, cx: &Context, now: Now, client_id: &str) -> Option<PlacementReport> {
         let known = self.placements.known.get(client_id)?;
-        let report = || self.placement_report(now, &known.placement, known.until);
+        let report = || self.placement_report(cx, now, &known.placement, known.until);
         known.is_asked(now).then(report)
     }
 
-    /// All placements after a client, by client, as many as are wanted.
-    #[must_use]
-    pub fn placements(&self, now: Now, after: Option<&str>, limit: usize) -> Vec<PlacementReport> {
+    /// See [`crate::Hub::placements`].
+    pub fn placements(
+        &self,
+        cx: &Context,
+        now: Now,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<PlacementReport> {
         let start = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let range = (start, std::ops::Bound::Unbounded);
         let known = self.placements.known.range::<str, _>(range);
         known
             .filter(|(_, known)| known.is_asked(now))
             .take(limit)
-            .map(|(_, known)| self.placement_report(now, &known.placement, known.until))
+            .map(|(_, known)| self.placement_report(cx, now, &known.placement, known.until))
             .collect()
     }
 
-    pub(super) fn forget_placement(&mut self, client_id: &str) -> Option<Placement> {
+    pub(in crate::hub) fn forget_placement(&mut self, client_id: &str) -> Option<Placement> {
         if let Some((_, control)) = &mut self.placements.control {
             control.remove(client_id);
         }
@@ -236,7 +240,7 @@ impl Hub {
     }
 
     /// What the nodes tell of topics goes with the request: the placer need not know more than others do.
-    fn with_known_rates(&self, request: PlacementRequest) -> Asked {
+    fn with_known_rates(&self, cx: &Context, request: PlacementRequest) -> Asked {
         let PlacementRequest {
             client_id,
             publish,
@@ -250,7 +254,7 @@ impl Hub {
             (name, rate)
         });
         let subscribe = subscribe.into_iter().map(|filter| {
-            let (best, known) = self.known_rate(&filter);
+            let (best, known) = self.known_rate(cx, &filter);
             Wanted {
                 rate: given(&filter).or(known),
                 best,
@@ -266,13 +270,13 @@ impl Hub {
     }
 
     /// For a filter with wildcards the node where most of what it matches is published; and messages a second of all it matches.
-    fn known_rate(&self, filter: &str) -> (Option<u64>, Option<f64>) {
+    fn known_rate(&self, cx: &Context, filter: &str) -> (Option<u64>, Option<f64>) {
         let Ok(parsed) = TopicFilter::new(filter) else {
             return (None, None);
         };
         let is_wild = filter.contains(['+', '#']);
         let mut by_node: BTreeMap<NodeId, u64> = BTreeMap::new();
-        for (node, rates) in self.rates_by_node() {
+        for (node, rates) in self.rates_by_node(cx) {
             let sum = if is_wild {
                 let matching = rates.iter().filter(|(topic, _)| parsed.matches(topic));
                 matching.map(|(_, rate)| rate).sum()
@@ -289,20 +293,20 @@ impl Hub {
         (best, (all > 0).then_some(all as f64 / 1000.0))
     }
 
-    fn placer(&self) -> NodeId {
-        rendezvous(LOT, &self.cx.overlay.reachable()).unwrap_or(self.cx.own())
+    fn placer(&self, cx: &Context) -> NodeId {
+        rendezvous(LOT, &cx.overlay.reachable()).unwrap_or(cx.own())
     }
 
-    fn ask_placer(&mut self, now: Now, number: u64) {
-        let placer = self.placer();
+    fn ask_placer(&mut self, cx: &mut Context, now: Now, number: u64) {
+        let placer = self.placer(cx);
         let Some(pending) = self.placements.pending.get(&number) else {
             return;
         };
-        if placer == self.cx.own() {
+        if placer == cx.own() {
             let order = pending.order.clone();
-            let before = self.placement(now, order.client_id());
-            let done = self.carry_out(now, &order);
-            return self.have_placed(now, number, before, done);
+            let before = self.placement(cx, now, order.client_id());
+            let done = self.carry_out(cx, now, &order);
+            return self.have_placed(cx, now, number, before, done);
         }
         let encoded = match &pending.order {
             Order::Place(asked) => Message::Place {
@@ -316,33 +320,60 @@ impl Hub {
             }
             .encode(),
         };
-        if let Some(slot) = self.cx.overlay.slot_of(placer) {
-            self.cx.send_encoded(placer, slot, encoded);
+        if let Some(slot) = cx.overlay.slot_of(placer) {
+            cx.send_encoded(placer, slot, encoded);
         }
     }
 
     /// A request of another node.
-    pub(super) fn handle_place(&mut self, now: Now, from: NodeId, request: u64, asked: Asked) {
-        self.answer_order(now, from, request, &Order::Place(asked));
+    pub(in crate::hub) fn handle_place(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        asked: Asked,
+    ) {
+        self.answer_order(cx, now, from, request, &Order::Place(asked));
     }
 
     /// The same.
-    pub(super) fn handle_unplace(&mut self, now: Now, from: NodeId, request: u64, client_id: &str) {
+    pub(in crate::hub) fn handle_unplace(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        client_id: &str,
+    ) {
         let order = Order::Remove(client_id.to_owned());
-        self.answer_order(now, from, request, &order);
+        self.answer_order(cx, now, from, request, &order);
     }
 
-    fn answer_order(&mut self, now: Now, from: NodeId, request: u64, order: &Order) {
-        let problem = match self.carry_out(now, order) {
+    fn answer_order(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        order: &Order,
+    ) {
+        let problem = match self.carry_out(cx, now, order) {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),
         };
         let problem = &*problem;
-        self.cx.send(from, &Message::PlaceDone { request, problem });
+        cx.send(from, &Message::PlaceDone { request, problem });
     }
 
     /// The placer has answered; the placement came before this.
-    pub(super) fn handle_place_done(&mut self, now: Now, request: u64, problem: &str) {
+    pub(in crate::hub) fn handle_place_done(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        request: u64,
+        problem: &str,
+    ) {
         let placed = if problem.is_empty() {
             Ok(())
         } else if problem == PlacementError::Unknown.to_string() {
@@ -350,12 +381,13 @@ impl Hub {
         } else {
             Err(PlacementError::Refused(problem.to_owned()))
         };
-        self.have_placed(now, request, None, placed);
+        self.have_placed(cx, now, request, None, placed);
     }
 
     /// `before`: what the client had.
     fn have_placed(
         &mut self,
+        cx: &mut Context,
         now: Now,
         number: u64,
         before: Option<PlacementReport>,
@@ -366,23 +398,30 @@ impl Hub {
         };
         let client_id = pending.order.client_id();
         let answer = done.and_then(|()| match &pending.order {
-            Order::Place(_) => self.placement(now, client_id).ok_or(PlacementError::Unsure),
+            Order::Place(_) => self
+                .placement(cx, now, client_id)
+                .ok_or(PlacementError::Unsure),
             Order::Remove(_) => Ok(before.unwrap_or_else(|| PlacementReport {
                 client_id: client_id.to_owned(),
                 sessions: Vec::new(),
                 expires_in: Duration::ZERO,
             })),
         });
-        self.answer_placement(now, pending.asker, answer);
+        self.answer_placement(cx, pending.asker, answer);
     }
 
-    fn carry_out(&mut self, now: Now, order: &Order) -> Result<(), PlacementError> {
+    fn carry_out(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        order: &Order,
+    ) -> Result<(), PlacementError> {
         match order {
-            Order::Place(asked) => self.place_here(now, asked),
+            Order::Place(asked) => self.place_here(cx, now, asked),
             Order::Remove(client_id) => {
                 self.forget_placement(client_id)
                     .ok_or(PlacementError::Unknown)?;
-                self.tell_all(&Message::Unplaced { client_id });
+                self.tell_all(cx, &Message::Unplaced { client_id });
                 Ok(())
             }
         }
@@ -390,27 +429,30 @@ impl Hub {
 
     fn answer_placement(
         &mut self,
-        now: Now,
+        cx: &mut Context,
         asker: Asker,
         answer: Result<PlacementReport, PlacementError>,
     ) {
         match asker {
             Asker::Caller(number) => {
                 let answer = Box::new(answer);
-                self.cx
-                    .outputs
-                    .push_back(HubOutput::Placed { number, answer });
+                cx.outputs.push_back(HubOutput::Placed { number, answer });
             }
             Asker::Client(worker, mut claim) => {
                 claim.placed = Some(Arc::new(answer));
-                self.handle_claim(now, worker, claim);
+                self.answered.push_back((worker, claim));
             }
         }
     }
 
     /// As the placer: decides, keeps it, tells all.
-    fn place_here(&mut self, now: Now, asked: &Asked) -> Result<(), PlacementError> {
-        self.prepare_control()?;
+    fn place_here(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        asked: &Asked,
+    ) -> Result<(), PlacementError> {
+        self.prepare_control(cx)?;
         if !self.placements.known.contains_key(&*asked.client_id)
             && self.placements.known.len() >= MAXIMUM
         {
@@ -423,9 +465,9 @@ impl Hub {
         let changed = placed.map_err(|error| PlacementError::Refused(error.to_string()))?;
         for placement in changed {
             let follows = self.what_is_followed(&placement, asked);
-            self.tell_all_placed(&placement, follows);
+            self.tell_all_placed(cx, &placement, follows);
             if follows == Follows::Subscribers {
-                self.have_client_follow(now, &placement);
+                self.have_client_follow(cx, now, &placement);
             }
             self.keep_placement(now, placement, follows);
         }
@@ -447,24 +489,34 @@ impl Hub {
     }
 
     /// Placements of clients that are connected and may have several sessions, with how many: by the name of the first.
-    pub(super) fn placed_with_several(&self, now: Now, name: &str) -> Option<(&Placement, u8)> {
+    pub(in crate::hub) fn placed_with_several(
+        &self,
+        now: Now,
+        name: &str,
+    ) -> Option<(&Placement, u8)> {
         let known = self.placements.known.get(name)?;
         let has_several = known.is_asked(now) && known.max_sessions > 1;
         has_several.then_some((&known.placement, known.max_sessions))
     }
 
     /// As the rebalancer: this is where the client should be, whatever it had. It is asked for again when the client comes there.
-    pub(super) fn place_anew(&mut self, now: Now, placement: &Placement, max_sessions: u8) {
+    pub(in crate::hub) fn place_anew(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        placement: &Placement,
+        max_sessions: u8,
+    ) {
         thicket_session::reach!("hub/placements: a client is placed anew");
         let follows = Follows::Request { max_sessions };
-        self.tell_all_placed(placement, follows);
-        self.handle_placement(now, placement.clone(), follows);
+        self.tell_all_placed(cx, placement, follows);
+        self.handle_placement(cx, now, placement.clone(), follows);
     }
 
     /// Clients with several sessions keep their placement as long as the first one is connected: its node says so.
-    fn renew_placements(&mut self, now: Now) {
+    fn renew_placements(&mut self, cx: &mut Context, now: Now) {
         let is_here = |name: &Arc<str>| {
-            let entry = self.cx.directory.entries.get(name);
+            let entry = cx.directory.entries.get(name);
             entry.is_some_and(|entry| entry.is_open && entry.is_connected)
         };
         let known = self.placements.known.iter();
@@ -477,14 +529,14 @@ impl Hub {
             .collect();
         for (placement, max_sessions) in due {
             thicket_session::reach!("time LEASE");
-            self.place_anew(now, &placement, max_sessions);
+            self.place_anew(cx, now, &placement, max_sessions);
         }
     }
 
     /// The nodes that take clients may be others than before: then what is known is taken over.
-    fn prepare_control(&mut self) -> Result<(), PlacementError> {
+    fn prepare_control(&mut self, cx: &Context) -> Result<(), PlacementError> {
         let others = self.loads.others();
-        let own = [(self.cx.own(), self.loads.own())];
+        let own = [(cx.own(), self.loads.own())];
         let serving = others.chain(own).filter(|(_, state)| state.serves());
         let nodes: BTreeSet<u64> = serving.map(|(node, _)| node.0).collect();
         let is_same = self
@@ -505,7 +557,13 @@ impl Hub {
     }
 
     /// The placer tells where a client is now, or a node what it has learned.
-    pub(super) fn handle_placement(&mut self, now: Now, placement: Placement, follows: Follows) {
+    pub(in crate::hub) fn handle_placement(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        placement: Placement,
+        follows: Follows,
+    ) {
         let known = self.placements.known.get(&*placement.client_id);
         let has_asked = known.is_some_and(|known| known.is_asked(now));
         let is_full = known.is_none() && self.placements.known.len() >= MAXIMUM;
@@ -517,17 +575,17 @@ impl Hub {
             let _ = control.restore(&placement);
         }
         if follows == Follows::Subscribers {
-            self.have_client_follow(now, &placement);
+            self.have_client_follow(cx, now, &placement);
         }
         self.keep_placement(now, placement, follows);
     }
 
     /// An idle publisher follows its subscribers: if it is connected here, it is sent to them.
-    fn have_client_follow(&mut self, now: Now, placement: &Placement) {
+    fn have_client_follow(&mut self, cx: &mut Context, now: Now, placement: &Placement) {
         for session in &placement.sessions {
             let name = names::session_client_id(&placement.client_id, session.number);
-            if session.node != self.cx.own().0 {
-                self.send_to_topics(now, &name, NodeId(session.node));
+            if session.node != cx.own().0 {
+                self.send_to_topics(cx, now, &name, NodeId(session.node));
             }
         }
     }
@@ -555,14 +613,13 @@ impl Hub {
     }
 
     /// A node that is new hears of all placements.
-    pub(super) fn tell_placements(&mut self, now: Now, node: NodeId) {
+    pub(in crate::hub) fn tell_placements(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         // Only one tells, or each new node would hear of all from all.
-        if self.placer_before(node) != self.cx.own() {
+        if self.placer_before(cx, node) != cx.own() {
             return;
         }
-        let slot = self.cx.overlay.slot_of(node);
-        let learns =
-            slot.is_some_and(|slot| self.cx.overlay.wire_version(slot) >= WireVersion::V11);
+        let slot = cx.overlay.slot_of(node);
+        let learns = slot.is_some_and(|slot| cx.overlay.wire_version(slot) >= WireVersion::V11);
         let known = self.placements.known.values();
         let known = known.filter(|known| known.until > now.instant);
         let known = known.map(|known| {
@@ -580,28 +637,27 @@ impl Hub {
             .collect();
         for (placement, follows) in known {
             let follows = if learns { follows } else { follows.of_old() };
-            self.cx
-                .send(node, &Message::Placement { placement, follows });
+            cx.send(node, &Message::Placement { placement, follows });
         }
     }
 
     /// Who was the placer before a node came.
-    fn placer_before(&self, node: NodeId) -> NodeId {
-        let reachable = self.cx.overlay.reachable().into_iter();
+    fn placer_before(&self, cx: &Context, node: NodeId) -> NodeId {
+        let reachable = cx.overlay.reachable().into_iter();
         let nodes: Vec<NodeId> = reachable.filter(|other| *other != node).collect();
-        rendezvous(LOT, &nodes).unwrap_or(self.cx.own())
+        rendezvous(LOT, &nodes).unwrap_or(cx.own())
     }
 
     /// Requests that the former placer may not have answered go to the one that is drawn now.
-    pub(super) fn ask_placer_again(&mut self, now: Now) {
+    pub(in crate::hub) fn ask_placer_again(&mut self, cx: &mut Context, now: Now) {
         for number in self.placements.pending.keys().copied().collect::<Vec<_>>() {
-            self.ask_placer(now, number);
+            self.ask_placer(cx, now, number);
         }
     }
 
     /// Gives up requests that nobody answers, and forgets placements whose time is over.
-    pub(super) fn expire_placements(&mut self, now: Now) {
-        self.renew_placements(now);
+    pub(in crate::hub) fn expire_placements(&mut self, cx: &mut Context, now: Now) {
+        self.renew_placements(cx, now);
         let at = now.instant;
         let late = self.placements.pending.iter();
         let late: Vec<u64> = late
@@ -610,7 +666,7 @@ impl Hub {
             .collect();
         for number in late {
             if let Some(pending) = self.placements.pending.remove(&number) {
-                self.answer_placement(now, pending.asker, Err(PlacementError::Unsure));
+                self.answer_placement(cx, pending.asker, Err(PlacementError::Unsure));
             }
         }
         let over = self.placements.known.iter();
@@ -624,45 +680,41 @@ impl Hub {
     }
 
     /// Each node is told what it understands.
-    fn tell_all_placed(&mut self, placement: &Placement, follows: Follows) {
+    fn tell_all_placed(&mut self, cx: &mut Context, placement: &Placement, follows: Follows) {
         let message = |follows| {
             let placement = placement.clone();
             Message::Placement { placement, follows }.encode()
         };
         let (new, old) = (message(follows), message(follows.of_old()));
-        let up: Vec<_> = self
-            .cx
-            .up
-            .iter()
-            .map(|(slot, node)| (*slot, *node))
-            .collect();
+        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            if self.cx.overlay.wire_version(slot) >= WireVersion::V11 {
-                self.cx.send_encoded(node, slot, new.clone());
+            if cx.overlay.wire_version(slot) >= WireVersion::V11 {
+                cx.send_encoded(node, slot, new.clone());
             } else if !follows.is_learned() {
-                self.cx.send_encoded(node, slot, old.clone());
+                cx.send_encoded(node, slot, old.clone());
             }
         }
     }
 
-    fn tell_all(&mut self, message: &Message<'_>) {
+    fn tell_all(&mut self, cx: &mut Context, message: &Message<'_>) {
         let encoded = message.encode();
-        let up: Vec<_> = self
-            .cx
-            .up
-            .iter()
-            .map(|(slot, node)| (*slot, *node))
-            .collect();
+        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            self.cx.send_encoded(node, slot, encoded.clone());
+            cx.send_encoded(node, slot, encoded.clone());
         }
     }
 
-    fn placement_report(&self, now: Now, placement: &Placement, until: Instant) -> PlacementReport {
+    fn placement_report(
+        &self,
+        cx: &Context,
+        now: Now,
+        placement: &Placement,
+        until: Instant,
+    ) -> PlacementReport {
         let names = |all: &[(String, f64)]| all.iter().map(|(name, _)| name.clone()).collect();
         let session = |session: &thicket_placement::PlacedSession| {
             let node = NodeId(session.node);
-            let state: Option<&NodeState> = if node == self.cx.own() {
+            let state: Option<&NodeState> = if node == cx.own() {
                 Some(self.loads.own())
             } else {
                 self.loads.of(node)

@@ -6,12 +6,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use thicket_overlay::{NodeId, NodeSlot};
 
-use super::{
-    Hub, Message,
-    control::{Reader, put_bytes, put_u64},
-};
+use super::Placing;
 use crate::{
     ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, NodeState, Now, Rates,
+    hub::{
+        context::Context,
+        control::{Message, Reader, put_bytes, put_u64},
+    },
     mail::{Content, Elsewhere, NodeElsewhere},
 };
 
@@ -20,7 +21,7 @@ const MAXIMUM_ADDRESSES: usize = 64;
 
 /// What is known of all nodes.
 #[derive(Debug, Default)]
-pub(super) struct Loads {
+pub(in crate::hub) struct Loads {
     own: NodeState,
     /// As the other nodes know it.
     told: NodeLoad,
@@ -54,82 +55,79 @@ impl Loads {
     }
 }
 
-impl Hub {
-    /// What this node has to do, as the shell measured it; once a second or so. The other nodes hear of it if it has changed enough.
-    pub fn set_load(&mut self, now: Now, load: NodeLoad) {
-        self.at_rest = None;
+impl Placing {
+    /// See [`crate::Hub::set_load`].
+    pub fn set_load(&mut self, cx: &mut Context, now: Now, load: NodeLoad) {
         let is_draining = self.loads.own.load.is_draining;
         self.loads.own.load = NodeLoad {
             is_draining,
             ..load
         };
-        self.tell_load_if_news();
-        self.review_load(now);
-        self.count_topics(now);
-        self.review_rebalance(now);
-        self.learn_clients(now);
-        self.expire_placements(now);
+        self.tell_load_if_news(cx);
+        self.review_load(cx, now);
+        self.count_topics(cx, now);
+        self.review_rebalance(cx, now);
+        self.learn_clients(cx, now);
+        self.expire_placements(cx, now);
     }
 
-    /// This node is about to leave: nobody is sent here any more, and whoever comes is sent elsewhere.
-    pub fn drain(&mut self, now: Now) {
-        self.at_rest = None;
+    /// See [`crate::Hub::drain`].
+    pub fn drain(&mut self, cx: &mut Context, now: Now) {
         self.loads.own.load.is_draining = true;
-        self.tell_load_if_news();
-        self.update_picture(now);
+        self.tell_load_if_news(cx);
+        self.update_picture(cx, now);
     }
 
-    /// Whether this node is about to leave.
-    #[must_use]
+    /// See [`crate::Hub::is_draining`].
     pub const fn is_draining(&self) -> bool {
         self.loads.own.load.is_draining
     }
 
-    fn tell_load_if_news(&mut self) {
+    fn tell_load_if_news(&mut self, cx: &mut Context) {
         if !self.loads.own.load.differs(&self.loads.told) {
             return;
         }
         self.loads.told = self.loads.own.load;
-        let up: Vec<_> = self
-            .cx
-            .up
-            .iter()
-            .map(|(slot, node)| (*slot, *node))
-            .collect();
+        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            self.tell_load(slot, node);
+            self.tell_load(cx, slot, node);
         }
     }
 
     /// Tells one node what this one has to do.
-    pub(super) fn tell_load(&mut self, slot: NodeSlot, node: NodeId) {
+    pub(in crate::hub) fn tell_load(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
         let state = NodeState {
             load: self.loads.told,
             ..self.loads.own.clone()
         };
-        self.cx
-            .send_encoded(node, slot, Message::State(state).encode());
+        cx.send_encoded(node, slot, Message::State(state).encode());
     }
 
-    pub(super) fn handle_state(&mut self, now: Now, from: NodeId, state: NodeState) {
+    pub(in crate::hub) fn handle_state(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        from: NodeId,
+        state: NodeState,
+    ) {
         let before = self.loads.others.insert(from, state);
         let place = |state: &NodeState| (state.serves(), state.addresses.clone());
         if before.as_ref().map(place) != self.loads.of(from).map(place) {
-            self.tell_addresses();
+            self.tell_addresses(cx);
         }
-        self.update_picture(now);
+        self.update_picture(cx, now);
     }
 
-    pub(super) fn loads_lose_node(&mut self, now: Now, node: NodeId) {
+    pub(in crate::hub) fn loads_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         if self.loads.others.remove(&node).is_some() {
-            self.tell_addresses();
-            self.update_picture(now);
+            self.tell_addresses(cx);
+            self.update_picture(cx, now);
         }
     }
 
     /// The workers hear where a client of each of their listeners reaches each other node.
-    fn tell_addresses(&mut self) {
-        let own = (self.cx.own(), self.loads.own());
+    fn tell_addresses(&mut self, cx: &mut Context) {
+        let own = (cx.own(), self.loads.own());
         let others = self.loads.others.iter().map(|(node, state)| (*node, state));
         let mut nodes: Vec<(NodeId, &NodeState)> = others.chain([own]).collect();
         nodes.sort_by_key(|(node, _)| *node);
@@ -140,7 +138,7 @@ impl Hub {
                 let found = addresses.find(|address| address.likeness == *likeness)?;
                 Some(Arc::clone(&found.address))
             };
-            let listeners = self.cx.config.redirection.listeners.iter();
+            let listeners = cx.config.redirection.listeners.iter();
             NodeElsewhere {
                 node,
                 // This one is named only to clients that are to connect to it again.
@@ -150,16 +148,15 @@ impl Hub {
         });
         let elsewhere = Arc::new(Elsewhere::new(nodes.collect()));
         self.redirection.elsewhere = Arc::clone(&elsewhere);
-        for worker in self.cx.workers() {
-            self.cx
-                .mail(worker, Content::Elsewhere(Arc::clone(&elsewhere)));
+        for worker in cx.workers() {
+            cx.mail(worker, Content::Elsewhere(Arc::clone(&elsewhere)));
         }
     }
 }
 
 /// flags u8 (cpu known 1, memory known 2, memory limit known 4, draining 8, full 16), then numbers, the HTTP address (empty: none), and
 /// addresses of clients until the end: transport u8, topic prefix, HOST:PORT.
-pub(super) fn put_state(out: &mut Vec<u8>, state: &NodeState) {
+pub(in crate::hub) fn put_state(out: &mut Vec<u8>, state: &NodeState) {
     let load = &state.load;
     let flags = [
         load.cpu_permille.is_some(),
@@ -195,7 +192,7 @@ pub(super) fn put_state(out: &mut Vec<u8>, state: &NodeState) {
     }
 }
 
-pub(super) fn read_state(reader: &mut Reader<'_>) -> Option<NodeState> {
+pub(in crate::hub) fn read_state(reader: &mut Reader<'_>) -> Option<NodeState> {
     let flags = reader.u8().filter(|flags| *flags < 32)?;
     let known = |bit: u8, value: u64| (flags & bit != 0).then_some(value);
     let cpu = known(1, reader.u64()?);

@@ -5,11 +5,10 @@
 use thicket_overlay::NodeId;
 use thicket_placement::{PlacedSession, Placement};
 
-use crate::{Now, PlacedName, hub::Hub, mail::PlaceQuestion, scope::client_id_of};
+use crate::{Now, PlacedName, hub::placing::Placing, mail::PlaceQuestion, scope::client_id_of};
 
-impl Hub {
-    /// Whose session has this name, and what its client publishes there; `None`: no placement asked for it.
-    #[must_use]
+impl Placing {
+    /// See [`crate::Hub::placed_name`].
     pub fn placed_name(&self, now: Now, name: &str) -> Option<PlacedName> {
         let (placement, session) = self.placed_session(now, name)?;
         let client_id = client_id_of(&placement.client_id);
@@ -25,8 +24,7 @@ impl Hub {
         })
     }
 
-    /// The client identifiers of the sessions above the first that a client was placed with, whatever user it belongs to.
-    #[must_use]
+    /// See [`crate::Hub::further_sessions`].
     pub fn further_sessions(&self, now: Now, client_id: &str) -> Vec<String> {
         let known = self.placements.known.iter();
         let of_client =

@@ -27,15 +27,16 @@ use thicket_overlay::NodeId;
 use thicket_placement::{Candidate, Load, Picture, State};
 use thicket_session::time::Instant;
 
-pub(super) use self::decisions::Recent;
+pub(in crate::hub) use self::decisions::Recent;
 use self::{
     decisions::{Budget, Decisions},
     moves::Moving,
 };
-use super::{Hub, Message, placements::Learned};
+use super::{Placing, placements::Learned};
 use crate::{
     ClientExplanation, HubConfig, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason,
     RedirectionReport, Remembered, WorkerId,
+    hub::{context::Context, control::Message},
     mail::{Claim, Content, Elsewhere},
     scope::client_id_of,
 };
@@ -47,13 +48,13 @@ const LIGHT: (u16, u64, f64) = (100, 100, 16.0);
 /// Nodes tell connections and messages of the last second.
 const SHOWN_AFTER_MS: u64 = 2_000;
 /// In this time a client that was redirected has come where it was sent, or will not.
-pub(super) const FOLLOWED: Duration = Duration::from_secs(30);
+pub(in crate::hub) const FOLLOWED: Duration = Duration::from_secs(30);
 /// A client that came back instead is left alone for so long.
 const LEFT_ALONE: Duration = Duration::from_secs(3600);
 
 /// What this node knows and remembers of redirection.
 #[derive(Debug)]
-pub(super) struct Redirection {
+pub(in crate::hub) struct Redirection {
     /// Where clients reach the other nodes.
     pub elsewhere: Arc<Elsewhere>,
     picture: Picture,
@@ -90,29 +91,41 @@ impl Redirection {
     }
 }
 
-impl Hub {
+impl Placing {
     /// A client that asks for its session is sent elsewhere instead, or refused. False: it is served here.
-    pub(super) fn redirects(&mut self, now: Now, worker: WorkerId, claim: &Claim) -> bool {
+    pub(in crate::hub) fn redirects(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        worker: WorkerId,
+        claim: &Claim,
+    ) -> bool {
         let is_draining = self.loads.own().load.is_draining;
-        if self.cx.config.redirection.policy.is_none() && !is_draining {
+        if cx.config.redirection.policy.is_none() && !is_draining {
             return false;
         }
-        match self.choose_node(now, claim) {
+        match self.choose_node(cx, now, claim) {
             Ok((to, reason)) => {
                 if reason == RedirectionReason::Topics {
-                    self.learn_refused(now, &claim.client_id, to);
+                    self.learn_refused(cx, now, &claim.client_id, to);
                 }
-                self.note_redirected(now, &claim.client_id, claim.remembered_as(), to, reason);
+                self.note_redirected(cx, now, &claim.client_id, claim.remembered_as(), to, reason);
                 let reason_code = if reason == RedirectionReason::Topics {
                     ReasonCode::ServerMoved
                 } else {
                     ReasonCode::UseAnotherServer
                 };
-                self.refuse_with(worker, claim, reason_code, self.references(now, to));
+                self.refuse_with(cx, worker, claim, reason_code, self.references(cx, now, to));
                 true
             }
             Err(RedirectionReason::Refused) => {
-                self.refuse_with(worker, claim, ReasonCode::ServerUnavailable, Arc::default());
+                self.refuse_with(
+                    cx,
+                    worker,
+                    claim,
+                    ReasonCode::ServerUnavailable,
+                    Arc::default(),
+                );
                 true
             }
             Err(reason) => {
@@ -121,11 +134,11 @@ impl Hub {
                     .note(now, &claim.client_id, reason, None);
                 if is_draining && reason != RedirectionReason::Version {
                     let reason_code = ReasonCode::UseAnotherServer;
-                    self.refuse_with(worker, claim, reason_code, Arc::default());
+                    self.refuse_with(cx, worker, claim, reason_code, Arc::default());
                 } else {
-                    let own = self.cx.own().0;
+                    let own = cx.own().0;
                     self.redirection.picture.sent(now.instant.as_millis(), own);
-                    self.learn_served(now, &claim.client_id);
+                    self.learn_served(cx, now, &claim.client_id);
                 }
                 // What is no client of 5.0 the worker has refused before, or it is an import.
                 is_draining && reason != RedirectionReason::Version
@@ -134,62 +147,70 @@ impl Hub {
     }
 
     /// The topics of a client are at another node now: if it is connected here and goes by that, it is sent there.
-    pub(super) fn send_to_topics(&mut self, now: Now, name: &str, to: NodeId) {
-        if self.cx.config.redirection.by_topics {
-            self.send_client(now, name, to, RedirectionReason::Topics);
+    pub(in crate::hub) fn send_to_topics(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        name: &str,
+        to: NodeId,
+    ) {
+        if cx.config.redirection.by_topics {
+            self.send_client(cx, now, name, to, RedirectionReason::Topics);
         }
     }
 
     /// Whether a client has shown that it does not follow.
-    pub(super) fn stays(&self, now: Now, name: &str) -> bool {
+    pub(in crate::hub) fn stays(&self, now: Now, name: &str) -> bool {
         self.redirection.staying.get(now.instant, name).is_some()
     }
 
     /// It has.
-    pub(super) fn leave_alone(&mut self, now: Now, name: &str) {
+    pub(in crate::hub) fn leave_alone(&mut self, now: Now, name: &str) {
         let staying = &mut self.redirection.staying;
         staying.insert(now.instant, name.into(), ());
     }
 
     /// A client that is connected here is to go to another node: the one way to have it moved, whoever wants that. To this one: it is to connect
     /// again, and asks where its sessions should be. False: it is not here, or does not go.
-    pub(super) fn send_client(
+    pub(in crate::hub) fn send_client(
         &mut self,
+        cx: &mut Context,
         now: Now,
         name: &str,
         to: NodeId,
         reason: RedirectionReason,
     ) -> bool {
-        let entry = self.cx.directory.entries.get_key_value(name);
+        let entry = cx.directory.entries.get_key_value(name);
         let Some((name, entry)) = entry.filter(|(_, entry)| entry.is_open && entry.is_connected)
         else {
             return false;
         };
         let (name, home) = (Arc::clone(name), entry.home);
         let at = now.instant;
-        let is_back = to == self.cx.own();
+        let is_back = to == cx.own();
         let redirection = &mut self.redirection;
         let may_go = redirection.staying.get(at, &name).is_none()
             && redirection.budget.has_left(at)
             && (is_back || self.loads.of(to).is_some_and(|state| state.serves()));
         if may_go {
-            self.note_redirected(now, &name, &name, to, reason);
+            self.note_redirected(cx, now, &name, &name, to, reason);
             let client_id = name;
             let to = Arc::new([to]);
-            self.cx.mail(home, Content::SendClient { client_id, to });
+            cx.mail(home, Content::SendClient { client_id, to });
         }
         may_go
     }
 
     fn refuse_with(
         &mut self,
+        cx: &mut Context,
         worker: WorkerId,
         claim: &Claim,
         reason_code: ReasonCode,
         instead: Arc<[NodeId]>,
     ) {
         let (connection, serial) = (claim.connection, claim.serial);
-        self.cx.mail(
+        cx.mail(
             worker,
             Content::ClaimRefused {
                 connection,
@@ -202,16 +223,17 @@ impl Hub {
 
     fn choose_node(
         &mut self,
+        cx: &mut Context,
         now: Now,
         claim: &Claim,
     ) -> Result<(NodeId, RedirectionReason), RedirectionReason> {
         let Some(asks) = &claim.redirectable else {
-            return Err(self.refuses(now, claim));
+            return Err(self.refuses(cx, now, claim));
         };
         if !self.loads.own().load.is_draining {
             self.is_to_be_served(now, claim)?;
         }
-        if !self.cx.is_ready || self.cx.overlay.is_in_doubt() || self.cx.standing.is_minority() {
+        if !cx.is_ready || cx.overlay.is_in_doubt() || cx.standing.is_minority() {
             return Err(RedirectionReason::Unsure);
         }
         let elsewhere = Arc::clone(&self.redirection.elsewhere);
@@ -223,14 +245,14 @@ impl Hub {
             return Err(RedirectionReason::NoAddress);
         }
         let is_draining = self.loads.own().load.is_draining;
-        match self.node_of_topics(now, &claim.client_id) {
-            Some(node) if node == self.cx.own() => return Err(RedirectionReason::Placed),
+        match self.node_of_topics(cx, now, &claim.client_id) {
+            Some(node) if node == cx.own() => return Err(RedirectionReason::Placed),
             Some(node) if suits(asks.listener)(node.0) => {
                 return Ok((node, RedirectionReason::Topics));
             }
             Some(_) | None => {}
         }
-        let (now_ms, own) = (now.instant.as_millis(), self.cx.own().0);
+        let (now_ms, own) = (now.instant.as_millis(), cx.own().0);
         let load = &self.loads.own().load;
         let picture = &mut self.redirection.picture;
         let is_light = load.cpu_permille.is_none_or(|cpu| cpu < LIGHT.0)
@@ -250,22 +272,22 @@ impl Hub {
     }
 
     /// A client before 5.0 is refused where its topics are not, if it may come to another node the next time.
-    fn refuses(&mut self, now: Now, claim: &Claim) -> RedirectionReason {
-        let Some(listener) = claim.refusable.filter(|_| self.refuses_clients()) else {
+    fn refuses(&mut self, cx: &mut Context, now: Now, claim: &Claim) -> RedirectionReason {
+        let Some(listener) = claim.refusable.filter(|_| self.refuses_clients(cx)) else {
             return RedirectionReason::Version;
         };
         let name = &*claim.client_id;
-        let Learned::At(node) = self.learned_node(now, name) else {
+        let Learned::At(node) = self.learned_node(cx, now, name) else {
             return RedirectionReason::Version;
         };
         let can_come = self.redirection.elsewhere.address(node, listener).is_some();
         if !can_come || self.stays(now, name) {
             return RedirectionReason::Version;
         }
-        match self.may_be_refused(now, name) {
+        match self.may_be_refused(cx, now, name) {
             Some(true) if self.redirection.budget.has_left(now.instant) => {
                 self.redirection.budget.take();
-                self.learn_refused(now, name, node);
+                self.learn_refused(cx, now, name, node);
                 let decisions = &mut self.redirection.decisions;
                 decisions.note(now, name, RedirectionReason::Refused, Some(node));
                 RedirectionReason::Refused
@@ -276,28 +298,27 @@ impl Hub {
         }
     }
 
-    fn refuses_clients(&self) -> bool {
-        let redirection = &self.cx.config.redirection;
-        let knows =
-            self.cx.is_ready && !self.cx.overlay.is_in_doubt() && !self.cx.standing.is_minority();
+    fn refuses_clients(&self, cx: &Context) -> bool {
+        let redirection = &cx.config.redirection;
+        let knows = cx.is_ready && !cx.overlay.is_in_doubt() && !cx.standing.is_minority();
         let is_draining = self.loads.own().load.is_draining;
         redirection.by_topics && redirection.refusals > 0 && knows && !is_draining
     }
 
     /// Where a client's topics are, if it goes by that: at a node that takes clients.
-    fn node_of_topics(&mut self, now: Now, name: &str) -> Option<NodeId> {
-        if !self.cx.config.redirection.by_topics {
+    fn node_of_topics(&mut self, cx: &Context, now: Now, name: &str) -> Option<NodeId> {
+        if !cx.config.redirection.by_topics {
             return None;
         }
         let node = match self.placed_at(now, name) {
             Some(placed) => placed,
-            None => match self.learned_node(now, name) {
+            None => match self.learned_node(cx, now, name) {
                 Learned::Unknown => return None,
-                Learned::Here => self.cx.own(),
+                Learned::Here => cx.own(),
                 Learned::At(node) => node,
             },
         };
-        let own = (node == self.cx.own()).then(|| self.loads.own());
+        let own = (node == cx.own()).then(|| self.loads.own());
         let state = own.or_else(|| self.loads.of(node));
         state.is_some_and(|state| state.serves()).then_some(node)
     }
@@ -325,20 +346,21 @@ impl Hub {
     /// A client is sent to a node: everybody is to know.
     fn note_redirected(
         &mut self,
+        cx: &mut Context,
         now: Now,
         client_id: &str,
         remembered_as: &str,
         to: NodeId,
         reason: RedirectionReason,
     ) {
-        let is_back = to == self.cx.own();
+        let is_back = to == cx.own();
         let redirection = &mut self.redirection;
         redirection.budget.take();
         redirection
             .recent
             .insert(now.instant, remembered_as.into(), !is_back);
         redirection.decisions.note(now, client_id, reason, Some(to));
-        self.note_move(now, remembered_as, self.cx.own(), to, reason);
+        self.note_move(now, remembered_as, cx.own(), to, reason);
         let client_id = remembered_as;
         let moved = Message::Moved {
             to,
@@ -346,19 +368,14 @@ impl Hub {
             client_id,
         };
         let moved = moved.encode();
-        let up: Vec<_> = self
-            .cx
-            .up
-            .iter()
-            .map(|(slot, node)| (*slot, *node))
-            .collect();
+        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            self.cx.send_encoded(node, slot, moved.clone());
+            cx.send_encoded(node, slot, moved.clone());
         }
     }
 
     /// Another node has sent a client to a node, maybe to this one.
-    pub(super) fn handle_moved(
+    pub(in crate::hub) fn handle_moved(
         &mut self,
         now: Now,
         from: NodeId,
@@ -374,9 +391,9 @@ impl Hub {
     }
 
     /// The chosen node, and behind it others that serve, those with less to do first.
-    fn references(&self, now: Now, to: NodeId) -> Arc<[NodeId]> {
-        let wanted = usize::from(self.cx.config.redirection.references.max(1));
-        let own = self.cx.own();
+    fn references(&self, cx: &Context, now: Now, to: NodeId) -> Arc<[NodeId]> {
+        let wanted = usize::from(cx.config.redirection.references.max(1));
+        let own = cx.own();
         let ranked = self.redirection.picture.ranked(now.instant.as_millis());
         let others = ranked.into_iter().map(|(key, _)| NodeId(key));
         let others = others.filter(|node| *node != to && *node != own);
@@ -384,8 +401,8 @@ impl Hub {
     }
 
     /// The picture shows the nodes that are up and tell of themselves, and this one.
-    pub(super) fn update_picture(&mut self, now: Now) {
-        let own = (self.cx.own(), &self.loads.own().load);
+    pub(in crate::hub) fn update_picture(&mut self, cx: &Context, now: Now) {
+        let own = (cx.own(), &self.loads.own().load);
         let others = self.loads.others();
         let others = others.map(|(node, state)| (node, &state.load));
         let candidates = others.chain([own]).map(|(node, load)| Candidate {
@@ -399,16 +416,14 @@ impl Hub {
             .update(now.instant.as_millis(), candidates);
     }
 
-    /// Which decisions were made since the start.
-    #[must_use]
+    /// See [`crate::Hub::redirections`].
     pub fn redirections(&self) -> RedirectionReport {
         self.redirection.decisions.report()
     }
 
-    /// What this node knows of a client, and what it last decided about it.
-    #[must_use]
-    pub fn explain_client(&self, now: Now, client_id: &str) -> ClientExplanation {
-        let entries = self.cx.directory.entries.iter();
+    /// See [`crate::Hub::explain_client`].
+    pub fn explain_client(&self, cx: &Context, now: Now, client_id: &str) -> ClientExplanation {
+        let entries = cx.directory.entries.iter();
         let is_it = |name: &str| client_id_of(name) == client_id;
         let ranked = self.redirection.picture.ranked(now.instant.as_millis());
         ClientExplanation {
@@ -418,12 +433,7 @@ impl Hub {
                 .any(|(name, entry)| is_it(name) && entry.is_open),
             placed_as: self.placed_name(now, client_id),
             learned: self.learned_report(now, client_id),
-            policy: self
-                .cx
-                .config
-                .redirection
-                .policy
-                .map(|policy| policy.name()),
+            policy: cx.config.redirection.policy.map(|policy| policy.name()),
             decision: self.redirection.decisions.last(is_it),
             moved: self.last_move(now, client_id),
             nodes: ranked

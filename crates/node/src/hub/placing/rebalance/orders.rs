@@ -7,7 +7,7 @@ use thicket_session::time::Instant;
 use super::{BATCH, Orders, Phase};
 use crate::{
     ClientMove, Now, RebalanceMode, RedirectionReason,
-    hub::{Hub, Message},
+    hub::{Message, context::Context, placing::Placing},
     mail::Claim,
     scope::client_id_of,
 };
@@ -41,10 +41,10 @@ impl Outcome {
     }
 }
 
-impl Hub {
+impl Placing {
     /// As many moves as one second has.
-    pub(super) fn order_some(&mut self, now: Now) {
-        let per_s = self.cx.config.redirection.per_s as usize;
+    pub(super) fn order_some(&mut self, cx: &mut Context, now: Now) {
+        let per_s = cx.config.redirection.per_s as usize;
         let Phase::Moving(left) = &mut self.rebalance.phase else {
             return;
         };
@@ -57,16 +57,16 @@ impl Hub {
         for ordered in batch {
             // Before the client hears of it, or it would be given what it had.
             if let Some(placed) = &ordered.placement {
-                self.place_anew(now, &placed.0, placed.1);
+                self.place_anew(cx, now, &placed.0, placed.1);
             }
             let key = (ordered.from, ordered.to, ordered.reason as usize);
             orders.entry(key).or_default().push(ordered.client_id);
         }
         for ((from, to, reason), clients) in orders {
             let reason = MoveReason::ALL[reason];
-            if from == self.cx.own() {
+            if from == cx.own() {
                 let clients: Vec<&str> = clients.iter().map(|it| &**it).collect();
-                self.handle_moves_ordered(now, to, reason, &clients);
+                self.handle_moves_ordered(cx, now, to, reason, &clients);
             } else {
                 for clients in clients.chunks(BATCH) {
                     let clients = clients.iter().map(|it| &**it).collect();
@@ -75,14 +75,14 @@ impl Hub {
                         reason,
                         clients,
                     };
-                    self.cx.send(from, &message);
+                    cx.send(from, &message);
                 }
             }
         }
         if is_done {
             self.rebalance.phase = Phase::Idle;
-            self.rebalance.has_moved = self.rebalance_mode() == RebalanceMode::On;
-            let interval = self.cx.config.redirection.rebalance.interval;
+            self.rebalance.has_moved = self.rebalance_mode(cx) == RebalanceMode::On;
+            let interval = cx.config.redirection.rebalance.interval;
             self.rebalance.not_before = now.instant + interval * 2;
         }
     }
@@ -90,19 +90,20 @@ impl Hub {
     /// The rebalancer says which clients of this node should be at another one.
     pub(in crate::hub) fn handle_moves_ordered(
         &mut self,
+        cx: &mut Context,
         now: Now,
         to: NodeId,
         reason: MoveReason,
         clients: &[&str],
     ) {
-        let rest = self.cx.config.redirection.rebalance.rest;
-        let is_off = self.rebalance_mode() == RebalanceMode::Off;
+        let rest = cx.config.redirection.rebalance.rest;
+        let is_off = self.rebalance_mode(cx) == RebalanceMode::Off;
         for client in clients {
             let last = self.rebalance.moved.get(now.instant, client);
             let rests = last.is_some_and(|last| last.at + rest > now.instant);
             let goes = !is_off
                 && !rests
-                && self.send_client(now, client, to, RedirectionReason::Rebalanced);
+                && self.send_client(cx, now, client, to, RedirectionReason::Rebalanced);
             if goes {
                 thicket_session::reach!("hub/rebalance: a client is moved");
                 self.rebalance.counts.moves[reason as usize] += 1;
@@ -135,7 +136,7 @@ impl Hub {
     }
 
     /// A client connects here: maybe it was sent here, or comes back instead of going.
-    pub(in crate::hub) fn note_arrival(&mut self, now: Now, claim: &Claim) {
+    pub(in crate::hub) fn note_arrival(&mut self, cx: &Context, now: Now, claim: &Claim) {
         let name = claim.remembered_as();
         let Some(mut last) = self.rebalance.moved.get(now.instant, name) else {
             return;
@@ -146,10 +147,10 @@ impl Hub {
         if !is_open {
             return;
         }
-        if last.to == self.cx.own() {
+        if last.to == cx.own() {
             last.outcome = Outcome::Followed;
             self.rebalance.counts.followed += 1;
-        } else if last.from == self.cx.own() {
+        } else if last.from == cx.own() {
             thicket_session::reach!("hub/rebalance: a client came back");
             last.outcome = Outcome::Ignored;
             self.rebalance.counts.ignored += 1;

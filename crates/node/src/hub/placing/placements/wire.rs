@@ -2,10 +2,8 @@
 
 use thicket_placement::{Asked, PlacedSession, Placement, Wanted};
 
-use super::{
-    super::control::{Reader, put_bytes, put_u64},
-    Follows,
-};
+use super::Follows;
+use crate::hub::control::{Reader, put_bytes, put_u64};
 
 pub(in crate::hub) fn put_asked(out: &mut Vec<u8>, asked: &Asked) {
     put_bytes(out, asked.client_id.as_bytes());

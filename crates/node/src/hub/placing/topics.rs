@@ -10,12 +10,13 @@ use std::{
 use thicket_overlay::{NodeId, NodeSlot};
 use thicket_session::time::Instant;
 
-use super::{
-    Hub, Message,
-    control::{Reader, put_bytes, put_u64},
-};
+use super::Placing;
 use crate::{
     Now, TopicReport, WorkerId,
+    hub::{
+        context::Context,
+        control::{Message, Reader, put_bytes, put_u64},
+    },
     mail::{Content, HEAVIEST_TOPICS, TopicRate},
 };
 
@@ -23,11 +24,11 @@ use crate::{
 const COUNTED: Duration = Duration::from_secs(5);
 
 /// Thousandths of a message a second, by topic.
-pub(super) type Rates = HashMap<Arc<str>, u64>;
+pub(in crate::hub) type Rates = HashMap<Arc<str>, u64>;
 
 /// What is known of topics.
 #[derive(Debug, Default)]
-pub(super) struct Topics {
+pub(in crate::hub) struct Topics {
     asked_at: Instant,
     /// What the workers have said since they were asked, and how many are still to.
     counting: Rates,
@@ -39,25 +40,30 @@ pub(super) struct Topics {
 }
 
 /// Topics with their rates as they are told; 0: hardly any message any more.
-pub(super) type ToldTopics<'a> = Vec<(&'a str, u64)>;
+pub(in crate::hub) type ToldTopics<'a> = Vec<(&'a str, u64)>;
 
-impl Hub {
+impl Placing {
     /// Has the workers count, now and then.
-    pub(super) fn count_topics(&mut self, now: Now) {
+    pub(in crate::hub) fn count_topics(&mut self, cx: &mut Context, now: Now) {
         if now.instant.since(self.topics.asked_at) < COUNTED {
             return;
         }
         thicket_session::reach!("time hub/topics COUNTED");
         self.topics.asked_at = now.instant;
         self.topics.counting.clear();
-        self.topics.waiting = usize::from(self.cx.config.workers);
-        for worker in self.cx.workers() {
-            self.cx.mail(worker, Content::TopicRatesAsked);
+        self.topics.waiting = usize::from(cx.config.workers);
+        for worker in cx.workers() {
+            cx.mail(worker, Content::TopicRatesAsked);
         }
     }
 
     /// A worker has counted.
-    pub(super) fn handle_topic_rates(&mut self, _from: WorkerId, rates: Vec<TopicRate>) {
+    pub(in crate::hub) fn handle_topic_rates(
+        &mut self,
+        cx: &mut Context,
+        _from: WorkerId,
+        rates: Vec<TopicRate>,
+    ) {
         let topics = &mut self.topics;
         for TopicRate {
             topic,
@@ -69,11 +75,11 @@ impl Hub {
         topics.waiting = topics.waiting.saturating_sub(1);
         if topics.waiting == 0 {
             let counted = std::mem::take(&mut topics.counting);
-            self.tell_topics(counted);
+            self.tell_topics(cx, counted);
         }
     }
 
-    fn tell_topics(&mut self, counted: Rates) {
+    fn tell_topics(&mut self, cx: &mut Context, counted: Rates) {
         let now = heaviest(counted);
         let told = &mut self.topics.told;
         let mut changes: Vec<(Arc<str>, u64)> = Vec::new();
@@ -91,26 +97,31 @@ impl Hub {
         }
         apply(told, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
         let encoded = encode(false, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
-        let up: Vec<_> = self
-            .cx
-            .up
-            .iter()
-            .map(|(slot, node)| (*slot, *node))
-            .collect();
+        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            self.cx.send_encoded(node, slot, encoded.clone());
+            cx.send_encoded(node, slot, encoded.clone());
         }
     }
 
     /// Tells one node all.
-    pub(super) fn tell_all_topics(&mut self, slot: NodeSlot, node: NodeId) {
+    pub(in crate::hub) fn tell_all_topics(
+        &mut self,
+        cx: &mut Context,
+        slot: NodeSlot,
+        node: NodeId,
+    ) {
         let told = self.topics.told.iter();
         let encoded = encode(true, told.map(|(topic, rate)| (&**topic, *rate)));
-        self.cx.send_encoded(node, slot, encoded);
+        cx.send_encoded(node, slot, encoded);
     }
 
     /// What another node tells.
-    pub(super) fn handle_topics(&mut self, from: NodeId, is_first: bool, topics: &ToldTopics<'_>) {
+    pub(in crate::hub) fn handle_topics(
+        &mut self,
+        from: NodeId,
+        is_first: bool,
+        topics: &ToldTopics<'_>,
+    ) {
         let known = self.topics.others.entry(from).or_default();
         if is_first {
             known.clear();
@@ -124,21 +135,23 @@ impl Hub {
     }
 
     /// What is told of each node, this one included.
-    pub(super) fn rates_by_node(&self) -> impl Iterator<Item = (NodeId, &Rates)> {
-        let own = (self.cx.own(), &self.topics.told);
+    pub(in crate::hub) fn rates_by_node(
+        &self,
+        cx: &Context,
+    ) -> impl Iterator<Item = (NodeId, &Rates)> {
+        let own = (cx.own(), &self.topics.told);
         let others = self.topics.others.iter();
         others.map(|(node, rates)| (*node, rates)).chain([own])
     }
 
-    pub(super) fn topics_lose_node(&mut self, node: NodeId) {
+    pub(in crate::hub) fn topics_lose_node(&mut self, node: NodeId) {
         self.topics.others.remove(&node);
     }
 
-    /// The topics that clients publish to, those with most messages first.
-    #[must_use]
-    pub fn topics(&self) -> Vec<TopicReport> {
+    /// See [`crate::Hub::topics`].
+    pub fn topics(&self, cx: &Context) -> Vec<TopicReport> {
         let mut topics: Vec<TopicReport> = self
-            .rates_by_node()
+            .rates_by_node(cx)
             .flat_map(|(node, rates)| {
                 rates.iter().map(move |(topic, rate)| TopicReport {
                     topic: topic.to_string(),
@@ -193,7 +206,7 @@ const fn coarse(told: u64, rate: u64) -> u64 {
 }
 
 /// first u8 (1: what was told before is void), then topics until the end, each with its rate.
-pub(super) fn put_topics(out: &mut Vec<u8>, is_first: bool, topics: &ToldTopics<'_>) {
+pub(in crate::hub) fn put_topics(out: &mut Vec<u8>, is_first: bool, topics: &ToldTopics<'_>) {
     out.push(u8::from(is_first));
     for (topic, rate) in topics {
         put_bytes(out, topic.as_bytes());
@@ -201,7 +214,7 @@ pub(super) fn put_topics(out: &mut Vec<u8>, is_first: bool, topics: &ToldTopics<
     }
 }
 
-pub(super) fn read_topics<'a>(reader: &mut Reader<'a>) -> Option<(bool, ToldTopics<'a>)> {
+pub(in crate::hub) fn read_topics<'a>(reader: &mut Reader<'a>) -> Option<(bool, ToldTopics<'a>)> {
     let is_first = reader.flag()?;
     let topics = reader.rest_of(|reader| Some((reader.text()?, reader.u64()?)))?;
     Some((is_first, topics))

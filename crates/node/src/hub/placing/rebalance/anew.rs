@@ -18,7 +18,7 @@ use thicket_placement::{
 };
 
 use super::inventory::{Inventory, KnownNode, Topics};
-use crate::{Now, hub::Hub};
+use crate::{Now, hub::placing::Placing};
 
 /// Clients with several sessions, of those that a plan is made for.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ struct OneOfSeveral {
 /// Where a client should be, with the sessions that it may have.
 type Placed = (Placement, u8);
 
-impl Hub {
+impl Placing {
     /// Those whose first session may be sent somewhere now. Filters with wildcards are placed by what they match, which is not known here: whoever
     /// has one is moved as a whole.
     pub(super) fn clients_with_several(

@@ -23,7 +23,10 @@ use thicket_session::{time::Instant, topic::TopicFilter};
 use super::{Follows, Known, LEASE};
 use crate::{
     LearnedReport, Now,
-    hub::{Hub, rebalance::END},
+    hub::{
+        context::Context,
+        placing::{Placing, rebalance::END},
+    },
     mail::ClientHabits,
     scope::client_id_of,
 };
@@ -70,39 +73,45 @@ pub(in crate::hub) enum Learned {
     At(NodeId),
 }
 
-impl Hub {
+impl Placing {
     /// Looks at the clients of this node now and then.
-    pub(in crate::hub) fn learn_clients(&mut self, now: Now) {
+    pub(in crate::hub) fn learn_clients(&mut self, cx: &mut Context, now: Now) {
         let learning = &mut self.placements.learning;
         let is_due = now.instant.since(learning.looked_at) >= LOOKED && !learning.is_looking;
-        if !self.cx.config.redirection.by_topics || !is_due {
+        if !cx.config.redirection.by_topics || !is_due {
             return;
         }
         thicket_session::reach!("time LOOKED");
         learning.looked_at = now.instant;
         learning.is_looking = true;
         learning.wild.clear();
-        self.handle_habits_asked(self.cx.own(), LEARNING, 0);
+        self.handle_habits_asked(cx, cx.own(), LEARNING, 0);
     }
 
     /// The workers have named some clients; the next are asked for.
-    pub(in crate::hub) fn learn_habits(&mut self, now: Now, next: u64, clients: &[ClientHabits]) {
+    pub(in crate::hub) fn learn_habits(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        next: u64,
+        clients: &[ClientHabits],
+    ) {
         for client in clients {
-            self.learn_client(now, client);
+            self.learn_client(cx, now, client);
         }
         if next == END {
             self.placements.learning.is_looking = false;
         } else {
-            self.handle_habits_asked(self.cx.own(), LEARNING, next);
+            self.handle_habits_asked(cx, cx.own(), LEARNING, next);
         }
     }
 
-    fn learn_client(&mut self, now: Now, habits: &ClientHabits) {
+    fn learn_client(&mut self, cx: &mut Context, now: Now, habits: &ClientHabits) {
         let name = &*habits.client_id;
         if self.placed_at(now, name).is_some() {
             return;
         }
-        let subscribe = self.topics_of(&habits.filters);
+        let subscribe = self.topics_of(cx, &habits.filters);
         let before = self.learned(now, name);
         let publish = published(habits, before.map(|known| &known.placement.sessions[0]));
         if publish.is_empty() && subscribe.is_empty() {
@@ -110,7 +119,7 @@ impl Hub {
         }
         let session = PlacedSession {
             number: 1,
-            node: self.cx.own().0,
+            node: cx.own().0,
             publish,
             subscribe,
         };
@@ -121,11 +130,11 @@ impl Hub {
             client_id: name.to_owned(),
             sessions: vec![session],
         };
-        self.tell_learned(now, placement, 0);
+        self.tell_learned(cx, now, placement, 0);
     }
 
     /// What a client wants, by topic.
-    fn topics_of(&mut self, filters: &[Arc<str>]) -> Topics {
+    fn topics_of(&mut self, cx: &Context, filters: &[Arc<str>]) -> Topics {
         let mut topics = BTreeMap::new();
         for filter in filters {
             if topics.len() >= TOPICS {
@@ -133,7 +142,7 @@ impl Hub {
             }
             if !filter.contains(['+', '#']) {
                 let of_node = self
-                    .rates_by_node()
+                    .rates_by_node(cx)
                     .filter_map(|(_, rates)| rates.get(filter));
                 let rate = match of_node.sum::<u64>() {
                     0 => UNKNOWN_RATE,
@@ -147,7 +156,7 @@ impl Hub {
                 if learning.wild.len() >= WILD {
                     continue;
                 }
-                let matches = self.matches_of(filter);
+                let matches = self.matches_of(cx, filter);
                 let learning = &mut self.placements.learning;
                 learning.wild.insert(Arc::clone(filter), matches);
             }
@@ -157,12 +166,12 @@ impl Hub {
     }
 
     /// The heaviest topics that a filter matches.
-    fn matches_of(&self, filter: &str) -> Topics {
+    fn matches_of(&self, cx: &Context, filter: &str) -> Topics {
         let Ok(filter) = TopicFilter::new(filter) else {
             return Vec::new();
         };
         let mut all: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
-        for (_, rates) in self.rates_by_node() {
+        for (_, rates) in self.rates_by_node(cx) {
             for (topic, rate) in rates.iter().filter(|(topic, _)| filter.matches(topic)) {
                 *all.entry(topic).or_default() += rate;
             }
@@ -182,11 +191,11 @@ impl Hub {
     }
 
     /// Which node is best for a client that comes back here. One whose topics are elsewhere is a guest until it is served.
-    pub(in crate::hub) fn learned_node(&mut self, now: Now, name: &str) -> Learned {
-        if self.learned(now, name).is_none() || self.prepare_control().is_err() {
+    pub(in crate::hub) fn learned_node(&mut self, cx: &Context, now: Now, name: &str) -> Learned {
+        if self.learned(now, name).is_none() || self.prepare_control(cx).is_err() {
             return Learned::Unknown;
         }
-        let own = self.cx.own().0;
+        let own = cx.own().0;
         let control = self.placements.control.as_mut();
         match control.and_then(|(_, control)| control.better_node(name, own)) {
             Some(better) => Learned::At(NodeId(better.node)),
@@ -195,18 +204,29 @@ impl Hub {
     }
 
     /// Whether a client before 5.0 may be refused once more. `Some(false)`: it was refused often enough, or for long enough.
-    pub(in crate::hub) fn may_be_refused(&self, now: Now, name: &str) -> Option<bool> {
+    pub(in crate::hub) fn may_be_refused(
+        &self,
+        cx: &Context,
+        now: Now,
+        name: &str,
+    ) -> Option<bool> {
         let known = self.learned(now, name)?;
         let Follows::Habits { refused } = known.follows else {
             return None;
         };
         let since = known.refused_since.unwrap_or(now.instant);
         let in_time = now.instant.since(since) < REFUSED_FOR;
-        Some(refused < self.cx.config.redirection.refusals && in_time)
+        Some(refused < cx.config.redirection.refusals && in_time)
     }
 
     /// The client is refused here, as it should come there.
-    pub(in crate::hub) fn learn_refused(&mut self, now: Now, name: &str, to: NodeId) {
+    pub(in crate::hub) fn learn_refused(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        name: &str,
+        to: NodeId,
+    ) {
         let Some(known) = self.learned(now, name) else {
             return;
         };
@@ -215,12 +235,12 @@ impl Hub {
         };
         let mut placement = known.placement.clone();
         placement.sessions[0].node = to.0;
-        self.tell_learned(now, placement, refused.saturating_add(1));
+        self.tell_learned(cx, now, placement, refused.saturating_add(1));
     }
 
     /// The client is served here.
-    pub(in crate::hub) fn learn_served(&mut self, now: Now, name: &str) {
-        let own = self.cx.own().0;
+    pub(in crate::hub) fn learn_served(&mut self, cx: &mut Context, now: Now, name: &str) {
+        let own = cx.own().0;
         let Some(known) = self.learned(now, name) else {
             return;
         };
@@ -230,13 +250,13 @@ impl Hub {
         }
         let mut placement = known.placement.clone();
         placement.sessions[0].node = own;
-        self.tell_learned(now, placement, 0);
+        self.tell_learned(cx, now, placement, 0);
     }
 
-    fn tell_learned(&mut self, now: Now, placement: Placement, refused: u8) {
+    fn tell_learned(&mut self, cx: &mut Context, now: Now, placement: Placement, refused: u8) {
         let follows = Follows::Habits { refused };
-        self.tell_all_placed(&placement, follows);
-        self.handle_placement(now, placement, follows);
+        self.tell_all_placed(cx, &placement, follows);
+        self.handle_placement(cx, now, placement, follows);
     }
 
     /// For whoever wonders.

@@ -8,7 +8,7 @@ use thicket_session::time::Instant;
 use super::Phase;
 use crate::{
     Now, RebalanceError, RebalanceMode, RebalanceReport, RebalanceWish,
-    hub::{Hub, Message},
+    hub::{Message, context::Context, placing::Placing},
 };
 
 /// Questions under way at a time, and answers that nobody has fetched.
@@ -35,10 +35,9 @@ struct Own {
 
 type Answer = Result<RebalanceReport, RebalanceError>;
 
-impl Hub {
-    /// Asks the rebalancer; the answer is fetched by the number, [`Hub::rebalance_answer`].
-    pub fn ask_rebalance(&mut self, now: Now, wish: RebalanceWish) -> u64 {
-        self.at_rest = None;
+impl Placing {
+    /// See [`crate::Hub::ask_rebalance`].
+    pub fn ask_rebalance(&mut self, cx: &mut Context, now: Now, wish: RebalanceWish) -> u64 {
         let asks = &mut self.rebalance.asks;
         asks.last += 1;
         let number = asks.last;
@@ -51,11 +50,11 @@ impl Hub {
             answer: None,
         };
         asks.own.insert(number, own);
-        self.ask_rebalancer(now, number);
+        self.ask_rebalancer(cx, now, number);
         number
     }
 
-    /// What the rebalancer answered, once; `None`: nothing yet.
+    /// See [`crate::Hub::rebalance_answer`].
     pub fn rebalance_answer(&mut self, number: u64) -> Option<Answer> {
         let asks = &mut self.rebalance.asks;
         let Some(own) = asks.own.get_mut(&number) else {
@@ -66,55 +65,55 @@ impl Hub {
         Some(answer)
     }
 
-    fn ask_rebalancer(&mut self, now: Now, number: u64) {
+    fn ask_rebalancer(&mut self, cx: &mut Context, now: Now, number: u64) {
         let Some(own) = self.rebalance.asks.own.get(&number) else {
             return;
         };
         let wish = own.wish;
-        let rebalancer = self.rebalancer();
-        if self.rebalance_mode() == RebalanceMode::Off {
+        let rebalancer = self.rebalancer(cx);
+        if self.rebalance_mode(cx) == RebalanceMode::Off {
             self.take_answer(number, Err(RebalanceError::Off));
-        } else if rebalancer == self.cx.own() {
-            self.handle_rebalance_asked(now, rebalancer, number, wish);
+        } else if rebalancer == cx.own() {
+            self.handle_rebalance_asked(cx, now, rebalancer, number, wish);
         } else {
             let request = number;
-            self.cx
-                .send(rebalancer, &Message::RebalanceAsked { request, wish });
+            cx.send(rebalancer, &Message::RebalanceAsked { request, wish });
         }
     }
 
     /// The former rebalancer may not have answered.
-    pub(super) fn ask_rebalancer_again(&mut self, now: Now) {
+    pub(super) fn ask_rebalancer_again(&mut self, cx: &mut Context, now: Now) {
         let open = self.rebalance.asks.own.iter();
         let open = open.filter(|(_, own)| own.answer.is_none());
         for number in open.map(|(number, _)| *number).collect::<Vec<_>>() {
-            self.ask_rebalancer(now, number);
+            self.ask_rebalancer(cx, now, number);
         }
     }
 
     /// A node asks this one as the rebalancer.
     pub(in crate::hub) fn handle_rebalance_asked(
         &mut self,
+        cx: &mut Context,
         now: Now,
         asker: NodeId,
         number: u64,
         wish: RebalanceWish,
     ) {
-        if !self.is_rebalancer() {
-            let error = match self.rebalance_mode() {
+        if !self.is_rebalancer(cx) {
+            let error = match self.rebalance_mode(cx) {
                 RebalanceMode::Off => RebalanceError::Off,
                 RebalanceMode::Suggest | RebalanceMode::On => RebalanceError::Unsure,
             };
-            return self.answer_rebalance(asker, number, Err(error));
+            return self.answer_rebalance(cx, asker, number, Err(error));
         }
         let carries_out = wish == RebalanceWish::Move;
         match &mut self.rebalance.phase {
             _ if wish == RebalanceWish::Show => {
-                let report = self.rebalance_report();
-                self.answer_rebalance(asker, number, Ok(report));
+                let report = self.rebalance_report(cx);
+                self.answer_rebalance(cx, asker, number, Ok(report));
             }
             Phase::Moving(_) => {
-                self.answer_rebalance(asker, number, Err(RebalanceError::Moving));
+                self.answer_rebalance(cx, asker, number, Err(RebalanceError::Moving));
             }
             Phase::Gathering(gathering) => {
                 gathering.carries_out |= carries_out;
@@ -122,28 +121,28 @@ impl Hub {
             }
             Phase::Idle => {
                 self.rebalance.asks.waiting.push((asker, number));
-                self.begin_gathering(now, "asked", carries_out);
+                self.begin_gathering(cx, now, "asked", carries_out);
             }
         }
     }
 
     /// The plan is made.
-    pub(super) fn answer_rebalance_askers(&mut self) {
-        let report = self.rebalance_report();
+    pub(super) fn answer_rebalance_askers(&mut self, cx: &mut Context) {
+        let report = self.rebalance_report(cx);
         for (asker, number) in std::mem::take(&mut self.rebalance.asks.waiting) {
-            self.answer_rebalance(asker, number, Ok(report.clone()));
+            self.answer_rebalance(cx, asker, number, Ok(report.clone()));
         }
     }
 
     /// There will be no plan.
-    pub(super) fn refuse_rebalance_askers(&mut self) {
+    pub(super) fn refuse_rebalance_askers(&mut self, cx: &mut Context) {
         for (asker, number) in std::mem::take(&mut self.rebalance.asks.waiting) {
-            self.answer_rebalance(asker, number, Err(RebalanceError::Unsure));
+            self.answer_rebalance(cx, asker, number, Err(RebalanceError::Unsure));
         }
     }
 
-    fn answer_rebalance(&mut self, asker: NodeId, request: u64, answer: Answer) {
-        if asker == self.cx.own() {
+    fn answer_rebalance(&mut self, cx: &mut Context, asker: NodeId, request: u64, answer: Answer) {
+        if asker == cx.own() {
             return self.take_answer(request, answer);
         }
         let message = match answer {
@@ -153,7 +152,7 @@ impl Hub {
             },
             Err(error) => Message::RebalanceRefused { request, error },
         };
-        self.cx.send(asker, &message);
+        cx.send(asker, &message);
     }
 
     /// The rebalancer has answered.

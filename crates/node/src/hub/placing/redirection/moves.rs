@@ -15,9 +15,9 @@ use thicket_overlay::NodeId;
 use thicket_placement::{Excess, Policy};
 use thicket_session::time::Instant;
 
-use super::Hub;
 use crate::{
     EventLevel, Now, RedirectionReason, WorkerId,
+    hub::{context::Context, placing::Placing},
     mail::{Content, Movable},
 };
 
@@ -50,11 +50,11 @@ pub(super) enum Moving {
     },
 }
 
-impl Hub {
+impl Placing {
     /// Loads were measured anew.
-    pub(in crate::hub) fn review_load(&mut self, now: Now) {
-        self.update_picture(now);
-        let excess = self.own_excess(now);
+    pub(in crate::hub) fn review_load(&mut self, cx: &mut Context, now: Now) {
+        self.update_picture(cx, now);
+        let excess = self.own_excess(cx, now);
         match (&self.redirection.moving, excess) {
             (Moving::Settling { until }, _) if *until > now.instant => {}
             (Moving::Asked { .. }, _) => {}
@@ -64,48 +64,49 @@ impl Hub {
                     thicket_session::reach!("time hub/redirection/moves SETTLED");
                 }
                 // The answers to this come too early, but counting begins.
-                self.ask_movable();
+                self.ask_movable(cx);
                 let since = now.instant;
                 self.redirection.moving = Moving::Watching { since };
             }
             (Moving::Watching { since }, Some(_)) if now.instant.since(*since) >= WATCHED => {
                 thicket_session::reach!("time WATCHED");
-                self.ask_movable();
+                self.ask_movable(cx);
                 self.redirection.moving = Moving::Asked {
                     answers: Vec::new(),
-                    waiting: usize::from(self.cx.config.workers),
+                    waiting: usize::from(cx.config.workers),
                 };
             }
             (Moving::Watching { .. }, Some(_)) => {}
         }
     }
 
-    fn own_excess(&mut self, now: Now) -> Option<Excess> {
+    fn own_excess(&mut self, cx: &Context, now: Now) -> Option<Excess> {
         let own = &self.loads.own().load;
-        let may_move = self.cx.config.redirection.policy.is_some()
+        let may_move = cx.config.redirection.policy.is_some()
             && !own.is_draining
-            && self.cx.is_ready
-            && !self.cx.overlay.is_in_doubt()
-            && !self.cx.standing.is_minority();
+            && cx.is_ready
+            && !cx.overlay.is_in_doubt()
+            && !cx.standing.is_minority();
         if !may_move {
             return None;
         }
-        let (now_ms, own) = (now.instant.as_millis(), self.cx.own().0);
+        let (now_ms, own) = (now.instant.as_millis(), cx.own().0);
         let elsewhere = Arc::clone(&self.redirection.elsewhere);
         let suits = |key| elsewhere.has(NodeId(key));
         let picture = &mut self.redirection.picture;
         picture.excess(now_ms, own, MARGIN, suits)
     }
 
-    fn ask_movable(&mut self) {
-        for worker in self.cx.workers() {
-            self.cx.mail(worker, Content::MovableAsked);
+    fn ask_movable(&mut self, cx: &mut Context) {
+        for worker in cx.workers() {
+            cx.mail(worker, Content::MovableAsked);
         }
     }
 
     /// A worker names clients that may be sent away.
     pub(in crate::hub) fn handle_movable(
         &mut self,
+        cx: &mut Context,
         now: Now,
         from: WorkerId,
         movable: Vec<Movable>,
@@ -119,15 +120,21 @@ impl Hub {
             return;
         }
         let answers = std::mem::take(answers);
-        if let Some(excess) = self.own_excess(now) {
-            self.send_away(now, excess, answers);
+        if let Some(excess) = self.own_excess(cx, now) {
+            self.send_away(cx, now, excess, answers);
         }
         let until = now.instant + SETTLED;
         self.redirection.moving = Moving::Settling { until };
     }
 
     /// Sends those away that are to make this node and the other one even.
-    fn send_away(&mut self, now: Now, excess: Excess, mut clients: Vec<(WorkerId, Movable)>) {
+    fn send_away(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        excess: Excess,
+        mut clients: Vec<(WorkerId, Movable)>,
+    ) {
         let to = NodeId(excess.to);
         let elsewhere = Arc::clone(&self.redirection.elsewhere);
         clients.retain(|(_, client)| {
@@ -141,11 +148,11 @@ impl Hub {
                     .get(now.instant, &client.client_id)
                     .is_none()
                 && elsewhere.address(to, client.listener).is_some()
-                && self.node_of_topics(now, &client.client_id) != Some(self.cx.own())
+                && self.node_of_topics(cx, now, &client.client_id) != Some(cx.own())
         });
         let most = self.redirection.budget.left(now.instant).min(AT_ONCE);
         let own = self.loads.own().load;
-        let policy = self.cx.config.redirection.policy;
+        let policy = cx.config.redirection.policy;
         let messages = own.external.messages();
         let is_by_messages = policy != Some(Policy::Connections) && messages >= FEW_MESSAGES;
         let there = self
@@ -163,7 +170,7 @@ impl Hub {
             return;
         }
         let messages: u64 = chosen.iter().map(|(_, client)| client.messages_per_s).sum();
-        self.cx.event(
+        cx.event(
             EventLevel::Info,
             "clients are sent to a node with less to do",
             vec![
@@ -172,13 +179,13 @@ impl Hub {
                 ("messages_per_s", messages.to_string()),
             ],
         );
-        let references = self.references(now, to);
+        let references = self.references(cx, now, to);
         for (worker, client) in chosen {
             let name = &*client.client_id;
-            self.note_redirected(now, name, name, to, RedirectionReason::Moved);
+            self.note_redirected(cx, now, name, name, to, RedirectionReason::Moved);
             let picture = &mut self.redirection.picture;
             picture.sent(now.instant.as_millis(), to.0);
-            self.cx.mail(
+            cx.mail(
                 worker,
                 Content::SendAway {
                     connection: client.connection,

@@ -38,14 +38,14 @@ use thicket_placement::{
 use thicket_session::time::Instant;
 
 use self::{ask::Asks, gather::Gathering, inventory::KnownNode, orders::LastMove, trend::Trend};
-pub(super) use self::{
+pub(in crate::hub) use self::{
     gather::END,
     wire::{put_habits, read_habits},
 };
-use super::{Hub, redirection::Recent};
+use super::{Placing, redirection::Recent};
 use crate::{
     BalanceEntry, EventLevel, HubConfig, MoveEntry, Now, RebalanceCounts, RebalanceMode,
-    RebalancePlan, RebalanceReport, Remembered, scope::client_id_of,
+    RebalancePlan, RebalanceReport, Remembered, hub::context::Context, scope::client_id_of,
 };
 
 /// What decides who the rebalancer is.
@@ -63,7 +63,7 @@ const BATCH: usize = 100;
 
 /// What a node knows and does of rebalancing.
 #[derive(Debug)]
-pub(super) struct Rebalance {
+pub(in crate::hub) struct Rebalance {
     phase: Phase,
     trend: Trend,
     /// As of the last plan.
@@ -134,29 +134,29 @@ impl Rebalance {
     }
 }
 
-impl Hub {
+impl Placing {
     /// Once a second, when loads were measured.
-    pub(super) fn review_rebalance(&mut self, now: Now) {
+    pub(in crate::hub) fn review_rebalance(&mut self, cx: &mut Context, now: Now) {
         self.expire_rebalance_asks(now);
-        if !self.is_rebalancer() {
+        if !self.is_rebalancer(cx) {
             if self.rebalance.counts.is_rebalancer {
-                self.end_term();
+                self.end_term(cx);
             }
             return;
         }
         self.rebalance.counts.is_rebalancer = true;
-        let nodes = self.known_nodes();
+        let nodes = self.known_nodes(cx);
         self.rebalance.trend.follow(&nodes);
         self.size_up(now, &nodes);
         if nodes.iter().any(KnownNode::is_being_emptied) {
             // Its clients are moved by that, and rest as others do.
-            let rest = self.cx.config.redirection.rebalance.rest;
+            let rest = cx.config.redirection.rebalance.rest;
             let rested = now.instant + rest;
             self.rebalance.not_before = self.rebalance.not_before.max(rested);
         }
         match &self.rebalance.phase {
             Phase::Idle if self.rebalance.not_before <= now.instant => {
-                let noise = f64::from(self.cx.config.redirection.rebalance.noise);
+                let noise = f64::from(cx.config.redirection.rebalance.noise);
                 let rebalance = &self.rebalance;
                 let trigger = if rebalance.has_moved {
                     Some("moved")
@@ -165,34 +165,34 @@ impl Hub {
                     rebalance.trend.differs(planned_at, noise)
                 };
                 if let Some(trigger) = trigger {
-                    let carries_out = self.rebalance_mode() == RebalanceMode::On;
-                    self.begin_gathering(now, trigger, carries_out);
+                    let carries_out = self.rebalance_mode(cx) == RebalanceMode::On;
+                    self.begin_gathering(cx, now, trigger, carries_out);
                 }
             }
             Phase::Idle => {}
             Phase::Gathering(gathering) if gathering.deadline <= now.instant => {
                 thicket_session::reach!("time hub/rebalance/mod PATIENCE");
-                self.give_gathering_up(now);
+                self.give_gathering_up(cx, now);
             }
             Phase::Gathering(_) => {}
-            Phase::Moving(_) => self.order_some(now),
+            Phase::Moving(_) => self.order_some(cx, now),
         }
     }
 
-    const fn rebalance_mode(&self) -> RebalanceMode {
-        self.cx.config.redirection.rebalance.mode
+    fn rebalance_mode(&self, cx: &Context) -> RebalanceMode {
+        cx.config.redirection.rebalance.mode
     }
 
     /// This node was drawn, and knows how the others are.
-    fn is_rebalancer(&self) -> bool {
-        self.rebalance_mode() != RebalanceMode::Off
-            && self.cx.is_ready
-            && !self.cx.overlay.is_in_doubt()
-            && !self.cx.standing.is_minority()
-            && self.rebalancer() == self.cx.own()
+    fn is_rebalancer(&self, cx: &Context) -> bool {
+        self.rebalance_mode(cx) != RebalanceMode::Off
+            && cx.is_ready
+            && !cx.overlay.is_in_doubt()
+            && !cx.standing.is_minority()
+            && self.rebalancer(cx) == cx.own()
     }
 
-    fn end_term(&mut self) {
+    fn end_term(&mut self, cx: &mut Context) {
         let rebalance = &mut self.rebalance;
         rebalance.phase = Phase::Idle;
         (rebalance.trend, rebalance.planned_at) = (Trend::default(), None);
@@ -200,17 +200,17 @@ impl Hub {
         (rebalance.sizing, rebalance.plan) = (Sizing::default(), None);
         rebalance.counts.is_rebalancer = false;
         rebalance.counts.desired_nodes = None;
-        self.refuse_rebalance_askers();
+        self.refuse_rebalance_askers(cx);
     }
 
     /// Of the nodes that know what this is.
-    fn rebalancer(&self) -> NodeId {
-        rendezvous(LOT, &self.cx.overlay.reachable()).unwrap_or(self.cx.own())
+    fn rebalancer(&self, cx: &Context) -> NodeId {
+        rendezvous(LOT, &cx.overlay.reachable()).unwrap_or(cx.own())
     }
 
     /// The nodes that tell of themselves, this one included.
-    fn known_nodes(&self) -> Vec<KnownNode> {
-        let own = (self.cx.own(), self.loads.own());
+    fn known_nodes(&self, cx: &Context) -> Vec<KnownNode> {
+        let own = (cx.own(), self.loads.own());
         let known = self
             .loads
             .others()
@@ -244,22 +244,22 @@ impl Hub {
     }
 
     /// Everybody has answered.
-    fn make_plan(&mut self, now: Now, gathering: &Gathering) {
+    fn make_plan(&mut self, cx: &mut Context, now: Now, gathering: &Gathering) {
         let (trigger, carries_out) = (gathering.trigger, gathering.carries_out);
         let inventory = &gathering.inventory;
-        let nodes = self.known_nodes();
-        let rest = self.cx.config.redirection.rebalance.rest;
+        let nodes = self.known_nodes(cx);
+        let rest = cx.config.redirection.rebalance.rest;
         let at = now.instant;
         let has_rested = |name: &str| {
             let last = self.rebalance.moved.get(at, name);
             last.is_none_or(|last| last.at + rest <= at)
         };
         let several = self.clients_with_several(now, inventory, has_rested);
-        let by_topics = self.cx.config.redirection.by_topics;
+        let by_topics = cx.config.redirection.by_topics;
         // Where it is placed it belongs, for whoever goes by that.
         let belongs = |name: &str| by_topics && self.placed_at(now, name).is_some();
         let may_move = |name: &str| has_rested(name) && !several.has(name) && !belongs(name);
-        let (situation, topics) = inventory.situation(&nodes, self.rates_by_node(), may_move);
+        let (situation, topics) = inventory.situation(&nodes, self.rates_by_node(cx), may_move);
         let limits = RebalanceLimits {
             gamma: GAMMA,
             ..RebalanceLimits::default()
@@ -270,11 +270,11 @@ impl Hub {
             None => plan_moves(&situation, limits).map(|plan| (plan, Vec::new())),
         });
         // A dry run does not do what is due.
-        if carries_out || self.rebalance_mode() != RebalanceMode::On {
+        if carries_out || self.rebalance_mode(cx) != RebalanceMode::On {
             self.rebalance.planned_at = Some(self.rebalance.trend.clone());
             self.rebalance.has_moved = false;
         }
-        self.rebalance.not_before = at + self.cx.config.redirection.rebalance.interval;
+        self.rebalance.not_before = at + cx.config.redirection.rebalance.interval;
         let Ok((plan, placements)) = planned else {
             debug_assert!(false, "a situation of ours is sound: {planned:?}");
             return;
@@ -300,16 +300,16 @@ impl Hub {
             + several.len();
         let counts = (inventory.len(), movable);
         let report = report_of(now, trigger, counts, carries_out, &plan, &ordered);
-        self.tell_of_plan(&report);
+        self.tell_of_plan(cx, &report);
         self.rebalance.plan = Some(report);
         if carries_out && !ordered.is_empty() {
             self.rebalance.phase = Phase::Moving(ordered);
-            self.order_some(now);
+            self.order_some(cx, now);
         }
-        self.answer_rebalance_askers();
+        self.answer_rebalance_askers(cx);
     }
 
-    fn tell_of_plan(&mut self, plan: &RebalancePlan) {
+    fn tell_of_plan(&mut self, cx: &mut Context, plan: &RebalancePlan) {
         if plan.move_count == 0 {
             return;
         }
@@ -329,19 +329,19 @@ impl Hub {
             ("jain_before", precise(before.jain)),
             ("jain_after", precise(after.jain)),
         ];
-        self.cx.event(EventLevel::Info, message, fields);
+        cx.event(EventLevel::Info, message, fields);
     }
 
     /// What this node knows as the rebalancer.
-    fn rebalance_report(&self) -> RebalanceReport {
-        let nodes = self.known_nodes();
+    fn rebalance_report(&self, cx: &Context) -> RebalanceReport {
+        let nodes = self.known_nodes(cx);
         let serving = nodes.iter().filter(|known| known.takes_clients);
         let desired_nodes = self.rebalance.counts.desired_nodes;
         let is_large = desired_nodes.is_some_and(|desired| desired < serving.clone().count());
         let cheapest = serving.min_by_key(|known| known.load.connections);
         RebalanceReport {
-            rebalancer: self.cx.own().to_string(),
-            mode: self.rebalance_mode().name().to_owned(),
+            rebalancer: cx.own().to_string(),
+            mode: self.rebalance_mode(cx).name().to_owned(),
             state: self.rebalance.phase.name().to_owned(),
             plan: self.rebalance.plan.clone(),
             desired_nodes,
@@ -351,8 +351,7 @@ impl Hub {
         }
     }
 
-    /// What came of moves since the start.
-    #[must_use]
+    /// See [`crate::Hub::rebalance_counts`].
     pub const fn rebalance_counts(&self) -> &RebalanceCounts {
         &self.rebalance.counts
     }

@@ -1,0 +1,99 @@
+//! Where clients are and should be: what each node has to do and what is published where, clients that are sent to another node, placed, or moved.
+//!
+//! | part | knows |
+//! | --- | --- |
+//! | `load` | what each node has to do, and where clients reach it |
+//! | `topics` | how often clients publish to which topics, by node |
+//! | `redirection` | clients that were sent to another node, when they connected or later |
+//! | `placements` | clients that asked where their sessions should be, and what is learned of those that did not |
+//! | `rebalance` | the moves that the rebalancer plans and orders |
+//!
+//! It decides where a client should be. How a session gets there is what happens at any CONNECT at another node, and of no interest here.
+
+mod load;
+mod placements;
+mod rebalance;
+mod redirection;
+mod topics;
+
+use std::collections::VecDeque;
+
+use thicket_overlay::{NodeId, NodeSlot};
+
+use self::{
+    load::Loads, placements::Placements, rebalance::Rebalance, redirection::Redirection,
+    topics::Topics,
+};
+pub(super) use self::{
+    load::{put_state, read_state},
+    placements::{
+        Follows, put_asked, put_follows, put_placement, read_asked, read_follows, read_placement,
+    },
+    rebalance::{put_habits, read_habits},
+    topics::{ToldTopics, put_topics, read_topics},
+};
+use super::context::Context;
+use crate::{HubConfig, NodeState, Now, Remembered, WorkerId, mail::Claim};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Placing {
+    loads: Loads,
+    topics: Topics,
+    redirection: Redirection,
+    placements: Placements,
+    rebalance: Rebalance,
+    /// CONNECTs that asked for a placement and have it, for better or worse.
+    answered: VecDeque<(WorkerId, Claim)>,
+}
+
+impl Placing {
+    pub fn new(config: &HubConfig, seed: u64) -> Self {
+        Self {
+            loads: Loads::new(
+                config.redirection.addresses.clone(),
+                config.redirection.http_address.clone(),
+            ),
+            topics: Topics::default(),
+            redirection: Redirection::new(config, seed),
+            placements: Placements::default(),
+            rebalance: Rebalance::new(config),
+            answered: VecDeque::new(),
+        }
+    }
+
+    /// Another node is up, or may have lost what it was told: it is told everything.
+    pub fn tell_node(&mut self, cx: &mut Context, now: Now, slot: NodeSlot, node: NodeId) {
+        self.tell_load(cx, slot, node);
+        self.tell_all_topics(cx, slot, node);
+        self.tell_placements(cx, now, node);
+    }
+
+    pub fn lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+        self.loads_lose_node(cx, now, node);
+        self.topics_lose_node(node);
+        self.ask_placer_again(cx, now);
+        self.rebalance_loses_node(cx, now, node);
+    }
+
+    /// What this node, or one that is up and told it, has to do.
+    pub fn state_of(&self, cx: &Context, node: NodeId) -> Option<&NodeState> {
+        if node == cx.own() {
+            Some(self.loads.own())
+        } else {
+            self.loads.of(node)
+        }
+    }
+
+    /// The next CONNECT that asked for a placement and is to be served.
+    pub fn next_answered(&mut self) -> Option<(WorkerId, Claim)> {
+        self.answered.pop_front()
+    }
+
+    /// What is remembered of clients that were.
+    pub fn remembered(&self) -> Vec<Remembered> {
+        let mut all = vec![self.placements.remembered(), self.rebalance.remembered()];
+        all.extend(self.redirection.remembered());
+        all
+    }
+}
