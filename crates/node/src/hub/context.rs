@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use thicket_overlay::{NodeId, NodeSlot, Overlay};
 
 use super::{
-    control::Message, directory::Directory, forward::Outgoing, members::Members, standing::Standing,
+    control::Message, forward::Outgoing, members::Members, ownership::directory::Directory,
+    standing::Standing,
 };
 use crate::{
     Event, EventLevel, HubConfig, HubOutput, WorkerId,

@@ -30,32 +30,66 @@ impl Hub {
             | Message::Release { .. }
             | Message::Contested { .. }
             | Message::Unclaimed { .. }
-            | Message::Owned { .. } => self.handle_registrar_message(now, node, &message),
-            Message::RegisterAsked { round } => self.handle_register_asked(now, node, round),
-            Message::ClaimGranted { .. } | Message::ClaimDeferred { .. } => {
-                self.handle_claim_answer(now, &message)
+            | Message::Owned { .. } => {
+                self.ownership
+                    .handle_registrar_message(&mut self.cx, now, node, &message)
             }
-            Message::Evict { client_id, epoch } => self.handle_evict(now, node, client_id, epoch),
+            Message::RegisterAsked { round } => {
+                self.ownership
+                    .handle_register_asked(&mut self.cx, now, node, round)
+            }
+            Message::ClaimGranted { .. } | Message::ClaimDeferred { .. } => self
+                .ownership
+                .handle_claim_answer(&mut self.cx, now, &message),
+            Message::Evict { client_id, epoch } => {
+                self.ownership
+                    .handle_evict(&mut self.cx, now, node, client_id, epoch)
+            }
             Message::Merge {
                 epoch,
                 source,
                 source_epoch,
                 client_id,
-            } => self.handle_merge(now, client_id, epoch, source, source_epoch),
+            } => self.ownership.handle_merge(
+                &mut self.cx,
+                now,
+                client_id,
+                epoch,
+                source,
+                source_epoch,
+            ),
             Message::Fetch {
                 request,
                 client_id,
                 purpose,
-            } => self.handle_fetch(node, request, client_id, purpose),
+            } => self
+                .ownership
+                .handle_fetch(&mut self.cx, node, request, client_id, purpose),
             Message::NotFetched {
                 request,
                 is_elsewhere,
-            } => self.handle_not_fetched(now, request, is_elsewhere),
-            Message::Fetched { request, part } => self.handle_fetched(now, request, part),
-            Message::Drain { request } => self.handle_drain(node, request),
-            Message::Barrier { request } => self.handle_barrier(node, from, request),
-            Message::BarrierDone { request } => self.handle_barrier_done(node, request),
-            Message::TakeBack { client_id } => self.handle_take_back(node, client_id),
+            } => self
+                .ownership
+                .handle_not_fetched(&mut self.cx, now, request, is_elsewhere),
+            Message::Fetched { request, part } => {
+                self.ownership
+                    .handle_fetched(&mut self.cx, now, request, part)
+            }
+            Message::Drain { request } => self.ownership.handle_drain(&mut self.cx, node, request),
+            Message::Barrier { request } => {
+                let hints = self.hints.mark(node);
+                self.ownership
+                    .handle_barrier(&self.cx, node, from, request, hints);
+                self.answer_barriers();
+            }
+            Message::BarrierDone { request } => {
+                self.ownership
+                    .handle_barrier_done(&mut self.cx, node, request)
+            }
+            Message::TakeBack { client_id } => {
+                self.ownership
+                    .handle_take_back(&mut self.cx, node, client_id)
+            }
             Message::RetainedDigest { digest, is_answer } => {
                 self.handle_retained_digest(node, digest, is_answer);
             }
@@ -120,13 +154,21 @@ impl Hub {
             Message::RebalanceRefused { request, error } => {
                 self.placing.take_answer(request, Err(error))
             }
-            Message::Replicate { backup, part } => self.handle_backup(node, backup, part),
-            Message::BackupsHeld { backup, held } => self.handle_backups_held(node, backup, held),
+            Message::Replicate { backup, part } => {
+                self.ownership
+                    .handle_backup(&mut self.cx, node, backup, part)
+            }
+            Message::BackupsHeld { backup, held } => {
+                self.ownership
+                    .handle_backups_held(&mut self.cx, node, backup, held)
+            }
             Message::BackupsWanted {
                 worker,
                 stream,
                 wanted,
-            } => self.handle_backups_wanted(node, worker, stream, wanted),
+            } => self
+                .ownership
+                .handle_backups_wanted(&mut self.cx, node, worker, stream, wanted),
             Message::Members(members) => self.handle_members(&members),
             Message::Settings(settings) => self.handle_settings(node, &settings),
         }

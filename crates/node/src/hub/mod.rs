@@ -8,22 +8,16 @@ mod admissions;
 mod agreement;
 mod api;
 mod bans;
-mod barriers;
-mod claims;
 mod context;
 mod control;
-mod directory;
 mod dispatch;
 mod forward;
 mod hints;
 mod interests;
 mod members;
-mod moves;
+mod ownership;
 mod placing;
 mod refusals;
-mod registrar;
-mod relocations;
-mod replication;
 mod retained;
 mod retained_accounts;
 mod retained_store;
@@ -41,27 +35,22 @@ use thicket_session::time::{Instant, WallClock};
 use self::{
     admissions::Admissions,
     agreement::Agreement,
-    barriers::Barriers,
-    claims::Claims,
     context::Context,
     control::{BackupPosition, Message},
-    directory::Directory,
     forward::{Arrivals, Outgoing},
     hints::Hints,
     interests::Wanted,
     members::{Member, Members},
-    moves::Moves,
+    ownership::{Ownership, directory::Directory},
     placing::Placing,
     refusals::Refusals,
-    registrar::Registrar,
-    relocations::Relocations,
-    replication::Replication,
     retained::RetainedMessages,
     standing::Standing,
 };
 use crate::{
     ConnectionId, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NODE_DOWN, NODE_UP,
-    NodeReport, Now, READY, Remembered, Traffic, WorkerId, mail::Content,
+    NodeReport, Now, READY, Remembered, Traffic, WorkerId,
+    mail::{Claim, Content},
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
@@ -74,15 +63,10 @@ pub struct Hub {
     admissions: Admissions,
     /// Kept for its memory.
     arrivals: Arrivals,
-    registrar: Registrar,
-    claims: Claims,
-    moves: Moves,
-    relocations: Relocations,
-    barriers: Barriers,
+    ownership: Ownership,
     refusals: Refusals,
     hints: Hints,
     retained: RetainedMessages,
-    replication: Replication,
     agreement: Agreement,
     placing: Placing,
     /// Claims are answered from here on: discovery has had its time.
@@ -118,14 +102,9 @@ impl Hub {
             unread: VecDeque::new(),
             admissions: Admissions::default(),
             arrivals: Arrivals::new(workers),
-            registrar: Registrar::default(),
-            claims: Claims::default(),
-            moves: Moves::default(),
-            relocations: Relocations::default(),
-            barriers: Barriers::default(),
+            ownership: Ownership::default(),
             refusals: Refusals::default(),
             hints: Hints::new(workers),
-            replication: Replication::default(),
             agreement: Agreement::default(),
             placing: Placing::new(&config, seed),
             retained: RetainedMessages::new(config.retained, config.stores),
@@ -223,6 +202,35 @@ impl Hub {
         self.note_members();
     }
 
+    /// A client connects: it may be placed or sent elsewhere first.
+    fn handle_claim(&mut self, now: Now, worker: WorkerId, mut claim: Claim) {
+        if let Some(request) = claim.asks.take() {
+            return self
+                .placing
+                .place_client(&mut self.cx, now, worker, claim, &request);
+        }
+        self.placing.note_arrival(&self.cx, now, &claim);
+        if !self.placing.redirects(&mut self.cx, now, worker, &claim) {
+            self.ownership.queue_claim(&mut self.cx, now, worker, claim);
+        }
+    }
+
+    /// A worker has made the backups of a node's sessions the sessions.
+    fn handle_promoted(&mut self, now: Now, from: WorkerId, node: NodeId) {
+        if !self.ownership.promotes(node) {
+            return;
+        }
+        if self.ownership.promoted(from, node) {
+            self.have_taken_over(now, node);
+        }
+        self.ownership.register_promoted(&mut self.cx, now);
+    }
+
+    /// Other nodes hear that what they sent before they asked is here.
+    fn answer_barriers(&mut self) {
+        self.ownership.answer_barriers(&mut self.cx, &self.hints);
+    }
+
     /// CONNECTs that waited for a placement go on.
     fn serve_placed(&mut self, now: Now) {
         while let Some((worker, claim)) = self.placing.next_answered() {
@@ -239,10 +247,9 @@ impl Hub {
         self.tell_changed_members();
         self.tell_changed_bans(now);
         self.check_ready(now);
-        self.expire_claims(now);
+        self.ownership.expire(&mut self.cx, now);
         self.say_last_words(now);
         self.advance_hints(now);
-        self.expire_relocations(now);
         self.answer_barriers();
         self.cx.outgoing.seal(&mut self.cx.outputs);
         self.cx.overlay.end_round(now.instant);
@@ -281,8 +288,7 @@ impl Hub {
             self.next_last_word(),
             self.cx.overlay.poll_timeout(),
             ready,
-            self.claims.next_deadline(),
-            self.relocations.next_deadline(),
+            self.ownership.next_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -415,7 +421,7 @@ impl Hub {
         self.cx
             .overlay
             .set_resources(available_cpu, available_memory);
-        self.tell_capabilities();
+        self.ownership.tell_capabilities(&mut self.cx);
     }
 
     /// Where the memory of the hub is.
@@ -465,7 +471,7 @@ impl Hub {
                 vec![("nodes", (self.cx.up.len() + 1).to_string())],
             );
             self.take_early_hints(now);
-            self.advance_claims(now);
+            self.ownership.advance_claims(&mut self.cx, now);
         }
     }
 
@@ -481,15 +487,28 @@ impl Hub {
             }
             Content::PeersApplied { sequence } => self.handle_peers_applied(from, sequence),
             Content::Claim(claim) => self.handle_claim(now, from, claim),
-            Content::GrantDone { client_id } => self.handle_grant_done(now, &client_id),
+            Content::GrantDone { client_id } => {
+                self.ownership
+                    .handle_grant_done(&mut self.cx, now, &client_id)
+            }
             Content::Session {
                 client_id,
                 state,
                 epoch,
-            } => self.handle_session(now, from, &client_id, state, epoch),
-            Content::Fetched { request, answer } => self.handle_worker_fetched(request, &answer),
-            Content::Drained { request, queue } => self.handle_drained(now, request, queue),
-            Content::Imported { request } => self.handle_imported(now, request),
+            } => self
+                .ownership
+                .handle_session(&mut self.cx, now, from, &client_id, state, epoch),
+            Content::Fetched { request, answer } => {
+                self.ownership
+                    .handle_worker_fetched(&mut self.cx, request, &answer)
+            }
+            Content::Drained { request, queue } => {
+                self.ownership
+                    .handle_drained(&mut self.cx, now, request, queue)
+            }
+            Content::Imported { request } => {
+                self.ownership.handle_imported(&mut self.cx, now, request)
+            }
             Content::RetainedQuery {
                 query,
                 filter,
@@ -503,7 +522,9 @@ impl Hub {
                 stream,
                 position,
                 record,
-            } => self.send_backups(from, to, stream, position, &record),
+            } => self
+                .ownership
+                .send_backups(&mut self.cx, from, to, stream, position, &record),
             Content::BackupsHeld {
                 to,
                 worker,
@@ -531,7 +552,10 @@ impl Hub {
                     wanted,
                 },
             ),
-            Content::BackupBarrier { barrier } => self.begin_backup_barrier(from, barrier),
+            Content::BackupBarrier { barrier } => {
+                self.ownership
+                    .begin_backup_barrier(&mut self.cx, from, barrier)
+            }
             Content::Covered(sets) => self.handle_covered(from, sets),
             Content::Promoted { node } => self.handle_promoted(now, from, node),
             Content::TopicRates(rates) => {
@@ -557,14 +581,24 @@ impl Hub {
             ),
             Content::Contested { client_id } => {
                 let client_id = &*client_id;
-                self.tell_registrar(now, client_id, &Message::Contested { client_id });
+                self.ownership.tell_registrar(
+                    &mut self.cx,
+                    now,
+                    client_id,
+                    &Message::Contested { client_id },
+                );
             }
             Content::Relocate { client_id, serial } => {
-                self.handle_relocate(now, from, client_id, serial);
+                self.ownership
+                    .handle_relocate(&mut self.cx, now, from, client_id, serial);
             }
-            Content::Relocated { client_id } => self.handle_relocated(now, from, &client_id),
+            Content::Relocated { client_id } => {
+                self.ownership
+                    .handle_relocated(&mut self.cx, now, from, &client_id)
+            }
             Content::NotTakenOver { client_id, from } => {
-                self.handle_not_taken_over(now, &client_id, from);
+                self.ownership
+                    .handle_not_taken_over(&mut self.cx, now, &client_id, from);
             }
             Content::TakenOver {
                 client_id,
@@ -573,9 +607,10 @@ impl Hub {
             } => {
                 if is_beside {
                     // First: what the registrar answers at once is not about a claim that was granted.
-                    self.give_way(from, &client_id);
+                    self.ownership.give_way(&mut self.cx, from, &client_id);
                 }
-                self.handle_taken_over(now, from, &client_id, epoch);
+                self.ownership
+                    .handle_taken_over(&mut self.cx, now, from, &client_id, epoch);
             }
             // What only workers are told.
             Content::Records { .. }
@@ -716,7 +751,7 @@ impl Hub {
             NODE_UP,
             vec![("node", node.to_string()), ("name", name.to_owned())],
         );
-        self.tell_nodes();
+        self.ownership.tell_nodes(&mut self.cx);
         self.hints_gain_node(slot, node);
         self.view_changed(now);
         self.offer_retained(slot);
@@ -732,12 +767,10 @@ impl Hub {
             NODE_DOWN,
             vec![("node", node.to_string())],
         );
-        self.tell_nodes();
+        self.ownership.tell_nodes(&mut self.cx);
         self.hints_lose_node(now, slot, node);
         self.lose_sessions_of(now, node);
-        self.moves_lose_node(now, node);
-        self.barriers_lose_node(node);
-        self.cx.directory.asked.remove(&node);
+        self.ownership.lose_node(&mut self.cx, now, node);
         self.agreement.forget(node);
         self.placing.lose_node(&mut self.cx, now, node);
         self.view_changed(now);
@@ -749,10 +782,8 @@ impl Hub {
             return;
         };
         thicket_session::reach!("hub: a link was replaced");
-        self.moves_lose_control(now, node);
-        self.barriers_lose_control(node);
+        self.ownership.lose_control(&mut self.cx, now, node);
         self.refusals_begin_again(node);
-        self.forget_backup_parts(node);
         let is_recent = |(_, until): &(Instant, Instant)| now.instant.since(*until) < RESUMED;
         let paused = self.cx.overlay.last_pause().filter(is_recent);
         if paused.is_none() && self.cx.overlay.last_pause().is_some() {
@@ -772,15 +803,12 @@ impl Hub {
     fn review_doubt(&mut self, now: Now) {
         let is_in_doubt = self.cx.overlay.is_in_doubt();
         if std::mem::replace(&mut self.was_in_doubt, is_in_doubt) && !is_in_doubt {
-            self.advance_claims(now);
-            self.grant_waiting(now);
+            self.ownership.advance_claims(&mut self.cx, now);
+            self.ownership.grant_waiting(&mut self.cx, now);
         }
     }
 
     fn view_changed(&mut self, now: Now) {
-        self.restart_claims();
-        self.directory_sees(now);
-        self.registrar_restarts(now);
-        self.advance_claims(now);
+        self.ownership.view_changed(&mut self.cx, now);
     }
 }

@@ -309,7 +309,7 @@ impl Hub {
                 .mail_after_records(WorkerId(worker), Content::Minority(true));
         }
         self.end_doubt(now, State::Minority);
-        self.refuse_claims();
+        self.ownership.refuse_claims(&mut self.cx);
     }
 
     fn end_minority(&mut self, now: Now) {
@@ -320,7 +320,7 @@ impl Hub {
                 .mail_after_records(WorkerId(worker), Content::Minority(false));
         }
         for node in std::mem::take(&mut self.cx.standing.away).into_keys() {
-            self.promote_backups(node, false);
+            self.ownership.promote_backups(&mut self.cx, node, false);
         }
         // Others may have taken messages for sessions here while this node was down for them, and where a backup is nobody may have noticed
         // that it was: what its primary has not heard of comes out when it is told anew.
@@ -330,7 +330,7 @@ impl Hub {
                     .mail_after_records(worker, Content::BackupsLost { node });
             }
         }
-        self.advance_claims(now);
+        self.ownership.advance_claims(&mut self.cx, now);
     }
 
     fn tell_standing(&mut self, level: EventLevel, message: &'static str) {
@@ -346,10 +346,10 @@ impl Hub {
         self.cx.members.note_out(node, now.wall);
         if self.cx.standing.is_minority() {
             let incarnation = self.cx.directory.incarnations.get(&node).copied();
-            self.forget_backup_parts(node);
+            self.ownership.forget_backup_parts(node);
             self.cx.standing.away.insert(node, incarnation);
         } else {
-            self.promote_backups(node, true);
+            self.ownership.promote_backups(&mut self.cx, node, true);
         }
     }
 
@@ -365,7 +365,7 @@ impl Hub {
                     .mail_after_records(WorkerId(worker), Content::DropBackups { node });
             }
         } else {
-            self.promote_backups(node, false);
+            self.ownership.promote_backups(&mut self.cx, node, false);
         }
     }
 }

@@ -20,8 +20,14 @@ use std::collections::{BTreeMap, VecDeque};
 use thicket_overlay::NodeId;
 use thicket_session::server::Epoch;
 
-use super::{Hub, Message, control::Registration};
-use crate::Now;
+use super::Ownership;
+use crate::{
+    Now,
+    hub::{
+        context::Context,
+        control::{Message, Registration},
+    },
+};
 
 /// Of two nodes that have a session the one with the higher rank keeps it: the later claim; of one claim the one whose client is
 /// connected, as the other one is a backup that nobody has come to; then the backup that went on.
@@ -80,7 +86,7 @@ struct Registered {
 
 /// The client identifiers that fall to this node.
 #[derive(Debug, Default)]
-pub(super) struct Registrar {
+pub(in crate::hub) struct Registrar {
     known: BTreeMap<String, Registered>,
     /// What is answered to an earlier round is void.
     round: u64,
@@ -88,10 +94,11 @@ pub(super) struct Registrar {
     registered: BTreeMap<NodeId, u64>,
 }
 
-impl Hub {
+impl Ownership {
     /// A message for the registrar, from another node or this one.
-    pub(super) fn handle_registrar_message(
+    pub(in crate::hub) fn handle_registrar_message(
         &mut self,
+        cx: &mut Context,
         now: Now,
         from: NodeId,
         message: &Message<'_>,
@@ -101,7 +108,7 @@ impl Hub {
                 request,
                 view,
                 client_id,
-            } => self.register_claim(now, from, request, view, client_id),
+            } => self.register_claim(cx, now, from, request, view, client_id),
             Message::Register {
                 round,
                 is_first,
@@ -114,35 +121,43 @@ impl Hub {
                     self.registrar.forget(from);
                 }
                 for registration in sessions {
-                    self.register(now, from, *registration);
+                    self.register(cx, now, from, *registration);
                 }
             }
             Message::RegisterEnd { round, view } => {
                 if round == self.registrar.round {
                     self.registrar.registered.insert(from, view);
-                    self.grant_waiting(now);
+                    self.grant_waiting(cx, now);
                 }
             }
-            Message::Release { client_id } => self.release(now, from, client_id),
-            Message::Contested { client_id } => self.contested(now, from, client_id),
-            Message::Unclaimed { client_id } => self.unclaimed(now, from, client_id),
-            Message::Owned { client_id, epoch } => self.owned(now, from, client_id, epoch),
+            Message::Release { client_id } => self.release(cx, now, from, client_id),
+            Message::Contested { client_id } => self.contested(cx, now, from, client_id),
+            Message::Unclaimed { client_id } => self.unclaimed(cx, now, from, client_id),
+            Message::Owned { client_id, epoch } => self.owned(cx, now, from, client_id, epoch),
             _ => debug_assert!(false, "not for the registrar"),
         }
     }
 
     /// Whether every reachable node has registered under the view we have, and none may have given us up.
-    fn is_whole(&self) -> bool {
-        let (own, view) = (self.cx.own(), self.cx.directory.view);
-        let mut nodes = self.cx.up.values().chain([&own]);
-        !self.cx.overlay.is_in_doubt()
+    fn is_whole(&self, cx: &Context) -> bool {
+        let (own, view) = (cx.own(), cx.directory.view);
+        let mut nodes = cx.up.values().chain([&own]);
+        !cx.overlay.is_in_doubt()
             && nodes.all(|node| self.registrar.registered.get(node) == Some(&view))
     }
 
-    fn register_claim(&mut self, now: Now, from: NodeId, request: u64, view: u64, client_id: &str) {
-        if view != self.cx.directory.view || !self.is_whole() {
+    fn register_claim(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        view: u64,
+        client_id: &str,
+    ) {
+        if view != cx.directory.view || !self.is_whole(cx) {
             let deferred = Message::ClaimDeferred { request, client_id };
-            self.answer_claim(now, from, &deferred);
+            self.answer_claim(cx, now, from, &deferred);
             return;
         }
         let known = self
@@ -158,21 +173,27 @@ impl Hub {
         }
         if known.claimed_by.is_some() || !known.rivals.is_empty() {
             known.line.push_back((from, request));
-            return self.grant_next(now, client_id);
+            return self.grant_next(cx, now, client_id);
         }
         let answer = known.grant(now, from, request, client_id);
-        self.answer_claim(now, from, &answer);
+        self.answer_claim(cx, now, from, &answer);
     }
 
-    fn answer_claim(&mut self, now: Now, to: NodeId, answer: &Message<'_>) {
-        if to == self.cx.own() {
-            self.handle_claim_answer(now, answer);
+    fn answer_claim(&mut self, cx: &mut Context, now: Now, to: NodeId, answer: &Message<'_>) {
+        if to == cx.own() {
+            self.handle_claim_answer(cx, now, answer);
         } else {
-            self.cx.send(to, answer);
+            cx.send(to, answer);
         }
     }
 
-    fn register(&mut self, now: Now, from: NodeId, registration: Registration<'_>) {
+    fn register(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        from: NodeId,
+        registration: Registration<'_>,
+    ) {
         let Registration {
             client_id,
             epoch,
@@ -202,13 +223,13 @@ impl Hub {
             stage: Eviction::Noted,
         };
         known.rivals.insert(goes.node, rival);
-        if self.is_whole() {
-            self.evict_rivals(now, client_id);
+        if self.is_whole(cx) {
+            self.evict_rivals(cx, now, client_id);
         }
     }
 
     /// Everybody has registered: who has a session too is told that the primary's stays.
-    fn evict_rivals(&mut self, now: Now, client_id: &str) {
+    fn evict_rivals(&mut self, cx: &mut Context, now: Now, client_id: &str) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
@@ -223,23 +244,23 @@ impl Hub {
             let node = goes.node;
             // The one that goes may have the higher epoch, as a backup of the one that stays.
             let epoch = stays.max(goes.epoch);
-            if node == self.cx.own() {
-                self.handle_evict(now, node, client_id, epoch);
+            if node == cx.own() {
+                self.handle_evict(cx, now, node, client_id, epoch);
             } else {
-                self.cx.send(node, &Message::Evict { client_id, epoch });
+                cx.send(node, &Message::Evict { client_id, epoch });
             }
         }
     }
 
-    fn contested(&mut self, now: Now, from: NodeId, client_id: &str) {
+    fn contested(&mut self, cx: &mut Context, now: Now, from: NodeId, client_id: &str) {
         let known = self.registrar.known.get_mut(client_id);
         if let Some(rival) = known.and_then(|known| known.rivals.get_mut(&from)) {
             rival.stage = Eviction::Contested;
-            self.grant_next(now, client_id);
+            self.grant_next(cx, now, client_id);
         }
     }
 
-    fn owned(&mut self, now: Now, from: NodeId, client_id: &str, epoch: Epoch) {
+    fn owned(&mut self, cx: &mut Context, now: Now, from: NodeId, client_id: &str, epoch: Epoch) {
         // Whether the node registers in this round before or after it has the session.
         let known = self.registrar.known.entry(client_id.to_owned());
         let known = known.or_default();
@@ -257,26 +278,26 @@ impl Hub {
             // Nobody has come to a backup that went on.
             is_connected: !epoch.is_promotion(),
         };
-        self.register(now, from, registration);
+        self.register(cx, now, from, registration);
         if ends_claim {
-            self.grant_next(now, client_id);
+            self.grant_next(cx, now, client_id);
         }
     }
 
-    fn unclaimed(&mut self, now: Now, from: NodeId, client_id: &str) {
-        self.release(now, from, client_id);
+    fn unclaimed(&mut self, cx: &mut Context, now: Now, from: NodeId, client_id: &str) {
+        self.release(cx, now, from, client_id);
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
         if known.claimed_by == Some(from) {
             known.claimed_by = None;
             known.claim_ends();
-            self.grant_next(now, client_id);
+            self.grant_next(cx, now, client_id);
             self.registrar.drop_unused(client_id);
         }
     }
 
-    fn release(&mut self, now: Now, from: NodeId, client_id: &str) {
+    fn release(&mut self, cx: &mut Context, now: Now, from: NodeId, client_id: &str) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
@@ -291,17 +312,17 @@ impl Hub {
         } else if !was_evicted {
             return;
         }
-        self.grant_next(now, client_id);
+        self.grant_next(cx, now, client_id);
         self.registrar.drop_unused(client_id);
     }
 
     /// What is contested becomes one, then the next of the line has its turn.
-    fn grant_next(&mut self, now: Now, client_id: &str) {
+    fn grant_next(&mut self, cx: &mut Context, now: Now, client_id: &str) {
         let is_claimed = |known: &Registered| known.claimed_by.is_some();
-        if !self.is_whole() || self.registrar.known.get(client_id).is_none_or(is_claimed) {
+        if !self.is_whole(cx) || self.registrar.known.get(client_id).is_none_or(is_claimed) {
             return;
         }
-        self.evict_rivals(now, client_id);
+        self.evict_rivals(cx, now, client_id);
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
@@ -312,18 +333,18 @@ impl Hub {
         if !known.rivals.is_empty() {
             let has_answered = |rival: &Rival| rival.stage == Eviction::Contested;
             if known.rivals.values().all(has_answered) {
-                self.merge_next(now, client_id);
+                self.merge_next(cx, now, client_id);
             }
             return;
         }
         if let Some((to, request)) = known.line.pop_front() {
             let answer = known.grant(now, to, request, client_id);
-            self.answer_claim(now, to, &answer);
+            self.answer_claim(cx, now, to, &answer);
         }
     }
 
     /// The primary takes in what another node has.
-    fn merge_next(&mut self, now: Now, client_id: &str) {
+    fn merge_next(&mut self, cx: &mut Context, now: Now, client_id: &str) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
@@ -333,15 +354,15 @@ impl Hub {
         let source_epoch = rival.rank.epoch;
         let Some(primary) = known.primary.map(|primary| primary.node) else {
             known.primary = known.rivals.remove(&source).map(|rival| rival.rank);
-            self.grant_next(now, client_id);
+            self.grant_next(cx, now, client_id);
             return;
         };
         let epoch = known.claim(now, primary);
         if let Some(rival) = known.rivals.get_mut(&source) {
             rival.stage = Eviction::Merging;
         }
-        if primary == self.cx.own() {
-            self.handle_merge(now, client_id, epoch, source, source_epoch);
+        if primary == cx.own() {
+            self.handle_merge(cx, now, client_id, epoch, source, source_epoch);
         } else {
             let merge = Message::Merge {
                 epoch,
@@ -349,13 +370,13 @@ impl Hub {
                 source_epoch,
                 client_id,
             };
-            self.cx.send(primary, &merge);
+            cx.send(primary, &merge);
         }
     }
 
     /// A claimant may have registered anew without its claim: those behind it need not wait for it.
-    pub(super) fn grant_waiting(&mut self, now: Now) {
-        if !self.is_whole() {
+    pub(in crate::hub) fn grant_waiting(&mut self, cx: &mut Context, now: Now) {
+        if !self.is_whole(cx) {
             return;
         }
         let is_waiting = |known: &Registered| {
@@ -370,20 +391,20 @@ impl Hub {
             .map(|(client_id, _)| client_id.clone())
             .collect();
         for client_id in waiting {
-            self.grant_next(now, &client_id);
+            self.grant_next(cx, now, &client_id);
         }
     }
 
     /// The view changed: every node is asked what it has. Claimants ask again by themselves.
-    pub(super) fn registrar_restarts(&mut self, now: Now) {
+    pub(in crate::hub) fn registrar_restarts(&mut self, cx: &mut Context, now: Now) {
         self.registrar.known.clear();
         self.registrar.registered.clear();
         self.registrar.round += 1;
         let round = self.registrar.round;
-        for node in self.cx.up.values().copied().collect::<Vec<_>>() {
-            self.cx.send(node, &Message::RegisterAsked { round });
+        for node in cx.up.values().copied().collect::<Vec<_>>() {
+            cx.send(node, &Message::RegisterAsked { round });
         }
-        self.handle_register_asked(now, self.cx.own(), round);
+        self.handle_register_asked(cx, now, cx.own(), round);
     }
 }
 

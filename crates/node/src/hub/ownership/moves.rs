@@ -8,13 +8,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use thicket_overlay::NodeId;
 use thicket_session::server::Epoch;
 
-use super::{
-    Hub, Message,
-    control::{PART_BYTES, Part},
-    relocations::Postponed,
-};
+use super::{Ownership, relocations::Postponed};
 use crate::{
     Now, WorkerId,
+    hub::{
+        context::Context,
+        control::{Message, PART_BYTES, Part},
+    },
     mail::{Content, Fetched, Merge, Purpose},
     queue,
 };
@@ -67,31 +67,44 @@ struct Leaving {
 
 /// Sessions on their way.
 #[derive(Debug, Default)]
-pub(super) struct Moves {
+pub(in crate::hub) struct Moves {
     next_request: u64,
     arriving: BTreeMap<u64, Arriving>,
     leaving: BTreeMap<u64, Leaving>,
 }
 
-impl Hub {
+impl Ownership {
     /// Asks for a session that the first CONNECT of a line waits for.
-    pub(super) fn begin_move(&mut self, client_id: &Arc<str>, source: NodeId, purpose: Purpose) {
-        self.fetch(client_id, source, purpose, None);
+    pub(in crate::hub) fn begin_move(
+        &mut self,
+        cx: &mut Context,
+        client_id: &Arc<str>,
+        source: NodeId,
+        purpose: Purpose,
+    ) {
+        self.fetch(cx, client_id, source, purpose, None);
     }
 
     /// Asks for what another node has of a session that is here.
-    pub(super) fn begin_merge(&mut self, client_id: &Arc<str>, home: WorkerId, merge: Merge) {
+    pub(in crate::hub) fn begin_merge(
+        &mut self,
+        cx: &mut Context,
+        client_id: &Arc<str>,
+        home: WorkerId,
+        merge: Merge,
+    ) {
         let arrival = Arrival {
             home,
             merge,
             stage: Stage::Fetching,
             parts: Vec::new(),
         };
-        self.fetch(client_id, merge.node, Purpose::Merge, Some(arrival));
+        self.fetch(cx, client_id, merge.node, Purpose::Merge, Some(arrival));
     }
 
     fn fetch(
         &mut self,
+        cx: &mut Context,
         client_id: &Arc<str>,
         source: NodeId,
         purpose: Purpose,
@@ -109,13 +122,19 @@ impl Hub {
             client_id,
             purpose,
         };
-        self.cx.send(source, &fetch);
+        cx.send(source, &fetch);
     }
 
     /// There is nothing to be had at the other node.
-    pub(super) fn handle_not_fetched(&mut self, now: Now, request: u64, is_elsewhere: bool) {
+    pub(in crate::hub) fn handle_not_fetched(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        request: u64,
+        is_elsewhere: bool,
+    ) {
         if !is_elsewhere {
-            return self.finish_move(now, request);
+            return self.finish_move(cx, now, request);
         }
         let Some(Arriving {
             client_id, branch, ..
@@ -124,12 +143,18 @@ impl Hub {
             return;
         };
         match branch {
-            Some(_) => self.end_claim(now, &client_id, None),
+            Some(_) => self.end_claim(cx, now, &client_id, None),
             None => self.retry_claim(now, &client_id),
         }
     }
 
-    pub(super) fn handle_fetched(&mut self, now: Now, request: u64, part: Part<'_>) {
+    pub(in crate::hub) fn handle_fetched(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        request: u64,
+        part: Part<'_>,
+    ) {
         let Some(Arriving {
             client_id,
             branch: Some(arrival),
@@ -152,7 +177,7 @@ impl Hub {
                     snapshot: bytes,
                     merge,
                 };
-                self.cx.mail_after_records(home, import);
+                cx.mail_after_records(home, import);
             }
             Stage::Importing => debug_assert!(false, "a queue is sent when it is asked for"),
             Stage::Draining => {
@@ -161,14 +186,14 @@ impl Hub {
                     client_id,
                     queue: bytes,
                 };
-                self.cx.mail_after_records(home, queue);
-                self.finish_move(now, request);
+                cx.mail_after_records(home, queue);
+                self.finish_move(cx, now, request);
             }
         }
     }
 
     /// Everybody sends the messages of the branch here too.
-    pub(super) fn handle_imported(&mut self, _now: Now, request: u64) {
+    pub(in crate::hub) fn handle_imported(&mut self, cx: &mut Context, _now: Now, request: u64) {
         let Some(Arriving {
             source,
             branch: Some(arrival),
@@ -179,18 +204,19 @@ impl Hub {
         };
         arrival.stage = Stage::Draining;
         let source = *source;
-        self.cx.send(source, &Message::Drain { request });
+        cx.send(source, &Message::Drain { request });
     }
 
-    fn finish_move(&mut self, now: Now, request: u64) {
+    fn finish_move(&mut self, cx: &mut Context, now: Now, request: u64) {
         if let Some(arriving) = self.moves.arriving.remove(&request) {
-            self.grant(now, &arriving.client_id);
+            self.grant(cx, now, &arriving.client_id);
         }
     }
 
     /// Another node asks for a session of ours.
-    pub(super) fn handle_fetch(
+    pub(in crate::hub) fn handle_fetch(
         &mut self,
+        cx: &mut Context,
         to: NodeId,
         request: u64,
         client_id: &str,
@@ -204,13 +230,13 @@ impl Hub {
         if self.relocations.postpone(client_id, fetch).is_ok() {
             return;
         }
-        let Some((client_id, entry)) = self.cx.directory.entries.get_key_value(client_id) else {
+        let Some((client_id, entry)) = cx.directory.entries.get_key_value(client_id) else {
             let is_elsewhere = false;
             let gone = Message::NotFetched {
                 request,
                 is_elsewhere,
             };
-            return self.cx.send(to, &gone);
+            return cx.send(to, &gone);
         };
         let (client_id, home) = (Arc::clone(client_id), entry.home);
         let local = self.next_request();
@@ -228,18 +254,23 @@ impl Hub {
             to,
             purpose,
         };
-        self.cx.mail_after_records(home, fetch);
+        cx.mail_after_records(home, fetch);
     }
 
     /// What becomes of a session that another node asked for.
-    pub(super) fn handle_worker_fetched(&mut self, local: u64, answer: &Fetched) {
+    pub(in crate::hub) fn handle_worker_fetched(
+        &mut self,
+        cx: &mut Context,
+        local: u64,
+        answer: &Fetched,
+    ) {
         let Some(leaving) = self.moves.leaving.get_mut(&local) else {
             return;
         };
         let (to, request) = (leaving.to, leaving.request);
         match answer {
             Fetched::Handed => leaving.is_handed = true,
-            Fetched::Branch(snapshot) => self.send_parts(to, request, snapshot),
+            Fetched::Branch(snapshot) => self.send_parts(cx, to, request, snapshot),
             Fetched::Gone | Fetched::Elsewhere => {
                 self.moves.leaving.remove(&local);
                 let is_elsewhere = matches!(answer, Fetched::Elsewhere);
@@ -247,19 +278,19 @@ impl Hub {
                     request,
                     is_elsewhere,
                 };
-                self.cx.send(to, &refused);
+                cx.send(to, &refused);
             }
         }
     }
 
     /// A number that no other move or barrier has.
-    pub(super) const fn next_request(&mut self) -> u64 {
+    pub(in crate::hub) const fn next_request(&mut self) -> u64 {
         self.moves.next_request += 1;
         self.moves.next_request
     }
 
     /// Whether another node fetches the session.
-    pub(super) fn is_leaving(&self, client_id: &str) -> bool {
+    pub(in crate::hub) fn is_leaving(&self, client_id: &str) -> bool {
         let mut leaving = self.moves.leaving.values();
         leaving.any(|leaving| &*leaving.client_id == client_id)
     }
@@ -280,17 +311,17 @@ impl Hub {
             .map(|(local, _)| *local)
     }
 
-    pub(super) fn handle_drain(&mut self, to: NodeId, request: u64) {
+    pub(in crate::hub) fn handle_drain(&mut self, cx: &mut Context, to: NodeId, request: u64) {
         let Some(local) = self.leaving(to, request) else {
             // Nothing is known of it any more: an empty queue lets the other node go on.
-            return self.send_parts(to, request, &queue::empty());
+            return self.send_parts(cx, to, request, &queue::empty());
         };
-        self.begin_barrier(local);
+        self.begin_barrier(cx, local);
     }
 
     /// All that other nodes sent here for the session has come: the same of the other workers, then the home may let it go.
-    pub(super) fn barrier_passed(&mut self, local: u64) {
-        if self.backup_barrier_passed(local) {
+    pub(in crate::hub) fn barrier_passed(&mut self, cx: &mut Context, local: u64) {
+        if self.backup_barrier_passed(cx, local) {
             return;
         }
         let Some(leaving) = self.moves.leaving.get(&local) else {
@@ -298,35 +329,45 @@ impl Hub {
         };
         let (client_id, home) = (Arc::clone(&leaving.client_id), leaving.home);
         let request = local;
-        for worker in (0..self.cx.config.workers).map(WorkerId) {
+        for worker in (0..cx.config.workers).map(WorkerId) {
             if worker != home {
-                self.cx.mail(worker, Content::Synchronise { request, home });
+                cx.mail(worker, Content::Synchronise { request, home });
             }
         }
-        self.cx
-            .mail_after_records(home, Content::Drain { request, client_id });
+        cx.mail_after_records(home, Content::Drain { request, client_id });
     }
 
-    pub(super) fn handle_drained(&mut self, _now: Now, local: u64, queue: Vec<u8>) {
+    pub(in crate::hub) fn handle_drained(
+        &mut self,
+        cx: &mut Context,
+        _now: Now,
+        local: u64,
+        queue: Vec<u8>,
+    ) {
         let Some(leaving) = self.moves.leaving.get_mut(&local) else {
             return;
         };
         leaving.is_handed = true;
         let (to, request) = (leaving.to, leaving.request);
-        if !self.cx.directory.entries.contains_key(&leaving.client_id) {
+        if !cx.directory.entries.contains_key(&leaving.client_id) {
             self.moves.leaving.remove(&local);
         }
-        self.send_parts(to, request, &queue);
+        self.send_parts(cx, to, request, &queue);
     }
 
     /// A session has ended here: one that was to leave has left.
-    pub(super) fn moves_lose_session(&mut self, client_id: &str) {
+    pub(in crate::hub) fn moves_lose_session(&mut self, client_id: &str) {
         let moves = &mut self.moves.leaving;
         moves.retain(|_, leaving| !leaving.is_handed || &*leaving.client_id != client_id);
     }
 
     /// Another node does not want a session any more, or did not take it over.
-    pub(super) fn handle_take_back(&mut self, to: NodeId, client_id: &str) {
+    pub(in crate::hub) fn handle_take_back(
+        &mut self,
+        cx: &mut Context,
+        to: NodeId,
+        client_id: &str,
+    ) {
         self.relocations.withdraw(to, |other| other == client_id);
         let is_its = |leaving: &Leaving| leaving.to == to && &*leaving.client_id == client_id;
         let leaving = self.moves.leaving.iter();
@@ -334,41 +375,42 @@ impl Hub {
             .map(|(local, _)| *local)
             .collect();
         if its.is_empty()
-            && let Some((client_id, entry)) = self.cx.directory.entries.get_key_value(client_id)
+            && let Some((client_id, entry)) = cx.directory.entries.get_key_value(client_id)
         {
             // This node is drained, and handed it over by itself.
             let (client_id, home) = (Arc::clone(client_id), entry.home);
-            return self.cx.mail(home, Content::TakeBack { client_id });
+            return cx.mail(home, Content::TakeBack { client_id });
         }
         for local in its {
-            self.take_back(local);
+            self.take_back(cx, local);
         }
     }
 
-    fn take_back(&mut self, local: u64) {
+    fn take_back(&mut self, cx: &mut Context, local: u64) {
         if let Some(Leaving {
             client_id, home, ..
         }) = self.moves.leaving.remove(&local)
         {
             self.forget_barrier(local);
-            self.cx.mail(home, Content::TakeBack { client_id });
+            cx.mail(home, Content::TakeBack { client_id });
         }
     }
 
-    fn send_parts(&mut self, to: NodeId, request: u64, bytes: &[u8]) {
+    fn send_parts(&mut self, cx: &mut Context, to: NodeId, request: u64, bytes: &[u8]) {
         let last = bytes.len().saturating_sub(1) / PART_BYTES;
         for (index, chunk) in bytes.chunks(PART_BYTES).enumerate() {
             let part = Part {
                 bytes: chunk,
                 is_last: index == last,
             };
-            self.cx.send(to, &Message::Fetched { request, part });
+            cx.send(to, &Message::Fetched { request, part });
         }
     }
 
     /// Another node has the client identifier, and its session stays: both had it, in a partition, or this one was drained.
-    pub(super) fn handle_evict(
+    pub(in crate::hub) fn handle_evict(
         &mut self,
+        cx: &mut Context,
         now: Now,
         registrar: NodeId,
         client_id: &str,
@@ -378,8 +420,8 @@ impl Hub {
         if self.relocations.postpone(client_id, evict).is_ok() {
             return;
         }
-        let Some((client_id, entry)) = self.cx.directory.entries.get_key_value(client_id) else {
-            self.tell_registrar(now, client_id, &Message::Release { client_id });
+        let Some((client_id, entry)) = cx.directory.entries.get_key_value(client_id) else {
+            self.tell_registrar(cx, now, client_id, &Message::Release { client_id });
             return;
         };
         // The client may be about to come back already: then this is about what was here before, and the registrar hears how that ends.
@@ -391,7 +433,7 @@ impl Hub {
             if entry.is_open {
                 // It was claimed after it was registered.
                 let (client_id, epoch) = (&*client_id, entry.epoch);
-                self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+                self.tell_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
             }
             return;
         }
@@ -399,23 +441,28 @@ impl Hub {
         let is_same_claim = epoch.claim() == entry.epoch.claim();
         if is_same_claim && let Some(local) = self.handed(&client_id) {
             // A backup went on where the session was to go, and not what was handed over: the move came to nothing, as its node is about to say.
-            self.take_back(local);
+            self.take_back(cx, local);
         }
         let evict = Content::Evict {
             client_id,
             may_contest: true,
         };
-        self.cx.mail(home, evict);
+        cx.mail(home, evict);
     }
 
     /// A backup became the session beside its primary. A session of that client identifier that is on its way here would meet it: it stays
     /// where it was, and the two become one before its client is served.
-    pub(super) fn give_way(&mut self, from: WorkerId, client_id: &Arc<str>) {
-        if !self.is_home(from, client_id) {
+    pub(in crate::hub) fn give_way(
+        &mut self,
+        cx: &mut Context,
+        from: WorkerId,
+        client_id: &Arc<str>,
+    ) {
+        if !self.is_home(cx, from, client_id) {
             return;
         }
         if let Some(request) = self.handed_here(client_id) {
-            self.give_up_move(request);
+            self.give_up_move(cx, request);
             self.claim_later(client_id, None);
         }
     }
@@ -430,72 +477,73 @@ impl Hub {
 
     /// A backup became the session: the client that waits for it goes on, or the registrar hears of it, unless another worker has one that is
     /// above it.
-    pub(super) fn handle_taken_over(
+    pub(in crate::hub) fn handle_taken_over(
         &mut self,
+        cx: &mut Context,
         now: Now,
         from: WorkerId,
         client_id: &Arc<str>,
         epoch: Epoch,
     ) {
         if let Some(request) = self.handed_here(client_id) {
-            return self.finish_move(now, request);
+            return self.finish_move(cx, now, request);
         }
-        if self.is_home(from, client_id) {
+        if self.is_home(cx, from, client_id) {
             // What the registrar is about to answer does not know of it.
             self.ask_anew(client_id);
-            self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+            self.tell_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
         }
-        self.advance_claim(now, client_id);
+        self.advance_claim(cx, now, client_id);
     }
 
     /// What another node handed over met a session here, which stays: the other node keeps what it has until the two become one. Or a branch
     /// was to be taken in by a session that has ended.
-    pub(super) fn handle_not_taken_over(&mut self, now: Now, client_id: &Arc<str>, from: NodeId) {
+    pub(in crate::hub) fn handle_not_taken_over(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        client_id: &Arc<str>,
+        from: NodeId,
+    ) {
         let is_its = |it: &Arriving| it.source == from && it.client_id == *client_id;
         let mut arriving = self.moves.arriving.iter();
         let request = arriving
             .find(|(_, it)| is_its(it))
             .map(|(request, _)| *request);
-        match request.and_then(|request| self.give_up_move(request)) {
+        match request.and_then(|request| self.give_up_move(cx, request)) {
             Some((_, Kind::Handover)) => {
                 // What is claimed here is not registered as what is here: the registrar hears that there is another one.
-                if let Some(entry) = self
-                    .cx
-                    .directory
-                    .entries
-                    .get(client_id)
-                    .filter(|it| it.is_open)
-                {
+                if let Some(entry) = cx.directory.entries.get(client_id).filter(|it| it.is_open) {
                     let epoch = entry.epoch;
-                    self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+                    self.tell_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
                 }
                 self.retry_claim(now, client_id);
             }
-            Some((_, Kind::Branch)) => self.end_claim(now, client_id, None),
-            None => self.cx.send(from, &Message::TakeBack { client_id }),
+            Some((_, Kind::Branch)) => self.end_claim(cx, now, client_id, None),
+            None => cx.send(from, &Message::TakeBack { client_id }),
         }
     }
 
-    fn is_home(&self, worker: WorkerId, client_id: &str) -> bool {
-        let entry = self.cx.directory.entries.get(client_id);
+    fn is_home(&self, cx: &Context, worker: WorkerId, client_id: &str) -> bool {
+        let entry = cx.directory.entries.get(client_id);
         entry.is_some_and(|entry| entry.home == worker)
     }
 
     /// The other node gave us up for a while: what it sent us goes on there.
-    pub(super) fn moves_lose_control(&mut self, now: Now, node: NodeId) {
-        self.take_back_all(node);
+    pub(in crate::hub) fn moves_lose_control(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+        self.take_back_all(cx, node);
         for request in self.arriving_from(node) {
             // It may have been asked after that, if what follows from it waited here until this side knew how it stands.
-            match self.give_up_move(request) {
-                Some((client_id, Kind::Branch)) => self.end_claim(now, &client_id, None),
-                Some((client_id, Kind::Handover)) => self.claim_again(now, &client_id),
+            match self.give_up_move(cx, request) {
+                Some((client_id, Kind::Branch)) => self.end_claim(cx, now, &client_id, None),
+                Some((client_id, Kind::Handover)) => self.claim_again(cx, now, &client_id),
                 None => {}
             }
         }
     }
 
     /// The other node keeps the session, as far as it can be told so.
-    fn give_up_move(&mut self, request: u64) -> Option<(Arc<str>, Kind)> {
+    fn give_up_move(&mut self, cx: &mut Context, request: u64) -> Option<(Arc<str>, Kind)> {
         let Arriving {
             client_id,
             source,
@@ -504,24 +552,23 @@ impl Hub {
         let take_back = Message::TakeBack {
             client_id: &client_id,
         };
-        self.cx.send(source, &take_back);
+        cx.send(source, &take_back);
         let Some(arrival) = branch else {
             return Some((client_id, Kind::Handover));
         };
         if arrival.stage != Stage::Fetching {
             let client_id = Arc::clone(&client_id);
-            self.cx
-                .mail_after_records(arrival.home, Content::Forget { client_id });
+            cx.mail_after_records(arrival.home, Content::Forget { client_id });
         }
         Some((client_id, Kind::Branch))
     }
 
     /// A node is down: what it had is out of reach with it.
-    pub(super) fn moves_lose_node(&mut self, now: Now, node: NodeId) {
-        self.take_back_all(node);
+    pub(in crate::hub) fn moves_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+        self.take_back_all(cx, node);
         for request in self.arriving_from(node) {
-            match self.give_up_move(request) {
-                Some((client_id, Kind::Branch)) => self.end_claim(now, &client_id, None),
+            match self.give_up_move(cx, request) {
+                Some((client_id, Kind::Branch)) => self.end_claim(cx, now, &client_id, None),
                 // Its backup, if it let its sessions have one, has all of the session, and registers it: the claim begins again when the
                 // view has changed. If there is none, the session is gone with its queue, and the client hears that.
                 Some((client_id, Kind::Handover)) => self.claim_later(&client_id, None),
@@ -530,7 +577,7 @@ impl Hub {
         }
     }
 
-    fn take_back_all(&mut self, to: NodeId) {
+    fn take_back_all(&mut self, cx: &mut Context, to: NodeId) {
         self.relocations.withdraw(to, |_| true);
         let leaving: Vec<u64> = self
             .moves
@@ -540,7 +587,7 @@ impl Hub {
             .map(|(local, _)| *local)
             .collect();
         for local in leaving {
-            self.take_back(local);
+            self.take_back(cx, local);
         }
     }
 

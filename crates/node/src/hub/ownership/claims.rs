@@ -19,9 +19,10 @@ use thicket_mqtt::ReasonCode;
 use thicket_overlay::NodeId;
 use thicket_session::{server::Epoch, time::Instant};
 
-use super::{Hub, Message, directory::Entry, relocations::Postponed};
+use super::{Ownership, directory::Entry, relocations::Postponed};
 use crate::{
     EventLevel, Now, WorkerId,
+    hub::{context::Context, control::Message},
     mail::{Claim, Content, Merge, Purpose, Terms},
 };
 
@@ -78,7 +79,7 @@ impl Default for Line {
 
 /// All CONNECTs that wait.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub(in crate::hub) struct Claims {
     lines: BTreeMap<Arc<str>, Line>,
     next_request: u64,
 }
@@ -111,9 +112,9 @@ impl Claims {
     }
 }
 
-impl Hub {
+impl Ownership {
     /// The epoch of a client identifier that was granted to us and is not open yet; 0: there is none.
-    pub(super) fn granted_epoch(&self, client_id: &str) -> Epoch {
+    pub(in crate::hub) fn granted_epoch(&self, client_id: &str) -> Epoch {
         match self.claims.lines.get(client_id).map(|line| line.stage) {
             Some(Stage::Moving { epoch, .. } | Stage::Opening { epoch, .. }) => epoch,
             Some(Stage::Waiting { .. } | Stage::Asking { .. }) | None => Epoch::NONE,
@@ -121,26 +122,24 @@ impl Hub {
     }
 
     /// Whether a connection is on its way to the session.
-    pub(super) fn is_opening(&self, client_id: &str) -> bool {
+    pub(in crate::hub) fn is_opening(&self, client_id: &str) -> bool {
         let stage = self.claims.lines.get(client_id).map(|line| line.stage);
         matches!(stage, Some(Stage::Opening { .. }))
     }
 
     /// Whether anybody waits for the session, or it is being merged.
-    pub(super) fn has_claims(&self, client_id: &str) -> bool {
+    pub(in crate::hub) fn has_claims(&self, client_id: &str) -> bool {
         self.claims.lines.contains_key(client_id)
     }
 
-    pub(super) fn handle_claim(&mut self, now: Now, worker: WorkerId, mut claim: Claim) {
-        if let Some(request) = claim.asks.take() {
-            return self
-                .placing
-                .place_client(&mut self.cx, now, worker, claim, &request);
-        }
-        self.placing.note_arrival(&self.cx, now, &claim);
-        if self.placing.redirects(&mut self.cx, now, worker, &claim) {
-            return;
-        }
+    /// A client wants its session: it waits in the line for it.
+    pub(in crate::hub) fn queue_claim(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        worker: WorkerId,
+        claim: Claim,
+    ) {
         let client_id = Arc::clone(&claim.client_id);
         let waiting = Waiting {
             worker,
@@ -153,16 +152,21 @@ impl Hub {
             .or_default()
             .waiting
             .push_back(waiting);
-        self.advance_claim(now, &client_id);
+        self.advance_claim(cx, now, &client_id);
     }
 
     /// Asks the registrar for the first of a line, if that has not been done.
-    pub(super) fn advance_claim(&mut self, now: Now, client_id: &Arc<str>) {
-        if !self.cx.is_ready || self.cx.overlay.is_in_doubt() {
+    pub(in crate::hub) fn advance_claim(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        client_id: &Arc<str>,
+    ) {
+        if !cx.is_ready || cx.overlay.is_in_doubt() {
             return;
         }
-        if self.cx.standing.is_minority() {
-            return self.refuse_claim(client_id);
+        if cx.standing.is_minority() {
+            return self.refuse_claim(cx, client_id);
         }
         if self.relocations.has(client_id) {
             // It goes on when the session has arrived.
@@ -176,13 +180,14 @@ impl Hub {
         }
         if line.waiting.is_empty() {
             // Whoever waited was given up while the session was on its way.
-            return self.end_claim(now, client_id, None);
+            return self.end_claim(cx, now, client_id, None);
         }
         self.claims.next_request += 1;
         let request = self.claims.next_request;
         line.stage = Stage::Asking { request };
-        let view = self.cx.directory.view;
+        let view = cx.directory.view;
         self.tell_registrar(
+            cx,
             now,
             client_id,
             &Message::Claim {
@@ -193,14 +198,14 @@ impl Hub {
         );
     }
 
-    pub(super) fn advance_claims(&mut self, now: Now) {
+    pub(in crate::hub) fn advance_claims(&mut self, cx: &mut Context, now: Now) {
         for client_id in self.claims.lines.keys().cloned().collect::<Vec<_>>() {
-            self.advance_claim(now, &client_id);
+            self.advance_claim(cx, now, &client_id);
         }
     }
 
     /// The registrar may be another one now: whoever was asked is asked no more.
-    pub(super) fn restart_claims(&mut self) {
+    pub(in crate::hub) fn restart_claims(&mut self) {
         for line in self.claims.lines.values_mut() {
             if let Stage::Asking { .. } = line.stage {
                 line.stage = Stage::Waiting { retry_at: None };
@@ -209,7 +214,12 @@ impl Hub {
     }
 
     /// The registrar's answer. One to a claim that was made again meanwhile is passed over.
-    pub(super) fn handle_claim_answer(&mut self, now: Now, answer: &Message<'_>) {
+    pub(in crate::hub) fn handle_claim_answer(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        answer: &Message<'_>,
+    ) {
         let (request, client_id) = match *answer {
             Message::ClaimGranted {
                 request, client_id, ..
@@ -224,7 +234,7 @@ impl Hub {
             // Everybody who wanted it has gone.
             if let Message::ClaimGranted { .. } = answer {
                 let client_id: Arc<str> = client_id.into();
-                self.end_claim(now, &client_id, None);
+                self.end_claim(cx, now, &client_id, None);
             }
             return;
         };
@@ -234,7 +244,7 @@ impl Hub {
         let client_id = Arc::clone(client_id);
         match *answer {
             Message::ClaimGranted { epoch, source, .. } => {
-                self.claim_granted(now, &client_id, epoch, source);
+                self.claim_granted(cx, now, &client_id, epoch, source);
             }
             _ => self.set_stage(
                 &client_id,
@@ -253,6 +263,7 @@ impl Hub {
 
     fn claim_granted(
         &mut self,
+        cx: &mut Context,
         now: Now,
         client_id: &Arc<str>,
         epoch: Epoch,
@@ -263,12 +274,12 @@ impl Hub {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
-        line.sole_in = Some(self.cx.directory.view);
+        line.sole_in = Some(cx.directory.view);
         let Some(first) = line.waiting.front() else {
-            return self.end_claim(now, client_id, Some(epoch));
+            return self.end_claim(cx, now, client_id, Some(epoch));
         };
         let discard = first.claim.clean_start;
-        match source.filter(|source| self.cx.up.values().any(|node| node == source)) {
+        match source.filter(|source| cx.up.values().any(|node| node == source)) {
             Some(source) => {
                 let from = Some(source);
                 self.set_stage(client_id, Stage::Moving { epoch, from });
@@ -277,20 +288,21 @@ impl Hub {
                 } else {
                     Purpose::Move
                 };
-                self.begin_move(client_id, source, purpose);
+                self.begin_move(cx, client_id, source, purpose);
             }
             None if source.is_some() => {
                 thicket_session::reach!("hub/claims: the session's node is not in sight");
                 // We do not see its node; if that is down, its backup, if it lets its sessions have one, is about to register it.
                 self.retry_claim(now, client_id);
             }
-            None => self.grant(now, client_id),
+            None => self.grant(cx, now, client_id),
         }
     }
 
     /// The registrar has the session here take in what another node has of it: a claim that nobody waits for.
-    pub(super) fn handle_merge(
+    pub(in crate::hub) fn handle_merge(
         &mut self,
+        cx: &mut Context,
         now: Now,
         client_id: &str,
         epoch: Epoch,
@@ -314,8 +326,8 @@ impl Hub {
         }
         line.stage = Stage::Moving { epoch, from: None };
         line.sole_in = None;
-        let home = self.cx.directory.entries.get(&client_id).map(|it| it.home);
-        let is_up = self.cx.up.values().any(|node| *node == source);
+        let home = cx.directory.entries.get(&client_id).map(|it| it.home);
+        let is_up = cx.up.values().any(|node| *node == source);
         match home.filter(|_| is_up) {
             Some(home) => {
                 let merge = Merge {
@@ -323,14 +335,14 @@ impl Hub {
                     epoch,
                     source_epoch,
                 };
-                self.begin_merge(&client_id, home, merge);
+                self.begin_merge(cx, &client_id, home, merge);
             }
-            None => self.end_claim(now, &client_id, None),
+            None => self.end_claim(cx, now, &client_id, None),
         }
     }
 
     /// What the registrar was asked is void, as it is about to hear more: it is to be asked again.
-    pub(super) fn ask_anew(&mut self, client_id: &str) {
+    pub(in crate::hub) fn ask_anew(&mut self, client_id: &str) {
         let line = self.claims.lines.get(client_id);
         if line.is_some_and(|line| matches!(line.stage, Stage::Asking { .. })) {
             self.claim_later(client_id, None);
@@ -338,23 +350,23 @@ impl Hub {
     }
 
     /// The registrar is asked again a little later: what is under way elsewhere goes first.
-    pub(super) fn retry_claim(&mut self, now: Now, client_id: &str) {
+    pub(in crate::hub) fn retry_claim(&mut self, now: Now, client_id: &str) {
         self.claim_later(client_id, Some(now.instant + RETRY));
     }
 
     /// The registrar is asked again then, or when the view has changed.
-    pub(super) fn claim_later(&mut self, client_id: &str, retry_at: Option<Instant>) {
+    pub(in crate::hub) fn claim_later(&mut self, client_id: &str, retry_at: Option<Instant>) {
         self.set_stage(client_id, Stage::Waiting { retry_at });
     }
 
     /// The move came to nothing: the registrar is asked again.
-    pub(super) fn claim_again(&mut self, now: Now, client_id: &Arc<str>) {
+    pub(in crate::hub) fn claim_again(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
         self.set_stage(client_id, Stage::Waiting { retry_at: None });
-        self.advance_claim(now, client_id);
+        self.advance_claim(cx, now, client_id);
     }
 
     /// The session is here, or there is none yet: the first of the line goes to its worker.
-    pub(super) fn grant(&mut self, now: Now, client_id: &Arc<str>) {
+    pub(in crate::hub) fn grant(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
@@ -362,16 +374,15 @@ impl Hub {
             return;
         };
         let Some(Waiting { worker, claim, .. }) = line.waiting.pop_front() else {
-            self.end_claim(now, client_id, Some(epoch));
+            self.end_claim(cx, now, client_id, Some(epoch));
             return;
         };
         line.stage = Stage::Opening { epoch, from };
         let terms = Terms {
             epoch,
-            is_sole: line.sole_in == Some(self.cx.directory.view),
+            is_sole: line.sole_in == Some(cx.directory.view),
         };
-        let entry = self
-            .cx
+        let entry = cx
             .directory
             .entries
             .entry(Arc::clone(client_id))
@@ -385,7 +396,7 @@ impl Hub {
         let home = entry.home;
         let (connection, serial) = (claim.connection, claim.serial);
         let client_id = Arc::clone(client_id);
-        self.cx.mail_after_records(
+        cx.mail_after_records(
             worker,
             Content::Granted {
                 connection,
@@ -399,15 +410,26 @@ impl Hub {
     }
 
     /// The worker says that the connection is in service, or has gone.
-    pub(super) fn handle_grant_done(&mut self, now: Now, client_id: &Arc<str>) {
+    pub(in crate::hub) fn handle_grant_done(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        client_id: &Arc<str>,
+    ) {
         let line = self.claims.lines.get(client_id);
         if let Some(Stage::Opening { epoch, .. }) = line.map(|line| line.stage) {
-            self.end_claim(now, client_id, Some(epoch));
+            self.end_claim(cx, now, client_id, Some(epoch));
         }
     }
 
     /// The registrar is told what became of a claim, and the next of the line comes up. `epoch`: of the claim that was granted.
-    pub(super) fn end_claim(&mut self, now: Now, client_id: &Arc<str>, epoch: Option<Epoch>) {
+    pub(in crate::hub) fn end_claim(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        client_id: &Arc<str>,
+        epoch: Option<Epoch>,
+    ) {
         let line = self.claims.lines.get(client_id);
         let from = line.and_then(|line| line.stage.from());
         if let Some(line) = self.claims.lines.get_mut(client_id) {
@@ -416,28 +438,28 @@ impl Hub {
                 self.claims.lines.remove(client_id);
             }
         }
-        let entry = self.cx.directory.entries.get_mut(client_id);
+        let entry = cx.directory.entries.get_mut(client_id);
         match entry.filter(|entry| entry.is_open) {
             Some(entry) => {
                 entry.epoch = epoch.unwrap_or(entry.epoch);
                 let epoch = entry.epoch;
-                self.tell_registrar(now, client_id, &Message::Owned { client_id, epoch });
+                self.tell_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
                 // The registrar says so only when all have registered. If this node dies meanwhile, what it has done with would be
                 // taken for what it was not handed.
                 if let Some(from) = from {
-                    self.cx.send(from, &Message::Evict { client_id, epoch });
+                    cx.send(from, &Message::Evict { client_id, epoch });
                 }
             }
             None => {
-                self.cx.directory.entries.remove(client_id);
-                self.tell_registrar(now, client_id, &Message::Unclaimed { client_id });
+                cx.directory.entries.remove(client_id);
+                self.tell_registrar(cx, now, client_id, &Message::Unclaimed { client_id });
             }
         }
-        self.advance_claim(now, client_id);
+        self.advance_claim(cx, now, client_id);
     }
 
     /// Asks again what was deferred, gives up what took too long.
-    pub(super) fn expire_claims(&mut self, now: Now) {
+    pub(in crate::hub) fn expire_claims(&mut self, cx: &mut Context, now: Now) {
         let due = self
             .claims
             .next_deadline()
@@ -455,34 +477,34 @@ impl Hub {
                 .is_some_and(|first| first.deadline <= now.instant)
             {
                 thicket_session::reach!("time hub/claims PATIENCE");
-                self.give_up(&client_id);
+                self.give_up(cx, &client_id);
                 continue;
             }
             if matches!(line.stage, Stage::Waiting { retry_at: Some(at) } if at <= now.instant) {
                 thicket_session::reach!("time RETRY");
-                self.advance_claim(now, &client_id);
+                self.advance_claim(cx, now, &client_id);
             }
         }
     }
 
     /// This side does not serve: whoever waits is told.
-    pub(super) fn refuse_claims(&mut self) {
+    pub(in crate::hub) fn refuse_claims(&mut self, cx: &mut Context) {
         for client_id in self.claims.lines.keys().cloned().collect::<Vec<_>>() {
-            self.refuse_claim(&client_id);
+            self.refuse_claim(cx, &client_id);
         }
     }
 
-    fn refuse_claim(&mut self, client_id: &Arc<str>) {
+    fn refuse_claim(&mut self, cx: &mut Context, client_id: &Arc<str>) {
         let waiting = |hub: &Self| {
             let line = hub.claims.lines.get(client_id);
             line.is_some_and(|line| !line.waiting.is_empty())
         };
         while waiting(self) {
-            self.give_up(client_id);
+            self.give_up(cx, client_id);
         }
     }
 
-    fn give_up(&mut self, client_id: &Arc<str>) {
+    fn give_up(&mut self, cx: &mut Context, client_id: &Arc<str>) {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
@@ -494,9 +516,9 @@ impl Hub {
         if line.waiting.is_empty() && !is_ours {
             self.claims.lines.remove(client_id);
         }
-        self.cx.event(
+        cx.event(
             EventLevel::Warn,
-            if self.cx.standing.is_minority() {
+            if cx.standing.is_minority() {
                 "a client is refused, as this side has no majority"
             } else {
                 "a client identifier could not be claimed in time"
@@ -504,7 +526,7 @@ impl Hub {
             vec![("client_id", client_id.to_string())],
         );
         let (connection, serial) = (claim.connection, claim.serial);
-        self.cx.mail(
+        cx.mail(
             worker,
             Content::ClaimRefused {
                 connection,

@@ -6,9 +6,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use thicket_overlay::NodeId;
 use thicket_session::{server::Epoch, time::Instant};
 
-use super::Hub;
+use super::Ownership;
 use crate::{
     Now, WorkerId,
+    hub::context::Context,
     mail::{Content, Purpose},
 };
 
@@ -17,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What another node asked meanwhile.
 #[derive(Debug)]
-pub(super) enum Postponed {
+pub(in crate::hub) enum Postponed {
     Fetch {
         to: NodeId,
         request: u64,
@@ -43,7 +44,7 @@ struct Relocation {
 
 /// All that are under way, by client identifier.
 #[derive(Debug, Default)]
-pub(super) struct Relocations {
+pub(in crate::hub) struct Relocations {
     under_way: BTreeMap<Arc<str>, Relocation>,
 }
 
@@ -79,19 +80,20 @@ impl Relocations {
     }
 }
 
-impl Hub {
+impl Ownership {
     /// A worker would give a session to another one.
-    pub(super) fn handle_relocate(
+    pub(in crate::hub) fn handle_relocate(
         &mut self,
+        cx: &mut Context,
         now: Now,
         from: WorkerId,
         client_id: Arc<str>,
         serial: u64,
     ) {
-        let entry = self.cx.directory.entries.get(&client_id);
+        let entry = cx.directory.entries.get(&client_id);
         let is_there = entry.is_some_and(|entry| entry.is_open && entry.home == from);
         let is_granted = is_there
-            && self.cx.is_ready
+            && cx.is_ready
             && !self.has_claims(&client_id)
             && !self.is_leaving(&client_id)
             && !self.relocations.has(&client_id);
@@ -108,21 +110,27 @@ impl Hub {
             serial,
             is_granted,
         };
-        self.cx.mail(from, answer);
+        cx.mail(from, answer);
     }
 
     /// A worker has the session: another one than before, or the same.
-    pub(super) fn handle_relocated(&mut self, now: Now, home: WorkerId, client_id: &Arc<str>) {
+    pub(in crate::hub) fn handle_relocated(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        home: WorkerId,
+        client_id: &Arc<str>,
+    ) {
         if !self.relocations.has(client_id) {
             return;
         }
-        if let Some(entry) = self.cx.directory.entries.get_mut(client_id) {
+        if let Some(entry) = cx.directory.entries.get_mut(client_id) {
             entry.home = home;
         }
-        self.settle_relocation(now, client_id);
+        self.settle_relocation(cx, now, client_id);
     }
 
-    fn settle_relocation(&mut self, now: Now, client_id: &Arc<str>) {
+    fn settle_relocation(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
         let Some(relocation) = self.relocations.under_way.remove(client_id) else {
             return;
         };
@@ -132,22 +140,22 @@ impl Hub {
                     to,
                     request,
                     purpose,
-                } => self.handle_fetch(to, request, client_id, purpose),
+                } => self.handle_fetch(cx, to, request, client_id, purpose),
                 Postponed::Evict { registrar, epoch } => {
-                    self.handle_evict(now, registrar, client_id, epoch);
+                    self.handle_evict(cx, now, registrar, client_id, epoch);
                 }
                 Postponed::Merge {
                     epoch,
                     source,
                     source_epoch,
-                } => self.handle_merge(now, client_id, epoch, source, source_epoch),
+                } => self.handle_merge(cx, now, client_id, epoch, source, source_epoch),
             }
         }
-        self.advance_claim(now, client_id);
+        self.advance_claim(cx, now, client_id);
     }
 
     /// Goes on with what waits for sessions that went with their connections.
-    pub(super) fn expire_relocations(&mut self, now: Now) {
+    pub(in crate::hub) fn expire_relocations(&mut self, cx: &mut Context, now: Now) {
         let is_due = |relocation: &Relocation| relocation.deadline <= now.instant;
         let under_way = self.relocations.under_way.iter();
         let due: Vec<_> = under_way
@@ -156,7 +164,7 @@ impl Hub {
             .collect();
         for client_id in due {
             thicket_session::reach!("time hub/relocations PATIENCE");
-            self.settle_relocation(now, &client_id);
+            self.settle_relocation(cx, now, &client_id);
         }
     }
 }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_overlay::NodeId;
 
-use super::{
-    Hub, Message,
-    control::{BackupPosition, PART_BYTES, Part},
-};
+use super::Ownership;
 use crate::{
     EventLevel, Now, WorkerId,
+    hub::{
+        context::Context,
+        control::{BackupPosition, Message, PART_BYTES, Part},
+    },
     mail::{Content, UpNode},
 };
 
@@ -18,7 +19,7 @@ const RECORD_BYTES: usize = 64 * 1024 * 1024;
 
 /// What the hub knows of backups.
 #[derive(Debug, Default)]
-pub(super) struct Replication {
+pub(in crate::hub) struct Replication {
     /// Parts of a record that has not all come, by primary.
     parts: BTreeMap<(NodeId, u8), Vec<u8>>,
     /// Barriers of workers, by the number of the request: the worker and its own number.
@@ -29,72 +30,87 @@ pub(super) struct Replication {
     capabilities: Vec<(NodeId, u64)>,
 }
 
-impl Hub {
+impl Ownership {
     /// Every worker hears which other nodes are up.
-    pub(super) fn tell_nodes(&mut self) {
-        let up = self.cx.up.iter().map(|(slot, node)| UpNode {
+    pub(in crate::hub) fn tell_nodes(&mut self, cx: &mut Context) {
+        let up = cx.up.iter().map(|(slot, node)| UpNode {
             node: *node,
             slot: *slot,
         });
         let nodes: Vec<_> = up.collect();
-        for worker in self.cx.workers() {
-            self.cx.mail(worker, Content::Nodes(nodes.clone()));
+        for worker in cx.workers() {
+            cx.mail(worker, Content::Nodes(nodes.clone()));
         }
     }
 
     /// The workers hear how much other nodes can take, if that is news: backups go where there is room for them.
-    pub(super) fn tell_capabilities(&mut self) {
-        let up = self.cx.up.values();
+    pub(in crate::hub) fn tell_capabilities(&mut self, cx: &mut Context) {
+        let up = cx.up.values();
         let capabilities: Vec<(NodeId, u64)> = up
-            .map(|node| (*node, self.cx.overlay.capability_of(*node)))
+            .map(|node| (*node, cx.overlay.capability_of(*node)))
             .collect();
         if capabilities != self.replication.capabilities {
-            for worker in self.cx.workers() {
-                self.cx
-                    .mail(worker, Content::Capabilities(capabilities.clone()));
+            for worker in cx.workers() {
+                cx.mail(worker, Content::Capabilities(capabilities.clone()));
             }
             self.replication.capabilities = capabilities;
         }
     }
 
     /// Records of a node that have not all come never will.
-    pub(super) fn forget_backup_parts(&mut self, node: NodeId) {
+    pub(in crate::hub) fn forget_backup_parts(&mut self, node: NodeId) {
         self.replication.parts.retain(|(from, _), _| *from != node);
     }
 
     /// A node is down: the backups here of its sessions become the sessions. Nothing is registered before that. `is_news`: this side saw it go,
     /// and publishes the wills of its clients; else those it was with have.
-    pub(super) fn promote_backups(&mut self, node: NodeId, is_news: bool) {
+    pub(in crate::hub) fn promote_backups(
+        &mut self,
+        cx: &mut Context,
+        node: NodeId,
+        is_news: bool,
+    ) {
         self.forget_backup_parts(node);
-        let workers: BTreeSet<WorkerId> = self.cx.workers().collect();
+        let workers: BTreeSet<WorkerId> = cx.workers().collect();
         for worker in &workers {
-            self.cx
-                .mail_after_records(*worker, Content::Promote { node, is_news });
+            cx.mail_after_records(*worker, Content::Promote { node, is_news });
         }
         self.replication.promoting.insert(node, workers);
     }
 
-    pub(super) fn is_promoting(&self) -> bool {
-        !self.replication.promoting.is_empty() || self.cx.standing.has_away()
+    pub(in crate::hub) fn is_promoting(&self, cx: &Context) -> bool {
+        !self.replication.promoting.is_empty() || cx.standing.has_away()
     }
 
-    pub(super) fn handle_promoted(&mut self, now: Now, from: WorkerId, node: NodeId) {
+    /// Whether backups of a node's sessions are being promoted.
+    pub(in crate::hub) fn promotes(&self, node: NodeId) -> bool {
+        self.replication.promoting.contains_key(&node)
+    }
+
+    /// A worker has promoted its backups of a node's sessions. Whether all have now.
+    pub(in crate::hub) fn promoted(&mut self, from: WorkerId, node: NodeId) -> bool {
         let Some(workers) = self.replication.promoting.get_mut(&node) else {
-            return;
+            return false;
         };
         workers.remove(&from);
-        if workers.is_empty() {
+        let are_all = workers.is_empty();
+        if are_all {
             self.replication.promoting.remove(&node);
-            self.have_taken_over(now, node);
         }
-        if !self.is_promoting() {
-            self.register_everywhere(now);
+        are_all
+    }
+
+    /// Registers the sessions of this node where they were not while backups were being promoted.
+    pub(in crate::hub) fn register_promoted(&mut self, cx: &mut Context, now: Now) {
+        if !self.is_promoting(cx) {
+            self.register_everywhere(cx, now);
         }
     }
 
     /// A record of a worker's stream.
-    pub(super) fn send_backups(
+    pub(in crate::hub) fn send_backups(
         &mut self,
+        cx: &mut Context,
         from: WorkerId,
         to: NodeId,
         stream: u64,
@@ -106,10 +122,10 @@ impl Hub {
             stream,
             position,
         };
-        let Some(slot) = self.cx.overlay.slot_of(to) else {
+        let Some(slot) = cx.overlay.slot_of(to) else {
             return;
         };
-        if self.cx.standing.is_gone(slot) {
+        if cx.standing.is_gone(slot) {
             // What waits for these backups hears it when it is known how this side stands.
             return;
         }
@@ -120,17 +136,23 @@ impl Hub {
                 is_last: index == last,
             };
             let (kind, payload) = Message::Replicate { backup, part }.encode();
-            if let Err(error) = self.cx.overlay.send_control(slot, kind, &payload) {
+            if let Err(error) = cx.overlay.send_control(slot, kind, &payload) {
                 let fields = vec![("node", to.to_string()), ("error", error.to_string())];
-                self.cx.event(EventLevel::Warn, "backups not sent", fields);
+                cx.event(EventLevel::Warn, "backups not sent", fields);
                 // The worker begins a new stream; one whose beginning is missing is passed over.
-                self.cx.mail(from, Content::BackupsLost { node: to });
+                cx.mail(from, Content::BackupsLost { node: to });
                 return;
             }
         }
     }
 
-    pub(super) fn handle_backup(&mut self, from: NodeId, backup: BackupPosition, part: Part<'_>) {
+    pub(in crate::hub) fn handle_backup(
+        &mut self,
+        cx: &mut Context,
+        from: NodeId,
+        backup: BackupPosition,
+        part: Part<'_>,
+    ) {
         let key = (from, backup.worker);
         let parts = self.replication.parts.entry(key).or_default();
         parts.extend_from_slice(part.bytes);
@@ -147,7 +169,7 @@ impl Hub {
             stream,
             position,
         } = backup;
-        let home = WorkerId(worker % self.cx.config.workers);
+        let home = WorkerId(worker % cx.config.workers);
         let content = Content::Copied {
             from,
             worker,
@@ -156,53 +178,64 @@ impl Hub {
             record,
         };
         // Behind the messages that came before: the record may name them.
-        self.cx.mail_after_records(home, content);
+        cx.mail_after_records(home, content);
     }
 
-    pub(super) fn handle_backups_held(&mut self, by: NodeId, backup: BackupPosition, held: u64) {
-        if backup.worker < self.cx.config.workers {
+    pub(in crate::hub) fn handle_backups_held(
+        &mut self,
+        cx: &mut Context,
+        by: NodeId,
+        backup: BackupPosition,
+        held: u64,
+    ) {
+        if backup.worker < cx.config.workers {
             let content = Content::BackupsAreHeld {
                 by,
                 stream: backup.stream,
                 applied: backup.position,
                 held,
             };
-            self.cx.mail(WorkerId(backup.worker), content);
+            cx.mail(WorkerId(backup.worker), content);
         }
     }
 
-    pub(super) fn handle_backups_wanted(
+    pub(in crate::hub) fn handle_backups_wanted(
         &mut self,
+        cx: &mut Context,
         by: NodeId,
         worker: u8,
         stream: u64,
         wanted: Vec<(u64, u64)>,
     ) {
-        if worker < self.cx.config.workers {
+        if worker < cx.config.workers {
             let content = Content::BackupsAreWanted { by, stream, wanted };
-            self.cx.mail(WorkerId(worker), content);
+            cx.mail(WorkerId(worker), content);
         }
     }
 
     /// A worker wants to know when all that was on its way to it has come.
-    pub(super) fn begin_backup_barrier(&mut self, from: WorkerId, barrier: u64) {
+    pub(in crate::hub) fn begin_backup_barrier(
+        &mut self,
+        cx: &mut Context,
+        from: WorkerId,
+        barrier: u64,
+    ) {
         let request = self.next_request();
         self.replication.barriers.insert(request, (from, barrier));
-        self.begin_barrier(request);
+        self.begin_barrier(cx, request);
     }
 
     /// Other nodes have nothing more on its way; the other workers say it themselves. False: it was no barrier of backups.
-    pub(super) fn backup_barrier_passed(&mut self, request: u64) -> bool {
+    pub(in crate::hub) fn backup_barrier_passed(&mut self, cx: &mut Context, request: u64) -> bool {
         let Some((home, barrier)) = self.replication.barriers.remove(&request) else {
             return false;
         };
-        for worker in self.cx.workers() {
+        for worker in cx.workers() {
             if worker != home {
-                self.cx.mail(worker, Content::Synchronise { request, home });
+                cx.mail(worker, Content::Synchronise { request, home });
             }
         }
-        self.cx
-            .mail_after_records(home, Content::BackupBarrierPassed { barrier, request });
+        cx.mail_after_records(home, Content::BackupBarrierPassed { barrier, request });
         true
     }
 }

@@ -6,9 +6,13 @@ use hashbrown::HashMap;
 use thicket_overlay::{Incarnation, NodeId, rendezvous};
 use thicket_session::server::Epoch;
 
-use super::{Hub, Message, control::Registration};
+use super::Ownership;
 use crate::{
     Now, WorkerId,
+    hub::{
+        context::Context,
+        control::{Message, Registration},
+    },
     mail::{Content, SessionState},
 };
 
@@ -17,7 +21,7 @@ const REGISTER_BYTES: usize = 256 * 1024;
 
 /// Where a session of this node lives.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(in crate::hub) struct Entry {
     pub home: WorkerId,
     /// Raised by every claim in the cluster: of two nodes that think they have the session the higher one has it.
     pub epoch: Epoch,
@@ -29,7 +33,7 @@ pub(super) struct Entry {
 
 /// The sessions of this node, and the nodes that are asked about client identifiers.
 #[derive(Debug, Default)]
-pub(super) struct Directory {
+pub(in crate::hub) struct Directory {
     pub entries: HashMap<Arc<str>, Entry, foldhash::quality::FixedState>,
     /// This node and those that are up, ascending.
     reachable: Vec<NodeId>,
@@ -41,10 +45,11 @@ pub(super) struct Directory {
     pub asked: BTreeMap<NodeId, u64>,
 }
 
-impl Hub {
+impl Ownership {
     /// A worker says what became of a session.
-    pub(super) fn handle_session(
+    pub(in crate::hub) fn handle_session(
         &mut self,
+        cx: &mut Context,
         now: Now,
         from: WorkerId,
         client_id: &Arc<str>,
@@ -53,8 +58,7 @@ impl Hub {
     ) {
         match state {
             SessionState::Connected | SessionState::Waiting => {
-                let entry = self
-                    .cx
+                let entry = cx
                     .directory
                     .entries
                     .entry(Arc::clone(client_id))
@@ -78,12 +82,12 @@ impl Hub {
                         client_id,
                         may_contest,
                     };
-                    self.cx.mail(loser, evict);
+                    cx.mail(loser, evict);
                     if is_older {
                         return;
                     }
                 }
-                let Some(entry) = self.cx.directory.entries.get_mut(client_id) else {
+                let Some(entry) = cx.directory.entries.get_mut(client_id) else {
                     return;
                 };
                 entry.home = from;
@@ -91,13 +95,13 @@ impl Hub {
                 entry.is_open = true;
                 entry.is_connected = state == SessionState::Connected;
             }
-            SessionState::Ended => self.session_ended(now, from, client_id),
+            SessionState::Ended => self.session_ended(cx, now, from, client_id),
         }
     }
 
-    fn session_ended(&mut self, now: Now, from: WorkerId, client_id: &Arc<str>) {
+    fn session_ended(&mut self, cx: &mut Context, now: Now, from: WorkerId, client_id: &Arc<str>) {
         let is_opening = self.is_opening(client_id);
-        let Some(entry) = self.cx.directory.entries.get_mut(client_id) else {
+        let Some(entry) = cx.directory.entries.get_mut(client_id) else {
             return;
         };
         if entry.home != from {
@@ -107,73 +111,79 @@ impl Hub {
         self.moves_lose_session(client_id);
         // A connection on its way there opens another one.
         if !is_opening {
-            self.cx.directory.entries.remove(client_id);
-            self.tell_registrar(now, client_id, &Message::Release { client_id });
+            cx.directory.entries.remove(client_id);
+            self.tell_registrar(cx, now, client_id, &Message::Release { client_id });
         }
     }
 
     /// The node that serialises the claims of a client identifier (rule 11).
-    pub(super) fn registrar_of(&self, client_id: &str) -> NodeId {
-        rendezvous(client_id, &self.cx.directory.reachable).unwrap_or(self.cx.own())
+    pub(in crate::hub) fn registrar_of(&self, cx: &Context, client_id: &str) -> NodeId {
+        rendezvous(client_id, &cx.directory.reachable).unwrap_or(cx.own())
     }
 
-    pub(super) fn tell_registrar(&mut self, now: Now, client_id: &str, message: &Message<'_>) {
-        let registrar = self.registrar_of(client_id);
-        if registrar == self.cx.own() {
-            self.handle_registrar_message(now, registrar, message);
+    pub(in crate::hub) fn tell_registrar(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        client_id: &str,
+        message: &Message<'_>,
+    ) {
+        let registrar = self.registrar_of(cx, client_id);
+        if registrar == cx.own() {
+            self.handle_registrar_message(cx, now, registrar, message);
         } else {
-            self.cx.send(registrar, message);
+            cx.send(registrar, message);
         }
     }
 
     /// The set of reachable nodes changed: every session is registered where it belongs now.
-    pub(super) fn directory_sees(&mut self, now: Now) {
-        self.cx.directory.reachable = self
-            .cx
-            .up
-            .values()
-            .copied()
-            .chain([self.cx.own()])
-            .collect();
-        self.cx.directory.reachable.sort_unstable();
-        let own = (self.cx.own(), self.cx.config.overlay.incarnation);
-        let started = |node: &NodeId| match self.cx.directory.incarnations.get(node) {
+    pub(in crate::hub) fn directory_sees(&mut self, cx: &mut Context, now: Now) {
+        cx.directory.reachable = cx.up.values().copied().chain([cx.own()]).collect();
+        cx.directory.reachable.sort_unstable();
+        let own = (cx.own(), cx.config.overlay.incarnation);
+        let started = |node: &NodeId| match cx.directory.incarnations.get(node) {
             Some(incarnation) if *node != own.0 => (*node, *incarnation),
             Some(_) | None => own,
         };
-        let view = self.cx.directory.reachable.iter().map(started);
-        self.cx.directory.view = view_of(view);
-        self.register_everywhere(now);
+        let view = cx.directory.reachable.iter().map(started);
+        cx.directory.view = view_of(view);
+        self.register_everywhere(cx, now);
     }
 
     /// Tells every registrar that asked.
-    pub(super) fn register_everywhere(&mut self, now: Now) {
-        for (node, round) in self.cx.directory.asked.clone() {
-            self.register_at(now, node, round);
+    pub(in crate::hub) fn register_everywhere(&mut self, cx: &mut Context, now: Now) {
+        for (node, round) in cx.directory.asked.clone() {
+            self.register_at(cx, now, node, round);
         }
     }
 
     /// A registrar begins anew.
-    pub(super) fn handle_register_asked(&mut self, now: Now, node: NodeId, round: u64) {
-        self.cx.directory.asked.insert(node, round);
-        self.register_at(now, node, round);
+    pub(in crate::hub) fn handle_register_asked(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        node: NodeId,
+        round: u64,
+    ) {
+        cx.directory.asked.insert(node, round);
+        self.register_at(cx, now, node, round);
     }
 
     /// Tells a registrar all that falls to it. What is being fetched or opened is a claim, whatever else is here.
-    fn register_at(&mut self, now: Now, node: NodeId, round: u64) {
-        if self.is_promoting() {
+    fn register_at(&mut self, cx: &mut Context, now: Now, node: NodeId, round: u64) {
+        if self.is_promoting(cx) {
             // Sessions of a node that is down are about to be ours: until then nobody may hear that this was all.
             return;
         }
         let mut sessions: BTreeMap<Arc<str>, (Epoch, bool, bool)> = BTreeMap::new();
-        for (client_id, entry) in &self.cx.directory.entries {
-            if self.registrar_of(client_id) == node {
+        for (client_id, entry) in &cx.directory.entries {
+            if self.registrar_of(cx, client_id) == node {
                 let of = (entry.epoch, false, entry.is_connected);
                 sessions.insert(Arc::clone(client_id), of);
             }
         }
         for (client_id, epoch) in self.claims.granted() {
-            if self.registrar_of(client_id) == node {
+            if self.registrar_of(cx, client_id) == node {
                 sessions.insert(Arc::clone(client_id), (epoch, true, false));
             }
         }
@@ -186,15 +196,15 @@ impl Hub {
                 is_connected,
             }
         });
-        let view = self.cx.directory.view;
+        let view = cx.directory.view;
         for message in register_pages(round, registrations)
             .into_iter()
             .chain([Message::RegisterEnd { round, view }])
         {
-            if node == self.cx.own() {
-                self.handle_registrar_message(now, node, &message);
+            if node == cx.own() {
+                self.handle_registrar_message(cx, now, node, &message);
             } else {
-                self.cx.send(node, &message);
+                cx.send(node, &message);
             }
         }
     }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_overlay::{NodeId, NodeSlot, StreamId};
 
-use super::{Hub, Message};
+use super::Ownership;
+use crate::hub::{context::Context, control::Message, hints::Hints};
 
 /// A node that wants to know when it has admitted what was on its way to it.
 #[derive(Debug)]
@@ -24,28 +25,28 @@ struct Asked {
 
 /// Barriers of both sides.
 #[derive(Debug, Default)]
-pub(super) struct Barriers {
+pub(in crate::hub) struct Barriers {
     asked: Vec<Asked>,
     /// Moves of ours, with the nodes that have not answered yet.
     open: BTreeMap<u64, BTreeSet<NodeId>>,
 }
 
-impl Hub {
+impl Ownership {
     /// Asks all reachable nodes; `barrier_passed` follows.
-    pub(super) fn begin_barrier(&mut self, local: u64) {
-        let nodes: BTreeSet<NodeId> = self.cx.up.values().copied().collect();
+    pub(in crate::hub) fn begin_barrier(&mut self, cx: &mut Context, local: u64) {
+        let nodes: BTreeSet<NodeId> = cx.up.values().copied().collect();
         self.barriers.open.insert(local, nodes.clone());
         for node in nodes {
-            self.cx.send(node, &Message::Barrier { request: local });
+            cx.send(node, &Message::Barrier { request: local });
         }
-        self.check_barrier(local);
+        self.check_barrier(cx, local);
     }
 
-    pub(super) fn forget_barrier(&mut self, local: u64) {
+    pub(in crate::hub) fn forget_barrier(&mut self, local: u64) {
         self.barriers.open.remove(&local);
     }
 
-    fn check_barrier(&mut self, local: u64) {
+    fn check_barrier(&mut self, cx: &mut Context, local: u64) {
         if self
             .barriers
             .open
@@ -53,13 +54,20 @@ impl Hub {
             .is_some_and(BTreeSet::is_empty)
         {
             self.barriers.open.remove(&local);
-            self.barrier_passed(local);
+            self.barrier_passed(cx, local);
         }
     }
 
-    pub(super) fn handle_barrier(&mut self, by: NodeId, slot: NodeSlot, request: u64) {
-        let numbers = self.cx.overlay.unadmitted(slot);
-        let hints = self.hints.mark(by);
+    /// `hints`: the last serial of what was kept for that node.
+    pub(in crate::hub) fn handle_barrier(
+        &mut self,
+        cx: &Context,
+        by: NodeId,
+        slot: NodeSlot,
+        request: u64,
+        hints: u64,
+    ) {
+        let numbers = cx.overlay.unadmitted(slot);
         self.barriers.asked.push(Asked {
             by,
             slot,
@@ -67,12 +75,11 @@ impl Hub {
             numbers,
             hints,
         });
-        self.answer_barriers();
     }
 
     /// Answers whose condition is met; once a round.
-    pub(super) fn answer_barriers(&mut self) {
-        let (overlay, hints) = (&self.cx.overlay, &self.hints);
+    pub(in crate::hub) fn answer_barriers(&mut self, cx: &mut Context, hints: &Hints) {
+        let overlay = &cx.overlay;
         let met: Vec<Asked> = self
             .barriers
             .asked
@@ -82,27 +89,32 @@ impl Hub {
             })
             .collect();
         for Asked { by, request, .. } in met {
-            self.cx.send(by, &Message::BarrierDone { request });
+            cx.send(by, &Message::BarrierDone { request });
         }
     }
 
-    pub(super) fn handle_barrier_done(&mut self, from: NodeId, local: u64) {
+    pub(in crate::hub) fn handle_barrier_done(
+        &mut self,
+        cx: &mut Context,
+        from: NodeId,
+        local: u64,
+    ) {
         if let Some(nodes) = self.barriers.open.get_mut(&local) {
             nodes.remove(&from);
-            self.check_barrier(local);
+            self.check_barrier(cx, local);
         }
     }
 
     /// A node is down: nothing of it is waited for.
-    pub(super) fn barriers_lose_node(&mut self, node: NodeId) {
+    pub(in crate::hub) fn barriers_lose_node(&mut self, cx: &mut Context, node: NodeId) {
         self.barriers.asked.retain(|asked| asked.by != node);
         for local in self.barriers.open.keys().copied().collect::<Vec<_>>() {
-            self.handle_barrier_done(node, local);
+            self.handle_barrier_done(cx, node, local);
         }
     }
 
     /// What a node was to answer is lost: it is asked again.
-    pub(super) fn barriers_lose_control(&mut self, node: NodeId) {
+    pub(in crate::hub) fn barriers_lose_control(&mut self, cx: &mut Context, node: NodeId) {
         let waits_for = |(_, nodes): &(&u64, &BTreeSet<NodeId>)| nodes.contains(&node);
         let open: Vec<u64> = self
             .barriers
@@ -112,7 +124,7 @@ impl Hub {
             .map(|(local, _)| *local)
             .collect();
         for request in open {
-            self.cx.send(node, &Message::Barrier { request });
+            cx.send(node, &Message::Barrier { request });
         }
     }
 }

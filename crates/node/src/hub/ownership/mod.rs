@@ -1,0 +1,78 @@
+//! Which node and which worker has a session, and how that changes.
+//!
+//! | part | does |
+//! | --- | --- |
+//! | `directory` | knows the sessions of this node, and which node is asked about a client identifier |
+//! | `registrar` | for the identifiers that this node is asked about: grants claims one by one, and has branches merged |
+//! | `claims` | for the clients that connect here: asks the registrar, and tells the worker when it has the session |
+//! | `moves` | fetches sessions from other nodes, and hands those over that are claimed elsewhere |
+//! | `relocations` | sessions between two workers of this node |
+//! | `barriers` | nothing for a session is on its way any more |
+//! | `replication` | backups on their way, and their promotion |
+
+pub(super) mod barriers;
+pub(super) mod claims;
+pub(super) mod directory;
+pub(super) mod moves;
+pub(super) mod registrar;
+pub(super) mod relocations;
+pub(super) mod replication;
+
+use thicket_overlay::NodeId;
+use thicket_session::time::Instant;
+
+use self::{
+    barriers::Barriers, claims::Claims, moves::Moves, registrar::Registrar,
+    relocations::Relocations, replication::Replication,
+};
+use super::context::Context;
+use crate::Now;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Ownership {
+    registrar: Registrar,
+    claims: Claims,
+    moves: Moves,
+    relocations: Relocations,
+    barriers: Barriers,
+    replication: Replication,
+}
+
+impl Ownership {
+    /// Other nodes are up, or may have forgotten what they were told: registrars are asked again.
+    pub fn view_changed(&mut self, cx: &mut Context, now: Now) {
+        self.restart_claims();
+        self.directory_sees(cx, now);
+        self.registrar_restarts(cx, now);
+        self.advance_claims(cx, now);
+    }
+
+    pub fn lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+        self.moves_lose_node(cx, now, node);
+        self.barriers_lose_node(cx, node);
+        cx.directory.asked.remove(&node);
+    }
+
+    /// What was said to or by another node may be lost: what waits for its answer begins again.
+    pub fn lose_control(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+        self.moves_lose_control(cx, now, node);
+        self.barriers_lose_control(cx, node);
+        self.forget_backup_parts(node);
+    }
+
+    /// Gives up what has waited for too long. Once a round.
+    pub fn expire(&mut self, cx: &mut Context, now: Now) {
+        self.expire_claims(cx, now);
+        self.expire_relocations(cx, now);
+    }
+
+    /// When there is something to give up.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let deadlines = [
+            self.claims.next_deadline(),
+            self.relocations.next_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+}
