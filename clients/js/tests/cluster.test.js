@@ -6,7 +6,7 @@ import { describe, test } from "node:test";
 import { ClosedError, TakenOver, connect } from "thicket-mqtt";
 
 import { Counting, publishAll } from "./support/counting.js";
-import { Control, freePort, placement, sleep, startCluster } from "./support/nodes.js";
+import { Control, freePort, placement, sleep, startCluster, waitUntil } from "./support/nodes.js";
 
 /** @typedef {import("thicket-mqtt").Qos} Qos */
 
@@ -117,6 +117,56 @@ describe("cluster", () => {
     assert.deepEqual(counting.twice, []);
     await Promise.all([mover.close(), publisher.close()]);
   });
+
+  for (const qos of /** @type {Qos[]} */ ([1, 2])) {
+    test(`clients placed anew lose nothing at QoS ${qos}${qos === 2 ? ", and repeat nothing" : ""}`, async (t) => {
+      const nodes = await startCluster(t, 3, ["--rebalance", "on", "--rebalance-rest-s", "2"]);
+      const topics = Array.from({ length: 9 }, (_, number) => `anew/${number}`);
+      // Each comes to the node where it is sent with a topic that nobody else has, and asks no more by itself.
+      /** @param {string} clientId @param {number} number */
+      const open = (clientId, number) =>
+        connect(nodes[number % 3]?.url ?? "", { clientId, publish: [`start/${clientId}`], quiet: 0.1 });
+      const writers = await Promise.all(topics.map((_, number) => open(`writer-${number}`, number)));
+      const readers = await Promise.all([0, 1, 2, 3, 4, 5].map((number) => open(`reader-${number}`, number)));
+      /** @param {number} number */
+      const wanted = (number) => [0, 1, 2, 3].map((more) => topics[(number + 2 * more) % topics.length] ?? "");
+      await Promise.all(readers.map((it, number) => Promise.all(wanted(number).map((one) => it.subscribe(one, qos)))));
+      const counting = readers.map((reader) => new Counting(reader));
+      const countOfMoves = async () => {
+        const metrics = await Promise.all(nodes.map((node) => node.ask("/metrics")));
+        const moves = metrics.join("").matchAll(/^thicket_rebalance_moves_total\{reason="topics"\} (\d+)/gm);
+        return [...moves].reduce((sum, [, count]) => sum + Number(count), 0);
+      };
+      let isOver = false;
+      const publishing = writers.map(async (writer, number) => {
+        let count = 0;
+        for (; !isOver; count += 1) {
+          await writer.publish(topics[number] ?? "", String(count), { qos });
+          await sleep(30);
+        }
+        return count;
+      });
+      const isPlacedAnew = async () => (await countOfMoves()) > 0 && readers.some(({ sessions }) => sessions.size > 1);
+      await waitUntil(isPlacedAnew, "clients placed anew");
+      // Filters that move are under way still.
+      await sleep(3000);
+      isOver = true;
+      const counts = new Map((await Promise.all(publishing)).map((count, number) => [topics[number], count]));
+      const expected = readers.map((_, number) => wanted(number).reduce((sum, one) => sum + (counts.get(one) ?? 0), 0));
+      await Promise.all(counting.map((it, number) => it.waitFor(expected[number] ?? 0)));
+      const twice = counting.flatMap((it) => it.twice);
+      const sessions = readers.map((reader) => reader.sessions.size);
+      const moves = await countOfMoves();
+      t.diagnostic(
+        `QoS ${qos}: ${expected.reduce((a, b) => a + b)} messages, ${twice.length} came twice; ${moves} moves; sessions ${sessions}`,
+      );
+      assert.deepEqual(counting.map((it) => it.seen.size), expected); // prettier-ignore
+      if (qos === 2) {
+        assert.deepEqual(twice, []);
+      }
+      await Promise.all([...readers, ...writers].map((client) => client.close()));
+    });
+  }
 
   test("a session that is placed elsewhere keeps its state", async (t) => {
     const { nodes, at } = await cluster(t, 2);
