@@ -213,6 +213,13 @@ export class Director implements Owner {
     return this.#known;
   }
 
+  properties(number: number): Array<[string, string]> {
+    const { placement } = this.#settings;
+    const place: Array<[string, string]> = placement === null ? [] : [[PLACE, "1"]];
+    const asks = number === 1 && placement === "mqtt";
+    return asks ? [...place, ...requestProperties(this.#request())] : place;
+  }
+
   onMessage(number: number, message: Message, identity: string | undefined): void {
     if (this.#ledger.admits(number, message, identity)) {
       this.#messages.push(message);
@@ -284,7 +291,7 @@ export class Director implements Owner {
       // A further session that the broker does not want: its topics are served by the first.
       this.#plan.giveUp(number);
       this.#routes.forget(number);
-      session.assign({ target: undefined, filters: new Map(), properties: [], leave: "now" });
+      session.assign({ target: undefined, filters: new Map(), leave: "now" });
       this.#settle();
     } else if (!this.#connecting.isDone) {
       this.#connecting.reject(error);
@@ -371,9 +378,6 @@ export class Director implements Owner {
     if (this.#ended !== undefined) {
       return;
     }
-    const { placement } = this.#settings;
-    const place: Array<[string, string]> = placement === null ? [] : [[PLACE, "1"]];
-    const request = placement === "mqtt" ? requestProperties(this.#request()) : [];
     for (const number of this.#plan.sessions()) {
       const session = this.#sessions.get(number) ?? this.#open(number);
       const isUsed = this.#routes.uses(number) && !this.#toBeRead.has(number);
@@ -384,7 +388,6 @@ export class Director implements Owner {
       session.assign({
         target: this.#plan.target(number),
         filters: this.#plan.filters(number),
-        properties: number === 1 ? [...place, ...request] : place,
         leave: isLeft ? "whenRead" : "stay",
       });
     }

@@ -36,8 +36,6 @@ export type Leave =
 export interface Assignment {
   readonly target: Target | undefined;
   readonly filters: ReadonlyMap<string, Subscription>;
-  /** User properties of CONNECT. */
-  readonly properties: ReadonlyArray<readonly [string, string]>;
   readonly leave: Leave;
 }
 
@@ -52,6 +50,8 @@ export interface Timing {
 export interface Owner {
   isFull(): boolean;
   known(): readonly Address[];
+  /** User properties of the session's CONNECT, as of now. */
+  properties(number: number): ReadonlyArray<readonly [string, string]>;
   onMessage(number: number, message: Message, identity: string | undefined): void;
   onConnected(number: number, address: Address, placement: string | undefined): void;
   onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void;
@@ -76,7 +76,7 @@ export class Session implements Listener {
   readonly #login: Login;
   readonly #timing: Timing;
   readonly #wake = new Wake();
-  #assignment: Assignment = { target: undefined, filters: new Map(), properties: [], leave: "stay" };
+  #assignment: Assignment = { target: undefined, filters: new Map(), leave: "stay" };
   #cleanStart: boolean;
   /** The connection that serves, or is to serve if nothing else does. */
   #current: Connection | undefined;
@@ -260,7 +260,7 @@ export class Session implements Listener {
 
   /** Throws if the platform has no such connection: a page that came by HTTPS may not use `ws`. */
   #dial(address: Address): Connection {
-    const user = [...this.#assignment.properties];
+    const user = [...this.#owner.properties(this.number)];
     if (this.#hops > 0) {
       user.push([REDIRECTED, String(this.#hops)]);
     }

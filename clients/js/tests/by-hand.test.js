@@ -81,6 +81,25 @@ describe("redirection", () => {
     await closing;
   });
 
+  test("topics that nobody declared are named when the client connects again", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    assert.ok(!connection.says("thicket-publish", "undeclared"));
+    connection.accept();
+    const client = await opening;
+    const publishing = client.publish("undeclared", "1", { qos: 1 });
+    connection.acknowledge(await connection.expect("publish"));
+    await publishing;
+    const properties = { serverReference: second.address };
+    connection.write({ cmd: "disconnect", reasonCode: USE_ANOTHER_SERVER, properties });
+    const there = await second.next();
+    assert.ok(there.says("thicket-publish", "undeclared"));
+    there.accept({ sessionPresent: true });
+    there.close();
+    await client.close();
+  });
+
   test("a session is moved without a gap: the connection there is accepted before the one here ends", async (t) => {
     const { first, second, open } = await twoBrokers(t);
     const opening = open({ subscribe: { a: 1 } });

@@ -161,6 +161,7 @@ impl Client {
             quiet: options.quiet,
             known: Mutex::new(addresses),
             ledger: Ledger::default(),
+            routes: Arc::clone(&routes),
             reports,
             messages: deliver,
             start: tokio::time::Instant::now(),

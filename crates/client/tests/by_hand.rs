@@ -263,6 +263,33 @@ async fn disconnect_with_a_server_reference_takes_what_is_under_way_along() {
 }
 
 #[tokio::test]
+async fn topics_that_nobody_declared_are_named_when_the_client_connects_again() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &[]);
+    let mut connection = first.next().await;
+    assert_eq!(connection.value("thicket-publish"), None);
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    let publishing = publish(&client, "undeclared", Qos::AtLeastOnce);
+    let (_, packet_id, _) = connection.take_publish().await;
+    connection.puback(packet_id, None).await;
+    publishing.await.expect("no panic").expect("acknowledged");
+    let address = second.address();
+    let elsewhere = Disconnect {
+        server_reference: Some(&address),
+        ..Disconnect::new(ReasonCode::UseAnotherServer)
+    };
+    connection.write(&Packet::Disconnect(elsewhere)).await;
+    let there = second.next().await;
+    assert_eq!(there.value("thicket-publish"), Some("undeclared"));
+    let named = there
+        .said
+        .iter()
+        .filter(|(name, _)| name == "thicket-publish");
+    assert_eq!(named.count(), 1);
+}
+
+#[tokio::test]
 async fn a_lost_session_has_qos_1_published_anew_and_qos_2_reported() {
     let broker = Broker::start().await;
     let opening = open(&broker, &["a"]);

@@ -19,7 +19,7 @@ use crate::endpoint::{Address, Stream, dial};
 use crate::ledger::Ledger;
 use crate::message::Message;
 use crate::random::{pause, shuffle};
-use crate::routes::Ticket;
+use crate::routes::{Routes, Ticket};
 
 use self::serve::End;
 
@@ -115,6 +115,7 @@ pub(crate) struct Shared {
     /// Brokers that may be tried: those configured, and those of the placement.
     pub(crate) known: Mutex<Vec<Address>>,
     pub(crate) ledger: Ledger,
+    pub(crate) routes: Arc<Routes>,
     pub(crate) reports: mpsc::Sender<(usize, Report)>,
     pub(crate) messages: mpsc::Sender<Message>,
     pub(crate) start: Instant,

@@ -14,7 +14,7 @@ use super::events::Happened;
 use super::{Asked, Drain, Leave, Outgoing, Report, Session};
 use crate::Error;
 use crate::endpoint::{Address, Stream, dial};
-use crate::placement::REDIRECTED;
+use crate::placement::{MAX_SESSIONS, PUBLISH, REDIRECTED};
 
 /// One read of the socket.
 const READ: usize = 16 << 10;
@@ -107,6 +107,7 @@ impl Session {
 
     fn begin(&mut self) -> Result<(), String> {
         let mut properties = self.assignment.borrow().properties.clone();
+        self.name_learned_topics(&mut properties);
         if self.hops > 0 {
             properties.push((REDIRECTED.to_owned(), self.hops.to_string()));
         }
@@ -114,6 +115,19 @@ impl Session {
         self.client
             .connect(self.now(), self.clean_start)
             .map_err(|error| error.to_string())
+    }
+
+    /// Adds the topics that nobody declared to a request for a placement: those of this moment, so that no change of plans is needed.
+    fn name_learned_topics(&self, properties: &mut Vec<(String, String)>) {
+        if !properties.iter().any(|(name, _)| name == MAX_SESSIONS) {
+            return;
+        }
+        for topic in self.shared.routes.learned() {
+            let property = (PUBLISH.to_owned(), topic);
+            if !properties.contains(&property) {
+                properties.push(property);
+            }
+        }
     }
 
     fn now(&self) -> thicket_session::Instant {
