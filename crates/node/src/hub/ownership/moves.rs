@@ -386,6 +386,20 @@ impl Ownership {
         }
     }
 
+    /// Takes back what was handed over, and tells the node that was to have it, which may wait for it yet.
+    fn revoke(&mut self, cx: &mut Context, local: u64) {
+        let Some(&Leaving { to, request, .. }) = self.moves.leaving.get(&local) else {
+            return;
+        };
+        self.take_back(cx, local);
+        let is_elsewhere = true;
+        let refused = Message::NotFetched {
+            request,
+            is_elsewhere,
+        };
+        cx.send(to, &refused);
+    }
+
     fn take_back(&mut self, cx: &mut Context, local: u64) {
         if let Some(Leaving {
             client_id, home, ..
@@ -440,8 +454,8 @@ impl Ownership {
         // Whoever took it over was granted a claim above that.
         let is_same_claim = epoch.claim() == entry.epoch.claim();
         if is_same_claim && let Some(local) = self.handed(&client_id) {
-            // A backup went on where the session was to go, and not what was handed over: the move came to nothing, as its node is about to say.
-            self.take_back(cx, local);
+            // A backup became the session, where it was to go or elsewhere, and not what was handed over: the move came to nothing.
+            self.revoke(cx, local);
         }
         let evict = Content::Evict {
             client_id,

@@ -456,7 +456,7 @@ fn clients_that_the_rebalancer_has_moved_while_nodes_are_parted_lose_nothing() {
     play(
         "clients_that_the_rebalancer_has_moved_while_nodes_are_parted_lose_nothing",
         Plan::MOVING_AND_PARTED,
-        &[],
+        &[(RoutingMode::Mesh, &[201_020])],
     );
 }
 
