@@ -3,6 +3,13 @@
 //! It owns the [`Overlay`] and knits it to the workers: what they want in aggregate goes out as the node's interests, what other
 //! nodes want comes in to every worker; records cross it in both directions. It keeps what a node has once: the directory of
 //! client identifiers and the retained messages.
+//!
+//! | part | decides |
+//! | --- | --- |
+//! | [`context`] | nothing: it is what every part is given, and what they all send with |
+//! | [`ownership`] | which node and which worker has a session |
+//! | [`placing`] | where clients should be: redirection, placement, rebalancing |
+//! | the others, methods of [`Hub`] | what is carried where: interests, forwarding, hints, retained messages; who belongs to the cluster |
 
 mod admissions;
 mod agreement;
