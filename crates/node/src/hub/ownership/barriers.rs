@@ -33,7 +33,7 @@ pub(in crate::hub) struct Barriers {
 
 impl Ownership {
     /// Asks all reachable nodes; `barrier_passed` follows.
-    pub(in crate::hub) fn begin_barrier(&mut self, cx: &mut Context, local: u64) {
+    pub(super) fn begin_barrier(&mut self, cx: &mut Context, local: u64) {
         let nodes: BTreeSet<NodeId> = cx.up.values().copied().collect();
         self.barriers.open.insert(local, nodes.clone());
         for node in nodes {
@@ -42,7 +42,7 @@ impl Ownership {
         self.check_barrier(cx, local);
     }
 
-    pub(in crate::hub) fn forget_barrier(&mut self, local: u64) {
+    pub(super) fn forget_barrier(&mut self, local: u64) {
         self.barriers.open.remove(&local);
     }
 
@@ -106,7 +106,7 @@ impl Ownership {
     }
 
     /// A node is down: nothing of it is waited for.
-    pub(in crate::hub) fn barriers_lose_node(&mut self, cx: &mut Context, node: NodeId) {
+    pub(super) fn barriers_lose_node(&mut self, cx: &mut Context, node: NodeId) {
         self.barriers.asked.retain(|asked| asked.by != node);
         for local in self.barriers.open.keys().copied().collect::<Vec<_>>() {
             self.handle_barrier_done(cx, node, local);
@@ -114,7 +114,7 @@ impl Ownership {
     }
 
     /// What a node was to answer is lost: it is asked again.
-    pub(in crate::hub) fn barriers_lose_control(&mut self, cx: &mut Context, node: NodeId) {
+    pub(super) fn barriers_lose_control(&mut self, cx: &mut Context, node: NodeId) {
         let waits_for = |(_, nodes): &(&u64, &BTreeSet<NodeId>)| nodes.contains(&node);
         let open: Vec<u64> = self
             .barriers

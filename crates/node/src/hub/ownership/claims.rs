@@ -114,7 +114,7 @@ impl Claims {
 
 impl Ownership {
     /// The epoch of a client identifier that was granted to us and is not open yet; 0: there is none.
-    pub(in crate::hub) fn granted_epoch(&self, client_id: &str) -> Epoch {
+    pub(super) fn granted_epoch(&self, client_id: &str) -> Epoch {
         match self.claims.lines.get(client_id).map(|line| line.stage) {
             Some(Stage::Moving { epoch, .. } | Stage::Opening { epoch, .. }) => epoch,
             Some(Stage::Waiting { .. } | Stage::Asking { .. }) | None => Epoch::NONE,
@@ -122,13 +122,13 @@ impl Ownership {
     }
 
     /// Whether a connection is on its way to the session.
-    pub(in crate::hub) fn is_opening(&self, client_id: &str) -> bool {
+    pub(super) fn is_opening(&self, client_id: &str) -> bool {
         let stage = self.claims.lines.get(client_id).map(|line| line.stage);
         matches!(stage, Some(Stage::Opening { .. }))
     }
 
     /// Whether anybody waits for the session, or it is being merged.
-    pub(in crate::hub) fn has_claims(&self, client_id: &str) -> bool {
+    pub(super) fn has_claims(&self, client_id: &str) -> bool {
         self.claims.lines.contains_key(client_id)
     }
 
@@ -156,12 +156,7 @@ impl Ownership {
     }
 
     /// Asks the registrar for the first of a line, if that has not been done.
-    pub(in crate::hub) fn advance_claim(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        client_id: &Arc<str>,
-    ) {
+    pub(super) fn advance_claim(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
         if !cx.is_ready || cx.overlay.is_in_doubt() {
             return;
         }
@@ -205,7 +200,7 @@ impl Ownership {
     }
 
     /// The registrar may be another one now: whoever was asked is asked no more.
-    pub(in crate::hub) fn restart_claims(&mut self) {
+    pub(super) fn restart_claims(&mut self) {
         for line in self.claims.lines.values_mut() {
             if let Stage::Asking { .. } = line.stage {
                 line.stage = Stage::Waiting { retry_at: None };
@@ -342,7 +337,7 @@ impl Ownership {
     }
 
     /// What the registrar was asked is void, as it is about to hear more: it is to be asked again.
-    pub(in crate::hub) fn ask_anew(&mut self, client_id: &str) {
+    pub(super) fn ask_anew(&mut self, client_id: &str) {
         let line = self.claims.lines.get(client_id);
         if line.is_some_and(|line| matches!(line.stage, Stage::Asking { .. })) {
             self.claim_later(client_id, None);
@@ -350,23 +345,23 @@ impl Ownership {
     }
 
     /// The registrar is asked again a little later: what is under way elsewhere goes first.
-    pub(in crate::hub) fn retry_claim(&mut self, now: Now, client_id: &str) {
+    pub(super) fn retry_claim(&mut self, now: Now, client_id: &str) {
         self.claim_later(client_id, Some(now.instant + RETRY));
     }
 
     /// The registrar is asked again then, or when the view has changed.
-    pub(in crate::hub) fn claim_later(&mut self, client_id: &str, retry_at: Option<Instant>) {
+    pub(super) fn claim_later(&mut self, client_id: &str, retry_at: Option<Instant>) {
         self.set_stage(client_id, Stage::Waiting { retry_at });
     }
 
     /// The move came to nothing: the registrar is asked again.
-    pub(in crate::hub) fn claim_again(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
+    pub(super) fn claim_again(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
         self.set_stage(client_id, Stage::Waiting { retry_at: None });
         self.advance_claim(cx, now, client_id);
     }
 
     /// The session is here, or there is none yet: the first of the line goes to its worker.
-    pub(in crate::hub) fn grant(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
+    pub(super) fn grant(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
@@ -423,7 +418,7 @@ impl Ownership {
     }
 
     /// The registrar is told what became of a claim, and the next of the line comes up. `epoch`: of the claim that was granted.
-    pub(in crate::hub) fn end_claim(
+    pub(super) fn end_claim(
         &mut self,
         cx: &mut Context,
         now: Now,
@@ -459,7 +454,7 @@ impl Ownership {
     }
 
     /// Asks again what was deferred, gives up what took too long.
-    pub(in crate::hub) fn expire_claims(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn expire_claims(&mut self, cx: &mut Context, now: Now) {
         let due = self
             .claims
             .next_deadline()

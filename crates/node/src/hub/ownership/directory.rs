@@ -117,7 +117,7 @@ impl Ownership {
     }
 
     /// The node that serialises the claims of a client identifier (rule 11).
-    pub(in crate::hub) fn registrar_of(&self, cx: &Context, client_id: &str) -> NodeId {
+    fn registrar_of(&self, cx: &Context, client_id: &str) -> NodeId {
         rendezvous(client_id, &cx.directory.reachable).unwrap_or(cx.own())
     }
 
@@ -137,7 +137,7 @@ impl Ownership {
     }
 
     /// The set of reachable nodes changed: every session is registered where it belongs now.
-    pub(in crate::hub) fn directory_sees(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn directory_sees(&mut self, cx: &mut Context, now: Now) {
         cx.directory.reachable = cx.up.values().copied().chain([cx.own()]).collect();
         cx.directory.reachable.sort_unstable();
         let own = (cx.own(), cx.config.overlay.incarnation);
@@ -151,7 +151,7 @@ impl Ownership {
     }
 
     /// Tells every registrar that asked.
-    pub(in crate::hub) fn register_everywhere(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn register_everywhere(&mut self, cx: &mut Context, now: Now) {
         for (node, round) in cx.directory.asked.clone() {
             self.register_at(cx, now, node, round);
         }

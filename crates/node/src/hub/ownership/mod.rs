@@ -41,34 +41,34 @@ pub(super) struct Ownership {
 
 impl Ownership {
     /// Other nodes are up, or may have forgotten what they were told: registrars are asked again.
-    pub fn view_changed(&mut self, cx: &mut Context, now: Now) {
+    pub(in crate::hub) fn view_changed(&mut self, cx: &mut Context, now: Now) {
         self.restart_claims();
         self.directory_sees(cx, now);
         self.registrar_restarts(cx, now);
         self.advance_claims(cx, now);
     }
 
-    pub fn lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+    pub(in crate::hub) fn lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         self.moves_lose_node(cx, now, node);
         self.barriers_lose_node(cx, node);
         cx.directory.asked.remove(&node);
     }
 
     /// What was said to or by another node may be lost: what waits for its answer begins again.
-    pub fn lose_control(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+    pub(in crate::hub) fn lose_control(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         self.moves_lose_control(cx, now, node);
         self.barriers_lose_control(cx, node);
         self.forget_backup_parts(node);
     }
 
     /// Gives up what has waited for too long. Once a round.
-    pub fn expire(&mut self, cx: &mut Context, now: Now) {
+    pub(in crate::hub) fn expire(&mut self, cx: &mut Context, now: Now) {
         self.expire_claims(cx, now);
         self.expire_relocations(cx, now);
     }
 
     /// When there is something to give up.
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(in crate::hub) fn next_deadline(&self) -> Option<Instant> {
         let deadlines = [
             self.claims.next_deadline(),
             self.relocations.next_deadline(),

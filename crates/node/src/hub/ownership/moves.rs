@@ -75,7 +75,7 @@ pub(in crate::hub) struct Moves {
 
 impl Ownership {
     /// Asks for a session that the first CONNECT of a line waits for.
-    pub(in crate::hub) fn begin_move(
+    pub(super) fn begin_move(
         &mut self,
         cx: &mut Context,
         client_id: &Arc<str>,
@@ -86,7 +86,7 @@ impl Ownership {
     }
 
     /// Asks for what another node has of a session that is here.
-    pub(in crate::hub) fn begin_merge(
+    pub(super) fn begin_merge(
         &mut self,
         cx: &mut Context,
         client_id: &Arc<str>,
@@ -284,13 +284,13 @@ impl Ownership {
     }
 
     /// A number that no other move or barrier has.
-    pub(in crate::hub) const fn next_request(&mut self) -> u64 {
+    pub(super) const fn next_request(&mut self) -> u64 {
         self.moves.next_request += 1;
         self.moves.next_request
     }
 
     /// Whether another node fetches the session.
-    pub(in crate::hub) fn is_leaving(&self, client_id: &str) -> bool {
+    pub(super) fn is_leaving(&self, client_id: &str) -> bool {
         let mut leaving = self.moves.leaving.values();
         leaving.any(|leaving| &*leaving.client_id == client_id)
     }
@@ -320,7 +320,7 @@ impl Ownership {
     }
 
     /// All that other nodes sent here for the session has come: the same of the other workers, then the home may let it go.
-    pub(in crate::hub) fn barrier_passed(&mut self, cx: &mut Context, local: u64) {
+    pub(super) fn barrier_passed(&mut self, cx: &mut Context, local: u64) {
         if self.backup_barrier_passed(cx, local) {
             return;
         }
@@ -356,7 +356,7 @@ impl Ownership {
     }
 
     /// A session has ended here: one that was to leave has left.
-    pub(in crate::hub) fn moves_lose_session(&mut self, client_id: &str) {
+    pub(super) fn moves_lose_session(&mut self, client_id: &str) {
         let moves = &mut self.moves.leaving;
         moves.retain(|_, leaving| !leaving.is_handed || &*leaving.client_id != client_id);
     }
@@ -544,7 +544,7 @@ impl Ownership {
     }
 
     /// The other node gave us up for a while: what it sent us goes on there.
-    pub(in crate::hub) fn moves_lose_control(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+    pub(super) fn moves_lose_control(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         self.take_back_all(cx, node);
         for request in self.arriving_from(node) {
             // It may have been asked after that, if what follows from it waited here until this side knew how it stands.
@@ -578,7 +578,7 @@ impl Ownership {
     }
 
     /// A node is down: what it had is out of reach with it.
-    pub(in crate::hub) fn moves_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+    pub(super) fn moves_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         self.take_back_all(cx, node);
         for request in self.arriving_from(node) {
             match self.give_up_move(cx, request) {

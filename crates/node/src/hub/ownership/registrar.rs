@@ -396,7 +396,7 @@ impl Ownership {
     }
 
     /// The view changed: every node is asked what it has. Claimants ask again by themselves.
-    pub(in crate::hub) fn registrar_restarts(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn registrar_restarts(&mut self, cx: &mut Context, now: Now) {
         self.registrar.known.clear();
         self.registrar.registered.clear();
         self.registrar.round += 1;

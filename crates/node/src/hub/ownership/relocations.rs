@@ -155,7 +155,7 @@ impl Ownership {
     }
 
     /// Goes on with what waits for sessions that went with their connections.
-    pub(in crate::hub) fn expire_relocations(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn expire_relocations(&mut self, cx: &mut Context, now: Now) {
         let is_due = |relocation: &Relocation| relocation.deadline <= now.instant;
         let under_way = self.relocations.under_way.iter();
         let due: Vec<_> = under_way

@@ -78,7 +78,7 @@ impl Ownership {
         self.replication.promoting.insert(node, workers);
     }
 
-    pub(in crate::hub) fn is_promoting(&self, cx: &Context) -> bool {
+    pub(super) fn is_promoting(&self, cx: &Context) -> bool {
         !self.replication.promoting.is_empty() || cx.standing.has_away()
     }
 
@@ -226,7 +226,7 @@ impl Ownership {
     }
 
     /// Other nodes have nothing more on its way; the other workers say it themselves. False: it was no barrier of backups.
-    pub(in crate::hub) fn backup_barrier_passed(&mut self, cx: &mut Context, request: u64) -> bool {
+    pub(super) fn backup_barrier_passed(&mut self, cx: &mut Context, request: u64) -> bool {
         let Some((home, barrier)) = self.replication.barriers.remove(&request) else {
             return false;
         };

@@ -57,7 +57,7 @@ impl Loads {
 
 impl Placing {
     /// See [`crate::Hub::set_load`].
-    pub fn set_load(&mut self, cx: &mut Context, now: Now, load: NodeLoad) {
+    pub(in crate::hub) fn set_load(&mut self, cx: &mut Context, now: Now, load: NodeLoad) {
         let is_draining = self.loads.own.load.is_draining;
         self.loads.own.load = NodeLoad {
             is_draining,
@@ -72,14 +72,14 @@ impl Placing {
     }
 
     /// See [`crate::Hub::drain`].
-    pub fn drain(&mut self, cx: &mut Context, now: Now) {
+    pub(in crate::hub) fn drain(&mut self, cx: &mut Context, now: Now) {
         self.loads.own.load.is_draining = true;
         self.tell_load_if_news(cx);
         self.update_picture(cx, now);
     }
 
     /// See [`crate::Hub::is_draining`].
-    pub const fn is_draining(&self) -> bool {
+    pub(in crate::hub) const fn is_draining(&self) -> bool {
         self.loads.own.load.is_draining
     }
 
@@ -95,7 +95,7 @@ impl Placing {
     }
 
     /// Tells one node what this one has to do.
-    pub(in crate::hub) fn tell_load(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
+    pub(super) fn tell_load(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
         let state = NodeState {
             load: self.loads.told,
             ..self.loads.own.clone()
@@ -118,7 +118,7 @@ impl Placing {
         self.update_picture(cx, now);
     }
 
-    pub(in crate::hub) fn loads_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+    pub(super) fn loads_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         if self.loads.others.remove(&node).is_some() {
             self.tell_addresses(cx);
             self.update_picture(cx, now);

@@ -48,7 +48,7 @@ pub(super) struct Placing {
 }
 
 impl Placing {
-    pub fn new(config: &HubConfig, seed: u64) -> Self {
+    pub(in crate::hub) fn new(config: &HubConfig, seed: u64) -> Self {
         Self {
             loads: Loads::new(
                 config.redirection.addresses.clone(),
@@ -63,13 +63,19 @@ impl Placing {
     }
 
     /// Another node is up, or may have lost what it was told: it is told everything.
-    pub fn tell_node(&mut self, cx: &mut Context, now: Now, slot: NodeSlot, node: NodeId) {
+    pub(in crate::hub) fn tell_node(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        slot: NodeSlot,
+        node: NodeId,
+    ) {
         self.tell_load(cx, slot, node);
         self.tell_all_topics(cx, slot, node);
         self.tell_placements(cx, now, node);
     }
 
-    pub fn lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+    pub(in crate::hub) fn lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         self.loads_lose_node(cx, now, node);
         self.topics_lose_node(node);
         self.ask_placer_again(cx, now);
@@ -77,7 +83,7 @@ impl Placing {
     }
 
     /// What this node, or one that is up and told it, has to do.
-    pub fn state_of(&self, cx: &Context, node: NodeId) -> Option<&NodeState> {
+    pub(in crate::hub) fn state_of(&self, cx: &Context, node: NodeId) -> Option<&NodeState> {
         if node == cx.own() {
             Some(self.loads.own())
         } else {
@@ -86,12 +92,12 @@ impl Placing {
     }
 
     /// The next CONNECT that asked for a placement and is to be served.
-    pub fn next_answered(&mut self) -> Option<(WorkerId, Claim)> {
+    pub(in crate::hub) fn next_answered(&mut self) -> Option<(WorkerId, Claim)> {
         self.answered.pop_front()
     }
 
     /// What is remembered of clients that were.
-    pub fn remembered(&self) -> Vec<Remembered> {
+    pub(in crate::hub) fn remembered(&self) -> Vec<Remembered> {
         let mut all = vec![self.placements.remembered(), self.rebalance.remembered()];
         all.extend(self.redirection.remembered());
         all

@@ -44,7 +44,7 @@ pub(in crate::hub) type ToldTopics<'a> = Vec<(&'a str, u64)>;
 
 impl Placing {
     /// Has the workers count, now and then.
-    pub(in crate::hub) fn count_topics(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn count_topics(&mut self, cx: &mut Context, now: Now) {
         if now.instant.since(self.topics.asked_at) < COUNTED {
             return;
         }
@@ -104,12 +104,7 @@ impl Placing {
     }
 
     /// Tells one node all.
-    pub(in crate::hub) fn tell_all_topics(
-        &mut self,
-        cx: &mut Context,
-        slot: NodeSlot,
-        node: NodeId,
-    ) {
+    pub(super) fn tell_all_topics(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
         let told = self.topics.told.iter();
         let encoded = encode(true, told.map(|(topic, rate)| (&**topic, *rate)));
         cx.send_encoded(node, slot, encoded);
@@ -135,21 +130,18 @@ impl Placing {
     }
 
     /// What is told of each node, this one included.
-    pub(in crate::hub) fn rates_by_node(
-        &self,
-        cx: &Context,
-    ) -> impl Iterator<Item = (NodeId, &Rates)> {
+    pub(super) fn rates_by_node(&self, cx: &Context) -> impl Iterator<Item = (NodeId, &Rates)> {
         let own = (cx.own(), &self.topics.told);
         let others = self.topics.others.iter();
         others.map(|(node, rates)| (*node, rates)).chain([own])
     }
 
-    pub(in crate::hub) fn topics_lose_node(&mut self, node: NodeId) {
+    pub(super) fn topics_lose_node(&mut self, node: NodeId) {
         self.topics.others.remove(&node);
     }
 
     /// See [`crate::Hub::topics`].
-    pub fn topics(&self, cx: &Context) -> Vec<TopicReport> {
+    pub(in crate::hub) fn topics(&self, cx: &Context) -> Vec<TopicReport> {
         let mut topics: Vec<TopicReport> = self
             .rates_by_node(cx)
             .flat_map(|(node, rates)| {

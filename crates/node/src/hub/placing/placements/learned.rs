@@ -75,7 +75,7 @@ pub(in crate::hub) enum Learned {
 
 impl Placing {
     /// Looks at the clients of this node now and then.
-    pub(in crate::hub) fn learn_clients(&mut self, cx: &mut Context, now: Now) {
+    pub(in crate::hub::placing) fn learn_clients(&mut self, cx: &mut Context, now: Now) {
         let learning = &mut self.placements.learning;
         let is_due = now.instant.since(learning.looked_at) >= LOOKED && !learning.is_looking;
         if !cx.config.redirection.by_topics || !is_due {
@@ -89,7 +89,7 @@ impl Placing {
     }
 
     /// The workers have named some clients; the next are asked for.
-    pub(in crate::hub) fn learn_habits(
+    pub(in crate::hub::placing) fn learn_habits(
         &mut self,
         cx: &mut Context,
         now: Now,
@@ -191,7 +191,12 @@ impl Placing {
     }
 
     /// Which node is best for a client that comes back here. One whose topics are elsewhere is a guest until it is served.
-    pub(in crate::hub) fn learned_node(&mut self, cx: &Context, now: Now, name: &str) -> Learned {
+    pub(in crate::hub::placing) fn learned_node(
+        &mut self,
+        cx: &Context,
+        now: Now,
+        name: &str,
+    ) -> Learned {
         if self.learned(now, name).is_none() || self.prepare_control(cx).is_err() {
             return Learned::Unknown;
         }
@@ -204,7 +209,7 @@ impl Placing {
     }
 
     /// Whether a client before 5.0 may be refused once more. `Some(false)`: it was refused often enough, or for long enough.
-    pub(in crate::hub) fn may_be_refused(
+    pub(in crate::hub::placing) fn may_be_refused(
         &self,
         cx: &Context,
         now: Now,
@@ -220,7 +225,7 @@ impl Placing {
     }
 
     /// The client is refused here, as it should come there.
-    pub(in crate::hub) fn learn_refused(
+    pub(in crate::hub::placing) fn learn_refused(
         &mut self,
         cx: &mut Context,
         now: Now,
@@ -239,7 +244,7 @@ impl Placing {
     }
 
     /// The client is served here.
-    pub(in crate::hub) fn learn_served(&mut self, cx: &mut Context, now: Now, name: &str) {
+    pub(in crate::hub::placing) fn learn_served(&mut self, cx: &mut Context, now: Now, name: &str) {
         let own = cx.own().0;
         let Some(known) = self.learned(now, name) else {
             return;
@@ -260,7 +265,7 @@ impl Placing {
     }
 
     /// For whoever wonders.
-    pub(in crate::hub) fn learned_report(
+    pub(in crate::hub::placing) fn learned_report(
         &self,
         now: Now,
         client_id: &str,

@@ -161,7 +161,13 @@ impl Order {
 
 impl Placing {
     /// See [`crate::Hub::place`].
-    pub fn place(&mut self, cx: &mut Context, now: Now, number: u64, request: PlacementRequest) {
+    pub(in crate::hub) fn place(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        number: u64,
+        request: PlacementRequest,
+    ) {
         let asked = self.with_known_rates(cx, request);
         self.order_placement(cx, now, Asker::Caller(number), Order::Place(asked));
     }
@@ -180,7 +186,13 @@ impl Placing {
     }
 
     /// See [`crate::Hub::unplace`].
-    pub fn unplace(&mut self, cx: &mut Context, now: Now, number: u64, client_id: String) {
+    pub(in crate::hub) fn unplace(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        number: u64,
+        client_id: String,
+    ) {
         self.order_placement(cx, now, Asker::Caller(number), Order::Remove(client_id));
     }
 
@@ -207,14 +219,19 @@ impl Placing {
     }
 
     /// See [`crate::Hub::placement`].
-    pub fn placement(&self, cx: &Context, now: Now, client_id: &str) -> Option<PlacementReport> {
+    pub(in crate::hub) fn placement(
+        &self,
+        cx: &Context,
+        now: Now,
+        client_id: &str,
+    ) -> Option<PlacementReport> {
         let known = self.placements.known.get(client_id)?;
         let report = || self.placement_report(cx, now, &known.placement, known.until);
         known.is_asked(now).then(report)
     }
 
     /// See [`crate::Hub::placements`].
-    pub fn placements(
+    pub(in crate::hub) fn placements(
         &self,
         cx: &Context,
         now: Now,
@@ -489,18 +506,14 @@ impl Placing {
     }
 
     /// Placements of clients that are connected and may have several sessions, with how many: by the name of the first.
-    pub(in crate::hub) fn placed_with_several(
-        &self,
-        now: Now,
-        name: &str,
-    ) -> Option<(&Placement, u8)> {
+    pub(super) fn placed_with_several(&self, now: Now, name: &str) -> Option<(&Placement, u8)> {
         let known = self.placements.known.get(name)?;
         let has_several = known.is_asked(now) && known.max_sessions > 1;
         has_several.then_some((&known.placement, known.max_sessions))
     }
 
     /// As the rebalancer: this is where the client should be, whatever it had. It is asked for again when the client comes there.
-    pub(in crate::hub) fn place_anew(
+    pub(super) fn place_anew(
         &mut self,
         cx: &mut Context,
         now: Now,
@@ -613,7 +626,7 @@ impl Placing {
     }
 
     /// A node that is new hears of all placements.
-    pub(in crate::hub) fn tell_placements(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+    pub(super) fn tell_placements(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         // Only one tells, or each new node would hear of all from all.
         if self.placer_before(cx, node) != cx.own() {
             return;
@@ -656,7 +669,7 @@ impl Placing {
     }
 
     /// Gives up requests that nobody answers, and forgets placements whose time is over.
-    pub(in crate::hub) fn expire_placements(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn expire_placements(&mut self, cx: &mut Context, now: Now) {
         self.renew_placements(cx, now);
         let at = now.instant;
         let late = self.placements.pending.iter();

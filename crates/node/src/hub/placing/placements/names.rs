@@ -9,7 +9,7 @@ use crate::{Now, PlacedName, hub::placing::Placing, mail::PlaceQuestion, scope::
 
 impl Placing {
     /// See [`crate::Hub::placed_name`].
-    pub fn placed_name(&self, now: Now, name: &str) -> Option<PlacedName> {
+    pub(in crate::hub) fn placed_name(&self, now: Now, name: &str) -> Option<PlacedName> {
         let (placement, session) = self.placed_session(now, name)?;
         let client_id = client_id_of(&placement.client_id);
         let all = placement.sessions.iter().map(|session| {
@@ -25,7 +25,7 @@ impl Placing {
     }
 
     /// See [`crate::Hub::further_sessions`].
-    pub fn further_sessions(&self, now: Now, client_id: &str) -> Vec<String> {
+    pub(in crate::hub) fn further_sessions(&self, now: Now, client_id: &str) -> Vec<String> {
         let known = self.placements.known.iter();
         let of_client =
             known.filter(|(name, known)| client_id_of(name) == client_id && known.is_asked(now));
@@ -37,7 +37,7 @@ impl Placing {
     }
 
     /// The node where a client should do what it does with a topic or filter, by the name of one of its sessions: what its placement says.
-    pub(in crate::hub) fn topic_placed_at(
+    pub(super) fn topic_placed_at(
         &self,
         now: Now,
         name: &str,
@@ -55,7 +55,7 @@ impl Placing {
     }
 
     /// The node where the session of a client should be, by its name.
-    pub(in crate::hub) fn placed_at(&self, now: Now, name: &str) -> Option<NodeId> {
+    pub(in crate::hub::placing) fn placed_at(&self, now: Now, name: &str) -> Option<NodeId> {
         let (_, session) = self.placed_session(now, name)?;
         Some(NodeId(session.node))
     }

@@ -37,7 +37,12 @@ type Answer = Result<RebalanceReport, RebalanceError>;
 
 impl Placing {
     /// See [`crate::Hub::ask_rebalance`].
-    pub fn ask_rebalance(&mut self, cx: &mut Context, now: Now, wish: RebalanceWish) -> u64 {
+    pub(in crate::hub) fn ask_rebalance(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        wish: RebalanceWish,
+    ) -> u64 {
         let asks = &mut self.rebalance.asks;
         asks.last += 1;
         let number = asks.last;
@@ -55,7 +60,7 @@ impl Placing {
     }
 
     /// See [`crate::Hub::rebalance_answer`].
-    pub fn rebalance_answer(&mut self, number: u64) -> Option<Answer> {
+    pub(in crate::hub) fn rebalance_answer(&mut self, number: u64) -> Option<Answer> {
         let asks = &mut self.rebalance.asks;
         let Some(own) = asks.own.get_mut(&number) else {
             return Some(Err(RebalanceError::Unsure));

@@ -176,7 +176,7 @@ impl Placing {
     }
 
     /// A node is down: it is not waited for.
-    pub(in crate::hub) fn rebalance_loses_node(
+    pub(in crate::hub::placing) fn rebalance_loses_node(
         &mut self,
         cx: &mut Context,
         now: Now,

@@ -136,7 +136,7 @@ impl Rebalance {
 
 impl Placing {
     /// Once a second, when loads were measured.
-    pub(in crate::hub) fn review_rebalance(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn review_rebalance(&mut self, cx: &mut Context, now: Now) {
         self.expire_rebalance_asks(now);
         if !self.is_rebalancer(cx) {
             if self.rebalance.counts.is_rebalancer {
@@ -352,7 +352,7 @@ impl Placing {
     }
 
     /// See [`crate::Hub::rebalance_counts`].
-    pub const fn rebalance_counts(&self) -> &RebalanceCounts {
+    pub(in crate::hub) const fn rebalance_counts(&self) -> &RebalanceCounts {
         &self.rebalance.counts
     }
 }

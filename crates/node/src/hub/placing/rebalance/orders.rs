@@ -114,7 +114,7 @@ impl Placing {
     }
 
     /// A client was sent to a node, by this one or another.
-    pub(in crate::hub) fn note_move(
+    pub(in crate::hub::placing) fn note_move(
         &mut self,
         now: Now,
         client: &str,
@@ -162,7 +162,11 @@ impl Placing {
     }
 
     /// When a client was last sent anywhere.
-    pub(in crate::hub) fn last_move(&self, now: Now, client_id: &str) -> Option<ClientMove> {
+    pub(in crate::hub::placing) fn last_move(
+        &self,
+        now: Now,
+        client_id: &str,
+    ) -> Option<ClientMove> {
         let is_it = |name: &str| client_id_of(name) == client_id;
         let last = self.rebalance.moved.find(now.instant, is_it)?;
         Some(ClientMove {

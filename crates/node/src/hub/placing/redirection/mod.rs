@@ -147,32 +147,26 @@ impl Placing {
     }
 
     /// The topics of a client are at another node now: if it is connected here and goes by that, it is sent there.
-    pub(in crate::hub) fn send_to_topics(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        name: &str,
-        to: NodeId,
-    ) {
+    pub(super) fn send_to_topics(&mut self, cx: &mut Context, now: Now, name: &str, to: NodeId) {
         if cx.config.redirection.by_topics {
             self.send_client(cx, now, name, to, RedirectionReason::Topics);
         }
     }
 
     /// Whether a client has shown that it does not follow.
-    pub(in crate::hub) fn stays(&self, now: Now, name: &str) -> bool {
+    pub(super) fn stays(&self, now: Now, name: &str) -> bool {
         self.redirection.staying.get(now.instant, name).is_some()
     }
 
     /// It has.
-    pub(in crate::hub) fn leave_alone(&mut self, now: Now, name: &str) {
+    pub(super) fn leave_alone(&mut self, now: Now, name: &str) {
         let staying = &mut self.redirection.staying;
         staying.insert(now.instant, name.into(), ());
     }
 
     /// A client that is connected here is to go to another node: the one way to have it moved, whoever wants that. To this one: it is to connect
     /// again, and asks where its sessions should be. False: it is not here, or does not go.
-    pub(in crate::hub) fn send_client(
+    pub(super) fn send_client(
         &mut self,
         cx: &mut Context,
         now: Now,
@@ -401,7 +395,7 @@ impl Placing {
     }
 
     /// The picture shows the nodes that are up and tell of themselves, and this one.
-    pub(in crate::hub) fn update_picture(&mut self, cx: &Context, now: Now) {
+    pub(super) fn update_picture(&mut self, cx: &Context, now: Now) {
         let own = (cx.own(), &self.loads.own().load);
         let others = self.loads.others();
         let others = others.map(|(node, state)| (node, &state.load));
@@ -417,12 +411,17 @@ impl Placing {
     }
 
     /// See [`crate::Hub::redirections`].
-    pub fn redirections(&self) -> RedirectionReport {
+    pub(in crate::hub) fn redirections(&self) -> RedirectionReport {
         self.redirection.decisions.report()
     }
 
     /// See [`crate::Hub::explain_client`].
-    pub fn explain_client(&self, cx: &Context, now: Now, client_id: &str) -> ClientExplanation {
+    pub(in crate::hub) fn explain_client(
+        &self,
+        cx: &Context,
+        now: Now,
+        client_id: &str,
+    ) -> ClientExplanation {
         let entries = cx.directory.entries.iter();
         let is_it = |name: &str| client_id_of(name) == client_id;
         let ranked = self.redirection.picture.ranked(now.instant.as_millis());

@@ -52,7 +52,7 @@ pub(super) enum Moving {
 
 impl Placing {
     /// Loads were measured anew.
-    pub(in crate::hub) fn review_load(&mut self, cx: &mut Context, now: Now) {
+    pub(in crate::hub::placing) fn review_load(&mut self, cx: &mut Context, now: Now) {
         self.update_picture(cx, now);
         let excess = self.own_excess(cx, now);
         match (&self.redirection.moving, excess) {
