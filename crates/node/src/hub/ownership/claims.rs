@@ -471,7 +471,7 @@ impl Ownership {
                 .front()
                 .is_some_and(|first| first.deadline <= now.instant)
             {
-                thicket_session::reach!("time hub/claims PATIENCE");
+                thicket_session::reach!("time hub/ownership/claims PATIENCE");
                 self.give_up(cx, &client_id);
                 continue;
             }

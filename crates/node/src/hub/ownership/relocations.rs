@@ -163,7 +163,7 @@ impl Ownership {
             .map(|(client_id, _)| Arc::clone(client_id))
             .collect();
         for client_id in due {
-            thicket_session::reach!("time hub/relocations PATIENCE");
+            thicket_session::reach!("time hub/ownership/relocations PATIENCE");
             self.settle_relocation(cx, now, &client_id);
         }
     }

@@ -48,7 +48,7 @@ impl Placing {
         if now.instant.since(self.topics.asked_at) < COUNTED {
             return;
         }
-        thicket_session::reach!("time hub/topics COUNTED");
+        thicket_session::reach!("time hub/placing/topics COUNTED");
         self.topics.asked_at = now.instant;
         self.topics.counting.clear();
         self.topics.waiting = usize::from(cx.config.workers);

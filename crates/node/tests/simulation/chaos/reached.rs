@@ -39,7 +39,7 @@ const NOT_REACHED: [(&str, &str); 26] = [
         "no plan has clients that only publish: scenarios/relocation",
     ),
     (
-        "time hub/relocations PATIENCE",
+        "time hub/ownership/relocations PATIENCE",
         "no plan has clients that only publish: scenarios/relocation",
     ),
     (
@@ -85,7 +85,7 @@ const NOT_REACHED: [(&str, &str); 26] = [
     ),
     ("time LEASE", "ten minutes: tests/interop/test_placement.py"),
     (
-        "time hub/placements/mod PATIENCE",
+        "time hub/placing/placements/mod PATIENCE",
         "no plan places clients: tests/interop/test_placement.py",
     ),
     (
@@ -98,7 +98,7 @@ const NOT_REACHED: [(&str, &str); 26] = [
         "an hour: hub/redirection/decisions, tests",
     ),
     (
-        "time hub/rebalance/mod PATIENCE",
+        "time hub/placing/rebalance/mod PATIENCE",
         "a node that does not answer for so long is down before",
     ),
     (

@@ -171,7 +171,7 @@ impl Placing {
             }
             Phase::Idle => {}
             Phase::Gathering(gathering) if gathering.deadline <= now.instant => {
-                thicket_session::reach!("time hub/rebalance/mod PATIENCE");
+                thicket_session::reach!("time hub/placing/rebalance/mod PATIENCE");
                 self.give_gathering_up(cx, now);
             }
             Phase::Gathering(_) => {}

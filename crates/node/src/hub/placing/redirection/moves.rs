@@ -61,7 +61,7 @@ impl Placing {
             (_, None) => self.redirection.moving = Moving::Idle,
             (Moving::Idle | Moving::Settling { .. }, Some(_)) => {
                 if let Moving::Settling { .. } = self.redirection.moving {
-                    thicket_session::reach!("time hub/redirection/moves SETTLED");
+                    thicket_session::reach!("time hub/placing/redirection/moves SETTLED");
                 }
                 // The answers to this come too early, but counting begins.
                 self.ask_movable(cx);
