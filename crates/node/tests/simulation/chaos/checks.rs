@@ -87,15 +87,13 @@ fn is_compared(ledger: &Ledger, from: u64, to: u64) -> bool {
     !ledger.is_calm(from, to) || has_died(ledger, from, to)
 }
 
-/// Another connection wrote what is retained on the topic at about the same time: while the message was on its way. It may be a later one of the
-/// same client, which may be with another worker.
+/// Another publisher wrote what is retained on the topic at about the same time: while the message was on its way.
 fn is_contended(ledger: &Ledger, publication: &Publication, came_at: u64) -> bool {
     let is_rival = |other: &&Publication| {
         let from = publication.submitted_at.saturating_sub(CONTENTION_MILLIS);
         let until = other.acknowledged_at.unwrap_or(u64::MAX);
         other.retain
-            && (other.publisher, other.connection)
-                != (publication.publisher, publication.connection)
+            && other.publisher != publication.publisher
             && other.topic == publication.topic
             && until >= from
             && other.submitted_at <= came_at
