@@ -52,10 +52,11 @@ pub(in super::super) struct Primaries {
 }
 
 impl Primaries {
-    /// How much a node can take; 0: that is not known.
+    /// How much a node can take. One that has nothing left, or of which it is not known, counts as a little, as in `rendezvous_by_weight`: each has
+    /// a share if that is true of all.
     pub(super) fn capability_of(&self, node: NodeId) -> u64 {
         let known = self.capabilities.iter().find(|(of, _)| *of == node);
-        known.map_or(0, |(_, capability)| *capability)
+        known.map_or(1, |(_, capability)| (*capability).max(1))
     }
 
     /// Whether nodes are out of sight, or were a moment ago, so that another one may have sessions that are here.

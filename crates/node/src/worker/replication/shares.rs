@@ -54,7 +54,7 @@ impl Shares {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::primary::Primaries, *};
 
     const FIRST: NodeId = NodeId(1);
     const SECOND: NodeId = NodeId(2);
@@ -72,6 +72,19 @@ mod tests {
             let found = [FIRST, SECOND].map(|node| held.held.get(&node).copied().unwrap_or(0));
             let off = found[0].abs_diff(shares[0]);
             assert!(off < 20, "{weights:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_have_nothing_left_have_equal_shares() {
+        let mut primaries = Primaries::default();
+        primaries.capabilities.push((FIRST, 0));
+        let weight = primaries.capability_of(FIRST);
+        let all = weight + primaries.capability_of(SECOND);
+        let mut held = Shares::default();
+        for number in 0..1000 {
+            assert!(held.has_room(FIRST, weight, all));
+            held.note(if number % 2 == 0 { FIRST } else { SECOND });
         }
     }
 
