@@ -332,11 +332,11 @@ impl Director {
         }
     }
 
-    fn request(&self) -> Request {
+    fn request(&self, learned: Vec<String>) -> Request {
         let declared = self.options.publish.iter().cloned();
         Request {
             client_id: self.client_id.clone(),
-            publish: declared.chain(self.routes.learned()).collect(),
+            publish: declared.chain(learned).collect(),
             subscribe: self.plan.wishes(),
             max_sessions: self.options.max_sessions,
             rates: self.options.rates.clone(),
@@ -346,7 +346,7 @@ impl Director {
     fn ask(&mut self) {
         self.ask_at = None;
         if let Some(control) = self.control.clone() {
-            let request = self.request();
+            let request = self.request(self.routes.learned());
             self.asking.spawn_blocking(move || control.ask(&request));
         }
     }
@@ -406,7 +406,8 @@ impl Director {
     /// Opens the sessions that are missing and says to each what it shall be.
     fn settle(&mut self) {
         let request = match self.options.placement {
-            Placement::Mqtt => self.request().to_properties(),
+            // The session adds the topics that it has learned by then.
+            Placement::Mqtt => self.request(Vec::new()).to_properties(),
             Placement::Off | Placement::Http(_) => Vec::new(),
         };
         for number in self.plan.sessions() {
