@@ -1,13 +1,133 @@
-//! What the shell asks of the hub about where clients are and should be. See `placing`.
+//! What the shell asks of the hub: how things stand, and where clients are and should be (`placing`).
 
-use super::Hub;
+use std::collections::BTreeMap;
+
+use thicket_overlay::{NodeId, NodeSlot, NodeStatus};
+use thicket_session::time::WallClock;
+
+use super::{Hub, members::Member};
 use crate::{
-    ClientExplanation, NodeLoad, Now, PlacedName, PlacementReport, PlacementRequest,
-    RebalanceCounts, RebalanceError, RebalanceReport, RebalanceWish, RedirectionReport,
-    TopicReport,
+    ClientExplanation, HubMemoryReport, NodeLoad, NodeReport, Now, PlacedName, PlacementReport,
+    PlacementRequest, RebalanceCounts, RebalanceError, RebalanceReport, RebalanceWish,
+    RedirectionReport, Remembered, TopicReport, Traffic,
 };
 
 impl Hub {
+    /// The nodes of the cluster, this one first: those that are linked, and members that are down.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeReport> {
+        let mut linked: BTreeMap<NodeId, _> = self
+            .cx
+            .overlay
+            .nodes()
+            .into_iter()
+            .map(|status| (status.node, status))
+            .collect();
+        let members = self.cx.members.iter().map(|(node, member)| {
+            let status = linked.remove(&node);
+            self.node_report(node, member, status)
+        });
+        let mut nodes: Vec<NodeReport> = members.collect();
+        nodes.sort_by_key(|node| !node.is_self);
+        nodes
+    }
+
+    fn node_report(&self, node: NodeId, member: &Member, status: Option<NodeStatus>) -> NodeReport {
+        let is_up = status.as_ref().is_some_and(|status| status.is_up);
+        let wire = status.as_ref().filter(|status| status.is_up);
+        let out_since = member.out_since.filter(|_| !is_up);
+        let hints = self.hints.report(Some(node));
+        let mut report = NodeReport {
+            name: member.name.clone(),
+            id: node.to_string(),
+            incarnation: 0,
+            address: String::new(),
+            is_self: node == self.cx.own(),
+            reachable: is_up,
+            out_since_ms: out_since.map(WallClock::as_unix_millis),
+            wire_version: wire.map(|status| self.cx.overlay.wire_version(status.slot).number()),
+            rtt_us: None,
+            key: None,
+            clients: 0,
+            subscriptions: 0,
+            state: self.placing.state_of(&self.cx, node).cloned(),
+            hinted_messages: hints.messages,
+            hinted_bytes: hints.bytes,
+            disagreements: self.agreement.with(node),
+        };
+        if let Some(status) = status {
+            report.incarnation = status.incarnation.0;
+            report.address = status.address;
+            report.rtt_us = status.rtt_us;
+            report.key = status.key.map(|key| key.to_string());
+            report.clients = status.clients;
+            report.subscriptions = status.subscriptions;
+        }
+        report
+    }
+
+    /// What the links carried, and what is retained.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let mut traffic = Traffic {
+            retained_messages: self.retained.len() as u64,
+            hinted_dropped_messages: self.hints().dropped_messages,
+            ..Traffic::default()
+        };
+        for status in self.cx.overlay.nodes() {
+            traffic.internal_in_messages += status.counters.data_in_messages;
+            traffic.internal_in_bytes += status.counters.data_in_bytes;
+            traffic.internal_out_messages += status.counters.data_out_messages;
+            traffic.internal_out_bytes += status.counters.data_out_bytes;
+            traffic.dropped_messages += status.counters.dropped;
+        }
+        traffic
+    }
+
+    /// The view, the trees, and what the links carried, for people.
+    #[must_use]
+    pub fn overview(&self) -> (thicket_overlay::Overview, thicket_overlay::OverlayCounters) {
+        (self.cx.overlay.overview(), self.cx.overlay.counters())
+    }
+
+    /// Where a publication on `topic` goes from each node, and why.
+    #[must_use]
+    pub fn explain(&self, topic: &str) -> thicket_overlay::Explanation {
+        self.cx.overlay.explain(topic)
+    }
+
+    /// What each link carried, by node.
+    #[must_use]
+    pub fn link_counters(&self) -> Vec<(String, thicket_overlay::LinkCounters)> {
+        let nodes = self.cx.overlay.nodes().into_iter();
+        let others = nodes.filter(|status| status.slot != NodeSlot::LOCAL);
+        others
+            .map(|status| (status.name, status.counters))
+            .collect()
+    }
+
+    /// Where the memory of the hub is.
+    #[must_use]
+    pub fn memory(&self) -> HubMemoryReport {
+        let hints = self.hints();
+        HubMemoryReport {
+            retained_messages: self.retained.len() as u64,
+            retained_bytes: self.retained.bytes() as u64,
+            link_bytes: self.cx.overlay.counters().unacknowledged_bytes,
+            hinted_messages: hints.messages,
+            hinted_bytes: hints.bytes,
+            hinted_dropped_messages: hints.dropped_messages,
+        }
+    }
+
+    /// What the hub remembers of what was.
+    #[must_use]
+    pub fn remembered(&self) -> Vec<Remembered> {
+        let mut all = vec![self.wanted.cached(), self.retained.removed_topics()];
+        all.extend(self.placing.remembered());
+        all
+    }
+
     /// What this node has to do, as the shell measured it; once a second or so. The other nodes hear of it if it has changed enough.
     pub fn set_load(&mut self, now: Now, load: NodeLoad) {
         self.at_rest = None;

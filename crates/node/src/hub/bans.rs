@@ -7,7 +7,7 @@ use thicket_session::topic::TopicFilter;
 
 use super::Hub;
 use crate::{
-    Ban, Now, WorkerId,
+    Ban, Now,
     bans::{BANS, Bans},
     mail::Content,
 };
@@ -32,9 +32,8 @@ impl Hub {
             return;
         }
         let bans = Arc::new(Bans::new(self.bans(now)));
-        for worker in 0..self.cx.config.workers {
-            self.cx
-                .mail(WorkerId(worker), Content::Bans(Arc::clone(&bans)));
+        for worker in self.cx.workers() {
+            self.cx.mail(worker, Content::Bans(Arc::clone(&bans)));
         }
     }
 }

@@ -3,8 +3,12 @@
 //! A part of the hub has state of its own that nobody else writes, and is given the context with each call. What it has to say goes to workers as
 //! [mail](Context::mail), to other nodes as [messages](Context::send), to people as [events](Context::event).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
+use thicket_mqtt::ReasonCode;
 use thicket_overlay::{NodeId, NodeSlot, Overlay};
 
 use super::{
@@ -13,7 +17,7 @@ use super::{
 };
 use crate::{
     Event, EventLevel, HubConfig, HubOutput, WorkerId,
-    mail::{Content, Mail},
+    mail::{Claim, Content, Mail},
 };
 
 /// See the module's documentation.
@@ -78,6 +82,26 @@ impl Context {
                 vec![("node", to.to_string()), ("error", error.to_string())],
             );
         }
+    }
+
+    /// Tells a worker that a CONNECT is refused. `instead`: nodes that its client may go to.
+    pub fn refuse_claim(
+        &mut self,
+        worker: WorkerId,
+        claim: &Claim,
+        reason_code: ReasonCode,
+        instead: Arc<[NodeId]>,
+    ) {
+        let (connection, serial) = (claim.connection, claim.serial);
+        self.mail(
+            worker,
+            Content::ClaimRefused {
+                connection,
+                serial,
+                reason_code,
+                instead,
+            },
+        );
     }
 
     pub fn event(

@@ -36,8 +36,8 @@ use std::{
     time::Duration,
 };
 
-use thicket_overlay::{FarEnd, Input, LinkId, NodeId, NodeSlot, NodeStatus, Output, Overlay};
-use thicket_session::time::{Instant, WallClock};
+use thicket_overlay::{FarEnd, Input, LinkId, NodeId, NodeSlot, Output, Overlay};
+use thicket_session::time::Instant;
 
 use self::{
     admissions::Admissions,
@@ -47,7 +47,7 @@ use self::{
     forward::{Arrivals, Outgoing},
     hints::Hints,
     interests::Wanted,
-    members::{Member, Members},
+    members::Members,
     ownership::{Ownership, directory::Directory},
     placing::Placing,
     refusals::Refusals,
@@ -55,8 +55,8 @@ use self::{
     standing::Standing,
 };
 use crate::{
-    ConnectionId, EventLevel, HubConfig, HubInput, HubMemoryReport, HubOutput, NODE_DOWN, NODE_UP,
-    NodeReport, Now, READY, Remembered, Traffic, WorkerId,
+    ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,
+    WorkerId,
     mail::{Claim, Content},
 };
 
@@ -328,99 +328,6 @@ impl Hub {
         self.cx.is_ready
     }
 
-    /// The nodes of the cluster, this one first: those that are linked, and members that are down.
-    #[must_use]
-    pub fn nodes(&self) -> Vec<NodeReport> {
-        let mut linked: BTreeMap<NodeId, _> = self
-            .cx
-            .overlay
-            .nodes()
-            .into_iter()
-            .map(|status| (status.node, status))
-            .collect();
-        let members = self.cx.members.iter().map(|(node, member)| {
-            let status = linked.remove(&node);
-            self.node_report(node, member, status)
-        });
-        let mut nodes: Vec<NodeReport> = members.collect();
-        nodes.sort_by_key(|node| !node.is_self);
-        nodes
-    }
-
-    fn node_report(&self, node: NodeId, member: &Member, status: Option<NodeStatus>) -> NodeReport {
-        let is_up = status.as_ref().is_some_and(|status| status.is_up);
-        let wire = status.as_ref().filter(|status| status.is_up);
-        let out_since = member.out_since.filter(|_| !is_up);
-        let hints = self.hints.report(Some(node));
-        let mut report = NodeReport {
-            name: member.name.clone(),
-            id: node.to_string(),
-            incarnation: 0,
-            address: String::new(),
-            is_self: node == self.cx.own(),
-            reachable: is_up,
-            out_since_ms: out_since.map(WallClock::as_unix_millis),
-            wire_version: wire.map(|status| self.cx.overlay.wire_version(status.slot).number()),
-            rtt_us: None,
-            key: None,
-            clients: 0,
-            subscriptions: 0,
-            state: self.placing.state_of(&self.cx, node).cloned(),
-            hinted_messages: hints.messages,
-            hinted_bytes: hints.bytes,
-            disagreements: self.agreement.with(node),
-        };
-        if let Some(status) = status {
-            report.incarnation = status.incarnation.0;
-            report.address = status.address;
-            report.rtt_us = status.rtt_us;
-            report.key = status.key.map(|key| key.to_string());
-            report.clients = status.clients;
-            report.subscriptions = status.subscriptions;
-        }
-        report
-    }
-
-    /// What the links carried, and what is retained.
-    #[must_use]
-    pub fn traffic(&self) -> Traffic {
-        let mut traffic = Traffic {
-            retained_messages: self.retained.len() as u64,
-            hinted_dropped_messages: self.hints().dropped_messages,
-            ..Traffic::default()
-        };
-        for status in self.cx.overlay.nodes() {
-            traffic.internal_in_messages += status.counters.data_in_messages;
-            traffic.internal_in_bytes += status.counters.data_in_bytes;
-            traffic.internal_out_messages += status.counters.data_out_messages;
-            traffic.internal_out_bytes += status.counters.data_out_bytes;
-            traffic.dropped_messages += status.counters.dropped;
-        }
-        traffic
-    }
-
-    /// The view, the trees, and what the links carried, for people.
-    #[must_use]
-    pub fn overview(&self) -> (thicket_overlay::Overview, thicket_overlay::OverlayCounters) {
-        (self.cx.overlay.overview(), self.cx.overlay.counters())
-    }
-
-    /// Where a publication on `topic` goes from each node, and why.
-    #[must_use]
-    pub fn explain(&self, topic: &str) -> thicket_overlay::Explanation {
-        self.cx.overlay.explain(topic)
-    }
-
-    /// What each link carried, by node.
-    #[must_use]
-    pub fn link_counters(&self) -> Vec<(String, thicket_overlay::LinkCounters)> {
-        let nodes = self.cx.overlay.nodes().into_iter();
-        let others = nodes.filter(|status| status.slot != NodeSlot::LOCAL);
-        others
-            .map(|status| (status.name, status.counters))
-            .collect()
-    }
-
     /// CPU and memory of this node that are free, in percent. To be said again now and then: what other nodes say of theirs goes to
     /// the workers with it.
     pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
@@ -429,28 +336,6 @@ impl Hub {
             .overlay
             .set_resources(available_cpu, available_memory);
         self.ownership.tell_capabilities(&mut self.cx);
-    }
-
-    /// Where the memory of the hub is.
-    #[must_use]
-    pub fn memory(&self) -> HubMemoryReport {
-        let hints = self.hints();
-        HubMemoryReport {
-            retained_messages: self.retained.len() as u64,
-            retained_bytes: self.retained.bytes() as u64,
-            link_bytes: self.cx.overlay.counters().unacknowledged_bytes,
-            hinted_messages: hints.messages,
-            hinted_bytes: hints.bytes,
-            hinted_dropped_messages: hints.dropped_messages,
-        }
-    }
-
-    /// What the hub remembers of what was.
-    #[must_use]
-    pub fn remembered(&self) -> Vec<Remembered> {
-        let mut all = vec![self.wanted.cached(), self.retained.removed_topics()];
-        all.extend(self.placing.remembered());
-        all
     }
 
     /// Tells the other nodes what they show of this one.
@@ -728,9 +613,8 @@ impl Hub {
             }
             Output::IncarnationChanged { incarnation } => {
                 self.cx.config.overlay.incarnation = incarnation;
-                for worker in 0..self.cx.config.workers {
-                    self.cx
-                        .mail(WorkerId(worker), Content::Incarnation(incarnation));
+                for worker in self.cx.workers() {
+                    self.cx.mail(worker, Content::Incarnation(incarnation));
                 }
                 self.view_changed(now);
             }
@@ -796,7 +680,7 @@ impl Hub {
         if paused.is_none() && self.cx.overlay.last_pause().is_some() {
             thicket_session::reach!("time RESUMED");
         }
-        for worker in (0..self.cx.config.workers).map(WorkerId) {
+        for worker in self.cx.workers() {
             self.cx.mail(worker, Content::GivenUpBy { node, paused });
         }
         self.hints_lose_control(node);

@@ -24,7 +24,7 @@ use thicket_session::time::Instant;
 use super::{Hub, Message, members::Membership};
 use crate::{
     EventLevel, ForgetError, Keyspace, MembershipReport, NO_QUORUM, NODE_REMOVED, Now, PARTITIONED,
-    Partition, QUORUM, WorkerId, mail::Content,
+    Partition, QUORUM, mail::Content,
 };
 
 /// How this side stands.
@@ -114,7 +114,7 @@ impl Hub {
             return Err(ForgetError::Up { node: node.into() });
         }
         self.cx.members.remove(id);
-        for worker in (0..self.cx.config.workers).map(WorkerId) {
+        for worker in self.cx.workers() {
             self.cx.mail(worker, Content::Forgotten { node: id });
         }
         self.cx.event(
@@ -303,10 +303,9 @@ impl Hub {
             NO_QUORUM
         };
         self.tell_standing(EventLevel::Warn, message);
-        for worker in 0..self.cx.config.workers {
+        for worker in self.cx.workers() {
             // What was acknowledged by all before is acknowledged.
-            self.cx
-                .mail_after_records(WorkerId(worker), Content::Minority(true));
+            self.cx.mail_after_records(worker, Content::Minority(true));
         }
         self.end_doubt(now, State::Minority);
         self.ownership.refuse_claims(&mut self.cx);
@@ -315,9 +314,8 @@ impl Hub {
     fn end_minority(&mut self, now: Now) {
         self.cx.standing.state = State::Serving;
         self.tell_standing(EventLevel::Info, QUORUM);
-        for worker in 0..self.cx.config.workers {
-            self.cx
-                .mail_after_records(WorkerId(worker), Content::Minority(false));
+        for worker in self.cx.workers() {
+            self.cx.mail_after_records(worker, Content::Minority(false));
         }
         for node in std::mem::take(&mut self.cx.standing.away).into_keys() {
             self.ownership.promote_backups(&mut self.cx, node, false);
@@ -325,7 +323,7 @@ impl Hub {
         // Others may have taken messages for sessions here while this node was down for them, and where a backup is nobody may have noticed
         // that it was: what its primary has not heard of comes out when it is told anew.
         for node in self.cx.up.values().copied().collect::<Vec<_>>() {
-            for worker in (0..self.cx.config.workers).map(WorkerId) {
+            for worker in self.cx.workers() {
                 self.cx
                     .mail_after_records(worker, Content::BackupsLost { node });
             }
@@ -360,9 +358,9 @@ impl Hub {
             return;
         };
         if before == self.cx.directory.incarnations.get(&node).copied() {
-            for worker in 0..self.cx.config.workers {
+            for worker in self.cx.workers() {
                 self.cx
-                    .mail_after_records(WorkerId(worker), Content::DropBackups { node });
+                    .mail_after_records(worker, Content::DropBackups { node });
             }
         } else {
             self.ownership.promote_backups(&mut self.cx, node, false);

@@ -520,15 +520,11 @@ impl Ownership {
             },
             vec![("client_id", client_id.to_string())],
         );
-        let (connection, serial) = (claim.connection, claim.serial);
-        cx.mail(
+        cx.refuse_claim(
             worker,
-            Content::ClaimRefused {
-                connection,
-                serial,
-                reason_code: ReasonCode::ServerUnavailable,
-                instead: Arc::default(),
-            },
+            &claim,
+            ReasonCode::ServerUnavailable,
+            Arc::default(),
         );
     }
 }

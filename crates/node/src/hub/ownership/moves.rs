@@ -329,7 +329,7 @@ impl Ownership {
         };
         let (client_id, home) = (Arc::clone(&leaving.client_id), leaving.home);
         let request = local;
-        for worker in (0..cx.config.workers).map(WorkerId) {
+        for worker in cx.workers() {
             if worker != home {
                 cx.mail(worker, Content::Synchronise { request, home });
             }
@@ -393,11 +393,13 @@ impl Ownership {
         };
         self.take_back(cx, local);
         let is_elsewhere = true;
-        let refused = Message::NotFetched {
-            request,
-            is_elsewhere,
-        };
-        cx.send(to, &refused);
+        cx.send(
+            to,
+            &Message::NotFetched {
+                request,
+                is_elsewhere,
+            },
+        );
     }
 
     fn take_back(&mut self, cx: &mut Context, local: u64) {

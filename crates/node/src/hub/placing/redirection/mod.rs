@@ -115,17 +115,12 @@ impl Placing {
                 } else {
                     ReasonCode::UseAnotherServer
                 };
-                self.refuse_with(cx, worker, claim, reason_code, self.references(cx, now, to));
+                let instead = self.references(cx, now, to);
+                cx.refuse_claim(worker, claim, reason_code, instead);
                 true
             }
             Err(RedirectionReason::Refused) => {
-                self.refuse_with(
-                    cx,
-                    worker,
-                    claim,
-                    ReasonCode::ServerUnavailable,
-                    Arc::default(),
-                );
+                cx.refuse_claim(worker, claim, ReasonCode::ServerUnavailable, Arc::default());
                 true
             }
             Err(reason) => {
@@ -134,7 +129,7 @@ impl Placing {
                     .note(now, &claim.client_id, reason, None);
                 if is_draining && reason != RedirectionReason::Version {
                     let reason_code = ReasonCode::UseAnotherServer;
-                    self.refuse_with(cx, worker, claim, reason_code, Arc::default());
+                    cx.refuse_claim(worker, claim, reason_code, Arc::default());
                 } else {
                     let own = cx.own().0;
                     self.redirection.picture.sent(now.instant.as_millis(), own);
@@ -193,26 +188,6 @@ impl Placing {
             cx.mail(home, Content::SendClient { client_id, to });
         }
         may_go
-    }
-
-    fn refuse_with(
-        &mut self,
-        cx: &mut Context,
-        worker: WorkerId,
-        claim: &Claim,
-        reason_code: ReasonCode,
-        instead: Arc<[NodeId]>,
-    ) {
-        let (connection, serial) = (claim.connection, claim.serial);
-        cx.mail(
-            worker,
-            Content::ClaimRefused {
-                connection,
-                serial,
-                reason_code,
-                instead,
-            },
-        );
     }
 
     fn choose_node(
