@@ -20,7 +20,7 @@ use std::{
 use thicket_overlay::NodeId;
 use thicket_session::{server::Epoch, time::Instant};
 
-use super::{backup::SourceKey, pending::Pending, replica_set::Stage};
+use super::{Primaries, backup::SourceKey, pending::Pending, replica_set::Stage};
 use crate::{
     Now, Peer, WorkerId,
     mail::{Adopted, Content, InterestChange, UpNode},
@@ -29,6 +29,8 @@ use crate::{
 
 /// A node whose backup is to be promoted is given this time to say so: it may hear later that the primary is down.
 pub(in super::super) const SUCCESSION: Duration = Duration::from_secs(2);
+/// Sessions remembered for nodes that are not seen yet.
+const TO_ADOPT: usize = 100_000;
 /// What was replaced is remembered for this time, for the worker whose backup is not yet an orphan.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
@@ -403,15 +405,15 @@ impl Worker {
         }
     }
 
-    /// A session has failed over to this node: the backups of its other members are ours.
+    /// A session has failed over to this node: the backups of its other members are ours. One that this node does not see yet, though the
+    /// earlier primary did, hears of it when it is seen: nobody else would tell it that its backup is out of date.
     pub(super) fn adopt_backups(&mut self, key: SessionKey, members: &[NodeId]) {
         for node in members {
-            let is_up = |up: &UpNode| up.node == *node;
-            let Some(index) = (self.primaries.nodes.iter())
-                .any(is_up)
-                .then(|| self.stream_to(*node))
-                .flatten()
-            else {
+            if !self.primaries.is_up(*node) {
+                self.adopt_when_seen(*node, key);
+                continue;
+            }
+            let Some(index) = self.stream_to(*node) else {
                 continue;
             };
             let Some(session) = self.sessions.get_mut(key) else {
@@ -421,10 +423,44 @@ impl Worker {
                 session.stored.number = self.journal.next_number();
             }
             let (number, uid, epoch) = (session.stored.number, session.uid, session.epoch);
-            if session.stored.backups.set(index, Stage::Adopted)
-                && let Some(stream) = self.journal.streams.get_mut(index)
-            {
+            let has_room = session.stored.backups.set(index, Stage::Adopted);
+            if let Some(stream) = self.journal.streams.get_mut(index) {
                 stream.writer.adopted(number, uid, epoch);
+                if !has_room {
+                    // Others are told the session already.
+                    stream.writer.ended(number);
+                }
+            }
+        }
+    }
+
+    /// Of more than [`TO_ADOPT`] sessions the backup may be promoted after a while: the registrar has one take in the other.
+    fn adopt_when_seen(&mut self, node: NodeId, key: SessionKey) {
+        let Some(session) = self.sessions.get(key).filter(|_| node != self.config.node) else {
+            return;
+        };
+        let known = self.primaries.to_adopt.values();
+        if known.map(BTreeSet::len).sum::<usize>() < TO_ADOPT {
+            let sessions = self.primaries.to_adopt.entry(node).or_default();
+            sessions.insert((key, session.serial));
+        }
+    }
+
+    /// Nodes are up: backups there of sessions that have failed over to this one are ours.
+    pub(super) fn adopt_backups_of_new_nodes(&mut self) {
+        let Primaries {
+            to_adopt, nodes, ..
+        } = &mut self.primaries;
+        let is_up = |node: &NodeId| nodes.iter().any(|up| up.node == *node);
+        let seen: Vec<_> = to_adopt.extract_if(.., |node, _| is_up(node)).collect();
+        for (node, sessions) in seen {
+            for (key, serial) in sessions {
+                let session = self.sessions.get_same(key, serial);
+                if session.is_some_and(|session| session.role.handed().is_none()) {
+                    thicket_session::reach!("worker/replication/orphans: adopted when seen");
+                    self.adopt_backups(key, &[node]);
+                    self.end_spare_backups(key);
+                }
             }
         }
     }

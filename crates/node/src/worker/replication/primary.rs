@@ -38,6 +38,8 @@ pub(in super::super) struct Primaries {
     pub(super) to_tell: VecDeque<(SessionKey, u64)>,
     /// Sessions to be told whole to the nodes that are to be their primaries, with their serials.
     pub learners: Vec<(SessionKey, u64)>,
+    /// Sessions that failed over or moved here, with their serials, by nodes that have backups of them and are not seen here yet.
+    pub(super) to_adopt: BTreeMap<NodeId, BTreeSet<(SessionKey, u64)>>,
     behind_barriers: BTreeMap<u64, Behind>,
     next_barrier: u64,
     pub(super) going: Going,
@@ -74,6 +76,7 @@ impl Primaries {
     pub fn forget(&mut self, now: Instant, node: NodeId) {
         self.ever.remove(&node);
         self.void.remove(&node);
+        self.to_adopt.remove(&node);
         self.see(now);
     }
 
@@ -247,6 +250,7 @@ impl Worker {
             self.primaries.void.remove(&node);
             self.begin_anew(node);
         }
+        self.adopt_backups_of_new_nodes();
         self.tell_uncopied();
         self.look_for_uncovered();
         self.choose_instead_of_gone(now);
