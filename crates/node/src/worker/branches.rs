@@ -60,7 +60,7 @@ impl Worker {
             && let Some(draining) = self.drains.remove(&request)
         {
             if let Some(barrier) = draining.backup_barrier {
-                self.backup_barrier_passed(barrier);
+                self.backup_barrier_passed(now, barrier);
             } else if let Some(client_id) = draining.client_id {
                 self.let_go(now, request, &client_id);
             }

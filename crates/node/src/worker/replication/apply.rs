@@ -16,10 +16,13 @@ use thicket_session::{
 use super::{
     Progress,
     backup::{Awaited, Backup, Source, SourceKey, Unacknowledged, Unblocked},
+    primary::OF_ALL,
 };
 use crate::{
     EventLevel, Now, Peer,
     mail::{Adopted, Content, InterestChange},
+    marks::Marks,
+    queue::History,
     worker::{
         SessionKey, Worker,
         interests::Member,
@@ -51,6 +54,8 @@ struct Reading {
     /// Messages that must come before the position is held.
     blocks: u32,
     unblocked: Vec<Unblocked>,
+    /// What came to the primary, if it says so.
+    came: Option<Marks>,
     /// Sessions told whole.
     wholes: Vec<u64>,
     /// A message that was named has not come.
@@ -144,6 +149,7 @@ impl Worker {
             changes,
             blocks: 0,
             unblocked: Vec::new(),
+            came: None,
             wholes: Vec::new(),
             lacks: false,
             adopted: Vec::new(),
@@ -280,6 +286,10 @@ impl Worker {
                     };
                     self.backup_took(reading.source, *session, *uid, taken);
                 }
+                JournalEntry::History {
+                    session: OF_ALL,
+                    value,
+                } => reading.came = History::decode(value).map(|history| history.marks),
                 JournalEntry::History { session, value } => {
                     if let Some(backup) = self.backup_mut(reading.source, *session) {
                         backup.history = Some(value.to_vec());
@@ -374,7 +384,17 @@ impl Worker {
             JournalEntry::Covered { .. } => {
                 let mark = backup.mark;
                 backup.is_learning = false;
-                backup.pending.retain(|pending| pending.arrival > mark);
+                // What came before is in what the primary told, or done with there; unless it says what came to it, and this did not.
+                let history = backup.history.take().and_then(|it| History::decode(&it));
+                let came_before = history.map(|history| history.marks).unwrap_or_default();
+                let is_unknown = |id: MessageId| {
+                    let came = reading.came.as_ref();
+                    let came = came.is_none_or(|came| came.contain(id) || came_before.contain(id));
+                    id.is_sent() && !came
+                };
+                backup.pending.retain(|pending| {
+                    pending.arrival > mark || is_unknown(pending.delivery.message.id())
+                });
             }
             JournalEntry::Run(run) => {
                 let mut append = run.first;

@@ -20,6 +20,7 @@ use crate::{
     ConnectionId, Now, Peer,
     mail::{Content, UpNode},
     marks::{Mark, SETTLED},
+    queue::History,
     worker::{
         Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_wanted,
         sessions::Session,
@@ -107,6 +108,9 @@ impl Primaries {
         self.next_barrier
     }
 }
+
+/// The number under which a primary tells what came to all sessions of its worker: none has it.
+pub(super) const OF_ALL: u64 = 0;
 
 /// What is covered when a barrier has been passed.
 #[derive(Debug)]
@@ -476,12 +480,15 @@ impl Worker {
     }
 
     /// All that was on its way here when the barrier began has come.
-    pub(in super::super) fn backup_barrier_passed(&mut self, barrier: u64) {
+    pub(in super::super) fn backup_barrier_passed(&mut self, now: Now, barrier: u64) {
         let Some(Behind { stream, sessions }) = self.primaries.behind_barriers.remove(&barrier)
         else {
             self.barrier_of_backup_passed(barrier);
             return;
         };
+        // A node that takes this one for down sends to its backups alone: they are told what came here.
+        let is_apart = self.primaries.is_apart(now.instant);
+        let marks = is_apart.then(|| History::of_marks(self.marks_of_streams()));
         let found = self
             .journal
             .streams
@@ -489,6 +496,9 @@ impl Worker {
             .find(|(_, it)| it.id == stream);
         let Some((index, stream)) = found else { return };
         stream.has_barrier = false;
+        if let Some(marks) = &marks {
+            stream.writer.history(OF_ALL, &marks.encode());
+        }
         let mut covered = Vec::new();
         for (key, number) in sessions {
             if let Some(session) = self.sessions.get_mut(key)
@@ -497,6 +507,10 @@ impl Worker {
             {
                 session.stored.backups.set(index, Stage::Covered);
                 session.interrupted_at = 0;
+                if is_apart && !session.marks.is_empty() {
+                    let history = History::of_marks(session.marks.clone());
+                    stream.writer.history(number, &history.encode());
+                }
                 stream.writer.covered(number);
                 stream.note_covered();
                 covered.push(key);
@@ -505,7 +519,7 @@ impl Worker {
         for key in covered {
             self.end_spare_backups(key);
             self.tell_members(key);
-            self.hand_over_if_covered(key, index);
+            self.hand_over_if_covered(now, key, index);
         }
         self.have_covered();
         self.begin_barrier(index);
