@@ -88,10 +88,14 @@ impl Worker {
                 marks = marks.union(&session.marks);
                 session.will = None;
                 let front = session.outbound.front_sequence();
-                let skipped = session.first_own_sequence().saturating_sub(front);
+                let first = session.first_own_sequence();
+                let skipped = first.saturating_sub(front);
+                // Of what stays behind nothing is said: its publisher may not have been answered, and sends it again.
+                let taken = session.taken.iter_here();
+                let before = session.taken.iter_before().filter(|_| first == 0);
                 let queue = queue::encode(
                     &marks,
-                    session.taken.iter(),
+                    before.chain(taken),
                     session.outbound.queue().skip(skipped as usize),
                     now.instant,
                 );

@@ -245,7 +245,17 @@ impl Taken {
 
     /// All that it took, by publisher; of one perhaps several times.
     pub fn iter(&self) -> impl Iterator<Item = (u128, &Generations)> {
-        self.before.iter().chain(self.here.iter())
+        self.iter_before().chain(self.iter_here())
+    }
+
+    /// What it took where the session was before, or before it was read from disk.
+    pub fn iter_before(&self) -> impl Iterator<Item = (u128, &Generations)> {
+        self.before.iter()
+    }
+
+    /// What it took since then.
+    pub fn iter_here(&self) -> impl Iterator<Item = (u128, &Generations)> {
+        self.here.iter()
     }
 }
 
