@@ -267,7 +267,7 @@ impl Session {
             next_packet_id: self.outbound.next_packet_id(),
             in_flight: self.in_flight_from(self.first_own_sequence()),
             will,
-            branch: self.branch(),
+            branch: self.branch(now),
         }
     }
 
@@ -301,10 +301,7 @@ impl Session {
             limits,
         );
         // The instant it lost its client may lie before this clock began.
-        let away_for = snapshot.away_for.unwrap_or_default().as_millis() as u64;
-        session.disconnected_at = Some(Instant::from_millis(
-            now.as_millis().saturating_sub(away_for),
-        ));
+        session.disconnected_at = Some(now.before(snapshot.away_for.unwrap_or_default()));
         session.subscriptions = snapshot.subscriptions.iter().cloned().collect();
         session.inbound = Inbound::restore(
             snapshot.inbound.iter().copied(),

@@ -670,6 +670,7 @@ impl Worker {
             (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
         let session = self.sessions.get_mut(key).expect("just opened");
         session.connection = Some(id);
+        session.connected_at = Some(now.instant);
         session.protocol_version = connect.version as u8;
         session.will = connect
             .will

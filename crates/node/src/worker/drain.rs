@@ -77,7 +77,7 @@ impl Worker {
             return false;
         };
         let reason = Reason::Drain;
-        self.hand_session_over(key, first.stream, Switchover { to, reason });
+        self.hand_session_over(now, key, first.stream, Switchover { to, reason });
         if let Some(id) = connection {
             self.outputs.push_back(WorkerOutput::SetReading(id, false));
         }

@@ -23,6 +23,7 @@ use thicket_mqtt::PacketId;
 use thicket_overlay::NodeId;
 use thicket_session::{
     server::{Branch, Delivery, Epoch, MessageId, Redelivery, SessionSnapshot},
+    time::Instant,
     topic::SubscriptionFilter,
 };
 
@@ -178,9 +179,9 @@ impl Session {
     }
 
     /// For another node; `None`: no other node has the session.
-    pub fn branch(&self) -> Option<Branch> {
-        let is_interrupted = self.role.is_branch() && self.interrupted_at > 0;
-        if self.apart.is_none() && !is_interrupted {
+    pub fn branch(&self, now: Instant) -> Option<Branch> {
+        let is_branch = self.role.is_branch();
+        if self.apart.is_none() && !is_branch {
             return None;
         }
         let none = Apart::default();
@@ -191,7 +192,8 @@ impl Session {
             pending: apart.pending.clone(),
             touched: apart.touched.iter().cloned().collect(),
             is_partial: apart.is_partial,
-            is_interrupted,
+            is_interrupted: is_branch && self.interrupted_at > 0,
+            connected_for: self.connected_at.map(|at| now.since(at)),
             is_unserved: apart.from.is_some() && !apart.is_served,
         })
     }
@@ -256,12 +258,19 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        // By clocks that never jump: the wall clocks of two nodes may be far from each other.
-        let away_for = session.disconnected_at.map(|at| now.instant.since(at));
-        let is_theirs_later = snapshot.away_for.unwrap_or_default() < away_for.unwrap_or_default();
         let is_same = session.uid == snapshot.uid;
         let is_void = !is_same && session.clean_epoch > merge.source_epoch;
         let branch = snapshot.branch.unwrap_or_default();
+        // By clocks that never jump: the wall clocks of two nodes may be far from each other. A connection may have ended long before its node
+        // noticed, so it counts when it began.
+        let age = |at: Option<Instant>| at.map(|at| now.instant.since(at));
+        let is_theirs_later = match (branch.connected_for, age(session.connected_at)) {
+            (Some(theirs), Some(ours)) => theirs < ours,
+            (Some(_), None) | (None, Some(_)) | (None, None) => {
+                let ours = age(session.disconnected_at).unwrap_or_default();
+                snapshot.away_for.unwrap_or_default() < ours
+            }
+        };
         let mut merging = Merging {
             epoch: merge.epoch,
             in_flight: snapshot.in_flight,

@@ -49,6 +49,8 @@ pub(super) struct Session {
     /// Identity across nodes and moves.
     pub uid: u128,
     pub connection: Option<ConnectionId>,
+    /// When its client connected last, here or where the session was before; `None`: nobody remembers.
+    pub connected_at: Option<Instant>,
     /// Session Expiry Interval in seconds; 0: ends with the connection, [`NEVER`]: never.
     pub expiry_interval: u32,
     /// When the connection ended; `None` while there is one.
@@ -154,6 +156,7 @@ impl Session {
             client_id,
             uid,
             connection: None,
+            connected_at: None,
             expiry_interval,
             disconnected_at: None,
             protocol_version: 0,

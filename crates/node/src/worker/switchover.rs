@@ -154,7 +154,7 @@ impl Worker {
         let backups = self.sessions.get(key).map(|session| session.stored.backups);
         let backups = backups.unwrap_or_default();
         if backups.told().any(|backup| backup.stream == index) {
-            self.hand_over_if_covered(key, index);
+            self.hand_over_if_covered(now, key, index);
             return true;
         }
         if self
@@ -168,12 +168,12 @@ impl Worker {
         self.make_room_for_backup(key, index);
         self.tell_whole(now, key, index);
         self.tell_members(key);
-        self.hand_over_if_covered(key, index);
+        self.hand_over_if_covered(now, key, index);
         true
     }
 
     /// A backup has all of a session: if it is to be the primary, it is now.
-    pub(super) fn hand_over_if_covered(&mut self, key: SessionKey, index: u8) {
+    pub(super) fn hand_over_if_covered(&mut self, now: Now, key: SessionKey, index: u8) {
         let node = self.journal.streams.node_of(index);
         if self.has_going_will(key) {
             return;
@@ -190,12 +190,18 @@ impl Worker {
             && Some(switchover.to) == node
         {
             let switchover = *switchover;
-            self.hand_session_over(key, index, switchover);
+            self.hand_session_over(now, key, index, switchover);
         }
     }
 
     /// The node of a stream is the primary from here on. Other backups stay until it has the session for sure.
-    pub(super) fn hand_session_over(&mut self, key: SessionKey, index: u8, switchover: Switchover) {
+    pub(super) fn hand_session_over(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        index: u8,
+        switchover: Switchover,
+    ) {
         self.journal.write_done();
         let marks = self.marks_of_streams();
         let Some(session) = self.sessions.get_mut(key) else {
@@ -213,7 +219,7 @@ impl Worker {
                 let ids = session.inbound.moving(true).collect();
                 (ids, session.inbound.generation())
             }),
-            branch: session.branch(),
+            branch: session.branch(now.instant),
         };
         let StoredAs { number, backups } = session.stored;
         // It comes before the others from now on, also if this node is down before it has read that.
@@ -372,6 +378,8 @@ impl Worker {
             session.inbound = Inbound::restore(ids, generation);
         }
         if let Some(branch) = history.branch {
+            let connected_for = branch.connected_for;
+            session.connected_at = connected_for.map(|time| now.instant.before(time));
             if branch.from.is_some() {
                 // Whoever has the session too gives other names to what its client publishes there.
                 session.inbound.branch_names();

@@ -316,6 +316,28 @@ fn the_last_word_on_a_subscription_holds_whichever_side_heard_it() {
 }
 
 #[test]
+fn a_half_open_connection_on_one_side_does_not_undo_what_its_client_asked_for_on_the_other() {
+    play(|world, parting| {
+        let half_open = client_at(world, 0, resuming(V5, "both", 1000), "CONNACK");
+        world.subscribe(half_open, "a", 1);
+        become_covered(world);
+        part(world, parting);
+        let south = client_at(world, 1, resuming(V5, "both", 1000), "CONNACK present");
+        world.subscribe(south, "a", 2);
+        world.hang_up(south);
+        // The client sent it before it went to the other side. The node reads it late, and does not know that the client has gone.
+        let unsubscribe = Unsubscribe::new(id(7), vec!["a"]);
+        world.send(half_open, &Packet::Unsubscribe(unsubscribe));
+        world.expect(half_open, &["UNSUBACK 7 [00]"]);
+        heal(world);
+        publish_at(world, 0, "a", "x", 1);
+        let back = world.connect(0, resuming(V5, "both", 1000));
+        let seed = world.net.seed;
+        assert_eq!(messages(world, back), ["PUBLISH a 'x' q1"], "seed {seed}");
+    });
+}
+
+#[test]
 fn a_clean_start_on_one_side_ends_what_the_other_one_has() {
     play(|world, parting| {
         let client = client_at(world, 0, resuming(V5, "anew", 1000), "CONNACK");
