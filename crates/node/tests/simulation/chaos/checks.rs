@@ -192,7 +192,12 @@ fn may_come_twice(
     // at QoS 0 before it died, nobody else knows of.
     let has_gone = !ledger.kills.is_empty() || ledger.is_split;
     let is_moved = routing != RoutingMode::Mesh || has_gone;
-    (arrival.qos == Qos::AtMostOnce && is_moved).then_some(Excuse::Unnumbered)
+    // Before its SUBSCRIBE is acknowledged, a node may send at QoS 0 what it sends another node for its backup at a higher one.
+    let is_early = !(life.held.iter()).any(|held| {
+        let since = held.since.unwrap_or(u64::MAX);
+        since < publication.submitted_at && matches(held, &publication.topic)
+    });
+    (arrival.qos == Qos::AtMostOnce && (is_moved || is_early)).then_some(Excuse::Unnumbered)
 }
 
 /// QoS 2 to QoS 2 exactly once; what was published with QoS 0 never twice.

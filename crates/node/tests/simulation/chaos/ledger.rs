@@ -105,7 +105,7 @@ pub struct Ledger {
     pub disturbed: Vec<(u64, Option<u64>)>,
     /// Whenever nodes were parted each had all sessions.
     pub is_split: bool,
-    /// Links stand still now and then, for whatever time.
+    /// Links stand still now and then, for whatever time; so do all links of a node that stands still.
     pub has_partings: bool,
     /// While nodes were parted clients stayed where they were.
     pub is_still: bool,

@@ -128,7 +128,11 @@ fn play_one(
 
 #[test]
 fn a_node_alone_keeps_every_promise() {
-    play("a_node_alone_keeps_every_promise", Plan::ALONE, &[]);
+    play(
+        "a_node_alone_keeps_every_promise",
+        Plan::ALONE,
+        &[(RoutingMode::Mesh, &[200_672, 200_919])],
+    );
 }
 
 #[test]
@@ -168,6 +172,7 @@ fn nodes_of_which_three_die_at_once_lose_nothing_with_three_backups() {
         "nodes_of_which_three_die_at_once_lose_nothing_with_three_backups",
         Plan::DYING_IN_THREES,
         &[
+            (RoutingMode::Tree, &[200_534]),
             (RoutingMode::Mesh, &[1054, 401_504, 702_088]),
             (RoutingMode::Topic, &[881]),
             (RoutingMode::Flood, &[300_843, 301_259]),
@@ -180,7 +185,7 @@ fn nodes_that_die_one_at_a_time_and_have_different_numbers_of_backups_lose_nothi
     play(
         "nodes_that_die_one_at_a_time_and_have_different_numbers_of_backups_lose_nothing",
         Plan::DYING_MIXED,
-        &[],
+        &[(RoutingMode::Mesh, &[200_888])],
     );
 }
 
@@ -271,7 +276,7 @@ fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
                 &[48, 138, 139, 334, 453, 956, 200_093, 121, 245],
             ),
             (RoutingMode::Tree, &[1, 50, 98, 636, 201_474, 501_522]),
-            (RoutingMode::Flood, &[95, 117, 203, 283, 764]),
+            (RoutingMode::Flood, &[95, 117, 203, 283, 764, 201_031]),
         ],
     );
 }
@@ -299,7 +304,10 @@ fn nodes_that_stand_still_lose_nothing_with_two_backups() {
     play(
         "nodes_that_stand_still_lose_nothing_with_two_backups",
         Plan::PAUSED_WITH_TWO_BACKUPS,
-        &[],
+        &[
+            (RoutingMode::Tree, &[200_390]),
+            (RoutingMode::Flood, &[200_447]),
+        ],
     );
 }
 
@@ -308,7 +316,10 @@ fn with_a_majority_nodes_that_stand_still_lose_nothing() {
     play(
         "with_a_majority_nodes_that_stand_still_lose_nothing",
         Plan::PAUSED_MAJORITY,
-        &[(RoutingMode::Tree, &[9138]), (RoutingMode::Topic, &[9217])],
+        &[
+            (RoutingMode::Tree, &[9138]),
+            (RoutingMode::Topic, &[9217, 200_185]),
+        ],
     );
 }
 
@@ -319,7 +330,7 @@ fn clients_that_move_while_nodes_stand_still_lose_nothing() {
         Plan::PAUSED_ROAMING,
         &[
             (RoutingMode::Mesh, &[9232]),
-            (RoutingMode::Tree, &[474]),
+            (RoutingMode::Tree, &[474, 200_110]),
             (RoutingMode::Flood, &[11]),
         ],
     );
@@ -379,7 +390,7 @@ fn nodes_whose_disks_stall_or_fail_lose_nothing() {
     play(
         "nodes_whose_disks_stall_or_fail_lose_nothing",
         Plan::STALLED,
-        &[(RoutingMode::Mesh, &[8])],
+        &[(RoutingMode::Flood, &[200_051]), (RoutingMode::Mesh, &[8])],
     );
 }
 

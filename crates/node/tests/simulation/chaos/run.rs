@@ -169,7 +169,7 @@ impl Run {
             excuses: super::checks::Excuses::new(),
             ledger: Ledger {
                 is_split: plan.is_disturbed(),
-                has_partings: plan.parts || !plan.faults.is_empty(),
+                has_partings: plan.parts || plan.pauses || !plan.faults.is_empty(),
                 is_cramped: plan.is_cramped,
                 others: plan.nodes - 1,
                 is_still: !plan.roams,
