@@ -2,8 +2,9 @@
 
 mod support;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
+use socket2::{Domain, Socket, Type};
 use support::{TestClient, alone, directory, http, start, wait_for_http};
 use thicket_broker::{DiscoverChoice, Node, Settings};
 use thicket_mqtt::{ProtocolVersion, Publish, Qos};
@@ -100,7 +101,7 @@ fn nodes_of_one_host_find_each_other_by_multicast() {
 #[test]
 fn nodes_find_each_other_by_a_name_that_is_looked_up_again() {
     // The second node is not there yet when the first looks for it.
-    let port = free_port();
+    let (_reserved, port) = reserve_port();
     let first = start(Settings {
         discover: Some(vec![DiscoverChoice::Dns]),
         dns_name: Some(vec![format!("localhost:{port}")]),
@@ -206,7 +207,7 @@ fn a_session_is_found_from_every_node() {
 
 #[test]
 fn a_node_that_stops_is_missed_and_one_that_comes_back_joins_again() {
-    let port = free_port();
+    let (_reserved, port) = reserve_port();
     let settings = |seeds: &[SocketAddr]| Settings {
         listen: Some(vec![format!("127.0.0.1:{port}")]),
         ..with_seeds(seeds)
@@ -238,7 +239,12 @@ fn the_table_of_nodes_counts_the_clients_of_each() {
     }
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("bound").port()
+/// A port where nobody listens and that no other socket is given, as long as the first of both is there. A node may listen on it.
+fn reserve_port() -> (Socket, u16) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_reuse_address(true).expect("as nodes do");
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    socket.bind(&any.into()).expect("a free port");
+    let address = socket.local_addr().expect("bound").as_socket();
+    (socket, address.expect("IPv4").port())
 }

@@ -4,40 +4,23 @@
 //! session lives, and there it is attached. The CONNECT stays at the head of the connection's buffer on that way and is decoded
 //! again at its end: nothing of it is kept twice.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc};
 
 use thicket_mqtt::{
     Connack, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, connect_version, decode,
 };
 use thicket_overlay::NodeId;
-use thicket_session::{server::StoredWill, time::Instant};
 
-use super::{
-    Phase, Refusal, SessionKey, Worker,
-    authentication::Reauthentication,
-    close::Cause,
-    connection::{AliasesOut, Attached},
-    places::Places,
-    redirect::MessageCount,
-    relocate::{FIRST_WAIT, Following},
-    sessions::{NEVER, Session},
-    timers::Timer,
-};
+use super::{Phase, Refusal, Worker};
 use crate::{
-    ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, PlacementError, PlacementReport,
-    SESSION_CREATED, Takes, WorkerId, WorkerOutput,
-    mail::{Claim, Content, GrantedClaim, Placed, SessionState, Terms, peer_text},
-    placing::placement_text,
+    ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
+    mail::{Claim, Content, GrantedClaim, Placed, Terms, peer_text},
     scope::session_name,
-    visits::{CLIENT_CONNECTED, CONNECT_REFUSED, words_of},
+    visits::{CONNECT_REFUSED, words_of},
 };
 
 /// Client identifiers of links between nodes start with this; no client may use it.
 const LINK_PREFIX: &str = "$thicket/";
-/// The user property of a CONNACK that says where the sessions of a client should be.
-const PLACEMENT: &str = "thicket-placement";
-/// Strings have two bytes for their length.
-const LONGEST: usize = u16::MAX as usize;
 
 impl Worker {
     /// Bytes of a connection that has not sent a whole CONNECT yet.
@@ -236,7 +219,7 @@ impl Worker {
     }
 
     /// The name of the session of the client of a connection.
-    fn session_name(&self, id: ConnectionId, client_id: &str) -> Option<String> {
+    pub(super) fn session_name(&self, id: ConnectionId, client_id: &str) -> Option<String> {
         let grant = self.connection(id)?.admission.grant.as_ref();
         let user_name = grant.and_then(|grant| grant.user_name.as_deref());
         let scope = self.config.limits.session_scope;
@@ -395,7 +378,7 @@ impl Worker {
     }
 
     /// False: larger than what the client takes, so not sent [MQTT-3.1.2-24].
-    fn send_connack(
+    pub(super) fn send_connack(
         &mut self,
         id: ConnectionId,
         version: ProtocolVersion,
@@ -425,355 +408,6 @@ impl Worker {
             vec![("peer", peer), ("reason", reason.to_owned())],
         );
     }
-
-    /// The session lives here: the connection goes into service.
-    pub(super) fn attach(&mut self, now: Now, id: ConnectionId) {
-        let Some(connection) = self.connection_mut(id) else {
-            return;
-        };
-        let buffered = std::mem::take(&mut connection.partial);
-        let (assigned, terms, placed) = match &mut connection.phase {
-            Phase::AwaitClaim {
-                assigned,
-                terms,
-                placed,
-            } => (assigned.take(), *terms, placed.take()),
-            Phase::AwaitConnect
-            | Phase::AwaitVerdict
-            | Phase::AwaitAuth(_)
-            | Phase::Attached(_)
-            | Phase::Closing => (None, Terms::default(), None),
-        };
-        let Ok(Some((Packet::Connect(connect), len))) =
-            decode(&buffered, ProtocolVersion::V5, u32::MAX)
-        else {
-            debug_assert!(
-                false,
-                "a claim is granted to a connection that sent a CONNECT"
-            );
-            return;
-        };
-        let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        let client_id: Rc<str> = self
-            .session_name(id, client_id)
-            .expect("it was claimed by its name")
-            .into();
-        let admission = self
-            .connection_mut(id)
-            .map(|it| std::mem::take(&mut it.admission));
-        let admission = admission.unwrap_or_default();
-        let grant = admission.grant.as_deref();
-        let user_name = grant.and_then(|grant| grant.user_name.clone());
-        let user = user_name.as_deref();
-        if let Some(refusal) = self.refuses_session(now, id, &client_id, user, &connect) {
-            self.refuse_connect(id, &connect, &refusal);
-            let client_id = (*client_id).into();
-            self.mail(Peer::Hub, Content::GrantDone { client_id });
-            return;
-        }
-        let (key, session_present) = self.open_session(now, &client_id, &connect);
-        self.set_grant(key, admission.grant);
-        self.charge(id, key, user_name.as_deref());
-        self.put_in_service(now, id, key, &connect);
-        let is_apart = self.primaries.is_apart(now.instant);
-        let is_sole = terms.is_sole && self.primaries.is_whole();
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.epoch = session.epoch.max(terms.epoch);
-            session.inbound.handle_connected(is_apart);
-            if !is_apart {
-                session.apart = None;
-            } else if is_sole {
-                session.forget_branches();
-            }
-            if session.apart.is_some() || session.interrupted_at > 0 {
-                session.apart_mut().is_served = true;
-            }
-            if connect.clean_start && !session_present {
-                session.clean_epoch = session.epoch;
-            }
-        }
-        self.store_session(now, key);
-        self.hold_output(id, key);
-        self.backup_will(now, key);
-        self.hold_for_will(id, key);
-        let answer = Answer {
-            session_present,
-            assigned: assigned.as_deref(),
-            authentication_data: admission.authentication_data.as_deref(),
-            placed: placed.as_deref(),
-        };
-        let is_acknowledged = self.acknowledge_connect(id, key, &connect, answer);
-        self.outputs.push_back(WorkerOutput::SetReading(id, true));
-        self.tell_session(&client_id, SessionState::Connected);
-        self.mail(
-            Peer::Hub,
-            Content::GrantDone {
-                client_id: (*client_id).into(),
-            },
-        );
-        self.set_members_connected(key, true);
-        if !is_acknowledged {
-            self.note_refused(id, "CONNACK is larger than the client takes", &client_id);
-            self.detach(now, id, Cause::Closed);
-            return;
-        }
-        self.note_connected(
-            id,
-            &client_id,
-            user_name.as_deref(),
-            &connect,
-            session_present,
-        );
-        if !session_present {
-            self.note_session(key, SESSION_CREATED, Vec::new());
-        }
-        self.pull(now, key);
-        // What the client sent without waiting for the CONNACK.
-        self.handle_received(now, id, &buffered[len..]);
-    }
-
-    fn note_connected(
-        &mut self,
-        id: ConnectionId,
-        client_id: &str,
-        user_name: Option<&str>,
-        connect: &Connect<'_>,
-        session_present: bool,
-    ) {
-        let peer = self.connection(id).map(|it| peer_text(it.peer));
-        let fields = vec![
-            ("client_id", client_id.to_owned()),
-            ("user_name", user_name.unwrap_or_default().to_owned()),
-            ("peer", peer.unwrap_or_default()),
-            ("version", format!("{:?}", connect.version)),
-            ("session_present", session_present.to_string()),
-        ];
-        self.event(EventLevel::Info, CLIENT_CONNECTED, fields);
-    }
-
-    /// Why the client may not have the session it asks for.
-    fn refuses_session(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        client_id: &Rc<str>,
-        user_name: Option<&str>,
-        connect: &Connect<'_>,
-    ) -> Option<Refusal> {
-        let refusal = if let Some(refusal) = self.refuses_banned(now, id, connect, user_name) {
-            Some(refusal)
-        } else if self.finds_no_room_for(client_id, connect) {
-            let reason = "no room to keep the session";
-            Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
-        } else if self.sessions.find(client_id).is_none() {
-            self.refuses_new_session(id, user_name, connect)
-        } else {
-            None
-        };
-        self.traffic.sessions_refused += u64::from(refusal.is_some());
-        refusal
-    }
-
-    /// Whether the client asks for a session that would have to be stored, is not yet, and finds no room.
-    fn finds_no_room_for(&self, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
-        let is_stored = |key| self.sessions.get(key).is_some_and(|it| it.stored.is_some());
-        self.granted_expiry(connect) > 0
-            && self.journal.is_full_for_sessions()
-            && !self.sessions.find(client_id).is_some_and(is_stored)
-    }
-
-    /// The session the client gets: its old one, or a new one. Whether there was an old one.
-    fn open_session(
-        &mut self,
-        now: Now,
-        client_id: &Rc<str>,
-        connect: &Connect<'_>,
-    ) -> (SessionKey, bool) {
-        let expiry = self.granted_expiry(connect);
-        self.publish_recovered_wills(now, Some(client_id));
-        if let Some(old) = self.sessions.find(client_id) {
-            self.take_over(now, old, connect.clean_start);
-        }
-        if let Some(key) = self.sessions.find(client_id) {
-            self.take_back(now, key);
-            self.publish_overdue_will(now, key);
-            let session = self
-                .sessions
-                .get_mut(key)
-                .expect("found by its client identifier");
-            session.disconnected_at = None;
-            session.will_due = None;
-            session.set_expiry(expiry);
-            session.outbound.handle_resume();
-            return (key, true);
-        }
-        let (serial, uid) = (self.serial(), self.random.next_u128());
-        let session = Session::new(
-            serial,
-            Rc::clone(client_id),
-            uid,
-            expiry,
-            &self.config.limits,
-        );
-        (self.sessions.insert(session), false)
-    }
-
-    /// Ends what the client identifier had before [MQTT-3.1.4-3].
-    fn take_over(&mut self, now: Now, old: SessionKey, clean_start: bool) {
-        let connection = self
-            .sessions
-            .get(old)
-            .and_then(|session| session.connection);
-        if let Some(connection) = connection {
-            self.disconnect(
-                connection,
-                ReasonCode::SessionTakenOver,
-                "another connection has this client identifier",
-            );
-            self.detach(now, connection, Cause::TakenOver);
-        }
-        if clean_start && self.sessions.get(old).is_some() {
-            // The will of the old session goes out when the session ends, delayed or not [MQTT-3.1.2-8].
-            self.end_session(now, old);
-        }
-    }
-
-    /// Session Expiry Interval in seconds; older clients say only whether the session ends with the connection.
-    pub(super) fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
-        let maximum = self.config.limits.session_expiry_maximum;
-        match connect.version {
-            ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
-            ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
-            ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
-        }
-    }
-
-    fn keep_alive(&self, connect: &Connect<'_>) -> u16 {
-        let maximum = self.config.limits.keep_alive_maximum;
-        match (maximum, connect.keep_alive) {
-            (0, asked) => asked,
-            (maximum, 0) => maximum,
-            (maximum, asked) => asked.min(maximum),
-        }
-    }
-
-    fn put_in_service(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        key: SessionKey,
-        connect: &Connect<'_>,
-    ) {
-        let prefix: Rc<str> = self.prefix(id).into();
-        let keep_alive = self.keep_alive(connect);
-        let silence_allowed =
-            (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
-        let session = self.sessions.get_mut(key).expect("just opened");
-        session.connection = Some(id);
-        session.connected_at = Some(now.instant);
-        session.protocol_version = connect.version as u8;
-        session.will = connect
-            .will
-            .as_ref()
-            .map(|will| StoredWill::new(will, &prefix));
-        let inflight_maximum = self.config.limits.inflight_maximum;
-        let attached = Attached {
-            session: key,
-            version: connect.version,
-            silence_allowed,
-            window: connect
-                .receive_maximum
-                .unwrap_or(u16::MAX)
-                .min(inflight_maximum),
-            maximum_packet_size: connect.maximum_packet_size.unwrap_or(u32::MAX),
-            problem_information: connect.request_problem_information,
-            aliases_in: Vec::new(),
-            aliases_out: AliasesOut::new(
-                connect
-                    .topic_alias_maximum
-                    .min(self.config.limits.topic_alias_maximum),
-            ),
-            prefix,
-            reauthentication: connect.authentication_method.map(Reauthentication::new),
-            following: Following::new(now.instant, FIRST_WAIT),
-            count: MessageCount::new(now.instant),
-            places: Places::of(connect),
-        };
-        self.serve(now, id, attached, now.instant);
-    }
-
-    /// A connection is in service from now on. `last_packet`: when the client was heard last.
-    pub(super) fn serve(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        attached: Attached,
-        last_packet: Instant,
-    ) {
-        let silence_allowed = attached.silence_allowed;
-        let Some(connection) = self.connection_mut(id) else {
-            return;
-        };
-        connection.phase = Phase::Attached(Box::new(attached));
-        connection.last_packet = last_packet;
-        let serial = connection.serial;
-        if let Some(allowed) = silence_allowed {
-            self.timers.set(
-                last_packet + allowed,
-                Timer::KeepAlive {
-                    connection: id,
-                    serial,
-                },
-            );
-        }
-        self.traffic.connections += 1;
-        self.watch_grant(now, id, serial);
-    }
-
-    fn acknowledge_connect(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        connect: &Connect<'_>,
-        answer: Answer<'_>,
-    ) -> bool {
-        let limits = &self.config.limits;
-        let expiry = self
-            .sessions
-            .get(key)
-            .map_or(0, |session| session.expiry_interval);
-        let keep_alive = self.keep_alive(connect);
-        let differs = |asked: u32, given: u32| (asked != given).then_some(given);
-        let placement = answer
-            .placed
-            .and_then(|placed| placement_text(placed, self.prefix(id)));
-        let placement = placement.as_deref().filter(|text| text.len() <= LONGEST);
-        let mut connack = Connack {
-            session_present: answer.session_present,
-            session_expiry_interval: differs(connect.session_expiry_interval.unwrap_or(0), expiry),
-            receive_maximum: Some(limits.receive_maximum),
-            maximum_packet_size: Some(self.maximum_packet_size(id)),
-            assigned_client_identifier: answer.assigned,
-            topic_alias_maximum: (limits.topic_alias_maximum > 0)
-                .then_some(limits.topic_alias_maximum),
-            server_keep_alive: (keep_alive != connect.keep_alive).then_some(keep_alive),
-            // [MQTT-4.12.0-5]
-            authentication_method: connect.authentication_method,
-            authentication_data: answer.authentication_data,
-            user_properties: placement
-                .map(|text| (PLACEMENT, text))
-                .into_iter()
-                .collect(),
-            ..Connack::new(ReasonCode::Success)
-        };
-        let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
-        if self.send_connack(id, connect.version, maximum, &connack) {
-            return true;
-        }
-        // A user property must not make it larger than the client takes [MQTT-3.2.2-20].
-        let had_placement = !std::mem::take(&mut connack.user_properties).is_empty();
-        had_placement && self.send_connack(id, connect.version, maximum, &connack)
-    }
 }
 
 /// A connection whose claim was granted.
@@ -783,15 +417,6 @@ pub(super) struct Granted {
     pub serial: u64,
     pub terms: Terms,
     pub placed: Option<Placed>,
-}
-
-/// What a CONNACK says of a session that was opened.
-#[derive(Debug, Clone, Copy)]
-struct Answer<'a> {
-    session_present: bool,
-    assigned: Option<&'a str>,
-    authentication_data: Option<&'a [u8]>,
-    placed: Option<&'a Result<PlacementReport, PlacementError>>,
 }
 
 /// What somebody speaks who came to the wrong port.
@@ -816,20 +441,4 @@ fn connack_version(bytes: &[u8], error: &DecodeError) -> Option<ProtocolVersion>
     is_connect
         .then(|| error.connack_version().or_else(malformed))
         .flatten()
-}
-
-impl Session {
-    /// Changes when the session ends after its connection.
-    pub(super) const fn set_expiry(&mut self, seconds: u32) {
-        self.expiry_interval = seconds;
-        self.outbound.set_keeps(seconds > 0);
-    }
-
-    /// How long the session waits for its client; `None`: for ever.
-    pub(super) const fn waits_for(&self) -> Option<Duration> {
-        match self.expiry_interval {
-            NEVER => None,
-            seconds => Some(Duration::from_secs(seconds as u64)),
-        }
-    }
 }

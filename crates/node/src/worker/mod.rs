@@ -6,6 +6,7 @@
 
 mod acknowledge;
 mod arrivals;
+mod attach;
 mod authentication;
 mod banned;
 mod branches;

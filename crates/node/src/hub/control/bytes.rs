@@ -1,0 +1,670 @@
+//! Messages between hubs as bytes: little-endian, lengths before what they count.
+
+use thicket_overlay::{Incarnation, NodeId, StreamId};
+use thicket_placement::MoveReason;
+use thicket_session::server::Epoch;
+
+use super::{BackupPosition, Message, Part, Registration, RetainedRecord};
+use crate::{
+    RebalanceError, RebalanceWish, RedirectionReason,
+    hub::{
+        members::Membership,
+        placing::{
+            put_asked, put_follows, put_habits, put_placement, put_state, put_topics, read_asked,
+            read_follows, read_habits, read_placement, read_state, read_topics,
+        },
+        refusals::RefusedNumbers,
+    },
+    mail::{Origin, Purpose},
+};
+
+/// Those of `hints::wire` are others.
+mod kind {
+    pub(super) const CLAIM: u8 = 1;
+    pub(super) const CLAIM_GRANTED: u8 = 2;
+    pub(super) const CLAIM_DEFERRED: u8 = 3;
+    pub(super) const REGISTER: u8 = 4;
+    pub(super) const REGISTER_END: u8 = 5;
+    pub(super) const RELEASE: u8 = 6;
+    pub(super) const OWNED: u8 = 7;
+    pub(super) const EVICT: u8 = 8;
+    pub(super) const FETCH: u8 = 9;
+    pub(super) const FETCHED: u8 = 10;
+    pub(super) const DRAIN: u8 = 11;
+    pub(super) const NOT_FETCHED: u8 = 12;
+    pub(super) const TAKE_BACK: u8 = 13;
+    pub(super) const RETAINED_DIGEST: u8 = 14;
+    pub(super) const RETAINED: u8 = 15;
+    pub(super) const REGISTER_ASKED: u8 = 16;
+    pub(super) const UNCLAIMED: u8 = 17;
+    pub(super) const BARRIER: u8 = 18;
+    pub(super) const BARRIER_DONE: u8 = 19;
+    pub(super) const CONTESTED: u8 = 40;
+    pub(super) const MERGE: u8 = 41;
+    pub(super) const REFUSED: u8 = 30;
+    pub(super) const REFUSAL_NOTED: u8 = 31;
+    pub(super) const REPLICATE: u8 = 20;
+    pub(super) const COPIES_HELD: u8 = 21;
+    pub(super) const COPIES_WANTED: u8 = 22;
+    pub(super) const MEMBERS: u8 = 50;
+    pub(super) const SETTINGS: u8 = 51;
+    pub(super) const STATE: u8 = 80;
+    pub(super) const TOPICS: u8 = 82;
+    pub(super) const PLACE: u8 = 83;
+    pub(super) const PLACE_DONE: u8 = 84;
+    pub(super) const PLACEMENT: u8 = 85;
+    pub(super) const UNPLACED: u8 = 86;
+    pub(super) const UNPLACE: u8 = 87;
+    pub(super) const MOVED: u8 = 88;
+    pub(super) const HABITS_ASKED: u8 = 89;
+    pub(super) const HABITS: u8 = 90;
+    pub(super) const MOVES_ORDERED: u8 = 91;
+    pub(super) const REBALANCE_ASKED: u8 = 92;
+    pub(super) const REBALANCE_TOLD: u8 = 93;
+    pub(super) const REBALANCE_REFUSED: u8 = 94;
+}
+
+impl Message<'_> {
+    /// Kind and payload.
+    pub fn encode(&self) -> (u8, Vec<u8>) {
+        let mut out = Vec::new();
+        let kind = match self {
+            Self::Claim {
+                request,
+                view,
+                client_id,
+            } => {
+                put_u64(&mut out, *request);
+                put_u64(&mut out, *view);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::CLAIM
+            }
+            Self::ClaimGranted {
+                request,
+                epoch,
+                source,
+                client_id,
+            } => {
+                put_u64(&mut out, *request);
+                put_u64(&mut out, epoch.bits());
+                out.push(u8::from(source.is_some()));
+                put_u64(&mut out, source.map_or(0, |node| node.0));
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::CLAIM_GRANTED
+            }
+            Self::ClaimDeferred { request, client_id } => {
+                put_u64(&mut out, *request);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::CLAIM_DEFERRED
+            }
+            Self::RegisterAsked { round } => {
+                put_u64(&mut out, *round);
+                kind::REGISTER_ASKED
+            }
+            Self::Register {
+                round,
+                is_first,
+                sessions,
+            } => {
+                put_u64(&mut out, *round);
+                out.push(u8::from(*is_first));
+                for session in sessions {
+                    put_bytes(&mut out, session.client_id.as_bytes());
+                    put_u64(&mut out, session.epoch.bits());
+                    out.push(u8::from(session.is_claim) | u8::from(session.is_connected) << 1);
+                }
+                kind::REGISTER
+            }
+            Self::RegisterEnd { round, view } => {
+                put_u64(&mut out, *round);
+                put_u64(&mut out, *view);
+                kind::REGISTER_END
+            }
+            Self::Release { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::RELEASE
+            }
+            Self::Unclaimed { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::UNCLAIMED
+            }
+            Self::Owned { client_id, epoch } => {
+                put_identified(&mut out, client_id, *epoch, kind::OWNED)
+            }
+            Self::Evict { client_id, epoch } => {
+                put_identified(&mut out, client_id, *epoch, kind::EVICT)
+            }
+            Self::Contested { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::CONTESTED
+            }
+            Self::Merge {
+                epoch,
+                source,
+                source_epoch,
+                client_id,
+            } => {
+                put_u64(&mut out, epoch.bits());
+                put_u64(&mut out, source.0);
+                put_u64(&mut out, source_epoch.bits());
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::MERGE
+            }
+            Self::Fetch {
+                request,
+                client_id,
+                purpose,
+            } => {
+                put_u64(&mut out, *request);
+                out.push(*purpose as u8);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::FETCH
+            }
+            Self::NotFetched {
+                request,
+                is_elsewhere,
+            } => {
+                put_u64(&mut out, *request);
+                out.push(u8::from(*is_elsewhere));
+                kind::NOT_FETCHED
+            }
+            Self::Fetched { request, part } => put_part(&mut out, *request, *part, kind::FETCHED),
+            Self::Drain { request } => {
+                put_u64(&mut out, *request);
+                kind::DRAIN
+            }
+            Self::Barrier { request } => {
+                put_u64(&mut out, *request);
+                kind::BARRIER
+            }
+            Self::BarrierDone { request } => {
+                put_u64(&mut out, *request);
+                kind::BARRIER_DONE
+            }
+            Self::TakeBack { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::TAKE_BACK
+            }
+            Self::Replicate { backup, part } => {
+                put_position(&mut out, *backup);
+                put_part(&mut out, 0, *part, kind::REPLICATE)
+            }
+            Self::BackupsHeld { backup, held } => {
+                put_position(&mut out, *backup);
+                put_u64(&mut out, *held);
+                kind::COPIES_HELD
+            }
+            Self::BackupsWanted {
+                worker,
+                stream,
+                wanted,
+            } => {
+                out.push(*worker);
+                put_u64(&mut out, *stream);
+                for (session, sequence) in wanted {
+                    put_u64(&mut out, *session);
+                    put_u64(&mut out, *sequence);
+                }
+                kind::COPIES_WANTED
+            }
+            Self::Settings(settings) => {
+                for (key, value) in settings {
+                    put_bytes(&mut out, key.as_bytes());
+                    put_bytes(&mut out, value.as_bytes());
+                }
+                kind::SETTINGS
+            }
+            Self::Members(members) => {
+                for member in members {
+                    put_u64(&mut out, member.node.0);
+                    put_u64(&mut out, member.changes);
+                    put_bytes(&mut out, member.name.as_bytes());
+                }
+                kind::MEMBERS
+            }
+            Self::State(state) => {
+                put_state(&mut out, state);
+                kind::STATE
+            }
+            Self::Topics { is_first, topics } => {
+                put_topics(&mut out, *is_first, topics);
+                kind::TOPICS
+            }
+            Self::Place { request, asked } => {
+                put_u64(&mut out, *request);
+                put_asked(&mut out, asked);
+                kind::PLACE
+            }
+            Self::Unplace { request, client_id } => {
+                put_u64(&mut out, *request);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::UNPLACE
+            }
+            Self::PlaceDone { request, problem } => {
+                put_u64(&mut out, *request);
+                put_bytes(&mut out, problem.as_bytes());
+                kind::PLACE_DONE
+            }
+            Self::Placement { placement, follows } => {
+                put_follows(&mut out, *follows);
+                put_placement(&mut out, placement);
+                kind::PLACEMENT
+            }
+            Self::Unplaced { client_id } => {
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::UNPLACED
+            }
+            Self::Moved {
+                to,
+                reason,
+                client_id,
+            } => {
+                put_u64(&mut out, to.0);
+                put_one_of(&mut out, &RedirectionReason::ALL, reason);
+                put_bytes(&mut out, client_id.as_bytes());
+                kind::MOVED
+            }
+            Self::HabitsAsked { round, cursor } => {
+                put_u64(&mut out, *round);
+                put_u64(&mut out, *cursor);
+                kind::HABITS_ASKED
+            }
+            Self::Habits {
+                round,
+                next,
+                clients,
+            } => {
+                put_u64(&mut out, *round);
+                put_u64(&mut out, *next);
+                put_habits(&mut out, clients);
+                kind::HABITS
+            }
+            Self::MovesOrdered {
+                to,
+                reason,
+                clients,
+            } => {
+                put_u64(&mut out, to.0);
+                put_one_of(&mut out, &MoveReason::ALL, reason);
+                for client in clients {
+                    put_bytes(&mut out, client.as_bytes());
+                }
+                kind::MOVES_ORDERED
+            }
+            Self::RebalanceAsked { request, wish } => {
+                put_u64(&mut out, *request);
+                put_one_of(&mut out, &RebalanceWish::ALL, wish);
+                kind::REBALANCE_ASKED
+            }
+            Self::RebalanceTold { request, report } => {
+                put_u64(&mut out, *request);
+                put_bytes(&mut out, report.as_bytes());
+                kind::REBALANCE_TOLD
+            }
+            Self::RebalanceRefused { request, error } => {
+                put_u64(&mut out, *request);
+                put_one_of(&mut out, &RebalanceError::ALL, error);
+                kind::REBALANCE_REFUSED
+            }
+            Self::RetainedDigest { digest, is_answer } => {
+                put_u64(&mut out, *digest);
+                out.push(u8::from(*is_answer));
+                kind::RETAINED_DIGEST
+            }
+            Self::Retained { messages } => {
+                for RetainedRecord { origin, record } in messages {
+                    put_u64(&mut out, origin.node.0);
+                    put_u64(&mut out, origin.incarnation.0);
+                    put_u64(&mut out, u64::from(origin.stream.0));
+                    put_bytes(&mut out, record);
+                }
+                kind::RETAINED
+            }
+            Self::Refused(numbers) => put_numbers(&mut out, numbers, kind::REFUSED),
+            Self::RefusalNoted(numbers) => put_numbers(&mut out, numbers, kind::REFUSAL_NOTED),
+        };
+        (kind, out)
+    }
+}
+
+impl<'a> Message<'a> {
+    /// The message of a kind and payload; `None`: malformed, or of a kind this version does not know.
+    pub fn decode(kind: u8, payload: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader(payload);
+        let message = match kind {
+            kind::CLAIM => Self::Claim {
+                request: reader.u64()?,
+                view: reader.u64()?,
+                client_id: reader.text()?,
+            },
+            kind::CLAIM_GRANTED => {
+                let (request, epoch) = (reader.u64()?, reader.epoch()?);
+                let has_source = reader.flag()?;
+                let node = NodeId(reader.u64()?);
+                Self::ClaimGranted {
+                    request,
+                    epoch,
+                    source: has_source.then_some(node),
+                    client_id: reader.text()?,
+                }
+            }
+            kind::CLAIM_DEFERRED => Self::ClaimDeferred {
+                request: reader.u64()?,
+                client_id: reader.text()?,
+            },
+            kind::REGISTER_ASKED => Self::RegisterAsked {
+                round: reader.u64()?,
+            },
+            kind::REGISTER => Self::Register {
+                round: reader.u64()?,
+                is_first: reader.flag()?,
+                sessions: reader.rest_of(Reader::registration)?,
+            },
+            kind::REGISTER_END => Self::RegisterEnd {
+                round: reader.u64()?,
+                view: reader.u64()?,
+            },
+            kind::RELEASE => Self::Release {
+                client_id: reader.text()?,
+            },
+            kind::UNCLAIMED => Self::Unclaimed {
+                client_id: reader.text()?,
+            },
+            kind::OWNED => Self::Owned {
+                client_id: reader.text()?,
+                epoch: reader.epoch()?,
+            },
+            kind::EVICT => Self::Evict {
+                client_id: reader.text()?,
+                epoch: reader.epoch()?,
+            },
+            kind::FETCH => {
+                let (request, purpose) = (reader.u64()?, reader.u8()?);
+                Self::Fetch {
+                    request,
+                    client_id: reader.text()?,
+                    purpose: *Purpose::ALL.get(usize::from(purpose))?,
+                }
+            }
+            kind::CONTESTED => Self::Contested {
+                client_id: reader.text()?,
+            },
+            kind::MERGE => Self::Merge {
+                epoch: reader.epoch()?,
+                source: NodeId(reader.u64()?),
+                source_epoch: reader.epoch()?,
+                client_id: reader.text()?,
+            },
+            kind::FETCHED => Self::Fetched {
+                request: reader.u64()?,
+                part: reader.part()?,
+            },
+            kind::DRAIN => Self::Drain {
+                request: reader.u64()?,
+            },
+            kind::NOT_FETCHED => Self::NotFetched {
+                request: reader.u64()?,
+                is_elsewhere: reader.u8()? != 0,
+            },
+            kind::BARRIER => Self::Barrier {
+                request: reader.u64()?,
+            },
+            kind::BARRIER_DONE => Self::BarrierDone {
+                request: reader.u64()?,
+            },
+            kind::TAKE_BACK => Self::TakeBack {
+                client_id: reader.text()?,
+            },
+            kind::RETAINED_DIGEST => Self::RetainedDigest {
+                digest: reader.u64()?,
+                is_answer: reader.u8()? != 0,
+            },
+            kind::RETAINED => Self::Retained {
+                messages: reader.rest_of(Reader::retained)?,
+            },
+            kind::REFUSED => Self::Refused(reader.numbers()?),
+            kind::REFUSAL_NOTED => Self::RefusalNoted(reader.numbers()?),
+            kind::REPLICATE => {
+                let backup = reader.position()?;
+                // No request.
+                reader.u64()?;
+                Self::Replicate {
+                    backup,
+                    part: reader.part()?,
+                }
+            }
+            kind::COPIES_HELD => Self::BackupsHeld {
+                backup: reader.position()?,
+                held: reader.u64()?,
+            },
+            kind::COPIES_WANTED => Self::BackupsWanted {
+                worker: reader.u8()?,
+                stream: reader.u64()?,
+                wanted: reader.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
+            },
+            kind::SETTINGS => Self::Settings(reader.rest_of(|it| Some((it.text()?, it.text()?)))?),
+            kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),
+            kind::STATE => Self::State(read_state(&mut reader)?),
+            kind::TOPICS => {
+                let (is_first, topics) = read_topics(&mut reader)?;
+                Self::Topics { is_first, topics }
+            }
+            kind::PLACE => Self::Place {
+                request: reader.u64()?,
+                asked: read_asked(&mut reader)?,
+            },
+            kind::UNPLACE => Self::Unplace {
+                request: reader.u64()?,
+                client_id: reader.text()?,
+            },
+            kind::PLACE_DONE => Self::PlaceDone {
+                request: reader.u64()?,
+                problem: reader.text()?,
+            },
+            kind::PLACEMENT => Self::Placement {
+                follows: read_follows(&mut reader)?,
+                placement: read_placement(&mut reader)?,
+            },
+            kind::UNPLACED => Self::Unplaced {
+                client_id: reader.text()?,
+            },
+            kind::MOVED => Self::Moved {
+                to: NodeId(reader.u64()?),
+                reason: reader.one_of(&RedirectionReason::ALL)?,
+                client_id: reader.text()?,
+            },
+            kind::HABITS_ASKED => Self::HabitsAsked {
+                round: reader.u64()?,
+                cursor: reader.u64()?,
+            },
+            kind::HABITS => Self::Habits {
+                round: reader.u64()?,
+                next: reader.u64()?,
+                clients: read_habits(&mut reader)?,
+            },
+            kind::MOVES_ORDERED => Self::MovesOrdered {
+                to: NodeId(reader.u64()?),
+                reason: reader.one_of(&MoveReason::ALL)?,
+                clients: reader.rest_of(Reader::text)?,
+            },
+            kind::REBALANCE_ASKED => Self::RebalanceAsked {
+                request: reader.u64()?,
+                wish: reader.one_of(&RebalanceWish::ALL)?,
+            },
+            kind::REBALANCE_TOLD => Self::RebalanceTold {
+                request: reader.u64()?,
+                report: reader.text()?.to_owned(),
+            },
+            kind::REBALANCE_REFUSED => Self::RebalanceRefused {
+                request: reader.u64()?,
+                error: reader.one_of(&RebalanceError::ALL)?,
+            },
+            _ => return None,
+        };
+        reader.0.is_empty().then_some(message)
+    }
+}
+
+/// The place in a list of one that is in it.
+fn put_one_of<T: PartialEq>(out: &mut Vec<u8>, all: &[T], one: &T) {
+    let place = all.iter().position(|it| it == one);
+    out.push(
+        place
+            .and_then(|it| u8::try_from(it).ok())
+            .unwrap_or(u8::MAX),
+    );
+}
+
+pub(in crate::hub) fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(in crate::hub) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn put_position(out: &mut Vec<u8>, backup: BackupPosition) {
+    out.push(backup.worker);
+    put_u64(out, backup.stream);
+    put_u64(out, backup.position);
+}
+
+fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: Epoch, kind: u8) -> u8 {
+    put_bytes(out, client_id.as_bytes());
+    put_u64(out, epoch.bits());
+    kind
+}
+
+fn put_part(out: &mut Vec<u8>, request: u64, part: Part<'_>, kind: u8) -> u8 {
+    put_u64(out, request);
+    out.push(u8::from(part.is_last));
+    put_bytes(out, part.bytes);
+    kind
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: &RefusedNumbers, kind: u8) -> u8 {
+    put_u64(out, numbers.incarnation.0);
+    put_u64(out, u64::from(numbers.stream.0));
+    for (from, to) in &numbers.runs {
+        put_u64(out, *from);
+        put_u64(out, *to);
+    }
+    kind
+}
+
+/// What is left of a payload that is being read.
+pub(in crate::hub) struct Reader<'a>(pub(in crate::hub) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(in crate::hub) fn u64(&mut self) -> Option<u64> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*bytes))
+    }
+
+    fn epoch(&mut self) -> Option<Epoch> {
+        self.u64().map(Epoch::from_bits)
+    }
+
+    pub(in crate::hub) fn u8(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    pub(in crate::hub) fn flag(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    /// One of a list, by its place.
+    fn one_of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
+        all.get(usize::from(self.u8()?)).cloned()
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let (len, rest) = self.0.split_first_chunk()?;
+        let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    pub(in crate::hub) fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+
+    fn part(&mut self) -> Option<Part<'a>> {
+        let flags = self.u8().filter(|flags| *flags < 2)?;
+        Some(Part {
+            is_last: flags != 0,
+            bytes: self.bytes()?,
+        })
+    }
+
+    fn position(&mut self) -> Option<BackupPosition> {
+        Some(BackupPosition {
+            worker: self.u8()?,
+            stream: self.u64()?,
+            position: self.u64()?,
+        })
+    }
+
+    fn registration(&mut self) -> Option<Registration<'a>> {
+        let (client_id, epoch) = (self.text()?, self.epoch()?);
+        let flags = self.u8().filter(|flags| *flags < 4)?;
+        Some(Registration {
+            client_id,
+            epoch,
+            is_claim: flags & 1 != 0,
+            is_connected: flags & 2 != 0,
+        })
+    }
+
+    fn membership(&mut self) -> Option<Membership<'a>> {
+        Some(Membership {
+            node: NodeId(self.u64()?),
+            changes: self.u64()?,
+            name: self.text()?,
+        })
+    }
+
+    pub(in crate::hub) fn retained(&mut self) -> Option<RetainedRecord<'a>> {
+        let node = NodeId(self.u64()?);
+        let incarnation = Incarnation(self.u64()?);
+        let stream = StreamId(u16::try_from(self.u64()?).ok()?);
+        let origin = Origin {
+            node,
+            incarnation,
+            stream,
+        };
+        let record = self.bytes()?;
+        Some(RetainedRecord { origin, record })
+    }
+
+    fn numbers(&mut self) -> Option<RefusedNumbers> {
+        Some(RefusedNumbers {
+            incarnation: Incarnation(self.u64()?),
+            stream: StreamId(u16::try_from(self.u64()?).ok()?),
+            runs: self.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
+        })
+    }
+
+    /// Items until the end.
+    pub(in crate::hub) fn rest_of<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let mut items = Vec::new();
+        while !self.0.is_empty() {
+            items.push(item(self)?);
+        }
+        Some(items)
+    }
+}
+
+#[cfg(test)]
+mod tests;
