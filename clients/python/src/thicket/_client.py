@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import re
 import secrets
 import ssl
 from collections import deque
@@ -51,7 +52,7 @@ class Client:
         *,
         client_id: str = "",
         version: Literal[4, 5] = 5,
-        username: str | None = None,
+        user_name: str | None = None,
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
         will: Message | None = None,
@@ -72,22 +73,32 @@ class Client:
         quiet: float = 0.5,
     ) -> None:
         self._known, is_tls = _parse_servers([servers] if isinstance(servers, str) else servers)
-        for name, value in (("receive_queue", receive_queue), ("send_queue", send_queue), ("max_sessions", max_sessions)):
+        if not 1 <= max_sessions <= MOST_SESSIONS:
+            raise ValueError(f"max_sessions: {max_sessions}: expected 1 to {MOST_SESSIONS}")
+        for name, value in (("receive_queue", receive_queue), ("send_queue", send_queue)):
             if value < 1:
                 raise ValueError(f"{name}: {value}: expected at least 1")
-        if max_sessions > MOST_SESSIONS:
-            raise ValueError(f"max_sessions: {max_sessions}: expected 1 to {MOST_SESSIONS}")
+        for name, whole in (("keep_alive", keep_alive), ("session_expiry", session_expiry)):
+            if not (isinstance(whole, int) and whole >= 0):
+                raise ValueError(f"{name}: {whole}: expected whole seconds, 0 or more")
+        for name, seconds in {
+            "dial_timeout": dial_timeout, "connect_timeout": connect_timeout, "first_pause": first_pause,
+            "longest_pause": longest_pause, "quiet": quiet,
+        }.items():  # fmt: skip
+            if not seconds >= 0:
+                raise ValueError(f"{name}: {seconds}: expected seconds, 0 or more")
         if version not in (4, 5):
             raise ValueError(f"version: {version}: expected 4 (3.1.1) or 5 (5.0)")
         if resume and not (client_id and session_expiry):
             raise ValueError("resume: expected a client_id, and a session_expiry above 0")
-        if isinstance(placement, str) and placement != "mqtt":
-            raise ValueError(f"placement: {placement!r}: expected 'mqtt', a list of URLs, or None")
+        _check_placement(placement)
         self.client_id = client_id or f"thicket-{secrets.token_hex(8)}"
         self._subscribe = dict(subscribe or {})
         self._publish = tuple(publish)
         for topic_filter in (*self._publish, *self._subscribe):
             check_filter(topic_filter)
+        for qos in self._subscribe.values():
+            _check_qos(qos)
         self._rates = dict(rates or {})
         self._placement = placement if version == 5 else None
         self._max_sessions = max_sessions
@@ -97,7 +108,7 @@ class Client:
         self._connect_timeout = connect_timeout
         self._will = will
         self._tls = (tls or ssl.create_default_context()) if is_tls else None
-        self._login = Login(self.client_id, version, username, password, self._tls, keep_alive, session_expiry, None)
+        self._login = Login(self.client_id, version, user_name, password, self._tls, keep_alive, session_expiry, None)
         self._timing = Timing(dial_timeout, first_pause, longest_pause, quiet)
         self._plan = Plan(max_sessions, tls=is_tls)
         self._ledger = Ledger()
@@ -319,6 +330,13 @@ class Client:
     def known(self) -> list[Address]:
         return list(self._known)
 
+    def properties(self, number: int) -> list[tuple[str, str]]:
+        """User properties of a session's CONNECT, as of now."""
+        properties = [] if self._placement is None else [(PLACE, "1")]
+        if number == 1 and self._placement == "mqtt":
+            properties += self._request().to_properties()
+        return properties
+
     def on_message(self, number: int, message: Message, identity: str | None) -> None:
         if self._ledger.admits(number, message, identity):
             self._messages.append(message)
@@ -388,11 +406,13 @@ class Client:
         elif not self._connecting.done():
             self._connecting.set_exception(error)
 
-    def on_problem(self, number: int, problem: str) -> None:
-        self._last_problem = problem
+    def on_disconnected(self, number: int) -> None:
         self._addresses.pop(number, None)
-        self._ask_soon()
         self._notify()
+
+    def on_problem(self, problem: str) -> None:
+        self._last_problem = problem
+        self._ask_soon()
 
     def on_taken_over(self) -> None:
         if self._ended is None:
@@ -431,9 +451,9 @@ class Client:
         return Request(self.client_id, published, sorted_unique(self._plan.wishes), self._max_sessions, self._rates)
 
     async def _ask(self) -> None:
-        login = None if self._login.username is None else (self._login.username, self._login.password or "")
+        login = None if self._login.user_name is None else (self._login.user_name, self._login.password or "")
         try:
-            answer = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._request().to_json())
+            answer = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._tls, self._request().to_json())
         except OSError as error:
             self._last_problem = str(error)
             self._start(self._ask_later(random.uniform(0, ASK_AGAIN_S)))
@@ -485,7 +505,6 @@ class Client:
         """Opens the sessions that are missing and says to each what it shall be."""
         if self._ended is not None:
             return
-        request = self._request().to_properties() if self._placement == "mqtt" else []
         for number in self._plan.sessions():
             if number not in self._sessions:
                 self._open(number)
@@ -494,16 +513,13 @@ class Client:
             if not is_used and self._plan.leaves(number):
                 self._routes.close(number)
                 leave = Leave.WHEN_READ
-            properties = [] if self._placement is None else [(PLACE, "1")]
-            if number == 1:
-                properties += request
-            self._sessions[number].assign(Assignment(self._plan.address(number), self._plan.filters(number), tuple(properties), leave))
+            self._sessions[number].assign(Assignment(self._plan.address(number), self._plan.filters(number), leave))
 
     def _open(self, number: int) -> None:
         name = session_name(self.client_id, number)
         login = self._login
         login = Login(
-            name, login.version, login.username, login.password, login.tls, login.keep_alive, login.session_expiry,
+            name, login.version, login.user_name, login.password, login.tls, login.keep_alive, login.session_expiry,
             self._will if number == 1 else None,
         )  # fmt: skip
         clean_start = not (self._resume or number in self._to_be_read)
@@ -521,6 +537,14 @@ class Client:
 def _check_qos(qos: int) -> None:
     if qos not in (0, 1, 2):
         raise ValueError(f"qos: {qos}: expected 0, 1 or 2")
+
+
+def _check_placement(placement: object) -> None:
+    if placement is None or placement == "mqtt":
+        return
+    urls = [] if isinstance(placement, str) or not isinstance(placement, Sequence) else placement
+    if not urls or not all(re.match(r"https?://[^/]", str(url)) for url in urls):
+        raise ValueError(f"placement: {placement!r}: expected 'mqtt', a list of URLs such as http://HOST:PORT, or None")
 
 
 def _parse_servers(urls: Sequence[str]) -> tuple[list[Address], bool]:

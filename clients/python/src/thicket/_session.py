@@ -13,13 +13,13 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -69,7 +69,6 @@ class Assignment:
     # Where the control plane wants it, and the number of its answer: a new one is followed even if the address is the same.
     address: tuple[int, Address] | None = None
     filters: dict[str, Subscription] = field(default_factory=dict)
-    properties: tuple[tuple[str, str], ...] = ()
     leave: Leave = Leave.STAY
 
 
@@ -90,7 +89,7 @@ class Login:
 
     client_id: str
     version: int
-    username: str | None
+    user_name: str | None
     password: str | None
     tls: ssl.SSLContext | None
     keep_alive: int
@@ -113,6 +112,7 @@ class Owner(Protocol):
 
     def is_full(self) -> bool: ...
     def known(self) -> list[Address]: ...
+    def properties(self, number: int) -> list[tuple[str, str]]: ...
     def on_message(self, number: int, message: Message, identity: str | None) -> None: ...
     def on_connected(self, number: int, address: Address, placement: str | None) -> None: ...
     def on_subscribed(self, number: int, topic_filter: str, qos: int, error: ThicketError | None) -> None: ...
@@ -120,7 +120,8 @@ class Owner(Protocol):
     def on_drained(self, number: int) -> None: ...
     def on_better(self, topic: str, address: Address, *, is_filter: bool) -> None: ...
     def on_refused(self, number: int, error: Refused) -> None: ...
-    def on_problem(self, number: int, problem: str) -> None: ...
+    def on_disconnected(self, number: int) -> None: ...
+    def on_problem(self, problem: str) -> None: ...
     def on_taken_over(self) -> None: ...
     def on_settled(self, outgoing: Outgoing, error: ThicketError | None) -> None: ...
     def on_left(self, number: int) -> None: ...
@@ -157,6 +158,37 @@ class _Left:
 _End = _Lost | _Redirected | _Switch | _Refused | _TakenOver | _Left
 
 
+@dataclass
+class _Quiet:
+    since: float
+
+
+class _Pinged:
+    """A PINGREQ is on its way: what the broker sent before its answer has come."""
+
+
+class _Drained:
+    pass
+
+
+# How far a session that lost a subscription has been read; None: it need not be.
+_Drain = _Quiet | _Pinged | _Drained | None
+
+
+class _Paho(paho.Client):
+    """Paho, which neither sends a PINGREQ on request nor tells of its answer. Tests fail if these private parts of it change."""
+
+    on_pong: Callable[[], None] = staticmethod(lambda: None)
+
+    def ping(self) -> None:
+        self._send_pingreq()
+
+    def _handle_pingresp(self) -> MQTTErrorCode:
+        result = super()._handle_pingresp()
+        self.on_pong()
+        return result
+
+
 class Session:
     """One session. See the module."""
 
@@ -191,9 +223,7 @@ class Session:
         self._probed: Address | None = None
         self._previous: int | None = None
         self._last_arrival = 0.0
-        # Since when silence is waited for; None: it is not.
-        self._quiet_since: float | None = None
-        self._is_drained = False
+        self._drain: _Drain = None
         self._closing_until: float | None = None
         self._is_reading = False
 
@@ -243,16 +273,14 @@ class Session:
             address = end.address if isinstance(end, _Switch) else None
             if not isinstance(end, _Switch):
                 self._forget_previous()
+                self._owner.on_disconnected(self._number)
             match end:
                 case _Lost():
-                    self._hops = 0
-                    self._owner.on_problem(self._number, f"{format_address(self._last)}: {end.problem}")
+                    self._owner.on_problem(f"{format_address(self._last)}: {end.problem}")
                 case _Redirected():
                     self._hops += 1
                     self._candidates = deque(end.addresses if self._hops <= MOST_HOPS else ())
-                    self._hops %= MOST_HOPS + 1
                 case _Refused():
-                    self._hops = 0
                     self._owner.on_refused(self._number, end.error)
                 case _TakenOver():
                     self._owner.on_taken_over()
@@ -271,13 +299,20 @@ class Session:
             if self._candidates:
                 return self._candidates.popleft()
             if self._last is not None or self._failures:
-                limit = min(self._timing.first_pause * 2 ** min(self._failures, 16), self._timing.longest_pause)
-                await self._wait(random.uniform(0, limit))
+                await self._pause()
                 if self._is_leaving_now():
                     return None
             self._failures += 1
+            self._hops = 0
             self._candidates = self._fresh_candidates()
         return None
+
+    async def _pause(self) -> None:
+        limit = min(self._timing.first_pause * 2 ** min(self._failures, 16), self._timing.longest_pause)
+        until = self._loop.time() + random.uniform(0, limit)
+        # A message that is handed over meanwhile wakes the session, and is no reason to try again sooner.
+        while (left := until - self._loop.time()) > 0 and not self._is_leaving_now():
+            await self._wait(left)
 
     def _fresh_candidates(self) -> deque[Address]:
         """Where it was, where it should be, and then any other."""
@@ -301,8 +336,8 @@ class Session:
         if self._is_stale:
             self._renew()
         self._end = None
-        if self._quiet_since is not None:
-            self._quiet_since = self._loop.time()
+        if isinstance(self._drain, _Quiet | _Pinged):
+            self._drain = _Quiet(self._loop.time())
         try:
             await self._connect(address)
         except (OSError, ValueError, paho.WebsocketConnectionError) as error:
@@ -335,22 +370,22 @@ class Session:
 
     def _next_deadline(self, at: float) -> float:
         times = [at]
-        if self._quiet_since is not None:
-            times.append(max(self._quiet_since, self._last_arrival) + self._timing.quiet)
+        if isinstance(self._drain, _Quiet) and self._is_connected and not self._owner.is_full():
+            times.append(max(self._drain.since, self._last_arrival) + self._timing.quiet)
         if self._closing_until is not None:
             times.append(self._closing_until)
         return min(times) - self._loop.time()
 
     # Paho
 
-    def _new_paho(self) -> paho.Client:
+    def _new_paho(self) -> _Paho:
         login = self._login
-        client = paho.Client(
+        client = _Paho(
             CallbackAPIVersion.VERSION2, login.client_id, protocol=paho.MQTTv5 if login.version == 5 else paho.MQTTv311,
             clean_session=None if login.version == 5 else self._clean_start, reconnect_on_failure=False,
         )  # fmt: skip
-        if login.username is not None:
-            client.username_pw_set(login.username, login.password)
+        if login.user_name is not None:
+            client.username_pw_set(login.user_name, login.password)
         if login.tls is not None:
             client.tls_set_context(login.tls)
         if login.will is not None:
@@ -370,6 +405,7 @@ class Session:
         client.on_socket_close = self._on_socket_close
         client.on_socket_register_write = self._on_socket_register_write
         client.on_socket_unregister_write = self._on_socket_unregister_write
+        client.on_pong = self._on_pong
         return client
 
     async def _connect(self, address: Address) -> None:
@@ -380,7 +416,7 @@ class Session:
             if login.session_expiry:
                 properties.SessionExpiryInterval = login.session_expiry
             properties.ReceiveMaximum = RECEIVE_MAXIMUM
-            user = list(self.assignment.properties)
+            user = self._owner.properties(self._number)
             if self._hops:
                 user.append((REDIRECTED, str(self._hops)))
             if user:
@@ -401,7 +437,7 @@ class Session:
     def _keep_pubrels(self) -> None:
         """Paho forgets at the second attempt to connect that a message was received (PUBREC), and would send it anew, as another one.
 
-        This is the only private part of it that is used; tests fail if it changes.
+        This is a private part of it; tests fail if it changes.
         """
         for message in self._paho._out_messages.values():
             if message.state == paho.mqtt_ms_resend_pubrel:
@@ -590,8 +626,17 @@ class Session:
         for topic_filter in self._unasked.pop(mid, ()):
             self._subscribed.discard(topic_filter)
             self._owner.on_unsubscribed(self._number, topic_filter)
-        self._is_drained = False
-        self._quiet_since = self._loop.time()
+        self._drain = _Quiet(self._loop.time())
+        self.wake()
+
+    def _on_pong(self) -> None:
+        if not isinstance(self._drain, _Pinged):
+            return
+        if self._loop.time() - self._last_arrival < self._timing.quiet or self._owner.is_full():
+            self._drain = _Quiet(self._last_arrival)
+        else:
+            self._drain = _Drained()
+            self._owner.on_drained(self._number)
         self.wake()
 
     # What the session does
@@ -600,7 +645,7 @@ class Session:
         self._ask_for_subscriptions()
         self._publish()
         self._follow_placement(address)
-        self._look_for_silence()
+        self._ping_after_silence()
         self._leave()
 
     def _ask_for_subscriptions(self) -> None:
@@ -663,7 +708,7 @@ class Session:
             async with asyncio.timeout(self._timing.dial):
                 _, writer = await connecting
         except OSError as error:
-            self._owner.on_problem(self._number, f"{format_address(address)}: {error}")
+            self._owner.on_problem(f"{format_address(address)}: {error}")
             return False
         writer.close()
         return True
@@ -673,13 +718,12 @@ class Session:
             self._probe.cancel()
             self._probe = None
 
-    def _look_for_silence(self) -> None:
-        if self._quiet_since is None or self._owner.is_full():
+    def _ping_after_silence(self) -> None:
+        if not isinstance(self._drain, _Quiet) or self._owner.is_full():
             return
-        if self._loop.time() - max(self._quiet_since, self._last_arrival) >= self._timing.quiet:
-            self._quiet_since = None
-            self._is_drained = True
-            self._owner.on_drained(self._number)
+        if self._loop.time() - max(self._drain.since, self._last_arrival) >= self._timing.quiet:
+            self._drain = _Pinged()
+            self._paho.ping()
 
     def _leave(self) -> None:
         leave = self.assignment.leave
@@ -687,9 +731,9 @@ class Session:
         if leave is Leave.STAY:
             return
         if leave is Leave.WHEN_READ:
-            if self._quiet_since is None and not self._is_drained:
-                self._quiet_since = self._loop.time()
-            if not (is_sent and self._is_drained):
+            if self._drain is None:
+                self._drain = _Quiet(self._loop.time())
+            if not (is_sent and isinstance(self._drain, _Drained)):
                 return
         elif not is_sent:
             if self._closing_until is None:
