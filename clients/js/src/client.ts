@@ -40,10 +40,10 @@ export class Client {
    */
   static async connect(servers: string | readonly string[], options: Options = {}): Promise<Client> {
     const settings = check(servers, options);
-    const { clientId, version, username, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout } =
+    const { clientId, version, userName, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout } =
       settings;
     const login: Login = {
-      clientId, version, username, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout,
+      clientId, version, userName, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout,
     }; // prettier-ignore
     const director = new Director(settings, login);
     await director.open();

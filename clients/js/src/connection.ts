@@ -44,7 +44,7 @@ export interface Tls {
 export interface Login {
   readonly clientId: string;
   readonly version: 4 | 5;
-  readonly username: string | undefined;
+  readonly userName: string | undefined;
   readonly password: string | undefined;
   readonly scheme: Scheme;
   readonly path: string;
@@ -72,6 +72,8 @@ export interface Listener {
   onReady(connection: Connection): void;
   onMessage(connection: Connection, packet: IPublishPacket): void;
   onAcknowledged(connection: Connection, packetId: number, reasonCode: number, user: UserProperties | undefined): void;
+  /** The answer to a PINGREQ, asked for or of keep alive. */
+  onPong(connection: Connection): void;
   /** There is room to write again. */
   onWritten(connection: Connection): void;
   onEnd(connection: Connection, end: End): void;
@@ -189,6 +191,11 @@ export class Connection {
     });
   }
 
+  /** Sends a PINGREQ. */
+  ping(): void {
+    this.#client.sendPing();
+  }
+
   /** There is room for messages again. */
   resumeReading(): void {
     const goOn = this.#held;
@@ -244,7 +251,7 @@ export class Connection {
       incomingStore: this.#incoming,
       ...(isWebSocket && { path: this.#login.path }),
       ...((scheme === "mqtts" || scheme === "wss") && (this.#login.tls as IClientOptions)),
-      ...(this.#login.username !== undefined && { username: this.#login.username }),
+      ...(this.#login.userName !== undefined && { username: this.#login.userName }),
       ...(this.#login.password !== undefined && { password: this.#login.password }),
       ...(version === 5 && { properties }),
       ...(will !== undefined && { will: this.#will(will) }),
@@ -273,6 +280,9 @@ export class Connection {
         if ((packet.reasonCode ?? 0) >= 0x80) {
           this.#onAcknowledgement(packet);
         }
+        break;
+      case "pingresp":
+        this.#listener.onPong(this);
         break;
       case "disconnect":
         this.#end(this.#endOf(packet.reasonCode ?? 0, packet.properties));

@@ -235,6 +235,9 @@ export class Director implements Owner {
     }
     if (number === 1 && !this.#connecting.isDone) {
       this.#connecting.resolve();
+    } else if (number === 1) {
+      // It may have been sent here because its sessions should be elsewhere now.
+      this.#asking.soon();
     }
     this.#settle();
     this.changes.notify();

@@ -18,7 +18,7 @@ export interface Options {
   readonly clientId?: string;
   /** 5 (5.0) or 4 (3.1.1): then there is one session, no placement and no redirection. */
   readonly version?: 4 | 5;
-  readonly username?: string;
+  readonly userName?: string;
   readonly password?: string;
   /** For `mqtts` and `wss` in Node. */
   readonly tls?: Tls;
@@ -61,7 +61,7 @@ export interface Settings {
   readonly addresses: Address[];
   readonly clientId: string;
   readonly version: 4 | 5;
-  readonly username: string | undefined;
+  readonly userName: string | undefined;
   readonly password: string | undefined;
   readonly tls: Tls | undefined;
   readonly will: Message | undefined;
@@ -91,7 +91,7 @@ export function check(servers: string | readonly string[], options: Options): Se
     addresses,
     clientId: options.clientId || `thicket-${randomName()}`,
     version: options.version ?? 5,
-    username: options.username,
+    userName: options.userName,
     password: options.password,
     tls: options.tls,
     will: options.will,
@@ -111,6 +111,7 @@ export function check(servers: string | readonly string[], options: Options): Se
     longestPause: options.longestPause ?? 10,
     quiet: options.quiet ?? 0.5,
   };
+  checkNames(options, settings);
   checkNumbers(settings);
   if (IS_BROWSER && scheme !== "ws" && scheme !== "wss") {
     throw new RangeError(`servers: ${scheme}: expected ws or wss, as a browser has WebSocket only`);
@@ -121,12 +122,31 @@ export function check(servers: string | readonly string[], options: Options): Se
   if (settings.resume && !(options.clientId && settings.sessionExpiry)) {
     throw new RangeError("resume: expected a clientId, and a sessionExpiry above 0");
   }
-  if (typeof options.placement === "string" && options.placement !== "mqtt") {
-    throw new RangeError(`placement: ${JSON.stringify(options.placement)}: expected "mqtt", a list of URLs, or null`);
-  }
+  checkPlacement(options.placement);
   [...settings.publish, ...settings.subscribe.keys()].forEach(checkFilter);
   settings.subscribe.forEach(checkQos);
   return settings;
+}
+
+/** A misspelt option would be one that is left out. */
+function checkNames(options: Options, settings: Settings): void {
+  const ofServers = ["scheme", "path", "addresses"];
+  const names = Object.keys(settings).filter((name) => !ofServers.includes(name));
+  const unknown = Object.keys(options).find((name) => !names.includes(name));
+  if (unknown !== undefined) {
+    throw new RangeError(`${unknown}: expected one of ${names.join(", ")}`);
+  }
+}
+
+function checkPlacement(placement: unknown): void {
+  if (placement === undefined || placement === null || placement === "mqtt") {
+    return;
+  }
+  const isUrl = (it: unknown): boolean => typeof it === "string" && /^https?:\/\/[^/]/.test(it);
+  if (!Array.isArray(placement) || placement.length === 0 || !placement.every(isUrl)) {
+    const shown = JSON.stringify(placement);
+    throw new RangeError(`placement: ${shown}: expected "mqtt", a list of URLs such as http://HOST:PORT, or null`);
+  }
 }
 
 function checkNumbers(settings: Settings): void {

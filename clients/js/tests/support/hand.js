@@ -26,6 +26,10 @@ class Queue {
     this.#grown();
   }
 
+  get length() {
+    return this.#values.length;
+  }
+
   /** @param {string} what @returns {Promise<T>} */
   async next(what) {
     while (this.#values.length === 0) {
@@ -158,6 +162,11 @@ export class HandBroker {
       }
     });
     socket.on("data", (data) => packets.parse(data)).on("error", () => {});
+  }
+
+  /** Connections that no test has taken yet. */
+  get waiting() {
+    return this.#connections.length;
   }
 
   next() {
