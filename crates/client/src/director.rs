@@ -179,8 +179,14 @@ impl Director {
 
     fn on_report(&mut self, number: usize, report: Report) -> Next {
         match report {
-            Report::Connected { address, placement } => {
+            Report::Connected {
+                address,
+                placement,
+                followed,
+            } => {
                 self.on_connected(number, &address, placement.as_deref());
+                self.settle();
+                drop(followed);
             }
             Report::Subscribed { filter, result } => self.on_subscribed(number, &filter, result),
             Report::Unsubscribed { filter } => {

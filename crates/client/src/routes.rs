@@ -10,8 +10,9 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::session::Outgoing;
 
-/// Topics remembered that nobody declared, for the next placement.
+/// Topics remembered that nobody declared, for the next placement, and their bytes: some brokers take no CONNECT above 100,000 bytes.
 const LEARNED: usize = 1000;
+const LEARNED_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
@@ -27,6 +28,7 @@ struct Table {
     /// Topics with messages under way: the session they are on, and how many.
     busy: HashMap<String, (usize, usize)>,
     learned: HashSet<String>,
+    learned_bytes: usize,
 }
 
 /// The right to publish one message of a topic on one session, given back when the message is settled.
@@ -167,8 +169,8 @@ impl Table {
                 .find(|(filter, _)| matches(filter, topic));
             filter.map(|(_, session)| *session)
         });
-        if placed.is_none() && self.learned.len() < LEARNED && !self.learned.contains(topic) {
-            self.learned.insert(topic.to_owned());
+        if placed.is_none() && !self.learned.contains(topic) {
+            self.learn(topic);
         }
         let session = placed
             .filter(|session| self.doors.contains_key(session))
@@ -182,6 +184,14 @@ impl Table {
             }
         }
         Some(Some(door))
+    }
+
+    fn learn(&mut self, topic: &str) {
+        let bytes = self.learned_bytes + topic.len();
+        if self.learned.len() < LEARNED && bytes <= LEARNED_BYTES {
+            self.learned.insert(topic.to_owned());
+            self.learned_bytes = bytes;
+        }
     }
 }
 
@@ -215,5 +225,18 @@ mod tests {
         assert!(routes.uses(2) && !routes.uses(1));
         routes.close_all();
         assert!(routes.enter("c").await.is_none());
+    }
+
+    #[tokio::test]
+    async fn topics_are_learned_up_to_a_number_and_a_number_of_bytes() {
+        for (length, expected) in [(10, LEARNED), (1000, LEARNED_BYTES / 1000)] {
+            let routes = Arc::new(Routes::default());
+            let (first, _first_end) = mpsc::channel(1);
+            routes.open(1, first);
+            for number in 0..2 * LEARNED {
+                routes.enter(&format!("{number:0length$}")).await;
+            }
+            assert_eq!(routes.learned_count(), expected, "{length}");
+        }
     }
 }

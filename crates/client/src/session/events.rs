@@ -2,6 +2,7 @@
 
 use thicket_mqtt::{PacketId, Publish, ReasonCode};
 use thicket_session::client::{CleanStart, DisconnectReason, Event};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::serve::End;
@@ -141,8 +142,15 @@ impl Session {
                         self.report(Report::Unsubscribed { filter }).await;
                     }
                 }
-                let address = address.clone();
-                self.report(Report::Connected { address, placement }).await;
+                let (followed, is_followed) = oneshot::channel();
+                self.report(Report::Connected {
+                    address: address.clone(),
+                    placement,
+                    followed,
+                })
+                .await;
+                // It ends when the sender is dropped, also by a client that has ended.
+                let _ = is_followed.await;
             }
             Happened::Message(message) => {
                 self.last_arrival = Instant::now();

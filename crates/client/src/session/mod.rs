@@ -76,6 +76,8 @@ pub(crate) enum Report {
     Connected {
         address: Address,
         placement: Option<String>,
+        /// Dropped when the client has followed the placement: the session does nothing before it knows what it shall have.
+        followed: oneshot::Sender<()>,
     },
     Subscribed {
         filter: String,
@@ -226,18 +228,15 @@ impl Session {
             self.previous = None;
             match end {
                 End::Lost(problem) => {
-                    self.hops = 0;
                     self.report(Report::Problem(format!("{address}: {problem}")))
                         .await;
                 }
                 End::Redirected(addresses) => {
                     self.report(Report::Redirected).await;
                     self.hops += 1;
+                    self.candidates.clear();
                     if self.hops <= MOST_HOPS {
-                        self.candidates = addresses.into();
-                    } else {
-                        self.hops = 0;
-                        self.candidates.clear();
+                        self.candidates.extend(addresses);
                     }
                 }
                 End::Switch {
@@ -250,7 +249,6 @@ impl Session {
                     continue;
                 }
                 End::Refused(code) => {
-                    self.hops = 0;
                     self.report(Report::Refused(code)).await;
                 }
                 End::TakenOver => {
@@ -272,6 +270,7 @@ impl Session {
                 return None;
             }
             if self.candidates.is_empty() {
+                self.hops = 0;
                 self.candidates = self.fresh_candidates();
                 let shared = &self.shared;
                 if self.last.is_some() || self.failures > 0 {
