@@ -353,7 +353,9 @@ impl Director {
         self.ask_at = None;
         if let Some(control) = self.control.clone() {
             let request = self.request(self.routes.learned());
-            self.asking.spawn_blocking(move || control.ask(&request));
+            let tls = self.options.tls.clone();
+            self.asking
+                .spawn_blocking(move || control.ask_with(&tls, &request));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use thicket_client::{Client, Error, Message, Options, Qos, ReasonCode};
+use thicket_client::{Client, Error, Message, Options, Placement, Qos, ReasonCode};
 use thicket_mqtt::{
     Acknowledgement, Connack, Disconnect, Packet, PacketId, ProtocolVersion, Publish, Suback,
     Unsuback, UserProperties, decode,
@@ -16,6 +16,15 @@ const V5: ProtocolVersion = ProtocolVersion::V5;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Broker(TcpListener);
+
+/// A control plane by HTTP. It gives each request to a test, and answers what the test says.
+struct Control(TcpListener);
+
+struct Asked {
+    stream: TcpStream,
+    head: String,
+    request: serde_json::Value,
+}
 
 struct Connection {
     stream: TcpStream,
@@ -96,6 +105,63 @@ impl Broker {
     }
 }
 
+impl Control {
+    async fn start() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").await.expect("a free port"))
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.0.local_addr().expect("bound"))
+    }
+
+    async fn next(&self) -> Asked {
+        let accepted = tokio::time::timeout(PATIENCE, self.0.accept()).await;
+        let (mut stream, _) = accepted.expect("in time").expect("a connection");
+        let mut bytes = Vec::new();
+        loop {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if let Some((head, body)) = text.split_once("\r\n\r\n")
+                && let Ok(request) = serde_json::from_str(body)
+            {
+                let head = head.to_owned();
+                return Asked {
+                    stream,
+                    head,
+                    request,
+                };
+            }
+            let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut bytes));
+            assert!(
+                read.await.expect("in time").expect("a connection") > 0,
+                "{text}"
+            );
+        }
+    }
+}
+
+impl Asked {
+    async fn answer(mut self, sessions: &[(&str, &Broker, &[&str])]) {
+        let answer = placement(sessions);
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+            answer.len()
+        );
+        let sent = self.stream.write_all((head + &answer).as_bytes()).await;
+        sent.expect("a connection");
+    }
+}
+
+/// The placement of a client: of each session its name, its broker and its filters.
+fn placement(sessions: &[(&str, &Broker, &[&str])]) -> String {
+    let sessions: Vec<_> = sessions
+        .iter()
+        .map(|(name, broker, filters)| {
+            serde_json::json!({"client_id": name, "address": broker.address(), "subscribe": filters})
+        })
+        .collect();
+    serde_json::json!({ "sessions": sessions }).to_string()
+}
+
 impl Connection {
     async fn read(&mut self) -> Said {
         loop {
@@ -164,15 +230,8 @@ impl Connection {
         (filter, handling)
     }
 
-    /// The placement of a client `c`: of each session its name, its address and its filters.
     async fn place(&mut self, session_present: bool, sessions: &[(&str, &Broker, &[&str])]) {
-        let sessions: Vec<_> = sessions
-            .iter()
-            .map(|(name, broker, filters)| {
-                serde_json::json!({"client_id": name, "address": broker.address(), "subscribe": filters})
-            })
-            .collect();
-        let answer = serde_json::json!({ "sessions": sessions }).to_string();
+        let answer = placement(sessions);
         self.connack(Connack {
             session_present,
             user_properties: vec![("thicket-placement", &answer)],
@@ -362,6 +421,43 @@ async fn topics_that_nobody_declared_are_named_when_the_client_connects_again() 
         .iter()
         .filter(|(name, _)| name == "thicket-publish");
     assert_eq!(named.count(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_is_sent_elsewhere_asks_its_control_plane_anew() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let control = Control::start().await;
+    let opening = tokio::spawn(Client::connect(Options {
+        client_id: "c".to_owned(),
+        user_name: Some("u".to_owned()),
+        password: Some("pä".into()),
+        placement: Placement::Http(vec![control.url()]),
+        ..Options::new(format!("mqtt://{}", first.address()))
+    }));
+    let asked = control.next().await;
+    assert!(asked.head.contains("Basic dTpww6Q="), "{}", asked.head);
+    asked.answer(&[("c", &first, &[])]).await;
+    let mut connection = first.next().await;
+    assert_eq!(connection.value("thicket-max-sessions"), None);
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    assert!(client.status().is_placed);
+    let publishing = publish(&client, "undeclared", Qos::AtLeastOnce);
+    let (_, packet_id, _) = connection.take_publish().await;
+    connection.puback(packet_id, None).await;
+    publishing.await.expect("no panic").expect("acknowledged");
+    let address = second.address();
+    let elsewhere = Disconnect {
+        server_reference: Some(&address),
+        ..Disconnect::new(ReasonCode::UseAnotherServer)
+    };
+    connection.write(&Packet::Disconnect(elsewhere)).await;
+    let mut there = second.next().await;
+    there.resume().await;
+    let asked = control.next().await;
+    assert_eq!(asked.request["publish"], serde_json::json!(["undeclared"]));
+    asked.answer(&[("c", &first, &[])]).await;
+    first.next().await;
 }
 
 #[tokio::test]
