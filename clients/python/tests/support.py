@@ -26,8 +26,8 @@ Session = tuple[str, int, Sequence[str], Sequence[str]]
 wait_until = nodes.wait_until
 
 
-def start_cluster(size: int) -> Any:
-    return nodes.Cluster(size, ["--workers", "1"])
+def start_cluster(size: int, arguments: Sequence[str] = ()) -> Any:
+    return nodes.Cluster(size, ["--workers", "1", *arguments])
 
 
 def free_port() -> int:
