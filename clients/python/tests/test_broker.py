@@ -201,6 +201,31 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
             break
         await client.close()
 
+    async def test_a_subscription_in_doubt_is_asked_for_again_or_ended(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        client = await opening
+        subscribing = [asyncio.create_task(client.subscribe(topic_filter, 1)) for topic_filter in ("goes", "stays")]
+        for _ in range(2):
+            await connection.expect(SUBSCRIBE)
+        connection.close()
+        back = await self.first.next()
+        addresses = [self.first.address, self.second.address]
+        answer = support.placement(addresses, [("c", 0, [], ["stays"]), ("c~2", 1, [], ["goes"])])
+        await back.accept(session_present=True, user=[("thicket-placement", json.dumps(answer))])
+        request = await back.expect(SUBSCRIBE)
+        self.assertTrue(request.endswith(support.text("stays") + b"\x11"), "QoS 1, and what is retained if it is new")
+        await back.write(suback(request, 1))
+        request = await back.expect(UNSUBSCRIBE)
+        self.assertIn(support.text("goes"), request)
+        await back.write(packet(UNSUBACK, request[:2] + b"\0\0"))
+        there = await self.second.next()
+        await there.accept()
+        await grant(there, "goes")
+        self.assertEqual(await asyncio.gather(*subscribing), [1, 1])
+        await client.close()
+
     async def test_a_message_of_qos_2_is_delivered_once_although_its_exchange_goes_over_two_connections(self) -> None:
         opening = asyncio.create_task(self.client(subscribe={"a": 2}).__aenter__())
         connection = await self.first.next()

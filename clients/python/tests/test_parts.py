@@ -99,6 +99,29 @@ class Moves(unittest.TestCase):
         self.assertEqual(plan.on_left(2, is_routed=False), ["b"])
         self.assertEqual(plan.sessions(), [1])
 
+    def test_a_session_that_has_not_answered_is_not_relied_on(self) -> None:
+        plan = Plan(4, tls=False)
+        plan.subscribe("a", 2)
+        plan.on_asked(1, "a")
+        elsewhere = {1: Placed("x:1", None, [], []), 2: Placed("y:1", None, [], ["a"])}
+        self.assertEqual(plan.apply(elsewhere), ["a"], "its messages may come over both")
+        self.assertFalse(plan.filters(2)["a"].is_moved, "nobody was surely sent what is retained")
+        plan.on_subscribed(2, "a")
+        self.assertFalse(plan.on_unsubscribed(1, "a"))
+        self.assertEqual(plan.on_drained(1), ["a"])
+        # On its way to the first again it comes to the second, before the first has answered its UNSUBSCRIBE.
+        back = {1: Placed("x:1", None, [], ["a"])}
+        plan.apply(back)
+        plan.on_subscribed(1, "a")
+        plan.apply(elsewhere)
+        plan.on_asked(1, "a")
+        plan.apply(back)
+        self.assertEqual((sorted(plan.filters(1)), sorted(plan.filters(2))), (["a"], ["a"]))
+        plan.on_unsubscribed(1, "a")
+        self.assertEqual(sorted(plan.filters(2)), ["a"], "the first does not have it")
+        plan.on_subscribed(1, "a")
+        self.assertEqual(sorted(plan.filters(2)), [])
+
     def test_what_comes_over_both_sessions_is_delivered_once_while_its_filter_moves(self) -> None:
         ledger = Ledger()
 

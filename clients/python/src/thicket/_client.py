@@ -355,6 +355,10 @@ class Client:
         self._settle()
         self._notify()
 
+    def on_asked(self, number: int, topic_filters: Iterable[str]) -> None:
+        for topic_filter in topic_filters:
+            self._plan.on_asked(number, topic_filter)
+
     def on_subscribed(self, number: int, topic_filter: str, qos: int, error: ThicketError | None) -> None:
         if error is None:
             self._plan.on_subscribed(number, topic_filter)

@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -48,7 +48,8 @@ MISC_S = 1.0
 USE_ANOTHER_SERVER, SERVER_MOVED, SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND = 0x9C, 0x9D, 0x8E, 0x92
 # Refusals that pass: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection.
 PASSING = {0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9F}
-DO_NOT_SEND = 2
+# Retain Handling.
+SEND_RETAINED, SEND_RETAINED_IF_NEW, DO_NOT_SEND = 0, 1, 2
 
 
 class Leave(enum.Enum):
@@ -115,6 +116,7 @@ class Owner(Protocol):
     def properties(self, number: int) -> list[tuple[str, str]]: ...
     def on_message(self, number: int, message: Message, identity: str | None) -> None: ...
     def on_connected(self, number: int, address: Address, placement: str | None) -> None: ...
+    def on_asked(self, number: int, topic_filters: Iterable[str]) -> None: ...
     def on_subscribed(self, number: int, topic_filter: str, qos: int, error: ThicketError | None) -> None: ...
     def on_unsubscribed(self, number: int, topic_filter: str) -> None: ...
     def on_drained(self, number: int) -> None: ...
@@ -213,6 +215,8 @@ class Session:
         self._subscribed: set[str] = set()
         self._asked: dict[int, tuple[str, ...]] = {}
         self._unasked: dict[int, tuple[str, ...]] = {}
+        # Asked for, or not any more, on a connection that ended before the answer: the session may have them or not.
+        self._doubtful: set[str] = set()
         self._refused: set[str] = set()
         self._candidates: deque[Address] = deque()
         self._last: Address | None = None
@@ -532,6 +536,11 @@ class Session:
             self.wake()
             return
         self._clean_start = False
+        asked = {topic_filter for filters in (*self._asked.values(), *self._unasked.values()) for topic_filter in filters}
+        self._asked.clear()
+        self._unasked.clear()
+        self._doubtful |= asked
+        self._subscribed -= asked
         if not flags.session_present:
             self._on_session_lost()
             if self._is_stale:
@@ -540,8 +549,6 @@ class Session:
         self._hops = 0
         self._candidates.clear()
         self._forget_previous()
-        self._asked.clear()
-        self._unasked.clear()
         self._under_way_limit = min(MOST_UNDER_WAY, getattr(properties, "ReceiveMaximum", MOST_UNDER_WAY))
         user = getattr(properties, "UserProperty", ())
         placement = next((value for name, value in user if name == PLACEMENT), None)
@@ -549,9 +556,11 @@ class Session:
         self.wake()
 
     def _on_session_lost(self) -> None:
-        for topic_filter in sorted(self._subscribed):
-            self._owner.on_unsubscribed(self._number, topic_filter)
+        lost = sorted(self._subscribed | self._doubtful)
         self._subscribed.clear()
+        self._doubtful.clear()
+        for topic_filter in lost:
+            self._owner.on_unsubscribed(self._number, topic_filter)
         if self._waiting:
             # Nothing of what Paho has under way may leave: the connection ends here, and a new Paho takes the new session.
             self._is_stale = True
@@ -612,6 +621,7 @@ class Session:
     ) -> None:
         for topic_filter, code in zip(self._asked.pop(mid, ()), codes, strict=False):
             self._note_better(topic_filter, properties, is_filter=True)
+            self._doubtful.discard(topic_filter)
             if code.is_failure:
                 self._refused.add(topic_filter)
                 self._owner.on_subscribed(self._number, topic_filter, 0, Refused(code.value, str(code)))
@@ -625,6 +635,7 @@ class Session:
     ) -> None:
         for topic_filter in self._unasked.pop(mid, ()):
             self._subscribed.discard(topic_filter)
+            self._doubtful.discard(topic_filter)
             self._owner.on_unsubscribed(self._number, topic_filter)
         self._drain = _Quiet(self._loop.time())
         self.wake()
@@ -657,17 +668,21 @@ class Session:
                 continue
             # One filter a packet: so an answer about a better node is about one.
             if self._login.version == 5:
-                options = SubscribeOptions(qos=how.qos, retainHandling=DO_NOT_SEND if how.is_moved else 0)
+                # What is retained has come, or is in the session, or is still to come.
+                is_new = SEND_RETAINED_IF_NEW if topic_filter in self._doubtful else SEND_RETAINED
+                options = SubscribeOptions(qos=how.qos, retainHandling=DO_NOT_SEND if how.is_moved else is_new)
                 _, mid = self._paho.subscribe(topic_filter, options=options)
             else:
                 _, mid = self._paho.subscribe(topic_filter, how.qos)
             if mid is not None:
                 self._asked[mid] = (topic_filter,)
-        surplus = [name for name in sorted(self._subscribed) if name not in wanted and name not in asked]
+                self._owner.on_asked(self._number, (topic_filter,))
+        surplus = [name for name in sorted(self._subscribed | self._doubtful) if name not in wanted and name not in asked]
         if surplus:
             _, mid = self._paho.unsubscribe(surplus[:BATCH])
             if mid is not None:
                 self._unasked[mid] = tuple(surplus[:BATCH])
+                self._owner.on_asked(self._number, surplus[:BATCH])
 
     def _publish(self) -> None:
         """Sends what waits, as far as the broker takes it; the next when these are written."""
