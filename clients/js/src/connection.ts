@@ -26,6 +26,7 @@ const UNAVAILABLE_311 = 3;
 const RECEIVE_MAXIMUM = 1024;
 /** Retain Handling. */
 const SEND_RETAINED = 0;
+const SEND_RETAINED_IF_NEW = 1;
 const DO_NOT_SEND = 2;
 /** Longest wait until a DISCONNECT is written and the broker has closed the connection. */
 const FAREWELL_MS = 3000;
@@ -173,10 +174,12 @@ export class Connection {
     return message.qos === 0 ? 0 : this.#client.getLastMessageId();
   }
 
-  /** Subscribes to one filter. Undefined: the connection ended before the answer. */
-  async subscribe(filter: string, how: Subscription): Promise<Granted | undefined> {
+  /** Subscribes to one filter, which the session may have if it `isDoubtful`. Undefined: the connection ended before the answer. */
+  async subscribe(filter: string, how: Subscription, isDoubtful: boolean): Promise<Granted | undefined> {
     return new Promise((resolve) => {
-      const options = { qos: how.qos, rh: how.isMoved ? DO_NOT_SEND : SEND_RETAINED };
+      // What is retained has come, or is in the session, or is still to come.
+      const isNew = isDoubtful ? SEND_RETAINED_IF_NEW : SEND_RETAINED;
+      const options = { qos: how.qos, rh: how.isMoved ? DO_NOT_SEND : isNew } as const;
       this.#client.subscribe(filter, options, (_error, _granted, packet) => {
         const code = packet?.granted[0];
         resolve(code === undefined ? undefined : { code: Number(code), user: packet?.properties?.userProperties });

@@ -243,6 +243,10 @@ export class Director implements Owner {
     this.changes.notify();
   }
 
+  onAsked(number: number, filter: string): void {
+    this.#plan.onAsked(number, filter);
+  }
+
   onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void {
     let isDone = false;
     if (error === undefined) {

@@ -54,6 +54,7 @@ export interface Owner {
   properties(number: number): ReadonlyArray<readonly [string, string]>;
   onMessage(number: number, message: Message, identity: string | undefined): void;
   onConnected(number: number, address: Address, placement: string | undefined): void;
+  onAsked(number: number, filter: string): void;
   onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void;
   onUnsubscribed(number: number, filter: string): void;
   onDrained(number: number): void;
@@ -374,6 +375,7 @@ export class Session implements Listener {
       this.#current = connection;
       this.#last = connection.address;
     }
+    this.duties.onInterrupted();
     if (connack.sessionPresent && this.#accepted !== undefined) {
       connection.continueFrom(this.#accepted);
     } else {

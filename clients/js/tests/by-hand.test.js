@@ -262,6 +262,33 @@ describe("exchanges", () => {
     await client.close();
   });
 
+  test("a subscription in doubt is asked for again or ended", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    const subscribing = [client.subscribe("goes", 1), client.subscribe("stays", 1)];
+    await connection.expect("subscribe");
+    await connection.expect("subscribe");
+    connection.close();
+    const back = await first.next();
+    const answer = placement(["c", first.address, [], ["stays"]], ["c~2", second.address, [], ["goes"]]);
+    back.accept({ sessionPresent: true, user: { "thicket-placement": JSON.stringify(answer) } });
+    const request = await back.expect("subscribe");
+    assert.deepEqual([request.subscriptions[0]?.topic, request.subscriptions[0]?.rh], ["stays", 1]);
+    back.grant(request, 1);
+    const { messageId = 0, unsubscriptions } = await back.expect("unsubscribe");
+    assert.deepEqual(unsubscriptions, ["goes"]);
+    back.write({ cmd: "unsuback", messageId, granted: [0] });
+    const there = await second.next();
+    there.accept();
+    there.grant(await there.expect("subscribe"), 1);
+    assert.deepEqual(await Promise.all(subscribing), [1, 1]);
+    [back, there].forEach((it) => it.close());
+    await client.close();
+  });
+
   test("a message of QoS 2 is delivered once although its exchange goes over two connections", async (t) => {
     const { first, open } = await twoBrokers(t);
     const opening = open({ subscribe: { a: 2 } });

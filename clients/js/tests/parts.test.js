@@ -137,6 +137,31 @@ describe("plan", () => {
     assert.deepEqual([plan.leaves(1), plan.leaves(2)], [false, false]);
   });
 
+  test("a session that has not answered is not relied on", () => {
+    const plan = new Plan(4);
+    plan.subscribe("a", 2);
+    plan.onAsked(1, "a");
+    const elsewhere = new Map([[1, placed()], [2, placed("a")]]); // prettier-ignore
+    assert.deepEqual(plan.apply(elsewhere), ["a"], "its messages may come over both");
+    assert.equal(plan.filters(2).get("a")?.isMoved, false, "nobody was surely sent what is retained");
+    plan.onSubscribed(2, "a");
+    assert.equal(plan.onUnsubscribed(1, "a"), false);
+    assert.deepEqual(plan.onDrained(1), ["a"]);
+    // On its way to the first again it comes to the second, before the first has answered its UNSUBSCRIBE.
+    const back = new Map([[1, placed("a")]]);
+    plan.apply(back);
+    plan.onSubscribed(1, "a");
+    plan.apply(elsewhere);
+    plan.onAsked(1, "a");
+    plan.apply(back);
+    const filters = () => [[...plan.filters(1).keys()], [...plan.filters(2).keys()]];
+    assert.deepEqual(filters(), [["a"], ["a"]]);
+    plan.onUnsubscribed(1, "a");
+    assert.deepEqual(filters(), [["a"], ["a"]], "the first does not have it");
+    plan.onSubscribed(1, "a");
+    assert.deepEqual(filters(), [["a"], []]);
+  });
+
   test("a filter that the new session is refused stays", () => {
     const plan = new Plan(4);
     plan.subscribe("a", 1);
