@@ -188,6 +188,14 @@ impl Director {
                 self.settle();
                 drop(followed);
             }
+            Report::Asking {
+                filters,
+                ask,
+                agreed,
+            } => {
+                // A session that is gone asks for nothing.
+                let _ = agreed.send(self.plan.on_asking(number, filters, ask));
+            }
             Report::Subscribed { filter, result } => self.on_subscribed(number, &filter, result),
             Report::Unsubscribed { filter } => {
                 if self.plan.on_unsubscribed(number, &filter) {

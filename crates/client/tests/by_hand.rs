@@ -424,6 +424,47 @@ async fn topics_that_nobody_declared_are_named_when_the_client_connects_again() 
 }
 
 #[tokio::test]
+async fn a_subscription_in_doubt_is_asked_for_again_or_ended() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &[]);
+    let mut connection = first.next().await;
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    let subscribing = ["goes", "stays"].map(|filter| {
+        let client = client.clone();
+        tokio::spawn(async move { client.subscribe(filter, Qos::AtLeastOnce).await })
+    });
+    for _ in 0..2 {
+        let asked = connection.read().await;
+        assert!(matches!(asked, Said::Subscribe(..)), "{asked:?}");
+    }
+    drop(connection);
+    let mut back = first.next().await;
+    let both: [(&str, &Broker, &[&str]); 2] =
+        [("c", &first, &["stays"]), ("c~2", &second, &["goes"])];
+    back.place(true, &both).await;
+    let asked = back.grant(|_| None).await;
+    assert_eq!(
+        asked,
+        ("stays".to_owned(), 1),
+        "retained messages if it is new"
+    );
+    let Said::Unsubscribe(packet_id, filter) = back.read().await else {
+        panic!("expected UNSUBSCRIBE");
+    };
+    assert_eq!(filter, "goes");
+    let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
+    back.write(&Packet::Unsuback(done)).await;
+    let mut there = second.next().await;
+    there.accept().await;
+    assert_eq!(there.grant(|_| None).await.0, "goes");
+    for subscribing in subscribing {
+        let granted = subscribing.await.expect("no panic").expect("granted");
+        assert_eq!(granted, Qos::AtLeastOnce);
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_is_sent_elsewhere_asks_its_control_plane_anew() {
     let (first, second) = (Broker::start().await, Broker::start().await);
     let control = Control::start().await;

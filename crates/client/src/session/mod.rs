@@ -60,6 +60,13 @@ pub(crate) struct Subscription {
     pub(crate) is_moved: bool,
 }
 
+/// What a session asks the broker for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Subscribe,
+    Unsubscribe,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Leave {
     #[default]
@@ -78,6 +85,12 @@ pub(crate) enum Report {
         placement: Option<String>,
         /// Dropped when the client has followed the placement: the session does nothing before it knows what it shall have.
         followed: oneshot::Sender<()>,
+    },
+    /// The session is about to send a SUBSCRIBE or UNSUBSCRIBE; it sends what is agreed to.
+    Asking {
+        filters: Vec<String>,
+        ask: Ask,
+        agreed: oneshot::Sender<Vec<String>>,
     },
     Subscribed {
         filter: String,
@@ -146,6 +159,8 @@ pub(crate) struct Session {
     /// Subscriptions that the broker has.
     subscribed: BTreeSet<String>,
     asked: HashMap<PacketId, Asked>,
+    /// Filters asked for, or not any more, on a connection that ended before the answer: the session may have them or not.
+    doubtful: BTreeSet<String>,
     /// Filters refused: not asked again until they are assigned anew.
     refused: BTreeSet<String>,
     /// Messages that came and are not with the application yet.
@@ -199,6 +214,7 @@ impl Session {
             first: VecDeque::new(),
             subscribed: BTreeSet::new(),
             asked: HashMap::new(),
+            doubtful: BTreeSet::new(),
             refused: BTreeSet::new(),
             arrived: VecDeque::new(),
             last_arrival: start,
