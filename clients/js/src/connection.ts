@@ -12,9 +12,12 @@ import type { IConnackPacket, IDisconnectPacket, IPublishPacket, Packet, UserPro
 
 import { type Address, type Scheme, defaultPort, parseReference, splitAddress } from "./address.js";
 import { Refused } from "./errors.js";
-import { type Message, toProperties, userObject } from "./message.js";
+import { type Message, publishSize, toProperties, userObject } from "./message.js";
 import type { Subscription } from "./plan.js";
 
+const PACKET_TOO_LARGE = 0x95;
+const RETAIN_NOT_SUPPORTED = 0x9a;
+const QOS_NOT_SUPPORTED = 0x9b;
 const USE_ANOTHER_SERVER = 0x9c;
 const SERVER_MOVED = 0x9d;
 const SESSION_TAKEN_OVER = 0x8e;
@@ -123,6 +126,8 @@ export class Connection {
   readonly #client: MqttClient;
   readonly #outgoing = new Underway();
   readonly #incoming = new Underway();
+  /** What the broker takes, by its CONNACK. */
+  #limits: NonNullable<IConnackPacket["properties"]> = {};
   #isReady = false;
   #hasEnded = false;
   /** Goes on with a message that waits for room. */
@@ -164,6 +169,21 @@ export class Connection {
   continueFrom(other: Connection): void {
     this.#outgoing.takeFrom(other.#outgoing);
     this.#incoming.takeFrom(other.#incoming);
+  }
+
+  /** Why a message cannot be sent: the broker would end the connection for it, again and again. Undefined if it can. */
+  refusalOf(message: Message, identity: string | undefined): Refused | undefined {
+    const { maximumQoS = 2, retainAvailable = true, maximumPacketSize } = this.#limits;
+    if (message.qos > maximumQoS) {
+      return new Refused(QOS_NOT_SUPPORTED, `QoS ${message.qos}, the broker takes up to ${maximumQoS}`);
+    }
+    if (message.retain && !retainAvailable) {
+      return new Refused(RETAIN_NOT_SUPPORTED, "the broker retains no messages");
+    }
+    const size = maximumPacketSize === undefined ? 0 : publishSize(message, identity);
+    return size > (maximumPacketSize ?? 0)
+      ? new Refused(PACKET_TOO_LARGE, `a packet of ${size} bytes, the broker takes up to ${maximumPacketSize}`)
+      : undefined;
   }
 
   /** Writes a PUBLISH. Answers its packet identifier; 0 for QoS 0. */
@@ -297,6 +317,7 @@ export class Connection {
   #onConnack(connack: IConnackPacket): void {
     const code = (this.#login.version === 5 ? connack.reasonCode : connack.returnCode) ?? 0;
     if (code === 0) {
+      this.#limits = connack.properties ?? {};
       this.#listener.onAccepted(this, connack);
     } else if (this.#login.version === 5 ? PASSING.has(code) : code === UNAVAILABLE_311) {
       this.#end(this.#endOf(code, connack.properties));

@@ -166,6 +166,11 @@ export class Duties {
         return;
       }
       this.outgoing.shift();
+      const refused = connection.refusalOf(outgoing.message, outgoing.identity);
+      if (refused !== undefined) {
+        this.#owner.onSettled(outgoing, refused);
+        continue;
+      }
       const packetId = connection.publish(outgoing.message, outgoing.identity);
       if (packetId === 0) {
         this.#owner.onSettled(outgoing, undefined);

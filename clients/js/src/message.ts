@@ -94,6 +94,27 @@ export function toProperties(message: Message, identity?: string): NonNullable<I
   });
 }
 
+/** Bytes of the PUBLISH (5.0). */
+export function publishSize(message: Message, identity: string | undefined): number {
+  const text = (value: string): number => 2 + new TextEncoder().encode(value).length;
+  const { expiry, isText, contentType, responseTopic, correlationData, userProperties } = message;
+  const user = identity === undefined ? userProperties : [...userProperties, [MESSAGE_ID, identity] as const];
+  const properties =
+    (expiry === undefined ? 0 : 5) +
+    (isText ? 2 : 0) +
+    (contentType === undefined ? 0 : 1 + text(contentType)) +
+    (responseTopic === undefined ? 0 : 1 + text(responseTopic)) +
+    (correlationData === undefined ? 0 : 3 + correlationData.length) +
+    user.reduce((sum, [name, value]) => sum + 1 + text(name) + text(value), 0);
+  const rest = text(message.topic) + (message.qos > 0 ? 2 : 0) + message.payload.length;
+  return withLength(withLength(properties) + rest) + 1;
+}
+
+/** A part of a packet with the variable byte integer before it that tells its length. */
+function withLength(bytes: number): number {
+  return bytes + 1 + Number(bytes >= 1 << 7) + Number(bytes >= 1 << 14) + Number(bytes >= 1 << 21);
+}
+
 /** User properties as the codec has them. */
 export function userObject(pairs: Iterable<readonly [string, string]>): UserProperties {
   const properties: Record<string, string[]> = Object.create(null);

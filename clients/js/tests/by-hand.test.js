@@ -498,6 +498,28 @@ describe("errors", () => {
     await client.close();
   });
 
+  test("a message that the broker does not take is refused, and the connection serves on", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept({ others: { maximumQoS: 1, retainAvailable: false, maximumPacketSize: 100 } });
+    const client = await opening;
+    for (const [code, payload, options] of /** @type {[number, string, import("thicket-mqtt").MessageOptions][]} */ ([
+      [0x95, "x".repeat(91), { qos: 1 }],
+      [0x9a, "x", { qos: 1, retain: true }],
+      [0x9b, "x", { qos: 2 }],
+    ])) {
+      const isRefusal = (/** @type {unknown} */ error) => error instanceof Refused && error.reasonCode === code;
+      await assert.rejects(client.publish("t", payload, options), isRefusal);
+    }
+    // 2 bytes of header, 3 of topic, 2 of identifier, 3 of properties: a text. That is 100.
+    const publishing = client.publish("t", "x".repeat(90), { qos: 1 });
+    connection.acknowledge(await connection.expect("publish"));
+    await publishing;
+    connection.close();
+    await client.close();
+  });
+
   test("wrong arguments are named", async () => {
     /** @type {Record<string, [string | string[], object]>} */
     const wrong = {

@@ -3,10 +3,12 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
+import { generate } from "mqtt-packet";
 import { Message } from "thicket-mqtt";
 
 import { parseReference, parseServers } from "../dist/address.js";
 import { Ledger } from "../dist/ledger.js";
+import { publishSize, toProperties } from "../dist/message.js";
 import { parseAnswer, requestProperties } from "../dist/placement.js";
 import { Plan } from "../dist/plan.js";
 import { Routes } from "../dist/routes.js";
@@ -117,6 +119,26 @@ describe("placements", () => {
       ["thicket-subscribe", "c"],
       ["thicket-rates", '{"a":2.5}'],
     ]);
+  });
+});
+
+describe("messages", () => {
+  test("the size of a PUBLISH is that of the codec", () => {
+    /** @type {[string, string]} */
+    const user = ["ü", "1"];
+    const many = { expiry: 9, contentType: "text/plain", responseTopic: "r", correlationData: Uint8Array.of(1) };
+    for (const length of [0, 100, 120, 127, 200, 16_370, 16_390, 2_097_150]) {
+      for (const options of [{}, { qos: /** @type {const} */ (1) }, { ...many, userProperties: [user, user] }]) {
+        for (const identity of [undefined, "x-1"]) {
+          const message = new Message("tö/p", "x".repeat(length), options);
+          const properties = toProperties(message, identity);
+          const rest = { payload: Buffer.from(message.payload), retain: false, dup: false, messageId: 1 };
+          const { topic, qos } = message;
+          const packet = generate({ cmd: "publish", topic, qos, ...rest, properties }, { protocolVersion: 5 });
+          assert.equal(publishSize(message, identity), packet.length, JSON.stringify([length, options, identity]));
+        }
+      }
+    }
   });
 });
 

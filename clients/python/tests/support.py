@@ -172,8 +172,10 @@ def text(value: str) -> bytes:
     return len(value.encode()).to_bytes(2, "big") + value.encode()
 
 
-def properties(*, reference: str | None = None, user: Sequence[tuple[str, str]] = ()) -> bytes:
-    body = b"" if reference is None else bytes([SERVER_REFERENCE]) + text(reference)
+def properties(*, reference: str | None = None, user: Sequence[tuple[str, str]] = (), others: bytes = b"") -> bytes:
+    body = others
+    if reference is not None:
+        body += bytes([SERVER_REFERENCE]) + text(reference)
     body += b"".join(bytes([USER_PROPERTY]) + text(name) + text(value) for name, value in user)
     return variable(len(body)) + body
 
@@ -234,8 +236,8 @@ class Connection:
         self._writer.write(b"".join(packets))
         await self._writer.drain()
 
-    async def accept(self, *, session_present: bool = False, user: Sequence[tuple[str, str]] = ()) -> None:
-        await self.write(packet(CONNACK, bytes([session_present, 0]) + properties(user=user)))
+    async def accept(self, *, session_present: bool = False, user: Sequence[tuple[str, str]] = (), others: bytes = b"") -> None:
+        await self.write(packet(CONNACK, bytes([session_present, 0]) + properties(user=user, others=others)))
 
     def close(self) -> None:
         self._writer.close()

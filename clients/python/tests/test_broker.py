@@ -358,6 +358,22 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
             await subscribing
         await client.close()
 
+    async def test_a_message_that_the_broker_does_not_take_is_refused_and_the_connection_serves_on(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        # Maximum QoS 1, no retained messages, packets up to 100 bytes.
+        await connection.accept(others=b"\x24\1\x25\0\x27\0\0\0\x64")
+        client = await opening
+        for code, payload, qos, retain in ((0x95, "x" * 91, 1, False), (0x9A, "x", 1, True), (0x9B, "x", 2, False)):
+            with self.assertRaises(thicket.Refused) as caught:
+                await client.publish("t", payload, qos=qos, retain=retain)
+            self.assertEqual(caught.exception.reason_code, code)
+        # 2 bytes of header, 3 of topic, 2 of identifier, 3 of properties: a text. That is 100.
+        publishing = asyncio.create_task(client.publish("t", "x" * 90, qos=1))
+        await connection.write(puback(await connection.expect(PUBLISH)))
+        await publishing
+        await client.close()
+
     async def test_the_placement_of_connack_is_followed(self) -> None:
         opening = asyncio.create_task(self.client(publish=["x"], subscribe={"a": 1, "b": 2}, rates={"x": 3.0}).__aenter__())
         connection = await self.first.next()

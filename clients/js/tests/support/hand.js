@@ -89,9 +89,9 @@ export class HandConnection {
     this.#socket.write(bytes);
   }
 
-  /** @param {{sessionPresent?: boolean, user?: Record<string, string>}} how */
-  accept({ sessionPresent = false, user = {} } = {}) {
-    const properties = Object.keys(user).length > 0 ? { userProperties: user } : {};
+  /** @param {{sessionPresent?: boolean, user?: Record<string, string>, others?: object}} how */
+  accept({ sessionPresent = false, user = {}, others = {} } = {}) {
+    const properties = { ...others, ...(Object.keys(user).length > 0 && { userProperties: user }) };
     this.write({ cmd: "connack", sessionPresent, reasonCode: 0, properties });
   }
 

@@ -39,10 +39,23 @@ class Client:
     """An MQTT client. `async with` connects and closes it, `async for` hands out its messages.
 
     `servers`: URLs of brokers, or of nodes of one cluster, all `mqtt://HOST[:PORT]` or all `mqtts://...`; tried in an order drawn by lot.
+    `client_id`: of the first session; if empty, one is drawn by lot. Further sessions are named `ID~2`, `ID~3` and so on.
+    `version`: 5 (5.0) or 4 (3.1.1): then there is one session, no placement and no redirection.
+    `tls`: for `mqtts` and for control planes by `https`; without it the authorities of the system are trusted.
+    `will`: of the first session.
+    `session_expiry`: how long the broker keeps the sessions of a client it has lost. With 0 every reconnection begins anew, and what came
+    in between is lost.
+    `resume`: take up the session of an earlier run, and leave it at the broker when the client closes.
     `placement`: who is asked where to connect: `"mqtt"` (the broker itself, in the CONNECT of the first session), URLs of control planes,
     or None.
+    `max_sessions`: 1 to 16.
     `publish`, `subscribe` and `rates` (messages a second by topic) tell the control plane what is to come; other topics may be used, too.
-    `resume`: take up the session of an earlier run, and leave it at the broker when the client closes.
+    `receive_queue`: messages that wait for the application; at this many no more is read from the broker.
+    `send_queue`: messages that wait to be sent, in each session; at this many `publish` waits.
+    `dial_timeout`: how long a connection to one address may take, CONNACK included. `connect_timeout`: how long `async with` tries.
+    `first_pause`: longest pause before the second attempt to connect again; it doubles with each, up to `longest_pause`. Each is drawn
+    evenly between nothing and its length.
+    `quiet`: how long a session that lost a subscription must be silent before it counts as read to its end.
     Times are in seconds. The README says what holds.
     """
 
@@ -107,8 +120,9 @@ class Client:
         self._send_queue = send_queue
         self._connect_timeout = connect_timeout
         self._will = will
-        self._tls = (tls or ssl.create_default_context()) if is_tls else None
-        self._login = Login(self.client_id, version, user_name, password, self._tls, keep_alive, session_expiry, None)
+        self._trusted = tls
+        used = (tls or ssl.create_default_context()) if is_tls else None
+        self._login = Login(self.client_id, version, user_name, password, used, keep_alive, session_expiry, None)
         self._timing = Timing(dial_timeout, first_pause, longest_pause, quiet)
         self._plan = Plan(max_sessions, tls=is_tls)
         self._ledger = Ledger()
@@ -457,7 +471,7 @@ class Client:
     async def _ask(self) -> None:
         login = None if self._login.user_name is None else (self._login.user_name, self._login.password or "")
         try:
-            answer = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._tls, self._request().to_json())
+            answer = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._trusted, self._request().to_json())
         except OSError as error:
             self._last_problem = str(error)
             self._start(self._ask_later(random.uniform(0, ASK_AGAIN_S)))

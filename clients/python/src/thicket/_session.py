@@ -26,7 +26,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ._errors import ClosedError, OutcomeUnknown, Refused, ThicketError
-from ._message import Message, new_properties, received, to_properties
+from ._message import Message, new_properties, publish_size, received, to_properties
 from ._placement import PLACE, PLACEMENT, REDIRECTED, Address, format_address, parse_reference
 from ._plan import Subscription
 
@@ -46,6 +46,7 @@ LAST_WORDS_S = 3.0
 MISC_S = 1.0
 
 USE_ANOTHER_SERVER, SERVER_MOVED, SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND = 0x9C, 0x9D, 0x8E, 0x92
+PACKET_TOO_LARGE, RETAIN_NOT_SUPPORTED, QOS_NOT_SUPPORTED = 0x95, 0x9A, 0x9B
 # Refusals that pass: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection.
 PASSING = {0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9F}
 # Retain Handling.
@@ -106,6 +107,33 @@ class Timing:
     first_pause: float
     longest_pause: float
     quiet: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a broker takes, by its CONNACK. It ends the connection for more, and would do so again and again."""
+
+    qos: int = 2
+    retain: bool = True
+    packet_size: int | None = None
+
+    @classmethod
+    def of(cls, connack: Properties | None) -> "Limits":
+        return cls(
+            getattr(connack, "MaximumQoS", 2),
+            bool(getattr(connack, "RetainAvailable", True)),
+            getattr(connack, "MaximumPacketSize", None),
+        )
+
+    def refusal(self, message: Message, properties: Properties | None) -> Refused | None:
+        """Why a message cannot be sent; None if it can."""
+        if message.qos > self.qos:
+            return Refused(QOS_NOT_SUPPORTED, f"QoS {message.qos}, the broker takes up to {self.qos}")
+        if message.retain and not self.retain:
+            return Refused(RETAIN_NOT_SUPPORTED, "the broker retains no messages")
+        if self.packet_size is not None and (size := publish_size(message, properties)) > self.packet_size:
+            return Refused(PACKET_TOO_LARGE, f"a packet of {size} bytes, the broker takes up to {self.packet_size}")
+        return None
 
 
 class Owner(Protocol):
@@ -211,6 +239,7 @@ class Session:
         self._is_stale = False
         self._connection = 0
         self._under_way_limit = MOST_UNDER_WAY
+        self._limits = Limits()
         self._waiting: dict[int, Outgoing] = {}
         self._subscribed: set[str] = set()
         self._asked: dict[int, tuple[str, ...]] = {}
@@ -550,6 +579,7 @@ class Session:
         self._candidates.clear()
         self._forget_previous()
         self._under_way_limit = min(MOST_UNDER_WAY, getattr(properties, "ReceiveMaximum", MOST_UNDER_WAY))
+        self._limits = Limits.of(properties)
         user = getattr(properties, "UserProperty", ())
         placement = next((value for name, value in user if name == PLACEMENT), None)
         self._owner.on_connected(self._number, self._last or ("", 0), placement)
@@ -694,6 +724,10 @@ class Session:
                 return
             outgoing = self.outgoing.popleft()
             properties = to_properties(message, outgoing.identity) if self._login.version == 5 else None
+            refusal = self._limits.refusal(message, properties)
+            if refusal is not None:
+                self._owner.on_settled(outgoing, refusal)
+                continue
             info = self._paho.publish(message.topic, message.payload, message.qos, message.retain, properties)
             if message.qos:
                 outgoing.connection = self._connection
