@@ -135,6 +135,7 @@ class Client:
         self._granted: dict[str, int] = {}
         self._to_be_read: set[int] = set()
         self._addresses: dict[int, Address] = {}
+        self._later: asyncio.TimerHandle | None = None
         self._is_placed = False
         self._last_problem = ""
         self._ended: ClosedError | None = ClosedError("the client was not opened: use it in `async with`")
@@ -195,6 +196,8 @@ class Client:
             await asyncio.wait(list(self._tasks.values()))
         for task in list(self._background):
             task.cancel()
+        if self._later is not None:
+            self._later.cancel()
         self._fail_all(self._ended)
 
     def _fail_all(self, why: ClosedError) -> None:
@@ -474,13 +477,15 @@ class Client:
             answer = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._trusted, self._request().to_json())
         except OSError as error:
             self._last_problem = str(error)
-            self._start(self._ask_later(random.uniform(0, ASK_AGAIN_S)))
+            self._ask_later(random.uniform(0, ASK_AGAIN_S))
         else:
             self._follow(answer)
 
-    async def _ask_later(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        self._asks.set()
+    def _ask_later(self, seconds: float) -> None:
+        if self._later is not None:
+            # However often nobody answers, the next request is one.
+            self._later.cancel()
+        self._later = asyncio.get_running_loop().call_later(seconds, self._asks.set)
 
     def _ask_soon(self) -> None:
         self._asks.set()
