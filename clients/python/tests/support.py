@@ -30,6 +30,14 @@ def start_cluster(size: int, arguments: Sequence[str] = ()) -> Any:
     return nodes.Cluster(size, ["--workers", "1", *arguments])
 
 
+async def drain(node: Any) -> None:
+    """Sends all clients of a node to the others."""
+    command = ["ctl", "--api", f"127.0.0.1:{node.http_port}", "drain", "--timeout", "20"]
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(nodes.BINARY, *command, stdin=quiet, stdout=quiet, stderr=quiet)
+    assert await process.wait() == 0, node.log_from(0)
+
+
 def free_port() -> int:
     return int(nodes.free_port())
 
