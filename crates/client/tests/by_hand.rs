@@ -465,6 +465,22 @@ async fn a_subscription_in_doubt_is_asked_for_again_or_ended() {
 }
 
 #[tokio::test]
+async fn without_a_control_plane_any_broker_serves() {
+    let broker = Broker::start().await;
+    let closed = Broker::start().await.address();
+    let opening = tokio::spawn(Client::connect(Options {
+        placement: Placement::Http(vec![format!("http://{closed}")]),
+        ..Options::new(format!("mqtt://{}", broker.address()))
+    }));
+    let mut connection = broker.next().await;
+    connection.accept().await;
+    let status = opening.await.expect("no panic").expect("served").status();
+    assert!(!status.is_placed);
+    let problem = status.last_problem.expect("nobody answered");
+    assert!(problem.contains(&closed), "{problem}");
+}
+
+#[tokio::test]
 async fn a_client_that_is_sent_elsewhere_asks_its_control_plane_anew() {
     let (first, second) = (Broker::start().await, Broker::start().await);
     let control = Control::start().await;
