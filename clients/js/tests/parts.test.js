@@ -96,6 +96,8 @@ describe("placements", () => {
       assert.throws(() => parseAnswer(answer([name, ["x"]]), "c", 2, "mqtt"), RangeError, name);
     }
     assert.throws(() => parseAnswer(answer(["c", ["x"]], ["c", ["y"]]), "c", 2, "mqtt"), /twice/);
+    const refused = JSON.stringify({ title: "refused", detail: 'subscribe[0]: the client may not use "secret"' });
+    assert.throws(() => parseAnswer(refused, "c", 2, "mqtt"), /may not use "secret"/);
     const three = answer(["c", ["x"]], ["c~2", ["y"]], ["c~3", ["z"]]);
     assert.throws(() => parseAnswer(three, "c", 2, "mqtt"), /expected 1 to 2/);
   });

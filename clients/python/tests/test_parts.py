@@ -55,6 +55,8 @@ class Placements(unittest.TestCase):
         for bad in ("", "{}", "[]", '{"sessions": []}', '{"sessions": [{}]}', '{"sessions": [{"address": 1, "client_id": "c"}]}'):
             with self.subTest(bad), self.assertRaises(ValueError):
                 parse_answer(bad, "c", 2)
+        with self.assertRaisesRegex(ValueError, 'may not use "secret"'):
+            parse_answer('{"title": "refused", "detail": "subscribe[0]: the client may not use \\"secret\\""}', "c", 2)
         for name in ("d", "cc", "c~1", "c~02", "c~x", "c~"):
             with self.subTest(name), self.assertRaises(ValueError):
                 parse_answer(answer((name, ["x"])), "c", 2)

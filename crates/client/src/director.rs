@@ -388,6 +388,9 @@ impl Director {
             Ok(placed) => placed,
             Err(error) => {
                 tracing::warn!(client_id = self.client_id, %error, "the placement is not followed");
+                let problem = format!("the placement is not followed: {error}");
+                self.status
+                    .send_modify(|status| status.last_problem = Some(problem));
                 return;
             }
         };
