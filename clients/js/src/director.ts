@@ -4,7 +4,7 @@ import type { Address } from "./address.js";
 import type { Login } from "./connection.js";
 import { Asking } from "./control.js";
 import type { Outgoing } from "./duties.js";
-import { ClosedError, ConnectError, type Refused, TakenOver, type ThicketError } from "./errors.js";
+import { ClosedError, ConnectError, Refused, TakenOver, type ThicketError } from "./errors.js";
 import { Ledger } from "./ledger.js";
 import type { Message, Qos } from "./message.js";
 import { type Settings, randomName } from "./options.js";
@@ -323,6 +323,9 @@ export class Director implements Owner {
 
   onSettled({ message, reply }: Outgoing, error: ThicketError | undefined): void {
     this.#routes.leave(message.topic);
+    if (error instanceof Refused) {
+      this.#routes.unlearn(message.topic);
+    }
     if (error === undefined) {
       reply.resolve();
     } else {

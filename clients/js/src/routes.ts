@@ -103,6 +103,13 @@ export class Routes {
     return session !== undefined && this.#open.has(session) ? session : 1;
   }
 
+  /** The broker refused a message on it: a request that names it could be refused as a whole. */
+  unlearn(topic: string): void {
+    if (this.learned.delete(topic)) {
+      this.#learnedBytes -= new TextEncoder().encode(topic).length;
+    }
+  }
+
   #learn(topic: string): void {
     const size = new TextEncoder().encode(topic).length;
     if (this.learned.size < LEARNED && this.#learnedBytes + size <= LEARNED_BYTES) {

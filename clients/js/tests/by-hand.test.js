@@ -100,6 +100,25 @@ describe("redirection", () => {
     await client.close();
   });
 
+  test("topics that the broker refuses are not named", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    const publishing = client.publish("secret", "1", { qos: 1 });
+    const { messageId = 0 } = await connection.expect("publish");
+    connection.write({ cmd: "puback", messageId, reasonCode: NOT_AUTHORIZED });
+    await assert.rejects(publishing, Refused);
+    const properties = { serverReference: second.address };
+    connection.write({ cmd: "disconnect", reasonCode: USE_ANOTHER_SERVER, properties });
+    const there = await second.next();
+    assert.ok(!there.says("thicket-publish", "secret"), "the whole request could be refused for it");
+    there.accept({ sessionPresent: true });
+    there.close();
+    await client.close();
+  });
+
   test("of several servers in a reference the first that answers is asked, as redirected", async (t) => {
     const { first, second, open } = await twoBrokers(t);
     const opening = open();

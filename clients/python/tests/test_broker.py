@@ -139,6 +139,22 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         await there.accept(session_present=True)
         await client.close()
 
+    async def test_topics_that_the_broker_refuses_are_not_named(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        client = await opening
+        publishing = asyncio.create_task(client.publish("secret", "1", qos=1))
+        sent = await connection.expect(PUBLISH)
+        await connection.write(packet(PUBACK, sent[8:10] + bytes([NOT_AUTHORIZED, 0])))
+        with self.assertRaises(thicket.Refused):
+            await publishing
+        await connection.write(elsewhere(self.second))
+        there = await self.second.next()
+        self.assertFalse(there.says("thicket-publish", "secret"), "the whole request could be refused for it")
+        await there.accept(session_present=True)
+        await client.close()
+
     async def test_a_client_that_is_sent_elsewhere_asks_its_control_plane_anew(self) -> None:
         async with Control() as control:
             opening = asyncio.create_task(self.client(placement=[control.url]).__aenter__())

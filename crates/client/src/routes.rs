@@ -42,6 +42,11 @@ impl Ticket {
     pub(crate) fn topic(&self) -> &str {
         &self.topic
     }
+
+    /// The broker refused the message.
+    pub(crate) fn on_refused(&self) {
+        self.routes.unlearn(&self.topic);
+    }
 }
 
 impl Drop for Ticket {
@@ -151,6 +156,14 @@ impl Routes {
     /// Topics that were published to without having been declared.
     pub(crate) fn learned(&self) -> Vec<String> {
         self.table().learned.iter().cloned().collect()
+    }
+
+    /// The broker refused a message on `topic`: a request that names it could be refused as a whole.
+    fn unlearn(&self, topic: &str) {
+        let mut table = self.table();
+        if table.learned.remove(topic) {
+            table.learned_bytes -= topic.len();
+        }
     }
 
     pub(crate) fn learned_count(&self) -> usize {

@@ -518,6 +518,36 @@ async fn a_client_that_is_sent_elsewhere_asks_its_control_plane_anew() {
 }
 
 #[tokio::test]
+async fn topics_that_the_broker_refuses_are_not_named() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &[]);
+    let mut connection = first.next().await;
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    let publishing = publish(&client, "secret", Qos::AtLeastOnce);
+    let (_, packet_id, _) = connection.take_publish().await;
+    let refused = Acknowledgement::new(packet_id, ReasonCode::NotAuthorized);
+    connection.write(&Packet::Puback(refused)).await;
+    let refused = publishing.await.expect("no panic");
+    assert!(matches!(
+        refused,
+        Err(Error::Refused(ReasonCode::NotAuthorized))
+    ));
+    let address = second.address();
+    let elsewhere = Disconnect {
+        server_reference: Some(&address),
+        ..Disconnect::new(ReasonCode::UseAnotherServer)
+    };
+    connection.write(&Packet::Disconnect(elsewhere)).await;
+    let there = second.next().await;
+    assert_eq!(
+        there.value("thicket-publish"),
+        None,
+        "the whole request could be refused for it"
+    );
+}
+
+#[tokio::test]
 async fn a_lost_session_has_qos_1_published_anew_and_qos_2_reported() {
     let broker = Broker::start().await;
     let opening = open(&broker, &["a"]);

@@ -441,6 +441,8 @@ class Client:
 
     def on_settled(self, outgoing: Outgoing, error: ThicketError | None) -> None:
         self._routes.leave(outgoing.message.topic)
+        if isinstance(error, Refused):
+            self._routes.unlearn(outgoing.message.topic)
         self._notify()
         if outgoing.reply.done():
             return

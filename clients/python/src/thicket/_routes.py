@@ -101,6 +101,12 @@ class Routes:
             self.learned.add(topic)
             self._learned_bytes += size
 
+    def unlearn(self, topic: str) -> None:
+        """The broker refused a message on it: a request that names it could be refused as a whole."""
+        if topic in self.learned:
+            self.learned.remove(topic)
+            self._learned_bytes -= len(topic.encode())
+
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()

@@ -366,6 +366,9 @@ impl Session {
 
 impl Pending {
     fn settle(self, result: Result<(), Error>) {
+        if let Err(Error::Refused(_) | Error::NotTaken(_)) = &result {
+            self.ticket.on_refused();
+        }
         drop(self.ticket);
         // Whoever asked may not wait for the answer.
         let _ = self.reply.send(result);
