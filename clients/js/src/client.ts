@@ -4,9 +4,9 @@ import type { Address } from "./address.js";
 import type { Login } from "./connection.js";
 import { Director } from "./director.js";
 import { ClosedError } from "./errors.js";
-import { Message, type MessageOptions, type Qos } from "./message.js";
-import { type Options, check, checkQos } from "./options.js";
-import { checkFilter, checkTopic } from "./topics.js";
+import { Message, type MessageOptions, type Qos, checkMessage, checkQos } from "./message.js";
+import { type Options, check } from "./options.js";
+import { checkFilter } from "./topics.js";
 
 /** A message that was handed over. */
 export interface Sent {
@@ -101,8 +101,7 @@ export class Client {
 
   /** Hands a message over, in order. Waits while the queue of its session is full. */
   async send(message: Message): Promise<Sent> {
-    checkTopic(message.topic);
-    checkQos(message.qos);
+    checkMessage(message);
     const reply = await this.#director.send(message);
     return { acknowledged: reply.promise };
   }

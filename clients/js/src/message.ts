@@ -2,6 +2,10 @@
 
 import type { IPublishPacket, UserProperties } from "mqtt-packet";
 
+import { LONGEST, checkText, checkTopic } from "./topics.js";
+
+/** Of the 268,435,455 bytes that a packet may have some are left for topic and properties. */
+const LONGEST_PAYLOAD = 268_000_000;
 /** A user property by which a message is recognised when it comes over two sessions. Our publishers add it to QoS 2. */
 const MESSAGE_ID = "thicket-id";
 
@@ -52,6 +56,34 @@ export class Message {
   /** The payload as text; throws TypeError if it is none. */
   get text(): string {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(this.payload);
+  }
+}
+
+/** Throws RangeError that names the field if a message cannot be sent. */
+export function checkMessage(message: Message): void {
+  const { topic, payload, qos, expiry, contentType, responseTopic, correlationData, userProperties } = message;
+  checkTopic(topic);
+  checkQos(qos);
+  if (payload.length > LONGEST_PAYLOAD) {
+    throw new RangeError(`payload: ${payload.length} bytes: expected at most ${LONGEST_PAYLOAD}`);
+  }
+  if (expiry !== undefined && !(Number.isInteger(expiry) && expiry >= 0 && expiry < 2 ** 32)) {
+    throw new RangeError(`expiry: ${expiry}: expected whole seconds, 0 to ${2 ** 32 - 1}`);
+  }
+  if (responseTopic !== undefined) {
+    checkTopic(responseTopic);
+  }
+  if (correlationData !== undefined && correlationData.length > LONGEST) {
+    throw new RangeError(`correlationData: ${correlationData.length} bytes: expected at most ${LONGEST}`);
+  }
+  checkText(contentType ?? "", "contentType");
+  userProperties.flat().forEach((text) => checkText(text, "userProperties"));
+}
+
+/** Throws RangeError unless `qos` is 0, 1 or 2. */
+export function checkQos(qos: number): void {
+  if (qos !== 0 && qos !== 1 && qos !== 2) {
+    throw new RangeError(`qos: ${JSON.stringify(qos)}: expected 0, 1 or 2`);
   }
 }
 

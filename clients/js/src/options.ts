@@ -2,7 +2,7 @@
 
 import { type Address, type Scheme, parseServers } from "./address.js";
 import type { Tls } from "./connection.js";
-import type { Message, Qos } from "./message.js";
+import { type Message, type Qos, checkMessage, checkQos } from "./message.js";
 import { checkFilter } from "./topics.js";
 
 /** Most sessions a client may ask for. */
@@ -125,6 +125,9 @@ export function check(servers: string | readonly string[], options: Options): Se
   checkPlacement(options.placement);
   [...settings.publish, ...settings.subscribe.keys()].forEach(checkFilter);
   settings.subscribe.forEach(checkQos);
+  if (settings.will !== undefined) {
+    checkMessage(settings.will);
+  }
   return settings;
 }
 
@@ -158,22 +161,18 @@ function checkNumbers(settings: Settings): void {
   if (settings.maxSessions > MOST_SESSIONS) {
     throw new RangeError(`maxSessions: ${settings.maxSessions}: expected 1 to ${MOST_SESSIONS}`);
   }
-  for (const name of ["keepAlive", "sessionExpiry"] as const) {
-    if (!(Number.isInteger(settings[name]) && settings[name] >= 0)) {
-      throw new RangeError(`${name}: ${settings[name]}: expected whole seconds, 0 or more`);
+  for (const [name, most] of [
+    ["keepAlive", 0xffff],
+    ["sessionExpiry", 0xffff_ffff],
+  ] as const) {
+    if (!(Number.isInteger(settings[name]) && settings[name] >= 0 && settings[name] <= most)) {
+      throw new RangeError(`${name}: ${settings[name]}: expected whole seconds, 0 to ${most}`);
     }
   }
   for (const name of ["dialTimeout", "connectTimeout", "firstPause", "longestPause", "quiet"] as const) {
     if (!(settings[name] >= 0)) {
       throw new RangeError(`${name}: ${settings[name]}: expected seconds, 0 or more`);
     }
-  }
-}
-
-/** Throws RangeError unless `qos` is 0, 1 or 2. */
-export function checkQos(qos: number): void {
-  if (qos !== 0 && qos !== 1 && qos !== 2) {
-    throw new RangeError(`qos: ${JSON.stringify(qos)}: expected 0, 1 or 2`);
   }
 }
 

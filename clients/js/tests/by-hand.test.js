@@ -548,6 +548,8 @@ describe("errors", () => {
       maxSessions: ["mqtt://a", { maxSessions: 0 }],
       receiveQueue: ["mqtt://a", { receiveQueue: 1.5 }],
       keepAlive: ["mqtt://a", { keepAlive: -1 }],
+      "to 65535": ["mqtt://a", { keepAlive: 65_536 }],
+      wildcards: ["mqtt://a", { will: new Message("a/+", "") }],
       quiet: ["mqtt://a", { quiet: Number.NaN }],
       resume: ["mqtt://a", { resume: true }],
       filter: ["mqtt://a", { subscribe: { "a#": 1 } }],
@@ -561,6 +563,29 @@ describe("errors", () => {
       const isNamed = (/** @type {unknown} */ error) => error instanceof RangeError && error.message.includes(name);
       await assert.rejects(connect(servers, options), isNamed, name);
     }
+  });
+
+  test("messages that no packet can hold are refused", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    /** @type {Record<string, object>} */
+    const wrong = {
+      wildcards: { responseTopic: "a/#" },
+      contentType: { contentType: "\0" },
+      correlationData: { correlationData: new Uint8Array(65_536) },
+      userProperties: { userProperties: [["k", "v".repeat(65_536)]] },
+      expiry: { expiry: -1 },
+      qos: { qos: 3 },
+    };
+    for (const [name, options] of Object.entries(wrong)) {
+      const isNamed = (/** @type {unknown} */ error) => error instanceof RangeError && error.message.includes(name);
+      await assert.rejects(client.publish("t", "", options), isNamed, name);
+    }
+    connection.close();
+    await client.close();
   });
 
   test("where nobody listens is told", async () => {

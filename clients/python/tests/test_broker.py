@@ -468,12 +468,30 @@ class Arguments(unittest.IsolatedAsyncioTestCase):
             "receive_queue": {"receive_queue": 0},
             "keep_alive": {"keep_alive": -1},
             "session_expiry": {"session_expiry": 0.5},
+            "to 65535": {"keep_alive": 65_536},
+            "wildcards": {"will": thicket.Message("a/+", b"")},
             "quiet": {"quiet": float("nan")},
             "qos": {"subscribe": {"a": 3}},
         }
         for name, options in wrong.items():
             with self.subTest(name), self.assertRaisesRegex(ValueError, name):
                 thicket.Client(**{"servers": "mqtt://a", **options})
+
+    async def test_messages_that_no_packet_can_hold_are_refused(self) -> None:
+        client = thicket.Client("mqtt://a")
+        wrong: dict[str, dict[str, Any]] = {
+            "wildcards": {"response_topic": "a/#"},
+            "content_type": {"content_type": "\0"},
+            "correlation_data": {"correlation_data": bytes(65_536)},
+            "user_properties": {"user_properties": [("k", "v" * 65_536)]},
+            "expiry": {"expiry": -1},
+            "qos": {"qos": 3},
+        }
+        for name, options in wrong.items():
+            with self.subTest(name), self.assertRaisesRegex(ValueError, name):
+                await client.publish("t", **options)
+        with self.assertRaisesRegex(ValueError, "payload: str"):
+            await client.send(thicket.Message("t", "text"))  # type: ignore[arg-type]
 
     async def test_where_nobody_listens_is_told(self) -> None:
         port = support.free_port()

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from . import _control
 from ._errors import ClosedError, ConnectError, Refused, TakenOver, ThicketError
 from ._ledger import Ledger
-from ._message import Message
+from ._message import Message, check_message, check_qos
 from ._placement import PLACE, Address, Request, format_address, parse_answer, parse_reference, session_name, sorted_unique
 from ._plan import Plan
 from ._routes import Routes
 from ._session import Assignment, Leave, Login, Outgoing, Session, Timing
-from ._topics import check_filter, check_topic
+from ._topics import check_filter
 
 MOST_SESSIONS = 16
 # Brokers remembered at most.
@@ -91,9 +91,9 @@ class Client:
         for name, value in (("receive_queue", receive_queue), ("send_queue", send_queue)):
             if value < 1:
                 raise ValueError(f"{name}: {value}: expected at least 1")
-        for name, whole in (("keep_alive", keep_alive), ("session_expiry", session_expiry)):
-            if not (isinstance(whole, int) and whole >= 0):
-                raise ValueError(f"{name}: {whole}: expected whole seconds, 0 or more")
+        for name, whole, most in (("keep_alive", keep_alive, 0xFFFF), ("session_expiry", session_expiry, 0xFFFF_FFFF)):
+            if not (isinstance(whole, int) and 0 <= whole <= most):
+                raise ValueError(f"{name}: {whole}: expected whole seconds, 0 to {most}")
         for name, seconds in {
             "dial_timeout": dial_timeout, "connect_timeout": connect_timeout, "first_pause": first_pause,
             "longest_pause": longest_pause, "quiet": quiet,
@@ -111,7 +111,9 @@ class Client:
         for topic_filter in (*self._publish, *self._subscribe):
             check_filter(topic_filter)
         for qos in self._subscribe.values():
-            _check_qos(qos)
+            check_qos(qos)
+        if will is not None:
+            check_message(will)
         self._rates = dict(rates or {})
         self._placement = placement if version == 5 else None
         self._max_sessions = max_sessions
@@ -239,7 +241,7 @@ class Client:
     async def subscribe(self, topic_filter: str, qos: int = 0) -> int:
         """Subscribes; returns the QoS that the broker grants. Again for the same filter, the QoS of the first time stays."""
         check_filter(topic_filter)
-        _check_qos(qos)
+        check_qos(qos)
         self._raise_if_ended()
         if self._plan.is_home(topic_filter) and topic_filter in self._granted:
             return self._granted[topic_filter]
@@ -293,8 +295,7 @@ class Client:
 
     async def send(self, message: Message) -> "asyncio.Future[None]":
         """Hands a message over, in order; the future is done when it is acknowledged. Waits while the queue of its session is full."""
-        check_topic(message.topic)
-        _check_qos(message.qos)
+        check_message(message)
         self._raise_if_ended()
         identity = None
         if message.qos == 2 and self._is_placed:
@@ -557,11 +558,6 @@ class Client:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _check_qos(qos: int) -> None:
-    if qos not in (0, 1, 2):
-        raise ValueError(f"qos: {qos}: expected 0, 1 or 2")
 
 
 def _check_placement(placement: object) -> None:
