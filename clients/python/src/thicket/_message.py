@@ -93,14 +93,6 @@ def received(message: "MQTTMessage") -> tuple[Message, str | None]:
     )
 
 
-def publish_size(message: Message, properties: Properties | None) -> int:
-    """Bytes of the PUBLISH (5.0)."""
-    packed = 1 if properties is None else len(properties.pack())  # type: ignore[no-untyped-call]
-    remaining = 2 + len(message.topic.encode()) + (2 if message.qos else 0) + packed + len(message.payload)
-    length_bytes = 1 + (remaining >= 1 << 7) + (remaining >= 1 << 14) + (remaining >= 1 << 21)
-    return 1 + length_bytes + remaining
-
-
 def new_properties(kind: int) -> Properties:
     """The properties of a packet, empty."""
     return Properties(kind)  # type: ignore[no-untyped-call]

@@ -13,20 +13,22 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ._errors import ClosedError, OutcomeUnknown, Refused, ThicketError
-from ._message import Message, new_properties, publish_size, received, to_properties
+from ._limits import Limits
+from ._message import Message, new_properties, received, to_properties
+from ._paho import PahoClient
 from ._placement import PLACE, PLACEMENT, REDIRECTED, Address, format_address, parse_reference
 from ._plan import Subscription
 
@@ -46,7 +48,6 @@ LAST_WORDS_S = 3.0
 MISC_S = 1.0
 
 USE_ANOTHER_SERVER, SERVER_MOVED, SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND = 0x9C, 0x9D, 0x8E, 0x92
-PACKET_TOO_LARGE, RETAIN_NOT_SUPPORTED, QOS_NOT_SUPPORTED = 0x95, 0x9A, 0x9B
 # Refusals that pass: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection.
 PASSING = {0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9F}
 # Retain Handling.
@@ -107,33 +108,6 @@ class Timing:
     first_pause: float
     longest_pause: float
     quiet: float
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a broker takes, by its CONNACK. It ends the connection for more, and would do so again and again."""
-
-    qos: int = 2
-    retain: bool = True
-    packet_size: int | None = None
-
-    @classmethod
-    def of(cls, connack: Properties | None) -> "Limits":
-        return cls(
-            getattr(connack, "MaximumQoS", 2),
-            bool(getattr(connack, "RetainAvailable", True)),
-            getattr(connack, "MaximumPacketSize", None),
-        )
-
-    def refusal(self, message: Message, properties: Properties | None) -> Refused | None:
-        """Why a message cannot be sent; None if it can."""
-        if message.qos > self.qos:
-            return Refused(QOS_NOT_SUPPORTED, f"QoS {message.qos}, the broker takes up to {self.qos}")
-        if message.retain and not self.retain:
-            return Refused(RETAIN_NOT_SUPPORTED, "the broker retains no messages")
-        if self.packet_size is not None and (size := publish_size(message, properties)) > self.packet_size:
-            return Refused(PACKET_TOO_LARGE, f"a packet of {size} bytes, the broker takes up to {self.packet_size}")
-        return None
 
 
 class Owner(Protocol):
@@ -203,20 +177,6 @@ class _Drained:
 
 # How far a session that lost a subscription has been read; None: it need not be.
 _Drain = _Quiet | _Pinged | _Drained | None
-
-
-class _Paho(paho.Client):
-    """Paho, which neither sends a PINGREQ on request nor tells of its answer. Tests fail if these private parts of it change."""
-
-    on_pong: Callable[[], None] = staticmethod(lambda: None)
-
-    def ping(self) -> None:
-        self._send_pingreq()
-
-    def _handle_pingresp(self) -> MQTTErrorCode:
-        result = super()._handle_pingresp()
-        self.on_pong()
-        return result
 
 
 class Session:
@@ -411,9 +371,9 @@ class Session:
 
     # Paho
 
-    def _new_paho(self) -> _Paho:
+    def _new_paho(self) -> PahoClient:
         login = self._login
-        client = _Paho(
+        client = PahoClient(
             CallbackAPIVersion.VERSION2, login.client_id, protocol=paho.MQTTv5 if login.version == 5 else paho.MQTTv311,
             clean_session=None if login.version == 5 else self._clean_start, reconnect_on_failure=False,
         )  # fmt: skip
@@ -457,7 +417,7 @@ class Session:
             arguments = {"clean_start": self._clean_start, "properties": properties}
         connect = partial(self._paho.connect, address[0], address[1], login.keep_alive, **arguments)
         self._connection += 1
-        self._keep_pubrels()
+        self._paho.keep_pubrels()
         await self._loop.run_in_executor(None, connect)
         sock = self._socket()
         if sock is None:
@@ -466,15 +426,6 @@ class Session:
         self._loop.add_reader(sock, self._on_readable)
         if self._paho.want_write():
             self._loop.add_writer(sock, self._on_writable)
-
-    def _keep_pubrels(self) -> None:
-        """Paho forgets at the second attempt to connect that a message was received (PUBREC), and would send it anew, as another one.
-
-        This is a private part of it; tests fail if it changes.
-        """
-        for message in self._paho._out_messages.values():
-            if message.state == paho.mqtt_ms_resend_pubrel:
-                message.state = paho.mqtt_ms_wait_for_pubcomp
 
     def _socket(self) -> socket.socket | None:
         # Of the kinds that Paho has, those without WebSocket.
