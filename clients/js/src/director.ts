@@ -252,7 +252,7 @@ export class Director implements Owner {
     if (error === undefined) {
       this.#plan.onSubscribed(number, filter);
       this.#granted.set(filter, qos);
-      isDone = this.#plan.home(filter) === number;
+      isDone = [number, undefined].includes(this.#plan.home(filter));
     } else {
       isDone = !this.#plan.onRefused(number, filter);
     }
@@ -264,9 +264,7 @@ export class Director implements Owner {
   }
 
   onUnsubscribed(number: number, filter: string): void {
-    if (this.#plan.onUnsubscribed(number, filter)) {
-      takeFrom(this.#unsubscribing, filter).forEach((reply) => reply.resolve());
-    }
+    this.#plan.onUnsubscribed(number, filter);
     this.#settle();
   }
 
@@ -387,6 +385,9 @@ export class Director implements Owner {
   #settle(): void {
     if (this.#ended !== undefined) {
       return;
+    }
+    for (const filter of [...this.#unsubscribing.keys()].filter((one) => this.#plan.isUnsubscribed(one))) {
+      takeFrom(this.#unsubscribing, filter).forEach((reply) => reply.resolve());
     }
     for (const number of this.#plan.sessions()) {
       const session = this.#sessions.get(number) ?? this.#open(number);

@@ -199,14 +199,18 @@ export class Plan {
     return false;
   }
 
-  /** A session does not have a filter any more. Answers whether none has it. */
-  onUnsubscribed(number: number, filter: string): boolean {
+  /** A session does not have a filter any more. */
+  onUnsubscribed(number: number, filter: string): void {
     this.#at.delete(filter, number);
     this.#asked.delete(filter, number);
     if (this.#moving.has(filter) && this.#home.get(filter) !== number) {
       this.#slots.get(number)?.draining.add(filter);
     }
-    return !this.#at.has(filter) && !this.#asked.has(filter);
+  }
+
+  /** Whether no session has a filter or may have it, or the application wants it again. */
+  isUnsubscribed(filter: string): boolean {
+    return this.#home.has(filter) || (!this.#at.has(filter) && !this.#asked.has(filter));
   }
 
   /** A session is silent. Answers the filters whose move is over. */

@@ -156,9 +156,25 @@ describe("plan", () => {
     assert.equal(plan.filters(2).get("a")?.isMoved, true);
     plan.onSubscribed(2, "a");
     assert.deepEqual([...plan.filters(1).keys()], []);
-    assert.equal(plan.onUnsubscribed(1, "a"), false);
+    plan.onUnsubscribed(1, "a");
     assert.deepEqual([plan.onDrained(1), plan.onDrained(1)], [["a"], []]);
     assert.deepEqual([plan.leaves(1), plan.leaves(2)], [false, false]);
+  });
+
+  test("a filter is unsubscribed when no session may have it", () => {
+    const plan = new Plan(4);
+    plan.subscribe("a", 2);
+    plan.onSubscribed(1, "a");
+    plan.moveTo("a", plan.sessionAt("y:1") ?? 0);
+    plan.onAsked(2, "a");
+    assert.equal(plan.unsubscribe("a"), true);
+    plan.onUnsubscribed(1, "a");
+    assert.equal(plan.isUnsubscribed("a"), false, "the second may have it");
+    plan.onRefused(2, "a");
+    assert.equal(plan.isUnsubscribed("a"), true);
+    plan.subscribe("a", 2);
+    plan.onSubscribed(1, "a");
+    assert.equal(plan.isUnsubscribed("a"), true, "it is wanted again");
   });
 
   test("a session that has not answered is not relied on", () => {
@@ -169,7 +185,7 @@ describe("plan", () => {
     assert.deepEqual(plan.apply(elsewhere), ["a"], "its messages may come over both");
     assert.equal(plan.filters(2).get("a")?.isMoved, false, "nobody was surely sent what is retained");
     plan.onSubscribed(2, "a");
-    assert.equal(plan.onUnsubscribed(1, "a"), false);
+    plan.onUnsubscribed(1, "a");
     assert.deepEqual(plan.onDrained(1), ["a"]);
     // On its way to the first again it comes to the second, before the first has answered its UNSUBSCRIBE.
     const back = new Map([[1, placed("a")]]);

@@ -197,13 +197,7 @@ impl Director {
                 let _ = agreed.send(self.plan.on_asking(number, filters, ask));
             }
             Report::Subscribed { filter, result } => self.on_subscribed(number, &filter, result),
-            Report::Unsubscribed { filter } => {
-                if self.plan.on_unsubscribed(number, &filter) {
-                    for reply in self.unsubscribing.remove(&filter).into_iter().flatten() {
-                        let _ = reply.send(Ok(()));
-                    }
-                }
-            }
+            Report::Unsubscribed { filter } => self.plan.on_unsubscribed(number, &filter),
             Report::Drained => {
                 let over = self.plan.on_drained(number);
                 self.end_moves(over);
@@ -258,7 +252,7 @@ impl Director {
         let result = match result {
             Ok(code) => {
                 self.plan.on_subscribed(number, filter);
-                if self.plan.home(filter) != Some(number) {
+                if self.plan.home(filter).is_some_and(|home| home != number) {
                     return;
                 }
                 let granted = granted(code);
@@ -422,8 +416,19 @@ impl Director {
         self.status.send_modify(|status| status.is_placed = true);
     }
 
+    fn answer_unsubscribed(&mut self) {
+        let plan = &self.plan;
+        let over = self
+            .unsubscribing
+            .extract_if(|filter, _| plan.is_unsubscribed(filter));
+        for reply in over.flat_map(|(_, replies)| replies) {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
     /// Opens the sessions that are missing and says to each what it shall be.
     fn settle(&mut self) {
+        self.answer_unsubscribed();
         let request = match self.options.placement {
             // The session adds the topics that it has learned by then.
             Placement::Mqtt => self.request(Vec::new()).to_properties(),

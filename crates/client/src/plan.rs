@@ -224,8 +224,8 @@ impl Plan {
         }
     }
 
-    /// Session `number` does not have `filter` any more. Answers whether none has it.
-    pub(crate) fn on_unsubscribed(&mut self, number: usize, filter: &str) -> bool {
+    /// Session `number` does not have `filter` any more.
+    pub(crate) fn on_unsubscribed(&mut self, number: usize, filter: &str) {
         remove(&mut self.at, filter, number);
         remove(&mut self.asked, filter, number);
         if self.moving.contains(filter)
@@ -234,7 +234,12 @@ impl Plan {
         {
             slot.draining.insert(filter.to_owned());
         }
-        !self.at.contains_key(filter) && !self.asked.contains_key(filter)
+    }
+
+    /// Whether no session has `filter` or may have it, or the application wants it again.
+    pub(crate) fn is_unsubscribed(&self, filter: &str) -> bool {
+        let has_any = self.at.contains_key(filter) || self.asked.contains_key(filter);
+        !has_any || self.wishes.contains_key(filter)
     }
 
     /// Session `number` is silent. Answers the filters whose move is over.
@@ -366,7 +371,7 @@ mod tests {
         assert!(plan.filters(2)["b"].is_moved && !plan.filters(1)["a"].is_moved);
         plan.on_subscribed(2, "b");
         assert_eq!(names(&plan.filters(1)), ["a"]);
-        assert!(!plan.on_unsubscribed(1, "b"));
+        plan.on_unsubscribed(1, "b");
         assert_eq!(plan.on_drained(1), ["b"]);
         assert!(!plan.leaves(1) && !plan.leaves(2));
         assert_eq!(plan.apply(&placed(&[(1, "x:1", &["a", "b"])])), ["b"]);
@@ -380,6 +385,23 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_is_unsubscribed_when_no_session_may_have_it() {
+        let mut plan = Plan::new(4, Scheme::Mqtt);
+        plan.subscribe("a", Qos::ExactlyOnce);
+        plan.on_subscribed(1, "a");
+        plan.apply(&placed(&[(2, "y:1", &["a"])]));
+        plan.on_asking(2, vec!["a".to_owned()], Ask::Subscribe);
+        assert!(plan.unsubscribe("a"));
+        plan.on_unsubscribed(1, "a");
+        assert!(!plan.is_unsubscribed("a"), "the second may have it");
+        plan.on_refused(2, "a");
+        assert!(plan.is_unsubscribed("a"));
+        plan.subscribe("a", Qos::ExactlyOnce);
+        plan.on_subscribed(1, "a");
+        assert!(plan.is_unsubscribed("a"), "it is wanted again");
+    }
+
+    #[test]
     fn a_session_that_has_not_answered_is_not_relied_on() {
         let mut plan = Plan::new(4, Scheme::Mqtt);
         let a = || vec!["a".to_owned()];
@@ -390,7 +412,7 @@ mod tests {
         let is_moved = plan.filters(2)["a"].is_moved;
         assert!(!is_moved, "nobody was surely sent what is retained");
         plan.on_subscribed(2, "a");
-        assert!(!plan.on_unsubscribed(1, "a"));
+        plan.on_unsubscribed(1, "a");
         assert_eq!(plan.on_drained(1), ["a"]);
         // On its way to the first again it comes to the second, before the first has answered its UNSUBSCRIBE.
         let back = placed(&[(1, "x:1", &["a"])]);

@@ -381,7 +381,7 @@ class Client:
         if error is None:
             self._plan.on_subscribed(number, topic_filter)
             self._granted[topic_filter] = qos
-            is_done = self._plan.home(topic_filter) == number
+            is_done = self._plan.home(topic_filter) in (number, None)
         else:
             is_done = not self._plan.on_refused(number, topic_filter)
         if is_done:
@@ -395,10 +395,7 @@ class Client:
         self._settle()
 
     def on_unsubscribed(self, number: int, topic_filter: str) -> None:
-        if self._plan.on_unsubscribed(number, topic_filter):
-            for future in self._unsubscribing.pop(topic_filter, []):
-                if not future.done():
-                    future.set_result(None)
+        self._plan.on_unsubscribed(number, topic_filter)
         self._settle()
 
     def on_drained(self, number: int) -> None:
@@ -531,6 +528,10 @@ class Client:
         """Opens the sessions that are missing and says to each what it shall be."""
         if self._ended is not None:
             return
+        for topic_filter in [one for one in self._unsubscribing if self._plan.is_unsubscribed(one)]:
+            for future in self._unsubscribing.pop(topic_filter):
+                if not future.done():
+                    future.set_result(None)
         for number in self._plan.sessions():
             if number not in self._sessions:
                 self._open(number)

@@ -143,13 +143,16 @@ class Plan:
         self.unsubscribe(topic_filter)
         return False
 
-    def on_unsubscribed(self, number: int, topic_filter: str) -> bool:
-        """A session does not have a filter any more. Answers whether none has it."""
+    def on_unsubscribed(self, number: int, topic_filter: str) -> None:
+        """A session does not have a filter any more."""
         _remove(self._at, topic_filter, number)
         _remove(self._asked, topic_filter, number)
         if topic_filter in self._moving and self._home.get(topic_filter) != number and number in self._slots:
             self._slots[number].draining.add(topic_filter)
-        return topic_filter not in self._at and topic_filter not in self._asked
+
+    def is_unsubscribed(self, topic_filter: str) -> bool:
+        """Whether no session has a filter or may have it, or the application wants it again."""
+        return topic_filter in self._home or (topic_filter not in self._at and topic_filter not in self._asked)
 
     def on_drained(self, number: int) -> list[str]:
         """A session is silent. Answers the filters whose move is over."""
