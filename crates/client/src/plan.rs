@@ -7,7 +7,8 @@
 //! | and the old one is silent | is left, if nothing else is on it | keeps it |
 //! | and the new session is refused it | keeps it and is its home again | - |
 //!
-//! A session that was asked, and has not answered, may have the filter or not: its messages may come over it, and nobody relies on them.
+//! A session that was asked, and has not answered, may have the filter or not: messages may come over it, but no other session
+//! unsubscribes in its favour.
 
 use std::collections::{BTreeMap, BTreeSet};
 

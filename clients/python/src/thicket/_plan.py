@@ -2,7 +2,7 @@
 
 A filter whose home changes stays at its old session until the new one has it; then the old one unsubscribes, and is left when it is silent
 and has nothing else. If the new session is refused it, the old one is its home again. A session that was asked, and has not answered,
-may have the filter or not: its messages may come over it, and nobody relies on them.
+may have the filter or not: messages may come over it, but no other session unsubscribes in its favour.
 """
 
 from collections.abc import Mapping
