@@ -4,9 +4,9 @@ import type { Address } from "./address.js";
 import type { Login } from "./connection.js";
 import { Director } from "./director.js";
 import { ClosedError } from "./errors.js";
-import { Message, type MessageOptions, type Qos } from "./message.js";
-import { type Options, check, checkQos } from "./options.js";
-import { checkFilter, checkTopic } from "./topics.js";
+import { Message, type MessageOptions, type Qos, checkMessage, checkQos } from "./message.js";
+import { type Options, check } from "./options.js";
+import { checkFilter } from "./topics.js";
 
 /** A message that was handed over. */
 export interface Sent {
@@ -40,10 +40,10 @@ export class Client {
    */
   static async connect(servers: string | readonly string[], options: Options = {}): Promise<Client> {
     const settings = check(servers, options);
-    const { clientId, version, username, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout } =
+    const { clientId, version, userName, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout } =
       settings;
     const login: Login = {
-      clientId, version, username, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout,
+      clientId, version, userName, password, scheme, path, tls, keepAlive, sessionExpiry, will, dialTimeout,
     }; // prettier-ignore
     const director = new Director(settings, login);
     await director.open();
@@ -101,8 +101,7 @@ export class Client {
 
   /** Hands a message over, in order. Waits while the queue of its session is full. */
   async send(message: Message): Promise<Sent> {
-    checkTopic(message.topic);
-    checkQos(message.qos);
+    checkMessage(message);
     const reply = await this.#director.send(message);
     return { acknowledged: reply.promise };
   }

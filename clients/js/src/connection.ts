@@ -12,9 +12,12 @@ import type { IConnackPacket, IDisconnectPacket, IPublishPacket, Packet, UserPro
 
 import { type Address, type Scheme, defaultPort, parseReference, splitAddress } from "./address.js";
 import { Refused } from "./errors.js";
-import { type Message, toProperties, userObject } from "./message.js";
+import { type Message, publishSize, toProperties, userObject } from "./message.js";
 import type { Subscription } from "./plan.js";
 
+const PACKET_TOO_LARGE = 0x95;
+const RETAIN_NOT_SUPPORTED = 0x9a;
+const QOS_NOT_SUPPORTED = 0x9b;
 const USE_ANOTHER_SERVER = 0x9c;
 const SERVER_MOVED = 0x9d;
 const SESSION_TAKEN_OVER = 0x8e;
@@ -26,6 +29,7 @@ const UNAVAILABLE_311 = 3;
 const RECEIVE_MAXIMUM = 1024;
 /** Retain Handling. */
 const SEND_RETAINED = 0;
+const SEND_RETAINED_IF_NEW = 1;
 const DO_NOT_SEND = 2;
 /** Longest wait until a DISCONNECT is written and the broker has closed the connection. */
 const FAREWELL_MS = 3000;
@@ -44,7 +48,7 @@ export interface Tls {
 export interface Login {
   readonly clientId: string;
   readonly version: 4 | 5;
-  readonly username: string | undefined;
+  readonly userName: string | undefined;
   readonly password: string | undefined;
   readonly scheme: Scheme;
   readonly path: string;
@@ -72,6 +76,8 @@ export interface Listener {
   onReady(connection: Connection): void;
   onMessage(connection: Connection, packet: IPublishPacket): void;
   onAcknowledged(connection: Connection, packetId: number, reasonCode: number, user: UserProperties | undefined): void;
+  /** The answer to a PINGREQ, asked for or of keep alive. */
+  onPong(connection: Connection): void;
   /** There is room to write again. */
   onWritten(connection: Connection): void;
   onEnd(connection: Connection, end: End): void;
@@ -120,6 +126,8 @@ export class Connection {
   readonly #client: MqttClient;
   readonly #outgoing = new Underway();
   readonly #incoming = new Underway();
+  /** What the broker takes, by its CONNACK. */
+  #limits: NonNullable<IConnackPacket["properties"]> = {};
   #isReady = false;
   #hasEnded = false;
   /** Goes on with a message that waits for room. */
@@ -163,6 +171,21 @@ export class Connection {
     this.#incoming.takeFrom(other.#incoming);
   }
 
+  /** Why a message cannot be sent: the broker would end the connection for it, again and again. Undefined if it can. */
+  refusalOf(message: Message, identity: string | undefined): Refused | undefined {
+    const { maximumQoS = 2, retainAvailable = true, maximumPacketSize } = this.#limits;
+    if (message.qos > maximumQoS) {
+      return new Refused(QOS_NOT_SUPPORTED, `QoS ${message.qos}, the broker takes up to ${maximumQoS}`);
+    }
+    if (message.retain && !retainAvailable) {
+      return new Refused(RETAIN_NOT_SUPPORTED, "the broker retains no messages");
+    }
+    const size = maximumPacketSize === undefined ? 0 : publishSize(message, identity);
+    return size > (maximumPacketSize ?? 0)
+      ? new Refused(PACKET_TOO_LARGE, `a packet of ${size} bytes, the broker takes up to ${maximumPacketSize}`)
+      : undefined;
+  }
+
   /** Writes a PUBLISH. Answers its packet identifier; 0 for QoS 0. */
   publish(message: Message, identity: string | undefined): number {
     const properties = this.#login.version === 5 ? toProperties(message, identity) : {};
@@ -171,10 +194,12 @@ export class Connection {
     return message.qos === 0 ? 0 : this.#client.getLastMessageId();
   }
 
-  /** Subscribes to one filter. Undefined: the connection ended before the answer. */
-  async subscribe(filter: string, how: Subscription): Promise<Granted | undefined> {
+  /** Subscribes to one filter, which the session may have if it `isDoubtful`. Undefined: the connection ended before the answer. */
+  async subscribe(filter: string, how: Subscription, isDoubtful: boolean): Promise<Granted | undefined> {
     return new Promise((resolve) => {
-      const options = { qos: how.qos, rh: how.isMoved ? DO_NOT_SEND : SEND_RETAINED };
+      // What is retained has come, or is in the session, or is still to come.
+      const isNew = isDoubtful ? SEND_RETAINED_IF_NEW : SEND_RETAINED;
+      const options = { qos: how.qos, rh: how.isMoved ? DO_NOT_SEND : isNew } as const;
       this.#client.subscribe(filter, options, (_error, _granted, packet) => {
         const code = packet?.granted[0];
         resolve(code === undefined ? undefined : { code: Number(code), user: packet?.properties?.userProperties });
@@ -187,6 +212,11 @@ export class Connection {
     return new Promise((resolve) => {
       this.#client.unsubscribe(filters, (error) => resolve(error === undefined || error === null));
     });
+  }
+
+  /** Sends a PINGREQ. */
+  ping(): void {
+    this.#client.sendPing();
   }
 
   /** There is room for messages again. */
@@ -244,7 +274,7 @@ export class Connection {
       incomingStore: this.#incoming,
       ...(isWebSocket && { path: this.#login.path }),
       ...((scheme === "mqtts" || scheme === "wss") && (this.#login.tls as IClientOptions)),
-      ...(this.#login.username !== undefined && { username: this.#login.username }),
+      ...(this.#login.userName !== undefined && { username: this.#login.userName }),
       ...(this.#login.password !== undefined && { password: this.#login.password }),
       ...(version === 5 && { properties }),
       ...(will !== undefined && { will: this.#will(will) }),
@@ -274,6 +304,9 @@ export class Connection {
           this.#onAcknowledgement(packet);
         }
         break;
+      case "pingresp":
+        this.#listener.onPong(this);
+        break;
       case "disconnect":
         this.#end(this.#endOf(packet.reasonCode ?? 0, packet.properties));
         break;
@@ -284,6 +317,7 @@ export class Connection {
   #onConnack(connack: IConnackPacket): void {
     const code = (this.#login.version === 5 ? connack.reasonCode : connack.returnCode) ?? 0;
     if (code === 0) {
+      this.#limits = connack.properties ?? {};
       this.#listener.onAccepted(this, connack);
     } else if (this.#login.version === 5 ? PASSING.has(code) : code === UNAVAILABLE_311) {
       this.#end(this.#endOf(code, connack.properties));

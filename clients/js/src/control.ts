@@ -30,12 +30,12 @@ export class Asking {
 
   constructor(
     urls: readonly string[],
-    { username, password }: { username: string | undefined; password: string | undefined },
+    { userName, password }: { userName: string | undefined; password: string | undefined },
     request: () => Request,
     answers: Answers,
   ) {
     this.#urls = urls;
-    this.#authorization = username === undefined ? undefined : basicAuthorization(username, password ?? "");
+    this.#authorization = userName === undefined ? undefined : basicAuthorization(userName, password ?? "");
     this.#request = request;
     this.#answers = answers;
   }
@@ -129,8 +129,8 @@ function describe(error: unknown): string {
 }
 
 /** The value of `Authorization: Basic`. */
-function basicAuthorization(username: string, password: string): string {
-  const bytes = new TextEncoder().encode(`${username}:${password}`);
+function basicAuthorization(userName: string, password: string): string {
+  const bytes = new TextEncoder().encode(`${userName}:${password}`);
   return `Basic ${btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""))}`;
 }
 

@@ -4,7 +4,7 @@ import type { Address } from "./address.js";
 import type { Login } from "./connection.js";
 import { Asking } from "./control.js";
 import type { Outgoing } from "./duties.js";
-import { ClosedError, ConnectError, type Refused, TakenOver, type ThicketError } from "./errors.js";
+import { ClosedError, ConnectError, Refused, TakenOver, type ThicketError } from "./errors.js";
 import { Ledger } from "./ledger.js";
 import type { Message, Qos } from "./message.js";
 import { type Settings, randomName } from "./options.js";
@@ -235,9 +235,16 @@ export class Director implements Owner {
     }
     if (number === 1 && !this.#connecting.isDone) {
       this.#connecting.resolve();
+    } else if (number === 1) {
+      // It may have been sent here because its sessions should be elsewhere now.
+      this.#asking.soon();
     }
     this.#settle();
     this.changes.notify();
+  }
+
+  onAsked(number: number, filter: string): void {
+    this.#plan.onAsked(number, filter);
   }
 
   onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void {
@@ -245,7 +252,7 @@ export class Director implements Owner {
     if (error === undefined) {
       this.#plan.onSubscribed(number, filter);
       this.#granted.set(filter, qos);
-      isDone = this.#plan.home(filter) === number;
+      isDone = [number, undefined].includes(this.#plan.home(filter));
     } else {
       isDone = !this.#plan.onRefused(number, filter);
     }
@@ -257,9 +264,7 @@ export class Director implements Owner {
   }
 
   onUnsubscribed(number: number, filter: string): void {
-    if (this.#plan.onUnsubscribed(number, filter)) {
-      takeFrom(this.#unsubscribing, filter).forEach((reply) => reply.resolve());
-    }
+    this.#plan.onUnsubscribed(number, filter);
     this.#settle();
   }
 
@@ -316,6 +321,9 @@ export class Director implements Owner {
 
   onSettled({ message, reply }: Outgoing, error: ThicketError | undefined): void {
     this.#routes.leave(message.topic);
+    if (error instanceof Refused) {
+      this.#routes.unlearn(message.topic);
+    }
     if (error === undefined) {
       reply.resolve();
     } else {
@@ -377,6 +385,9 @@ export class Director implements Owner {
   #settle(): void {
     if (this.#ended !== undefined) {
       return;
+    }
+    for (const filter of [...this.#unsubscribing.keys()].filter((one) => this.#plan.isUnsubscribed(one))) {
+      takeFrom(this.#unsubscribing, filter).forEach((reply) => reply.resolve());
     }
     for (const number of this.#plan.sessions()) {
       const session = this.#sessions.get(number) ?? this.#open(number);

@@ -32,7 +32,10 @@ export class Duties {
   #connections = 0;
   #underWayLimit = MOST_UNDER_WAY;
   readonly #subscribed = new Set<string>();
+  /** Sent in a SUBSCRIBE or UNSUBSCRIBE that was not answered yet. */
   readonly #asked = new Set<string>();
+  /** The same on a connection that ended before the answer: the session may have them or not. */
+  readonly #doubtful = new Set<string>();
   readonly #refused = new Set<string>();
 
   constructor(session: Session, owner: Owner) {
@@ -48,16 +51,24 @@ export class Duties {
   /** A broker has accepted the session. */
   onConnected(receiveMaximum: number | undefined): void {
     this.#connections += 1;
-    this.#asked.clear();
     this.#underWayLimit = Math.min(MOST_UNDER_WAY, receiveMaximum ?? MOST_UNDER_WAY);
+  }
+
+  /** Answers that were waited for on the connection before do not come any more. */
+  onInterrupted(): void {
+    for (const filter of this.#asked) {
+      this.#doubtful.add(filter);
+      this.#subscribed.delete(filter);
+    }
+    this.#asked.clear();
   }
 
   /** The broker does not have the session: what was under way is published again at QoS 1, and in doubt at QoS 2. */
   onSessionLost(): void {
-    for (const filter of [...this.#subscribed].sort()) {
-      this.#owner.onUnsubscribed(this.#session.number, filter);
-    }
+    const filters = [...this.#subscribed, ...this.#doubtful].sort();
     this.#subscribed.clear();
+    this.#doubtful.clear();
+    filters.forEach((filter) => this.#owner.onUnsubscribed(this.#session.number, filter));
     const lost = [...this.#underWay.values()].map(({ outgoing }) => outgoing);
     this.#underWay.clear();
     this.outgoing.unshift(...lost.filter(({ message }) => message.qos === 1));
@@ -92,8 +103,9 @@ export class Duties {
         continue;
       }
       this.#asked.add(filter);
+      this.#owner.onAsked(this.#session.number, filter);
       // One filter a packet: so an answer about a better node is about one.
-      void connection.subscribe(filter, how).then((granted) => {
+      void connection.subscribe(filter, how, this.#doubtful.has(filter)).then((granted) => {
         if (granted !== undefined && connection.isReady) {
           this.#onSubscribed(filter, granted.code, granted.user);
         }
@@ -103,6 +115,7 @@ export class Duties {
 
   #onSubscribed(filter: string, code: number, user: UserProperties | undefined): void {
     this.#asked.delete(filter);
+    this.#doubtful.delete(filter);
     this.#session.noteBetter(filter, user, "filter");
     const error = refusal(code);
     if (error === undefined) {
@@ -117,12 +130,16 @@ export class Duties {
 
   #unsubscribe(connection: Connection): void {
     const wanted = this.#session.assignment.filters;
-    const surplus = [...this.#subscribed].filter((filter) => !wanted.has(filter) && !this.#asked.has(filter));
+    const had = [...this.#subscribed, ...this.#doubtful];
+    const surplus = had.filter((filter) => !wanted.has(filter) && !this.#asked.has(filter));
     if (surplus.length === 0) {
       return;
     }
     const batch = surplus.sort().slice(0, BATCH);
-    batch.forEach((filter) => this.#asked.add(filter));
+    for (const filter of batch) {
+      this.#asked.add(filter);
+      this.#owner.onAsked(this.#session.number, filter);
+    }
     void connection.unsubscribe(batch).then((isAnswered) => {
       if (isAnswered && connection.isReady) {
         this.#onUnsubscribed(batch);
@@ -134,6 +151,7 @@ export class Duties {
     for (const filter of filters) {
       this.#asked.delete(filter);
       this.#subscribed.delete(filter);
+      this.#doubtful.delete(filter);
       this.#owner.onUnsubscribed(this.#session.number, filter);
     }
     this.#session.onUnsubscribed();
@@ -148,6 +166,11 @@ export class Duties {
         return;
       }
       this.outgoing.shift();
+      const refused = connection.refusalOf(outgoing.message, outgoing.identity);
+      if (refused !== undefined) {
+        this.#owner.onSettled(outgoing, refused);
+        continue;
+      }
       const packetId = connection.publish(outgoing.message, outgoing.identity);
       if (packetId === 0) {
         this.#owner.onSettled(outgoing, undefined);

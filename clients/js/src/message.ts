@@ -2,6 +2,10 @@
 
 import type { IPublishPacket, UserProperties } from "mqtt-packet";
 
+import { LONGEST, checkText, checkTopic } from "./topics.js";
+
+/** Of the 268,435,455 bytes that a packet may have some are left for topic and properties. */
+const LONGEST_PAYLOAD = 268_000_000;
 /** A user property by which a message is recognised when it comes over two sessions. Our publishers add it to QoS 2. */
 const MESSAGE_ID = "thicket-id";
 
@@ -55,6 +59,34 @@ export class Message {
   }
 }
 
+/** Throws RangeError that names the field if a message cannot be sent. */
+export function checkMessage(message: Message): void {
+  const { topic, payload, qos, expiry, contentType, responseTopic, correlationData, userProperties } = message;
+  checkTopic(topic);
+  checkQos(qos);
+  if (payload.length > LONGEST_PAYLOAD) {
+    throw new RangeError(`payload: ${payload.length} bytes: expected at most ${LONGEST_PAYLOAD}`);
+  }
+  if (expiry !== undefined && !(Number.isInteger(expiry) && expiry >= 0 && expiry < 2 ** 32)) {
+    throw new RangeError(`expiry: ${expiry}: expected whole seconds, 0 to ${2 ** 32 - 1}`);
+  }
+  if (responseTopic !== undefined) {
+    checkTopic(responseTopic);
+  }
+  if (correlationData !== undefined && correlationData.length > LONGEST) {
+    throw new RangeError(`correlationData: ${correlationData.length} bytes: expected at most ${LONGEST}`);
+  }
+  checkText(contentType ?? "", "contentType");
+  userProperties.flat().forEach((text) => checkText(text, "userProperties"));
+}
+
+/** Throws RangeError unless `qos` is 0, 1 or 2. */
+export function checkQos(qos: number): void {
+  if (qos !== 0 && qos !== 1 && qos !== 2) {
+    throw new RangeError(`qos: ${JSON.stringify(qos)}: expected 0, 1 or 2`);
+  }
+}
+
 /** What came, and the identity that its publisher gave it. */
 export function received(packet: IPublishPacket): { message: Message; identity: string | undefined } {
   const properties = packet.properties ?? {};
@@ -92,6 +124,27 @@ export function toProperties(message: Message, identity?: string): NonNullable<I
     correlationData: message.correlationData as Buffer | undefined,
     userProperties: user.length > 0 ? userObject(user) : undefined,
   });
+}
+
+/** Bytes of the PUBLISH (5.0). */
+export function publishSize(message: Message, identity: string | undefined): number {
+  const text = (value: string): number => 2 + new TextEncoder().encode(value).length;
+  const { expiry, isText, contentType, responseTopic, correlationData, userProperties } = message;
+  const user = identity === undefined ? userProperties : [...userProperties, [MESSAGE_ID, identity] as const];
+  const properties =
+    (expiry === undefined ? 0 : 5) +
+    (isText ? 2 : 0) +
+    (contentType === undefined ? 0 : 1 + text(contentType)) +
+    (responseTopic === undefined ? 0 : 1 + text(responseTopic)) +
+    (correlationData === undefined ? 0 : 3 + correlationData.length) +
+    user.reduce((sum, [name, value]) => sum + 1 + text(name) + text(value), 0);
+  const rest = text(message.topic) + (message.qos > 0 ? 2 : 0) + message.payload.length;
+  return withLength(withLength(properties) + rest) + 1;
+}
+
+/** A part of a packet with the variable byte integer before it that tells its length. */
+function withLength(bytes: number): number {
+  return bytes + 1 + Number(bytes >= 1 << 7) + Number(bytes >= 1 << 14) + Number(bytes >= 1 << 21);
 }
 
 /** User properties as the codec has them. */

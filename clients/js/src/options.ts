@@ -2,7 +2,7 @@
 
 import { type Address, type Scheme, parseServers } from "./address.js";
 import type { Tls } from "./connection.js";
-import type { Message, Qos } from "./message.js";
+import { type Message, type Qos, checkMessage, checkQos } from "./message.js";
 import { checkFilter } from "./topics.js";
 
 /** Most sessions a client may ask for. */
@@ -18,7 +18,7 @@ export interface Options {
   readonly clientId?: string;
   /** 5 (5.0) or 4 (3.1.1): then there is one session, no placement and no redirection. */
   readonly version?: 4 | 5;
-  readonly username?: string;
+  readonly userName?: string;
   readonly password?: string;
   /** For `mqtts` and `wss` in Node. */
   readonly tls?: Tls;
@@ -61,7 +61,7 @@ export interface Settings {
   readonly addresses: Address[];
   readonly clientId: string;
   readonly version: 4 | 5;
-  readonly username: string | undefined;
+  readonly userName: string | undefined;
   readonly password: string | undefined;
   readonly tls: Tls | undefined;
   readonly will: Message | undefined;
@@ -91,7 +91,7 @@ export function check(servers: string | readonly string[], options: Options): Se
     addresses,
     clientId: options.clientId || `thicket-${randomName()}`,
     version: options.version ?? 5,
-    username: options.username,
+    userName: options.userName,
     password: options.password,
     tls: options.tls,
     will: options.will,
@@ -111,6 +111,7 @@ export function check(servers: string | readonly string[], options: Options): Se
     longestPause: options.longestPause ?? 10,
     quiet: options.quiet ?? 0.5,
   };
+  checkNames(options, settings);
   checkNumbers(settings);
   if (IS_BROWSER && scheme !== "ws" && scheme !== "wss") {
     throw new RangeError(`servers: ${scheme}: expected ws or wss, as a browser has WebSocket only`);
@@ -121,12 +122,34 @@ export function check(servers: string | readonly string[], options: Options): Se
   if (settings.resume && !(options.clientId && settings.sessionExpiry)) {
     throw new RangeError("resume: expected a clientId, and a sessionExpiry above 0");
   }
-  if (typeof options.placement === "string" && options.placement !== "mqtt") {
-    throw new RangeError(`placement: ${JSON.stringify(options.placement)}: expected "mqtt", a list of URLs, or null`);
-  }
+  checkPlacement(options.placement);
   [...settings.publish, ...settings.subscribe.keys()].forEach(checkFilter);
   settings.subscribe.forEach(checkQos);
+  if (settings.will !== undefined) {
+    checkMessage(settings.will);
+  }
   return settings;
+}
+
+/** A misspelt option would be one that is left out. */
+function checkNames(options: Options, settings: Settings): void {
+  const ofServers = ["scheme", "path", "addresses"];
+  const names = Object.keys(settings).filter((name) => !ofServers.includes(name));
+  const unknown = Object.keys(options).find((name) => !names.includes(name));
+  if (unknown !== undefined) {
+    throw new RangeError(`${unknown}: expected one of ${names.join(", ")}`);
+  }
+}
+
+function checkPlacement(placement: unknown): void {
+  if (placement === undefined || placement === null || placement === "mqtt") {
+    return;
+  }
+  const isUrl = (it: unknown): boolean => typeof it === "string" && /^https?:\/\/[^/]/.test(it);
+  if (!Array.isArray(placement) || placement.length === 0 || !placement.every(isUrl)) {
+    const shown = JSON.stringify(placement);
+    throw new RangeError(`placement: ${shown}: expected "mqtt", a list of URLs such as http://HOST:PORT, or null`);
+  }
 }
 
 function checkNumbers(settings: Settings): void {
@@ -138,22 +161,18 @@ function checkNumbers(settings: Settings): void {
   if (settings.maxSessions > MOST_SESSIONS) {
     throw new RangeError(`maxSessions: ${settings.maxSessions}: expected 1 to ${MOST_SESSIONS}`);
   }
-  for (const name of ["keepAlive", "sessionExpiry"] as const) {
-    if (!(Number.isInteger(settings[name]) && settings[name] >= 0)) {
-      throw new RangeError(`${name}: ${settings[name]}: expected whole seconds, 0 or more`);
+  for (const [name, most] of [
+    ["keepAlive", 0xffff],
+    ["sessionExpiry", 0xffff_ffff],
+  ] as const) {
+    if (!(Number.isInteger(settings[name]) && settings[name] >= 0 && settings[name] <= most)) {
+      throw new RangeError(`${name}: ${settings[name]}: expected whole seconds, 0 to ${most}`);
     }
   }
   for (const name of ["dialTimeout", "connectTimeout", "firstPause", "longestPause", "quiet"] as const) {
     if (!(settings[name] >= 0)) {
       throw new RangeError(`${name}: ${settings[name]}: expected seconds, 0 or more`);
     }
-  }
-}
-
-/** Throws RangeError unless `qos` is 0, 1 or 2. */
-export function checkQos(qos: number): void {
-  if (qos !== 0 && qos !== 1 && qos !== 2) {
-    throw new RangeError(`qos: ${JSON.stringify(qos)}: expected 0, 1 or 2`);
   }
 }
 

@@ -88,6 +88,10 @@ function sessionsOf(text: string): Array<Record<string, unknown>> {
     throw new RangeError("the placement is no JSON");
   }
   const sessions = isObject(answer) ? answer["sessions"] : undefined;
+  const words = isObject(answer) ? (answer["detail"] ?? answer["title"]) : undefined;
+  if (sessions === undefined && words !== undefined) {
+    throw new RangeError(`refused by the control plane: ${words}`);
+  }
   if (!Array.isArray(sessions) || !sessions.every(isObject)) {
     throw new RangeError("the placement is no JSON of the kind expected: sessions");
   }

@@ -2,7 +2,9 @@
  * What each session shall have, and how a filter gets from one to another. Pure: reports in, assignments out.
  *
  * A filter whose home changes stays at its old session until the new one has it; then the old one unsubscribes, and is left
- * when it is silent and has nothing else. If the new session is refused it, the old one is its home again.
+ * when it is silent and has nothing else. If the new session is refused it, the old one is its home again. A session that was
+ * asked, and has not answered, may have the filter or not: messages may come over it, but no other session unsubscribes in its
+ * favour.
  */
 
 import type { Address } from "./address.js";
@@ -15,6 +17,36 @@ export interface Subscription {
   readonly qos: Qos;
   /** Another session has it as well, and was sent what is retained. */
   readonly isMoved: boolean;
+}
+
+/** The sessions of each filter. */
+class Sessions {
+  readonly #of = new Map<string, Set<number>>();
+
+  of(filter: string): ReadonlySet<number> {
+    return this.#of.get(filter) ?? new Set();
+  }
+
+  add(filter: string, number: number): void {
+    this.#of.set(filter, new Set([...this.of(filter), number]));
+  }
+
+  delete(filter: string, number: number): void {
+    const sessions = this.#of.get(filter);
+    sessions?.delete(number);
+    if (sessions?.size === 0) {
+      this.#of.delete(filter);
+    }
+  }
+
+  has(filter: string): boolean {
+    return this.#of.has(filter);
+  }
+
+  /** The filters of a session. */
+  filters(number: number): string[] {
+    return [...this.#of].filter(([, sessions]) => sessions.has(number)).map(([filter]) => filter);
+  }
 }
 
 /** Where a session shall be, and the number of the answer that says so: a new one is followed even to the same address. */
@@ -38,7 +70,9 @@ export class Plan {
   #answers = 0;
   readonly #qos = new Map<string, Qos>();
   readonly #home = new Map<string, number>();
-  readonly #at = new Map<string, Set<number>>();
+  readonly #at = new Sessions();
+  /** Those that were sent a SUBSCRIBE or UNSUBSCRIBE and have not answered. */
+  readonly #asked = new Sessions();
   readonly #moving = new Set<string>();
   readonly #slots = new Map<number, Slot>([[1, newSlot()]]);
 
@@ -73,7 +107,7 @@ export class Plan {
   /** Whether the session that shall have the filter has it. */
   isHome(filter: string): boolean {
     const home = this.#home.get(filter);
-    return home !== undefined && this.#sessionsAt(filter).has(home);
+    return home !== undefined && this.#at.of(filter).has(home);
   }
 
   /** Follows an answer of the control plane. Answers the filters that begin to move. */
@@ -123,11 +157,16 @@ export class Plan {
   #settle(filter: string, home: number): boolean {
     const changes = this.#home.get(filter) !== home;
     this.#home.set(filter, home);
-    if (!changes || !this.#at.has(filter) || this.#moving.has(filter)) {
+    if (!changes || this.#elsewhere(filter).length === 0 || this.#moving.has(filter)) {
       return false;
     }
     this.#moving.add(filter);
     return true;
+  }
+
+  /** Sessions besides its home that have a filter, or may have it. */
+  #elsewhere(filter: string): number[] {
+    return [...this.#at.of(filter), ...this.#asked.of(filter)].filter((number) => number !== this.#home.get(filter));
   }
 
   /** Where a session is, if nobody said where it shall be. */
@@ -138,13 +177,21 @@ export class Plan {
     }
   }
 
+  /** A session is sent a SUBSCRIBE or UNSUBSCRIBE: until it is answered, nobody knows whether it has the filter. */
+  onAsked(number: number, filter: string): void {
+    this.#at.delete(filter, number);
+    this.#asked.add(filter, number);
+  }
+
   onSubscribed(number: number, filter: string): void {
-    this.#at.set(filter, this.#sessionsAt(filter).add(number));
+    this.#asked.delete(filter, number);
+    this.#at.add(filter, number);
   }
 
   /** The broker does not let a session have a filter. Answers whether another has it still. */
   onRefused(number: number, filter: string): boolean {
-    const others = [...this.#sessionsAt(filter)].filter((session) => session !== number);
+    this.#asked.delete(filter, number);
+    const others = [...this.#at.of(filter)].filter((session) => session !== number);
     if (others.length > 0 && this.#home.has(filter)) {
       this.#home.set(filter, Math.min(...others));
       return true;
@@ -153,45 +200,44 @@ export class Plan {
     return false;
   }
 
-  /** A session does not have a filter any more. Answers whether none has it. */
-  onUnsubscribed(number: number, filter: string): boolean {
-    const sessions = this.#at.get(filter);
-    if (sessions === undefined) {
-      return true;
-    }
-    sessions.delete(number);
-    const home = this.#home.get(filter);
-    if (this.#moving.has(filter) && (home === undefined || sessions.has(home))) {
+  /** A session does not have a filter any more. */
+  onUnsubscribed(number: number, filter: string): void {
+    this.#at.delete(filter, number);
+    this.#asked.delete(filter, number);
+    if (this.#moving.has(filter) && this.#home.get(filter) !== number) {
       this.#slots.get(number)?.draining.add(filter);
     }
-    if (sessions.size === 0) {
-      this.#at.delete(filter);
-    }
-    return sessions.size === 0;
+  }
+
+  /** Whether no session has a filter or may have it, or the application wants it again. */
+  isUnsubscribed(filter: string): boolean {
+    return this.#home.has(filter) || (!this.#at.has(filter) && !this.#asked.has(filter));
   }
 
   /** A session is silent. Answers the filters whose move is over. */
   onDrained(number: number): string[] {
     const slot = this.#slots.get(number);
-    const over = [...(slot?.draining ?? [])].filter((filter) => this.#moving.delete(filter));
+    const drained = [...(slot?.draining ?? [])];
     slot?.draining.clear();
-    return over;
+    return drained.filter((filter) => !this.#isUnderWay(filter)).filter((filter) => this.#moving.delete(filter));
+  }
+
+  /** Whether messages of a filter may come over a session that is not its home. */
+  #isUnderWay(filter: string): boolean {
+    return this.#elsewhere(filter).length > 0 || [...this.#slots.values()].some(({ draining }) => draining.has(filter));
   }
 
   /** A session has ended. If it has something to do again by now, it begins anew. Answers the filters whose move is over. */
   onLeft(number: number, isRouted: boolean): string[] {
+    for (const filter of [...this.#at.filters(number), ...this.#asked.filters(number)]) {
+      this.onUnsubscribed(number, filter);
+    }
     const over = this.onDrained(number);
     const slot = this.#slots.get(number);
     if (slot !== undefined && (isRouted || [...this.#home.values()].includes(number))) {
       slot.isLeaving = false;
     } else {
       this.#slots.delete(number);
-    }
-    for (const [filter, sessions] of this.#at) {
-      sessions.delete(number);
-      if (sessions.size === 0) {
-        this.#at.delete(filter);
-      }
     }
     return over;
   }
@@ -221,7 +267,7 @@ export class Plan {
       return filters;
     }
     for (const [filter, home] of this.#home) {
-      const sessions = this.#sessionsAt(filter);
+      const sessions = this.#at.of(filter);
       if (home === number || (sessions.has(number) && !sessions.has(home))) {
         const isMoved = [...sessions].some((session) => session !== number);
         filters.set(filter, { qos: this.#qos.get(filter) ?? 0, isMoved });
@@ -233,8 +279,8 @@ export class Plan {
   /** Marks a session as one to be left, unless it has or shall have something. The first stays. */
   leaves(number: number): boolean {
     const slot = this.#slot(number);
-    const hasAny = [...this.#at.values()].some((sessions) => sessions.has(number));
-    if (number !== 1 && this.filters(number).size === 0 && !hasAny) {
+    const hasAny = this.#at.filters(number).length + this.#asked.filters(number).length > 0;
+    if (number !== 1 && !hasAny && this.filters(number).size === 0) {
       slot.isLeaving = true;
     }
     return slot.isLeaving;
@@ -244,9 +290,5 @@ export class Plan {
     const slot = this.#slots.get(number) ?? newSlot();
     this.#slots.set(number, slot);
     return slot;
-  }
-
-  #sessionsAt(filter: string): Set<number> {
-    return this.#at.get(filter) ?? new Set();
   }
 }

@@ -7,12 +7,14 @@
 import { isExact, matches } from "./topics.js";
 import { Changes } from "./waiting.js";
 
-/** Topics remembered that nobody declared, for the next placement. */
+/** Topics remembered that nobody declared, for the next placement, and their bytes: some brokers take no CONNECT above 100,000 bytes. */
 const LEARNED = 1000;
+const LEARNED_BYTES = 65_536;
 
 /** Topics, sessions, and what is under way. */
 export class Routes {
   readonly learned = new Set<string>();
+  #learnedBytes = 0;
   #topics = new Map<string, number>();
   #filters: Array<readonly [string, number]> = [];
   readonly #open = new Set<number>();
@@ -95,9 +97,24 @@ export class Routes {
 
   #find(topic: string): number {
     const session = this.#topics.get(topic) ?? this.#filters.find(([filter]) => matches(filter, topic))?.[1];
-    if (session === undefined && this.learned.size < LEARNED) {
-      this.learned.add(topic);
+    if (session === undefined && !this.learned.has(topic)) {
+      this.#learn(topic);
     }
     return session !== undefined && this.#open.has(session) ? session : 1;
+  }
+
+  /** The broker refused a message on it: a request that names it could be refused as a whole. */
+  unlearn(topic: string): void {
+    if (this.learned.delete(topic)) {
+      this.#learnedBytes -= new TextEncoder().encode(topic).length;
+    }
+  }
+
+  #learn(topic: string): void {
+    const size = new TextEncoder().encode(topic).length;
+    if (this.learned.size < LEARNED && this.#learnedBytes + size <= LEARNED_BYTES) {
+      this.learned.add(topic);
+      this.#learnedBytes += size;
+    }
   }
 }

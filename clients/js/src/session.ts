@@ -54,6 +54,7 @@ export interface Owner {
   properties(number: number): ReadonlyArray<readonly [string, string]>;
   onMessage(number: number, message: Message, identity: string | undefined): void;
   onConnected(number: number, address: Address, placement: string | undefined): void;
+  onAsked(number: number, filter: string): void;
   onSubscribed(number: number, filter: string, qos: Qos, error: ThicketError | undefined): void;
   onUnsubscribed(number: number, filter: string): void;
   onDrained(number: number): void;
@@ -65,6 +66,13 @@ export interface Owner {
   onSettled(outgoing: Outgoing, error: ThicketError | undefined): void;
   onLeft(number: number): void;
 }
+
+/** How far a session that lost a subscription has been read; undefined: it need not be. */
+type Drain =
+  | { readonly kind: "quiet"; readonly since: number }
+  /** A PINGREQ is on its way: what the broker sent before its answer has come. */
+  | { readonly kind: "pinged" }
+  | { readonly kind: "done" };
 
 type Outcome = End | { readonly kind: "left" };
 
@@ -91,9 +99,7 @@ export class Session implements Listener {
   #hops = 0;
   #failures = 0;
   #lastArrival = 0;
-  /** Since when silence is waited for; undefined: it is not. */
-  #quietSince: number | undefined;
-  #isDrained = false;
+  #drain: Drain | undefined;
   #closingUntil: number | undefined;
 
   constructor(number: number, owner: Owner, login: Login, timing: Timing, cleanStart: boolean) {
@@ -154,16 +160,13 @@ export class Session implements Listener {
       this.#owner.onDisconnected(this.number);
       switch (end.kind) {
         case "lost":
-          this.#hops = 0;
           this.#owner.onProblem(`${this.#last}: ${end.problem}`);
           break;
         case "redirected":
           this.#hops += 1;
           this.#candidates = this.#hops <= MOST_HOPS ? [...end.addresses] : [];
-          this.#hops %= MOST_HOPS + 1;
           break;
         case "refused":
-          this.#hops = 0;
           this.#owner.onRefused(this.number, end.error);
           break;
         case "takenOver":
@@ -189,6 +192,7 @@ export class Session implements Listener {
         }
       }
       this.#failures += 1;
+      this.#hops = 0;
       this.#candidates = this.#freshCandidates();
     }
     return undefined;
@@ -270,7 +274,7 @@ export class Session implements Listener {
   #act(connection: Connection): void {
     this.duties.act(connection);
     this.#followPlacement(connection);
-    this.#lookForSilence();
+    this.#pingAfterSilence(connection);
     this.#leave();
   }
 
@@ -292,14 +296,13 @@ export class Session implements Listener {
     }
   }
 
-  #lookForSilence(): void {
-    if (this.#quietSince === undefined || this.#owner.isFull()) {
+  #pingAfterSilence(connection: Connection): void {
+    if (this.#drain?.kind !== "quiet" || this.#owner.isFull()) {
       return;
     }
-    if (now() - Math.max(this.#quietSince, this.#lastArrival) >= this.#timing.quiet) {
-      this.#quietSince = undefined;
-      this.#isDrained = true;
-      this.#owner.onDrained(this.number);
+    if (now() - Math.max(this.#drain.since, this.#lastArrival) >= this.#timing.quiet) {
+      this.#drain = { kind: "pinged" };
+      connection.ping();
     }
   }
 
@@ -308,10 +311,8 @@ export class Session implements Listener {
       case "stay":
         return;
       case "whenRead":
-        if (this.#quietSince === undefined && !this.#isDrained) {
-          this.#quietSince = now();
-        }
-        if (!this.duties.isSent || !this.#isDrained) {
+        this.#drain ??= { kind: "quiet", since: now() };
+        if (!this.duties.isSent || this.#drain.kind !== "done") {
           return;
         }
         break;
@@ -336,8 +337,8 @@ export class Session implements Listener {
 
   #nextDeadline(): number | undefined {
     const deadlines: number[] = [];
-    if (this.#quietSince !== undefined && this.#current?.isReady && !this.#owner.isFull()) {
-      deadlines.push(Math.max(this.#quietSince, this.#lastArrival) + this.#timing.quiet);
+    if (this.#drain?.kind === "quiet" && this.#current?.isReady && !this.#owner.isFull()) {
+      deadlines.push(Math.max(this.#drain.since, this.#lastArrival) + this.#timing.quiet);
     }
     if (this.#closingUntil !== undefined) {
       deadlines.push(this.#closingUntil);
@@ -347,8 +348,7 @@ export class Session implements Listener {
 
   /** What is left on the old session may still come: it is silent no earlier than this. */
   onUnsubscribed(): void {
-    this.#isDrained = false;
-    this.#quietSince = now();
+    this.#drain = { kind: "quiet", since: now() };
   }
 
   /** Tells the client of a better node that an answer names. */
@@ -375,6 +375,7 @@ export class Session implements Listener {
       this.#current = connection;
       this.#last = connection.address;
     }
+    this.duties.onInterrupted();
     if (connack.sessionPresent && this.#accepted !== undefined) {
       connection.continueFrom(this.#accepted);
     } else {
@@ -384,8 +385,8 @@ export class Session implements Listener {
     this.#cleanStart = false;
     this.#hops = 0;
     this.#candidates = [];
-    if (this.#quietSince !== undefined) {
-      this.#quietSince = now();
+    if (this.#drain !== undefined && this.#drain.kind !== "done") {
+      this.#drain = { kind: "quiet", since: now() };
     }
     this.duties.onConnected(connack.properties?.receiveMaximum);
     const placement = userPairs(connack.properties?.userProperties).find(([name]) => name === PLACEMENT)?.[1];
@@ -411,6 +412,19 @@ export class Session implements Listener {
       this.duties.onAcknowledged(packetId, code, user);
       this.wake();
     }
+  }
+
+  onPong(connection: Connection): void {
+    if (connection !== this.#current || this.#drain?.kind !== "pinged") {
+      return;
+    }
+    if (now() - this.#lastArrival < this.#timing.quiet || this.#owner.isFull()) {
+      this.#drain = { kind: "quiet", since: this.#lastArrival };
+    } else {
+      this.#drain = { kind: "done" };
+      this.#owner.onDrained(this.number);
+    }
+    this.wake();
   }
 
   onEnd(connection: Connection, end: End): void {

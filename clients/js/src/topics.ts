@@ -1,6 +1,7 @@
 /** Topic names and filters (5.0, 4.7). */
 
-const LONGEST = 65_535;
+/** Bytes of a text, or of binary data, in a packet. */
+export const LONGEST = 65_535;
 const SHARED = "$share/";
 
 /** Throws RangeError unless `topic` is a topic name. */
@@ -37,6 +38,11 @@ function check(text: string, what: string): void {
   if (typeof text !== "string" || text === "") {
     throw new RangeError(`${what} ${JSON.stringify(text)}: expected at least one character`);
   }
+  checkText(text, what);
+}
+
+/** Throws RangeError unless `text` fits into a packet. */
+export function checkText(text: string, what: string): void {
   if (text.includes("\0") || new TextEncoder().encode(text).length > LONGEST) {
     const shown = JSON.stringify(text.slice(0, 50));
     throw new RangeError(`${what} ${shown}: expected at most ${LONGEST} bytes, without U+0000`);

@@ -11,7 +11,7 @@ import { promisify } from "node:util";
 import { ConnectError, Message, OutcomeUnknown, Refused, connect } from "thicket-mqtt";
 
 import { HandBroker } from "./support/hand.js";
-import { Control, freePort, placement } from "./support/nodes.js";
+import { Control, freePort, placement, sleep } from "./support/nodes.js";
 
 const [USE_ANOTHER_SERVER, SERVER_MOVED, NOT_AUTHORIZED, BAD_LOGIN] = [0x9c, 0x9d, 0x87, 0x86];
 const IDENTIFIER_NOT_FOUND = 0x92;
@@ -100,6 +100,111 @@ describe("redirection", () => {
     await client.close();
   });
 
+  test("topics that the broker refuses are not named", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    const publishing = client.publish("secret", "1", { qos: 1 });
+    const { messageId = 0 } = await connection.expect("publish");
+    connection.write({ cmd: "puback", messageId, reasonCode: NOT_AUTHORIZED });
+    await assert.rejects(publishing, Refused);
+    const properties = { serverReference: second.address };
+    connection.write({ cmd: "disconnect", reasonCode: USE_ANOTHER_SERVER, properties });
+    const there = await second.next();
+    assert.ok(!there.says("thicket-publish", "secret"), "the whole request could be refused for it");
+    there.accept({ sessionPresent: true });
+    there.close();
+    await client.close();
+  });
+
+  test("of several servers in a reference the first that answers is asked, as redirected", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    (await first.next()).refuse(USE_ANOTHER_SERVER, `127.0.0.1:${await freePort()} ${second.address}`);
+    const there = await second.next();
+    assert.ok(there.says("thicket-redirected", "1"));
+    there.accept();
+    const client = await opening;
+    assert.deepEqual(client.sessions, new Map([[1, second.address]]));
+    there.close();
+    await client.close();
+  });
+
+  test("a client that is sent elsewhere asks its control plane anew", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const control = await Control.start(t);
+    const opening = open({ placement: [control.url] });
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    const publishing = client.publish("undeclared", "1", { qos: 1 });
+    connection.acknowledge(await connection.expect("publish"));
+    await publishing;
+    const properties = { serverReference: second.address };
+    connection.write({ cmd: "disconnect", reasonCode: USE_ANOTHER_SERVER, properties });
+    const there = await second.next();
+    control.requests.length = 0;
+    control.answer = placement(["c", first.address, ["undeclared"], []]);
+    there.accept({ sessionPresent: true });
+    const back = await first.next();
+    back.accept({ sessionPresent: true });
+    assert.deepEqual(control.requests[0]?.publish, ["undeclared"]);
+    back.close();
+    await client.close();
+  });
+
+  test("messages do not cut the pause before the next attempt short", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open({ firstPause: 1000, longestPause: 1000 });
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    t.mock.method(Math, "random", () => 0.99);
+    connection.close();
+    await client.waitForSessions(new Map());
+    for (let count = 0; count < 20; count += 1) {
+      await client.send(new Message("t", "1", { qos: 1 }));
+      await sleep(10);
+    }
+    assert.equal(first.waiting, 0);
+    await client.close();
+  });
+
+  test("a session is left when it is silent and a ping is answered", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open({ subscribe: { a: 1, b: 1 } });
+    const connection = await first.next();
+    const both = placement(["c", first.address, [], ["a"]], ["c~2", second.address, [], ["b"]]);
+    connection.accept({ user: { "thicket-placement": JSON.stringify(both) } });
+    connection.grant(await connection.expect("subscribe"), 1);
+    const there = await second.next();
+    there.accept();
+    there.grant(await there.expect("subscribe"), 1);
+    const client = await opening;
+    connection.close();
+    const back = await first.next();
+    const one = placement(["c", first.address, [], ["a", "b"]]);
+    back.accept({ sessionPresent: true, user: { "thicket-placement": JSON.stringify(one) } });
+    back.grant(await back.expect("subscribe"), 1);
+    const { messageId = 0 } = await there.expect("unsubscribe");
+    there.write({ cmd: "unsuback", messageId, granted: [0] });
+    await there.expect("pingreq");
+    const late = { topic: "b", payload: "late", qos: /** @type {const} */ (1), retain: false, dup: false };
+    there.write({ cmd: "publish", ...late, messageId: 7 }, { cmd: "pingresp" });
+    await there.expect("puback");
+    await there.expect("pingreq");
+    there.write({ cmd: "pingresp" });
+    assert.equal((await there.expect("disconnect")).properties?.sessionExpiryInterval, 0);
+    for await (const { text } of client) {
+      assert.equal(text, "late");
+      break;
+    }
+    [back, there].forEach((it) => it.close());
+    await client.close();
+  });
+
   test("a session is moved without a gap: the connection there is accepted before the one here ends", async (t) => {
     const { first, second, open } = await twoBrokers(t);
     const opening = open({ subscribe: { a: 1 } });
@@ -173,6 +278,33 @@ describe("exchanges", () => {
     await once;
     await twice;
     lost.close();
+    await client.close();
+  });
+
+  test("a subscription in doubt is asked for again or ended", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    const subscribing = [client.subscribe("goes", 1), client.subscribe("stays", 1)];
+    await connection.expect("subscribe");
+    await connection.expect("subscribe");
+    connection.close();
+    const back = await first.next();
+    const answer = placement(["c", first.address, [], ["stays"]], ["c~2", second.address, [], ["goes"]]);
+    back.accept({ sessionPresent: true, user: { "thicket-placement": JSON.stringify(answer) } });
+    const request = await back.expect("subscribe");
+    assert.deepEqual([request.subscriptions[0]?.topic, request.subscriptions[0]?.rh], ["stays", 1]);
+    back.grant(request, 1);
+    const { messageId = 0, unsubscriptions } = await back.expect("unsubscribe");
+    assert.deepEqual(unsubscriptions, ["goes"]);
+    back.write({ cmd: "unsuback", messageId, granted: [0] });
+    const there = await second.next();
+    there.accept();
+    there.grant(await there.expect("subscribe"), 1);
+    assert.deepEqual(await Promise.all(subscribing), [1, 1]);
+    [back, there].forEach((it) => it.close());
     await client.close();
   });
 
@@ -324,7 +456,7 @@ describe("credentials", () => {
     const { first, open } = await twoBrokers(t);
     const control = await Control.start(t);
     control.answer = placement(["c", first.address, [], []]);
-    const opening = open({ username: "u", password: "pä", placement: [control.url] });
+    const opening = open({ userName: "u", password: "pä", placement: [control.url] });
     const connection = await first.next();
     assert.deepEqual([connection.connect.username, String(connection.connect.password)], ["u", "pä"]);
     assert.deepEqual(control.authorizations, [`Basic ${Buffer.from("u:pä").toString("base64")}`]);
@@ -385,6 +517,28 @@ describe("errors", () => {
     await client.close();
   });
 
+  test("a message that the broker does not take is refused, and the connection serves on", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept({ others: { maximumQoS: 1, retainAvailable: false, maximumPacketSize: 100 } });
+    const client = await opening;
+    for (const [code, payload, options] of /** @type {[number, string, import("thicket-mqtt").MessageOptions][]} */ ([
+      [0x95, "x".repeat(91), { qos: 1 }],
+      [0x9a, "x", { qos: 1, retain: true }],
+      [0x9b, "x", { qos: 2 }],
+    ])) {
+      const isRefusal = (/** @type {unknown} */ error) => error instanceof Refused && error.reasonCode === code;
+      await assert.rejects(client.publish("t", payload, options), isRefusal);
+    }
+    // 2 bytes of header, 3 of topic, 2 of identifier, 3 of properties: a text. That is 100.
+    const publishing = client.publish("t", "x".repeat(90), { qos: 1 });
+    connection.acknowledge(await connection.expect("publish"));
+    await publishing;
+    connection.close();
+    await client.close();
+  });
+
   test("wrong arguments are named", async () => {
     /** @type {Record<string, [string | string[], object]>} */
     const wrong = {
@@ -394,17 +548,44 @@ describe("errors", () => {
       maxSessions: ["mqtt://a", { maxSessions: 0 }],
       receiveQueue: ["mqtt://a", { receiveQueue: 1.5 }],
       keepAlive: ["mqtt://a", { keepAlive: -1 }],
+      "to 65535": ["mqtt://a", { keepAlive: 65_536 }],
+      wildcards: ["mqtt://a", { will: new Message("a/+", "") }],
       quiet: ["mqtt://a", { quiet: Number.NaN }],
       resume: ["mqtt://a", { resume: true }],
       filter: ["mqtt://a", { subscribe: { "a#": 1 } }],
       qos: ["mqtt://a", { subscribe: { a: 3 } }],
       version: ["mqtt://a", { version: 3 }],
       placement: ["mqtt://a", { placement: "http" }],
+      "list of URLs": ["mqtt://a", { placement: ["node-1:18830"] }],
+      userName: ["mqtt://a", { username: "misspelt" }],
     };
     for (const [name, [servers, options]] of Object.entries(wrong)) {
       const isNamed = (/** @type {unknown} */ error) => error instanceof RangeError && error.message.includes(name);
       await assert.rejects(connect(servers, options), isNamed, name);
     }
+  });
+
+  test("messages that no packet can hold are refused", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const opening = open();
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    /** @type {Record<string, object>} */
+    const wrong = {
+      wildcards: { responseTopic: "a/#" },
+      contentType: { contentType: "\0" },
+      correlationData: { correlationData: new Uint8Array(65_536) },
+      userProperties: { userProperties: [["k", "v".repeat(65_536)]] },
+      expiry: { expiry: -1 },
+      qos: { qos: 3 },
+    };
+    for (const [name, options] of Object.entries(wrong)) {
+      const isNamed = (/** @type {unknown} */ error) => error instanceof RangeError && error.message.includes(name);
+      await assert.rejects(client.publish("t", "", options), isNamed, name);
+    }
+    connection.close();
+    await client.close();
   });
 
   test("where nobody listens is told", async () => {

@@ -10,6 +10,9 @@ import { Control, freePort, placement, sleep, startCluster, waitUntil } from "./
 
 /** @typedef {import("thicket-mqtt").Qos} Qos */
 
+/** How long messages flow after the first clients were placed anew. */
+const SECONDS = Number(process.env.THICKET_TEST_SECONDS ?? 3);
+
 /** @param {import("./support/nodes.js").Node[]} nodes */
 const urls = (nodes) => nodes.map((node) => node.url);
 
@@ -118,16 +121,21 @@ describe("cluster", () => {
     await Promise.all([mover.close(), publisher.close()]);
   });
 
-  for (const qos of /** @type {Qos[]} */ ([1, 2])) {
-    test(`clients placed anew lose nothing at QoS ${qos}${qos === 2 ? ", and repeat nothing" : ""}`, async (t) => {
+  for (const [qos, kills] of /** @type {[Qos, boolean][]} */ ([
+    [1, false],
+    [2, false],
+    [1, true],
+    [2, true],
+  ])) {
+    const name = `clients placed anew lose nothing at QoS ${qos}${qos === 2 ? ", and repeat nothing" : ""}`;
+    test(kills ? `${name}, when a node dies meanwhile` : name, async (t) => {
       const nodes = await startCluster(t, 3, ["--rebalance", "on", "--rebalance-rest-s", "2"]);
       const topics = Array.from({ length: 9 }, (_, number) => `anew/${number}`);
-      // Each comes to the node where it is sent with a topic that nobody else has, and asks no more by itself.
-      /** @param {string} clientId @param {number} number */
-      const open = (clientId, number) =>
-        connect(nodes[number % 3]?.url ?? "", { clientId, publish: [`start/${clientId}`], quiet: 0.1 });
-      const writers = await Promise.all(topics.map((_, number) => open(`writer-${number}`, number)));
-      const readers = await Promise.all([0, 1, 2, 3, 4, 5].map((number) => open(`reader-${number}`, number)));
+      // Each is placed for a topic that nobody else has, and asks no more by itself.
+      /** @param {string} clientId */
+      const open = (clientId) => connect(urls(nodes), { clientId, publish: [`start/${clientId}`], quiet: 0.1 });
+      const writers = await Promise.all(topics.map((_, number) => open(`writer-${number}`)));
+      const readers = await Promise.all([0, 1, 2, 3, 4, 5].map((number) => open(`reader-${number}`)));
       /** @param {number} number */
       const wanted = (number) => [0, 1, 2, 3].map((more) => topics[(number + 2 * more) % topics.length] ?? "");
       await Promise.all(readers.map((it, number) => Promise.all(wanted(number).map((one) => it.subscribe(one, qos)))));
@@ -149,7 +157,11 @@ describe("cluster", () => {
       const isPlacedAnew = async () => (await countOfMoves()) > 0 && readers.some(({ sessions }) => sessions.size > 1);
       await waitUntil(isPlacedAnew, "clients placed anew");
       // Filters that move are under way still.
-      await sleep(3000);
+      await sleep(SECONDS * 500);
+      if (kills) {
+        await nodes[1]?.kill();
+      }
+      await sleep(SECONDS * 500);
       isOver = true;
       const counts = new Map((await Promise.all(publishing)).map((count, number) => [topics[number], count]));
       const expected = readers.map((_, number) => wanted(number).reduce((sum, one) => sum + (counts.get(one) ?? 0), 0));
@@ -157,9 +169,9 @@ describe("cluster", () => {
       const twice = counting.flatMap((it) => it.twice);
       const sessions = readers.map((reader) => reader.sessions.size);
       const moves = await countOfMoves();
-      t.diagnostic(
-        `QoS ${qos}: ${expected.reduce((a, b) => a + b)} messages, ${twice.length} came twice; ${moves} moves; sessions ${sessions}`,
-      );
+      const messages = expected.reduce((a, b) => a + b);
+      const lost = messages - counting.reduce((sum, { seen }) => sum + seen.size, 0);
+      t.diagnostic(JSON.stringify({ qos, kills, messages, lost, twice: twice.length, moves, sessions }));
       assert.deepEqual(counting.map((it) => it.seen.size), expected); // prettier-ignore
       if (qos === 2) {
         assert.deepEqual(twice, []);

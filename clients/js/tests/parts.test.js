@@ -3,10 +3,12 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
+import { generate } from "mqtt-packet";
 import { Message } from "thicket-mqtt";
 
 import { parseReference, parseServers } from "../dist/address.js";
 import { Ledger } from "../dist/ledger.js";
+import { publishSize, toProperties } from "../dist/message.js";
 import { parseAnswer, requestProperties } from "../dist/placement.js";
 import { Plan } from "../dist/plan.js";
 import { Routes } from "../dist/routes.js";
@@ -94,6 +96,8 @@ describe("placements", () => {
       assert.throws(() => parseAnswer(answer([name, ["x"]]), "c", 2, "mqtt"), RangeError, name);
     }
     assert.throws(() => parseAnswer(answer(["c", ["x"]], ["c", ["y"]]), "c", 2, "mqtt"), /twice/);
+    const refused = JSON.stringify({ title: "refused", detail: 'subscribe[0]: the client may not use "secret"' });
+    assert.throws(() => parseAnswer(refused, "c", 2, "mqtt"), /may not use "secret"/);
     const three = answer(["c", ["x"]], ["c~2", ["y"]], ["c~3", ["z"]]);
     assert.throws(() => parseAnswer(three, "c", 2, "mqtt"), /expected 1 to 2/);
   });
@@ -120,6 +124,26 @@ describe("placements", () => {
   });
 });
 
+describe("messages", () => {
+  test("the size of a PUBLISH is that of the codec", () => {
+    /** @type {[string, string]} */
+    const user = ["ü", "1"];
+    const many = { expiry: 9, contentType: "text/plain", responseTopic: "r", correlationData: Buffer.of(1) };
+    for (const length of [0, 100, 120, 127, 200, 16_370, 16_390, 2_097_150]) {
+      for (const options of [{}, { qos: /** @type {const} */ (1) }, { ...many, userProperties: [user, user] }]) {
+        for (const identity of [undefined, "x-1"]) {
+          const message = new Message("tö/p", "x".repeat(length), options);
+          const properties = toProperties(message, identity);
+          const rest = { payload: Buffer.from(message.payload), retain: false, dup: false, messageId: 1 };
+          const { topic, qos } = message;
+          const packet = generate({ cmd: "publish", topic, qos, ...rest, properties }, { protocolVersion: 5 });
+          assert.equal(publishSize(message, identity), packet.length, JSON.stringify([length, options, identity]));
+        }
+      }
+    }
+  });
+});
+
 describe("plan", () => {
   const placed = (/** @type {string[]} */ ...subscribe) => ({ address: "a:1", publish: [], subscribe });
 
@@ -132,9 +156,50 @@ describe("plan", () => {
     assert.equal(plan.filters(2).get("a")?.isMoved, true);
     plan.onSubscribed(2, "a");
     assert.deepEqual([...plan.filters(1).keys()], []);
-    assert.equal(plan.onUnsubscribed(1, "a"), false);
+    plan.onUnsubscribed(1, "a");
     assert.deepEqual([plan.onDrained(1), plan.onDrained(1)], [["a"], []]);
     assert.deepEqual([plan.leaves(1), plan.leaves(2)], [false, false]);
+  });
+
+  test("a filter is unsubscribed when no session may have it", () => {
+    const plan = new Plan(4);
+    plan.subscribe("a", 2);
+    plan.onSubscribed(1, "a");
+    plan.moveTo("a", plan.sessionAt("y:1") ?? 0);
+    plan.onAsked(2, "a");
+    assert.equal(plan.unsubscribe("a"), true);
+    plan.onUnsubscribed(1, "a");
+    assert.equal(plan.isUnsubscribed("a"), false, "the second may have it");
+    plan.onRefused(2, "a");
+    assert.equal(plan.isUnsubscribed("a"), true);
+    plan.subscribe("a", 2);
+    plan.onSubscribed(1, "a");
+    assert.equal(plan.isUnsubscribed("a"), true, "it is wanted again");
+  });
+
+  test("a session that has not answered is not relied on", () => {
+    const plan = new Plan(4);
+    plan.subscribe("a", 2);
+    plan.onAsked(1, "a");
+    const elsewhere = new Map([[1, placed()], [2, placed("a")]]); // prettier-ignore
+    assert.deepEqual(plan.apply(elsewhere), ["a"], "its messages may come over both");
+    assert.equal(plan.filters(2).get("a")?.isMoved, false, "nobody was surely sent what is retained");
+    plan.onSubscribed(2, "a");
+    plan.onUnsubscribed(1, "a");
+    assert.deepEqual(plan.onDrained(1), ["a"]);
+    // On its way to the first again it comes to the second, before the first has answered its UNSUBSCRIBE.
+    const back = new Map([[1, placed("a")]]);
+    plan.apply(back);
+    plan.onSubscribed(1, "a");
+    plan.apply(elsewhere);
+    plan.onAsked(1, "a");
+    plan.apply(back);
+    const filters = () => [[...plan.filters(1).keys()], [...plan.filters(2).keys()]];
+    assert.deepEqual(filters(), [["a"], ["a"]]);
+    plan.onUnsubscribed(1, "a");
+    assert.deepEqual(filters(), [["a"], ["a"]], "the first does not have it");
+    plan.onSubscribed(1, "a");
+    assert.deepEqual(filters(), [["a"], []]);
   });
 
   test("a filter that the new session is refused stays", () => {

@@ -3,7 +3,10 @@
 import asyncio
 import json
 import pathlib
+import ssl
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,8 +26,16 @@ Session = tuple[str, int, Sequence[str], Sequence[str]]
 wait_until = nodes.wait_until
 
 
-def start_cluster(size: int) -> Any:
-    return nodes.Cluster(size, ["--workers", "1"])
+def start_cluster(size: int, arguments: Sequence[str] = ()) -> Any:
+    return nodes.Cluster(size, ["--workers", "1", *arguments])
+
+
+async def drain(node: Any) -> None:
+    """Sends all clients of a node to the others."""
+    command = ["ctl", "--api", f"127.0.0.1:{node.http_port}", "drain", "--timeout", "20"]
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(nodes.BINARY, *command, stdin=quiet, stdout=quiet, stderr=quiet)
+    assert await process.wait() == 0, node.log_from(0)
 
 
 def free_port() -> int:
@@ -60,23 +71,27 @@ def placement(cluster_addresses: Sequence[str], sessions: Sequence[Session]) -> 
 class Control:
     """A control plane that answers what it was told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.answer: dict[str, Any] | None = None
         self.requests: list[dict[str, Any]] = []
+        # The head of each request.
+        self.heads: list[str] = []
         self.url = ""
+        self._tls = tls
 
     async def __aenter__(self) -> "Control":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{'http' if self._tls is None else 'https'}://127.0.0.1:{port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = int(head.split("content-length:")[1].split("\r\n")[0])
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads.append(head)
+        length = int(head.lower().split("content-length:")[1].split("\r\n")[0])
         self.requests.append(json.loads(await reader.readexactly(length)))
         if self.answer is None:
             status, body = "400 Bad Request", json.dumps({"title": "refused", "detail": "subscribe: no"})
@@ -85,6 +100,18 @@ class Control:
         writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode())
         await writer.drain()
         writer.close()
+
+
+def self_signed() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """TLS for a server at 127.0.0.1, and for clients that trust it."""
+    with tempfile.TemporaryDirectory() as folder:
+        key, certificate = f"{folder}/key.pem", f"{folder}/certificate.pem"
+        kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+        whose = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+        subprocess.run(["openssl", "req", *kind, *whose, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(certificate, key)
+        return server, ssl.create_default_context(cafile=certificate)
 
 
 class Counting:
@@ -145,7 +172,7 @@ async def publish_all(
 # A broker made by hand: MQTT 5.0 as far as the tests need it.
 
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
-SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, DISCONNECT = 8, 9, 10, 11, 12, 14
+SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT = 8, 9, 10, 11, 12, 13, 14
 SERVER_REFERENCE, USER_PROPERTY = 0x1C, 0x26
 
 
@@ -153,8 +180,10 @@ def text(value: str) -> bytes:
     return len(value.encode()).to_bytes(2, "big") + value.encode()
 
 
-def properties(*, reference: str | None = None, user: Sequence[tuple[str, str]] = ()) -> bytes:
-    body = b"" if reference is None else bytes([SERVER_REFERENCE]) + text(reference)
+def properties(*, reference: str | None = None, user: Sequence[tuple[str, str]] = (), others: bytes = b"") -> bytes:
+    body = others
+    if reference is not None:
+        body += bytes([SERVER_REFERENCE]) + text(reference)
     body += b"".join(bytes([USER_PROPERTY]) + text(name) + text(value) for name, value in user)
     return variable(len(body)) + body
 
@@ -170,6 +199,11 @@ def variable(number: int) -> bytes:
 
 def packet(kind: int, body: bytes, flags: int = 0) -> bytes:
     return bytes([kind << 4 | flags]) + variable(len(body)) + body
+
+
+def publication(topic: str, payload: bytes, qos: int, identifier: int, *, is_again: bool = False) -> bytes:
+    """A PUBLISH of QoS 1 or 2."""
+    return packet(PUBLISH, text(topic) + identifier.to_bytes(2, "big") + b"\0" + payload, is_again << 3 | qos << 1)
 
 
 class Connection:
@@ -193,12 +227,14 @@ class Connection:
         return first >> 4, first & 15, await self._reader.readexactly(length)
 
     async def expect(self, kind: int) -> bytes:
-        """The next packet but PINGREQs; it must be of this kind."""
+        """The next packet; it must be of this kind. PINGREQs are answered, unless one is expected."""
         while True:
             found, _, body = await self.read()
-            if found != PINGREQ:
-                assert found == kind, f"expected packet {kind}, got {found}: {body!r}"
-                return body
+            if found == PINGREQ != kind:
+                await self.write(packet(PINGRESP, b""))
+                continue
+            assert found == kind, f"expected packet {kind}, got {found}: {body!r}"
+            return body
 
     def says(self, name: str, value: str) -> bool:
         """Whether the CONNECT has this user property."""
@@ -208,8 +244,8 @@ class Connection:
         self._writer.write(b"".join(packets))
         await self._writer.drain()
 
-    async def accept(self, *, session_present: bool = False, user: Sequence[tuple[str, str]] = ()) -> None:
-        await self.write(packet(CONNACK, bytes([session_present, 0]) + properties(user=user)))
+    async def accept(self, *, session_present: bool = False, user: Sequence[tuple[str, str]] = (), others: bytes = b"") -> None:
+        await self.write(packet(CONNACK, bytes([session_present, 0]) + properties(user=user, others=others)))
 
     def close(self) -> None:
         self._writer.close()
@@ -218,13 +254,14 @@ class Connection:
 class HandBroker:
     """Takes connections, and gives each to a test after its CONNECT was read."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.connections: asyncio.Queue[Connection] = asyncio.Queue()
         self.address = ""
+        self._tls = tls
         self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> "HandBroker":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 

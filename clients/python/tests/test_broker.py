@@ -1,14 +1,18 @@
 """What the client says and does, packet by packet, against brokers made by hand."""
 
 import asyncio
+import base64
 import json
 import unittest
 from typing import Any
+from unittest import mock
 
 import support
 from support import (
     CONNACK,
     DISCONNECT,
+    PINGREQ,
+    PINGRESP,
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -18,9 +22,12 @@ from support import (
     SUBSCRIBE,
     UNSUBACK,
     UNSUBSCRIBE,
+    Connection,
+    Control,
     HandBroker,
     packet,
     properties,
+    publication,
 )
 
 import thicket
@@ -41,6 +48,17 @@ def puback(publish: bytes, place: str | None = None) -> bytes:
     topic_len = int.from_bytes(publish[:2], "big")
     user = [] if place is None else [("thicket-place", place)]
     return packet(PUBACK, publish[2 + topic_len : 4 + topic_len] + b"\0" + properties(user=user))
+
+
+def elsewhere(broker: HandBroker) -> bytes:
+    return packet(DISCONNECT, bytes([USE_ANOTHER_SERVER]) + properties(reference=broker.address))
+
+
+async def grant(connection: Connection, topic_filter: str) -> None:
+    """Answers the SUBSCRIBE that must come."""
+    request = await connection.expect(SUBSCRIBE)
+    assert support.text(topic_filter) in request, f"expected {topic_filter}: {request!r}"
+    await connection.write(suback(request, 1))
 
 
 class ByHand(unittest.IsolatedAsyncioTestCase):
@@ -93,6 +111,208 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         await publishing
         await client.close()
         self.assertEqual((await there.read())[0], DISCONNECT)
+
+    async def test_of_several_servers_in_a_reference_the_first_that_answers_is_asked_as_redirected(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        closed = f"127.0.0.1:{support.free_port()}"
+        await connection.write(refusal(USE_ANOTHER_SERVER, f"{closed} {self.second.address}"))
+        there = await self.second.next()
+        self.assertTrue(there.says("thicket-redirected", "1"))
+        await there.accept()
+        client = await opening
+        self.assertEqual(client.sessions, {1: self.second.address})
+        await client.close()
+
+    async def test_topics_that_nobody_declared_are_named_when_the_client_connects_again(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        self.assertFalse(connection.says("thicket-publish", "undeclared"))
+        await connection.accept()
+        client = await opening
+        publishing = asyncio.create_task(client.publish("undeclared", "1", qos=1))
+        await connection.write(puback(await connection.expect(PUBLISH)))
+        await publishing
+        await connection.write(elsewhere(self.second))
+        there = await self.second.next()
+        self.assertTrue(there.says("thicket-publish", "undeclared"))
+        await there.accept(session_present=True)
+        await client.close()
+
+    async def test_topics_that_the_broker_refuses_are_not_named(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        client = await opening
+        publishing = asyncio.create_task(client.publish("secret", "1", qos=1))
+        sent = await connection.expect(PUBLISH)
+        await connection.write(packet(PUBACK, sent[8:10] + bytes([NOT_AUTHORIZED, 0])))
+        with self.assertRaises(thicket.Refused):
+            await publishing
+        await connection.write(elsewhere(self.second))
+        there = await self.second.next()
+        self.assertFalse(there.says("thicket-publish", "secret"), "the whole request could be refused for it")
+        await there.accept(session_present=True)
+        await client.close()
+
+    async def test_a_client_that_is_sent_elsewhere_asks_its_control_plane_anew(self) -> None:
+        async with Control() as control:
+            opening = asyncio.create_task(self.client(placement=[control.url]).__aenter__())
+            connection = await self.first.next()
+            await connection.accept()
+            client = await opening
+            publishing = asyncio.create_task(client.publish("undeclared", "1", qos=1))
+            await connection.write(puback(await connection.expect(PUBLISH)))
+            await publishing
+            await connection.write(elsewhere(self.second))
+            there = await self.second.next()
+            control.requests.clear()
+            control.answer = support.placement([self.first.address], [("c", 0, ["undeclared"], [])])
+            await there.accept(session_present=True)
+            await (await self.first.next()).accept(session_present=True)
+            self.assertEqual(control.requests[0]["publish"], ["undeclared"])
+            await client.close()
+
+    async def test_messages_do_not_cut_the_pause_before_the_next_attempt_short(self) -> None:
+        opening = asyncio.create_task(self.client(longest_pause=1000.0).__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        client = await opening
+        with mock.patch("random.uniform", lambda _, most: 50000 * most):
+            connection.close()
+            await client.wait_for_sessions({})
+            for _ in range(20):
+                await client.send(thicket.Message("t", b"1", 1))
+                await asyncio.sleep(0.01)
+            self.assertTrue(self.first.connections.empty())
+            await client.close()
+
+    async def test_a_session_is_left_when_it_is_silent_and_a_ping_is_answered(self) -> None:
+        opening = asyncio.create_task(self.client(subscribe={"a": 1, "b": 1}).__aenter__())
+        connection = await self.first.next()
+        addresses = [self.first.address, self.second.address]
+        both = support.placement(addresses, [("c", 0, [], ["a"]), ("c~2", 1, [], ["b"])])
+        await connection.accept(user=[("thicket-placement", json.dumps(both))])
+        await grant(connection, "a")
+        there = await self.second.next()
+        await there.accept()
+        await grant(there, "b")
+        client = await opening
+        connection.close()
+        back = await self.first.next()
+        one = support.placement(addresses, [("c", 0, [], ["a", "b"])])
+        await back.accept(session_present=True, user=[("thicket-placement", json.dumps(one))])
+        await grant(back, "b")
+        request = await there.expect(UNSUBSCRIBE)
+        await there.write(packet(UNSUBACK, request[:2] + b"\0\0"))
+        await there.expect(PINGREQ)
+        await there.write(publication("b", b"late", 1, 7), packet(PINGRESP, b""))
+        await there.expect(PUBACK)
+        await there.expect(PINGREQ)
+        await there.write(packet(PINGRESP, b""))
+        goodbye = await there.expect(DISCONNECT)
+        self.assertEqual(goodbye, b"\0\x05\x11\0\0\0\0", "the session ends")
+        async for message in client:
+            self.assertEqual(message.text, "late")
+            break
+        await client.close()
+
+    async def test_a_subscription_in_doubt_is_asked_for_again_or_ended(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        client = await opening
+        subscribing = [asyncio.create_task(client.subscribe(topic_filter, 1)) for topic_filter in ("goes", "stays")]
+        for _ in range(2):
+            await connection.expect(SUBSCRIBE)
+        connection.close()
+        back = await self.first.next()
+        addresses = [self.first.address, self.second.address]
+        answer = support.placement(addresses, [("c", 0, [], ["stays"]), ("c~2", 1, [], ["goes"])])
+        await back.accept(session_present=True, user=[("thicket-placement", json.dumps(answer))])
+        request = await back.expect(SUBSCRIBE)
+        self.assertTrue(request.endswith(support.text("stays") + b"\x11"), "QoS 1, and what is retained if it is new")
+        await back.write(suback(request, 1))
+        request = await back.expect(UNSUBSCRIBE)
+        self.assertIn(support.text("goes"), request)
+        await back.write(packet(UNSUBACK, request[:2] + b"\0\0"))
+        there = await self.second.next()
+        await there.accept()
+        await grant(there, "goes")
+        self.assertEqual(await asyncio.gather(*subscribing), [1, 1])
+        await client.close()
+
+    async def test_a_message_of_qos_2_is_delivered_once_although_its_exchange_goes_over_two_connections(self) -> None:
+        opening = asyncio.create_task(self.client(subscribe={"a": 2}).__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        await connection.write(suback(await connection.expect(SUBSCRIBE), 2))
+        client = await opening
+        await connection.write(publication("a", b"once", 2, 7))
+        await connection.expect(PUBREC)
+        connection.close()
+        back = await self.first.next()
+        await back.accept(session_present=True)
+        await back.write(publication("a", b"once", 2, 7, is_again=True))
+        await back.expect(PUBREC)
+        # The second stands for a PUBCOMP that was lost.
+        for _ in range(2):
+            await back.write(packet(PUBREL, b"\0\7", 2))
+            await back.expect(PUBCOMP)
+        await back.write(publication("a", b"last", 2, 8), packet(PUBREL, b"\0\x08", 2))
+        found = []
+        async for message in client:
+            found.append(message.text)
+            if message.text == "last":
+                break
+        self.assertEqual(found, ["once", "last"])
+        await client.close()
+
+    async def test_the_properties_of_a_message_go_both_ways(self) -> None:
+        opening = asyncio.create_task(self.client(will=thicket.Message("w", b"gone", 1, retain=True)).__aenter__())
+        connection = await self.first.next()
+        self.assertIn(support.text("w") + support.text("gone"), connection.connect)
+        await connection.accept()
+        client = await opening
+        message = thicket.Message(
+            "t", "ü".encode(), 0, False, 9, True, "text/plain", "r", b"\1\2", (("k", "1"), ("k", "2"))
+        )  # fmt: skip
+        await client.send(message)
+        await connection.write(packet(PUBLISH, await connection.expect(PUBLISH)))
+        async for received in client:
+            self.assertEqual(received, message)
+            break
+        await client.close()
+
+    async def test_name_and_password_go_to_the_broker_and_to_the_control_plane(self) -> None:
+        async with Control() as control:
+            control.answer = support.placement([self.first.address], [("c", 0, [], [])])
+            opening = asyncio.create_task(self.client(user_name="u", password="pä", placement=[control.url]).__aenter__())
+            connection = await self.first.next()
+            self.assertTrue(connection.connect.endswith(support.text("u") + support.text("pä")))
+            self.assertFalse(connection.says("thicket-max-sessions", "4"), "a control plane was asked already")
+            await connection.accept()
+            client = await opening
+            self.assertTrue(client.is_placed)
+            self.assertIn("Basic " + base64.b64encode("u:pä".encode()).decode(), control.heads[0])
+            await client.close()
+
+    async def test_tls_takes_servers_whose_certificate_is_trusted_and_no_others(self) -> None:
+        server, trusting = support.self_signed()
+        # The client's refusal is no fault of the server's.
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        async with HandBroker(server) as broker, Control(server) as control:
+            with self.assertRaisesRegex(thicket.ConnectError, "self-signed"):
+                async with thicket.Client(f"mqtts://{broker.address}", connect_timeout=0.5):
+                    pass
+            control.answer = support.placement(["a:1"], [("c", 0, [], [])])
+            control.answer["sessions"][0]["tls"] = broker.address
+            client = thicket.Client(f"mqtts://{broker.address}", client_id="c", tls=trusting, placement=[control.url])
+            opening = asyncio.create_task(client.__aenter__())
+            await (await broker.next()).accept()
+            await opening
+            self.assertEqual((client.is_placed, client.sessions), (True, {1: broker.address}))
+            await client.close()
 
     async def test_a_message_of_qos_2_that_was_received_is_released_after_attempts_that_fail(self) -> None:
         opening = asyncio.create_task(self.client().__aenter__())
@@ -152,6 +372,22 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         await connection.write(suback(await connection.expect(SUBSCRIBE), NOT_AUTHORIZED))
         with self.assertRaises(thicket.Refused):
             await subscribing
+        await client.close()
+
+    async def test_a_message_that_the_broker_does_not_take_is_refused_and_the_connection_serves_on(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        # Maximum QoS 1, no retained messages, packets up to 100 bytes.
+        await connection.accept(others=b"\x24\1\x25\0\x27\0\0\0\x64")
+        client = await opening
+        for code, payload, qos, retain in ((0x95, "x" * 91, 1, False), (0x9A, "x", 1, True), (0x9B, "x", 2, False)):
+            with self.assertRaises(thicket.Refused) as caught:
+                await client.publish("t", payload, qos=qos, retain=retain)
+            self.assertEqual(caught.exception.reason_code, code)
+        # 2 bytes of header, 3 of topic, 2 of identifier, 3 of properties: a text. That is 100.
+        publishing = asyncio.create_task(client.publish("t", "x" * 90, qos=1))
+        await connection.write(puback(await connection.expect(PUBLISH)))
+        await publishing
         await client.close()
 
     async def test_the_placement_of_connack_is_followed(self) -> None:
@@ -228,10 +464,34 @@ class Arguments(unittest.IsolatedAsyncioTestCase):
             "filter": {"subscribe": {"a#": 1}},
             "version": {"version": 3},
             "placement": {"placement": "http"},
+            "list of URLs": {"placement": ["node-1:18830"]},
+            "receive_queue": {"receive_queue": 0},
+            "keep_alive": {"keep_alive": -1},
+            "session_expiry": {"session_expiry": 0.5},
+            "to 65535": {"keep_alive": 65_536},
+            "wildcards": {"will": thicket.Message("a/+", b"")},
+            "quiet": {"quiet": float("nan")},
+            "qos": {"subscribe": {"a": 3}},
         }
         for name, options in wrong.items():
             with self.subTest(name), self.assertRaisesRegex(ValueError, name):
                 thicket.Client(**{"servers": "mqtt://a", **options})
+
+    async def test_messages_that_no_packet_can_hold_are_refused(self) -> None:
+        client = thicket.Client("mqtt://a")
+        wrong: dict[str, dict[str, Any]] = {
+            "wildcards": {"response_topic": "a/#"},
+            "content_type": {"content_type": "\0"},
+            "correlation_data": {"correlation_data": bytes(65_536)},
+            "user_properties": {"user_properties": [("k", "v" * 65_536)]},
+            "expiry": {"expiry": -1},
+            "qos": {"qos": 3},
+        }
+        for name, options in wrong.items():
+            with self.subTest(name), self.assertRaisesRegex(ValueError, name):
+                await client.publish("t", **options)
+        with self.assertRaisesRegex(ValueError, "payload: str"):
+            await client.send(thicket.Message("t", "text"))  # type: ignore[arg-type]
 
     async def test_where_nobody_listens_is_told(self) -> None:
         port = support.free_port()

@@ -114,6 +114,34 @@ class Cluster(ClusterTest):
                 await counting.wait_for(count)
         self.assertEqual((counting.twice, counting.out_of_order), ([], []))
 
+    async def test_a_node_that_is_drained_sends_its_clients_elsewhere(self) -> None:
+        cluster = self.start(3)
+        here = addresses(cluster)[0]
+        reader = thicket.Client(f"mqtt://{here}", client_id="reader", placement=None, subscribe={"t": 2})
+        writer = thicket.Client(f"mqtt://{here}", client_id="writer", placement=None)
+        async with reader, writer:
+            counting = Counting(reader)
+            draining = asyncio.create_task(support.drain(cluster.nodes[0]))
+            count = 0
+            while count < 300 or not all(client.sessions.get(1, here) != here for client in (reader, writer)):
+                await writer.publish("t", str(count), qos=2)
+                count += 1
+            await draining
+            await counting.wait_for(count)
+        self.assertEqual((counting.twice, counting.out_of_order), ([], []))
+
+    async def test_the_cluster_places_a_client_over_mqtt_and_by_http(self) -> None:
+        cluster = self.start(2)
+        planes = [f"http://127.0.0.1:{node.http_port}" for node in cluster.nodes]
+        ways: tuple[Literal["mqtt"] | list[str], ...] = ("mqtt", planes)
+        for way in ways:
+            async with thicket.Client(urls(cluster), placement=way, subscribe={"p/+": 1}, publish=["p/1"]) as client:
+                self.assertTrue(client.is_placed, client.last_problem)
+                await client.publish("p/1", "here", qos=1)
+                async for message in client:
+                    self.assertEqual(message.text, "here")
+                    break
+
     async def test_without_a_control_plane_any_node_serves(self) -> None:
         cluster = self.start(1)
         async with Control() as refusing:

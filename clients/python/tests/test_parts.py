@@ -55,6 +55,8 @@ class Placements(unittest.TestCase):
         for bad in ("", "{}", "[]", '{"sessions": []}', '{"sessions": [{}]}', '{"sessions": [{"address": 1, "client_id": "c"}]}'):
             with self.subTest(bad), self.assertRaises(ValueError):
                 parse_answer(bad, "c", 2)
+        with self.assertRaisesRegex(ValueError, 'may not use "secret"'):
+            parse_answer('{"title": "refused", "detail": "subscribe[0]: the client may not use \\"secret\\""}', "c", 2)
         for name in ("d", "cc", "c~1", "c~02", "c~x", "c~"):
             with self.subTest(name), self.assertRaises(ValueError):
                 parse_answer(answer((name, ["x"])), "c", 2)
@@ -89,7 +91,7 @@ class Moves(unittest.TestCase):
         self.assertTrue(plan.filters(2)["b"].is_moved)
         plan.on_subscribed(2, "b")
         self.assertEqual(sorted(plan.filters(1)), ["a"])
-        self.assertFalse(plan.on_unsubscribed(1, "b"))
+        plan.on_unsubscribed(1, "b")
         self.assertEqual(plan.on_drained(1), ["b"])
         self.assertEqual(plan.apply({1: Placed("x:1", None, [], ["a", "b"])}), ["b"])
         plan.on_subscribed(1, "b")
@@ -98,6 +100,44 @@ class Moves(unittest.TestCase):
         self.assertTrue(plan.leaves(2))
         self.assertEqual(plan.on_left(2, is_routed=False), ["b"])
         self.assertEqual(plan.sessions(), [1])
+
+    def test_a_filter_is_unsubscribed_when_no_session_may_have_it(self) -> None:
+        plan = Plan(4, tls=False)
+        plan.subscribe("a", 2)
+        plan.on_subscribed(1, "a")
+        plan.move_to("a", plan.session_at(("y", 1)) or 0)
+        plan.on_asked(2, "a")
+        self.assertTrue(plan.unsubscribe("a"))
+        plan.on_unsubscribed(1, "a")
+        self.assertFalse(plan.is_unsubscribed("a"), "the second may have it")
+        plan.on_refused(2, "a")
+        self.assertTrue(plan.is_unsubscribed("a"))
+        plan.subscribe("a", 2)
+        plan.on_subscribed(1, "a")
+        self.assertTrue(plan.is_unsubscribed("a"), "it is wanted again")
+
+    def test_a_session_that_has_not_answered_is_not_relied_on(self) -> None:
+        plan = Plan(4, tls=False)
+        plan.subscribe("a", 2)
+        plan.on_asked(1, "a")
+        elsewhere = {1: Placed("x:1", None, [], []), 2: Placed("y:1", None, [], ["a"])}
+        self.assertEqual(plan.apply(elsewhere), ["a"], "its messages may come over both")
+        self.assertFalse(plan.filters(2)["a"].is_moved, "nobody was surely sent what is retained")
+        plan.on_subscribed(2, "a")
+        plan.on_unsubscribed(1, "a")
+        self.assertEqual(plan.on_drained(1), ["a"])
+        # On its way to the first again it comes to the second, before the first has answered its UNSUBSCRIBE.
+        back = {1: Placed("x:1", None, [], ["a"])}
+        plan.apply(back)
+        plan.on_subscribed(1, "a")
+        plan.apply(elsewhere)
+        plan.on_asked(1, "a")
+        plan.apply(back)
+        self.assertEqual((sorted(plan.filters(1)), sorted(plan.filters(2))), (["a"], ["a"]))
+        plan.on_unsubscribed(1, "a")
+        self.assertEqual(sorted(plan.filters(2)), ["a"], "the first does not have it")
+        plan.on_subscribed(1, "a")
+        self.assertEqual(sorted(plan.filters(2)), [])
 
     def test_what_comes_over_both_sessions_is_delivered_once_while_its_filter_moves(self) -> None:
         ledger = Ledger()

@@ -1,9 +1,16 @@
 //! Asking a control plane by HTTP.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use thicket_transport::tls::rustls::crypto::aws_lc_rs;
+use thicket_transport::tls::rustls::pki_types::CertificateDer;
+use thicket_transport::tls::rustls::pki_types::pem::PemObject as _;
+use thicket_transport::tls::{ClientTls, trusted};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
 
 use crate::placement::Request;
 use crate::random::shuffle;
@@ -26,8 +33,13 @@ impl Control {
     /// # Errors
     /// The last problem, in words, if none of them answers with success.
     pub fn ask(&self, request: &Request) -> Result<String, String> {
+        self.ask_with(&ClientTls::default(), request)
+    }
+
+    /// [`Control::ask`], with what `tls` says of servers by `https`.
+    pub(crate) fn ask_with(&self, tls: &ClientTls, request: &Request) -> Result<String, String> {
         let body = serde_json::to_string(request).map_err(|error| error.to_string())?;
-        self.try_each(|agent, url| {
+        self.try_each(tls, |agent, url| {
             let place = format!("{}/v1/placements", url.trim_end_matches('/'));
             let request = agent.post(place).header("content-type", "application/json");
             read(self.with_login(request).send(&body))?.ok_or_else(|| "not found".to_owned())
@@ -40,7 +52,7 @@ impl Control {
     /// As [`Control::ask`].
     pub fn find(&self, client_id: &str) -> Result<Option<String>, String> {
         let name = percent_encoded(client_id);
-        self.try_each(|agent, url| {
+        self.try_each(&ClientTls::default(), |agent, url| {
             let place = format!("{}/v1/placements/{name}", url.trim_end_matches('/'));
             read(self.with_login(agent.get(place)).call())
         })
@@ -48,13 +60,17 @@ impl Control {
 
     fn try_each<T>(
         &self,
+        tls: &ClientTls,
         ask_one: impl Fn(&ureq::Agent, &str) -> Result<T, String>,
     ) -> Result<T, String> {
-        let agent: ureq::Agent = ureq::Agent::config_builder()
+        let mut config = ureq::Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
-            .http_status_as_error(false)
-            .build()
-            .into();
+            .http_status_as_error(false);
+        // Without `https` no certificate is read.
+        if self.urls.iter().any(|url| url.starts_with("https://")) {
+            config = config.tls_config(tls_config(tls)?);
+        }
+        let agent: ureq::Agent = config.build().into();
         let mut urls = self.urls.clone();
         shuffle(&mut urls);
         let mut problem = "no control plane is named".to_owned();
@@ -75,6 +91,39 @@ impl Control {
         pair.extend_from_slice(password);
         request.header("authorization", format!("Basic {}", STANDARD.encode(pair)))
     }
+}
+
+fn tls_config(tls: &ClientTls) -> Result<TlsConfig, String> {
+    let config = TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+        .disable_verification(tls.insecure);
+    let config = if tls.insecure {
+        config
+    } else {
+        let trusted = trusted(tls.authorities.as_deref()).map_err(|error| error.to_string())?;
+        let certificates = trusted
+            .iter()
+            .map(|it| Certificate::from_der(it).to_owned());
+        config.root_certs(RootCerts::Specific(Arc::new(certificates.collect())))
+    };
+    let config = match &tls.identity {
+        None => config,
+        Some((certificate, key)) => config.client_cert(Some(identity(certificate, key)?)),
+    };
+    Ok(config.build())
+}
+
+fn identity(certificate: &Path, key: &Path) -> Result<ClientCert, String> {
+    let read =
+        |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&read(certificate)?)
+        .map(|it| it.map(|it| Certificate::from_der(&it).to_owned()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| format!("{}: it is not PEM", certificate.display()))?;
+    let key = PrivateKey::from_pem(&read(key)?)
+        .map_err(|_| format!("{}: there is no key", key.display()))?;
+    Ok(ClientCert::new_with_certs(&chain, key))
 }
 
 /// The text of an answer with success, `None` for 404.

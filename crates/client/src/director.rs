@@ -179,17 +179,25 @@ impl Director {
 
     fn on_report(&mut self, number: usize, report: Report) -> Next {
         match report {
-            Report::Connected { address, placement } => {
+            Report::Connected {
+                address,
+                placement,
+                followed,
+            } => {
                 self.on_connected(number, &address, placement.as_deref());
+                self.settle();
+                drop(followed);
+            }
+            Report::Asking {
+                filters,
+                ask,
+                agreed,
+            } => {
+                // A session that is gone asks for nothing.
+                let _ = agreed.send(self.plan.on_asking(number, filters, ask));
             }
             Report::Subscribed { filter, result } => self.on_subscribed(number, &filter, result),
-            Report::Unsubscribed { filter } => {
-                if self.plan.on_unsubscribed(number, &filter) {
-                    for reply in self.unsubscribing.remove(&filter).into_iter().flatten() {
-                        let _ = reply.send(Ok(()));
-                    }
-                }
-            }
+            Report::Unsubscribed { filter } => self.plan.on_unsubscribed(number, &filter),
             Report::Drained => {
                 let over = self.plan.on_drained(number);
                 self.end_moves(over);
@@ -244,7 +252,7 @@ impl Director {
         let result = match result {
             Ok(code) => {
                 self.plan.on_subscribed(number, filter);
-                if self.plan.home(filter) != Some(number) {
+                if self.plan.home(filter).is_some_and(|home| home != number) {
                     return;
                 }
                 let granted = granted(code);
@@ -347,7 +355,9 @@ impl Director {
         self.ask_at = None;
         if let Some(control) = self.control.clone() {
             let request = self.request(self.routes.learned());
-            self.asking.spawn_blocking(move || control.ask(&request));
+            let tls = self.options.tls.clone();
+            self.asking
+                .spawn_blocking(move || control.ask_with(&tls, &request));
         }
     }
 
@@ -372,6 +382,9 @@ impl Director {
             Ok(placed) => placed,
             Err(error) => {
                 tracing::warn!(client_id = self.client_id, %error, "the placement is not followed");
+                let problem = format!("the placement is not followed: {error}");
+                self.status
+                    .send_modify(|status| status.last_problem = Some(problem));
                 return;
             }
         };
@@ -403,8 +416,19 @@ impl Director {
         self.status.send_modify(|status| status.is_placed = true);
     }
 
+    fn answer_unsubscribed(&mut self) {
+        let plan = &self.plan;
+        let over = self
+            .unsubscribing
+            .extract_if(|filter, _| plan.is_unsubscribed(filter));
+        for reply in over.flat_map(|(_, replies)| replies) {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
     /// Opens the sessions that are missing and says to each what it shall be.
     fn settle(&mut self) {
+        self.answer_unsubscribed();
         let request = match self.options.placement {
             // The session adds the topics that it has learned by then.
             Placement::Mqtt => self.request(Vec::new()).to_properties(),

@@ -40,9 +40,9 @@ pub enum Error {
     /// Refused: this broker does not take such a message or subscription. The client serves on.
     #[error(transparent)]
     NotTaken(std::sync::Arc<ClientError>),
-    /// No broker of those named took the first connection in time; the last problem.
-    #[error("no broker can be reached: {0}")]
-    Unreachable(String),
+    /// No broker of those named took the first connection, or answered its subscriptions, in time; what was the last problem.
+    #[error("{0}")]
+    Connect(String),
     /// A message of QoS 2 was under way when the broker lost the session: it may have arrived, once, or not. It is not sent again.
     #[error("the broker lost the session while this message of QoS 2 was under way")]
     OutcomeUnknown,

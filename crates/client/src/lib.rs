@@ -64,6 +64,7 @@ mod session;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use thicket_session::topic::TopicName;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -124,7 +125,7 @@ impl Client {
     /// Connects; returns when the first session is there.
     ///
     /// # Errors
-    /// [`Error::Option`]; [`Error::Refused`] by the first broker that answers; [`Error::Unreachable`].
+    /// [`Error::Option`]; [`Error::Refused`] by the first broker that answers; [`Error::Connect`].
     pub async fn connect(options: Options) -> Result<Self, Error> {
         let (scheme, addresses) = options.check()?;
         let tls = match scheme {
@@ -200,10 +201,26 @@ impl Client {
         };
         match tokio::time::timeout(limit, established).await {
             Ok(result) => result.map(|()| client),
-            Err(_) => {
-                let problem = client.status().last_problem;
-                Err(Error::Unreachable(problem.unwrap_or_default()))
-            }
+            Err(_) => Err(Error::Connect(client.why_not_connected(limit))),
+        }
+    }
+
+    fn why_not_connected(&self, limit: Duration) -> String {
+        let Status {
+            sessions,
+            last_problem,
+            ..
+        } = self.status();
+        if sessions.is_empty() {
+            format!(
+                "no broker can be reached: {}",
+                last_problem.unwrap_or_default()
+            )
+        } else {
+            format!(
+                "subscriptions were not answered within {} s",
+                limit.as_secs_f64()
+            )
         }
     }
 

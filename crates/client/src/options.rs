@@ -27,7 +27,7 @@ pub struct Options {
     pub user_name: Option<String>,
     /// Password.
     pub password: Option<Vec<u8>>,
-    /// Authorities, certificate and key for `mqtts`.
+    /// Authorities, certificate and key for `mqtts`, and for control planes by `https`.
     pub tls: ClientTls,
     /// Will message, of the first session.
     pub will: Option<WillConfig>,
@@ -71,7 +71,8 @@ pub enum Placement {
     Off,
     /// The server itself, in user properties of the first session's CONNECT. One that knows nothing of it is a plain broker.
     Mqtt,
-    /// A control plane, by HTTP: URLs of one or several, such as `http://127.0.0.1:18830`. Asked again when topics change.
+    /// A control plane, by HTTP: URLs of one or several, such as `http://127.0.0.1:18830`. Asked again when topics change. With `https`
+    /// [`Options::tls`] says who is trusted.
     Http(Vec<String>),
 }
 
@@ -147,8 +148,11 @@ impl Options {
             check_filter(filter)?;
         }
         if let Placement::Http(urls) = &self.placement {
-            let problem = match urls.iter().find(|url| !url.starts_with("http://")) {
-                Some(url) => Some(format!("{url:?}: expected http://HOST:PORT")),
+            let is_url = |url: &&String| url.starts_with("http://") || url.starts_with("https://");
+            let problem = match urls.iter().find(|url| !is_url(url)) {
+                Some(url) => Some(format!(
+                    "{url:?}: expected http://HOST:PORT or https://HOST:PORT"
+                )),
                 None if urls.is_empty() => Some("expected at least one URL".to_owned()),
                 None => None,
             };

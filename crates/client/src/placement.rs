@@ -60,9 +60,19 @@ pub struct Placed {
     pub subscribe: Vec<String>,
 }
 
+/// What it answers instead if it places nobody (RFC 9457).
+#[derive(Debug, Deserialize)]
+struct Problem {
+    detail: Option<String>,
+    title: Option<String>,
+}
+
 /// An answer that cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
+    /// A problem document; what it says.
+    #[error("refused by the control plane: {0}")]
+    Problem(String),
     /// Not the JSON of the contract; what is wrong with it.
     #[error("the placement is no JSON of the kind expected: {0}")]
     Json(String),
@@ -118,8 +128,13 @@ impl Answer {
         client_id: &str,
         maximum: usize,
     ) -> Result<BTreeMap<usize, Placed>, AnswerError> {
-        let answer: Self =
-            serde_json::from_str(json).map_err(|error| AnswerError::Json(error.to_string()))?;
+        let answer: Self = serde_json::from_str(json).map_err(|error| {
+            let problem: Option<Problem> = serde_json::from_str(json).ok();
+            match problem.and_then(|problem| problem.detail.or(problem.title)) {
+                Some(words) => AnswerError::Problem(words),
+                None => AnswerError::Json(error.to_string()),
+            }
+        })?;
         let sessions = answer.sessions.len();
         // Sessions to be read to their end may come on top.
         let serving = |placed: &&Placed| !placed.publish.is_empty() || !placed.subscribe.is_empty();
@@ -287,5 +302,9 @@ mod tests {
         }
         assert_eq!(many(&["c", "c"]), Err(AnswerError::Twice("c".to_owned())));
         assert!(matches!(parse("{}"), Err(AnswerError::Json(_))));
+        let refused =
+            parse(r#"{"title":"refused","detail":"subscribe[0]: the client may not use it"}"#);
+        let words = "subscribe[0]: the client may not use it".to_owned();
+        assert_eq!(refused, Err(AnswerError::Problem(words)));
     }
 }

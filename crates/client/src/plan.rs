@@ -6,6 +6,9 @@
 //! | and the new session has it | unsubscribes | keeps it |
 //! | and the old one is silent | is left, if nothing else is on it | keeps it |
 //! | and the new session is refused it | keeps it and is its home again | - |
+//!
+//! A session that was asked, and has not answered, may have the filter or not: messages may come over it, but no other session
+//! unsubscribes in its favour.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +16,7 @@ use thicket_mqtt::Qos;
 
 use crate::endpoint::{Address, Scheme};
 use crate::placement::{Placed, overlap, unite};
-use crate::session::Subscription;
+use crate::session::{Ask, Subscription};
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -23,6 +26,8 @@ pub(crate) struct Plan {
     wishes: BTreeMap<String, (Qos, usize)>,
     /// Sessions that have a filter, as far as known.
     at: BTreeMap<String, BTreeSet<usize>>,
+    /// Sessions that were sent a SUBSCRIBE or UNSUBSCRIBE and have not answered.
+    asked: BTreeMap<String, BTreeSet<usize>>,
     /// Filters on their way between sessions.
     moving: BTreeSet<String>,
     slots: BTreeMap<usize, Slot>,
@@ -45,6 +50,7 @@ impl Plan {
             scheme,
             wishes: BTreeMap::new(),
             at: BTreeMap::new(),
+            asked: BTreeMap::new(),
             moving: BTreeSet::new(),
             slots: BTreeMap::from([(1, Slot::default())]),
             answers: 0,
@@ -155,7 +161,15 @@ impl Plan {
         };
         let changes = *old != home;
         *old = home;
-        changes && self.at.contains_key(filter) && self.moving.insert(filter.to_owned())
+        changes && self.is_elsewhere(filter) && self.moving.insert(filter.to_owned())
+    }
+
+    /// Whether sessions besides its home have `filter`, or may have it.
+    fn is_elsewhere(&self, filter: &str) -> bool {
+        let home = self.home(filter);
+        let sessions = [self.at.get(filter), self.asked.get(filter)];
+        let mut sessions = sessions.into_iter().flatten().flatten();
+        sessions.any(|session| Some(*session) != home)
     }
 
     /// Where a session is known to be, for those of an answer that say nothing of topics.
@@ -167,12 +181,33 @@ impl Plan {
         }
     }
 
+    /// Those of `filters` for which session `number` may send a SUBSCRIBE or UNSUBSCRIBE, as what it shall have has not changed meanwhile.
+    /// Until it is answered, nobody knows whether the session has them.
+    pub(crate) fn on_asking(
+        &mut self,
+        number: usize,
+        filters: Vec<String>,
+        ask: Ask,
+    ) -> Vec<String> {
+        let wanted = self.filters(number);
+        let mut agreed = filters;
+        agreed.retain(|filter| wanted.contains_key(filter) == (ask == Ask::Subscribe));
+        for filter in &agreed {
+            remove(&mut self.at, filter, number);
+            let sessions = self.asked.entry(filter.clone()).or_default();
+            sessions.insert(number);
+        }
+        agreed
+    }
+
     pub(crate) fn on_subscribed(&mut self, number: usize, filter: &str) {
+        remove(&mut self.asked, filter, number);
         self.at.entry(filter.to_owned()).or_default().insert(number);
     }
 
     /// The broker does not let session `number` have `filter`. Answers whether another has it still.
     pub(crate) fn on_refused(&mut self, number: usize, filter: &str) -> bool {
+        remove(&mut self.asked, filter, number);
         let elsewhere = self
             .at
             .get(filter)
@@ -190,24 +225,22 @@ impl Plan {
         }
     }
 
-    /// Session `number` does not have `filter` any more. Answers whether none has it.
-    pub(crate) fn on_unsubscribed(&mut self, number: usize, filter: &str) -> bool {
-        let Some(sessions) = self.at.get_mut(filter) else {
-            return true;
-        };
-        sessions.remove(&number);
-        let left = sessions.len();
-        let is_home = |(_, home): &(Qos, usize)| sessions.contains(home);
+    /// Session `number` does not have `filter` any more.
+    pub(crate) fn on_unsubscribed(&mut self, number: usize, filter: &str) {
+        remove(&mut self.at, filter, number);
+        remove(&mut self.asked, filter, number);
         if self.moving.contains(filter)
-            && self.wishes.get(filter).is_none_or(is_home)
+            && self.home(filter) != Some(number)
             && let Some(slot) = self.slots.get_mut(&number)
         {
             slot.draining.insert(filter.to_owned());
         }
-        if left == 0 {
-            self.at.remove(filter);
-        }
-        left == 0
+    }
+
+    /// Whether no session has `filter` or may have it, or the application wants it again.
+    pub(crate) fn is_unsubscribed(&self, filter: &str) -> bool {
+        let has_any = self.at.contains_key(filter) || self.asked.contains_key(filter);
+        !has_any || self.wishes.contains_key(filter)
     }
 
     /// Session `number` is silent. Answers the filters whose move is over.
@@ -216,22 +249,30 @@ impl Plan {
             return Vec::new();
         };
         let mut over = Vec::from_iter(std::mem::take(&mut slot.draining));
-        over.retain(|filter| self.moving.remove(filter));
+        over.retain(|filter| !self.is_under_way(filter) && self.moving.remove(filter));
         over
+    }
+
+    /// Whether messages of `filter` may come over a session that is not its home.
+    fn is_under_way(&self, filter: &str) -> bool {
+        let is_draining = |slot: &Slot| slot.draining.contains(filter);
+        self.is_elsewhere(filter) || self.slots.values().any(is_draining)
     }
 
     /// Session `number` has ended. If it has something to do again by now, it begins anew. Answers the filters whose move is over.
     pub(crate) fn on_left(&mut self, number: usize, is_routed: bool) -> Vec<String> {
+        let all = self.at.iter().chain(&self.asked);
+        let has = all.filter(|(_, sessions)| sessions.contains(&number));
+        let has: Vec<String> = has.map(|(filter, _)| filter.clone()).collect();
+        for filter in has {
+            self.on_unsubscribed(number, &filter);
+        }
         let over = self.on_drained(number);
         let is_wanted = is_routed || self.wishes.values().any(|(_, home)| *home == number);
         match self.slots.get_mut(&number) {
             Some(slot) if is_wanted => slot.is_leaving = false,
             Some(_) | None => drop(self.slots.remove(&number)),
         }
-        self.at.retain(|_, sessions| {
-            sessions.remove(&number);
-            !sessions.is_empty()
-        });
         over
     }
 
@@ -275,13 +316,23 @@ impl Plan {
 
     /// Marks session `number` as one to be left, unless it has or shall have something. The first stays.
     pub(crate) fn leaves(&mut self, number: usize) -> bool {
+        let mut all = self.at.values().chain(self.asked.values());
         let is_used = number == 1
-            || !self.filters(number).is_empty()
-            || self.at.values().any(|sessions| sessions.contains(&number));
+            || all.any(|sessions| sessions.contains(&number))
+            || !self.filters(number).is_empty();
         let slot = self.slots.entry(number).or_default();
         // What was begun is ended: the next one of this name begins anew.
         slot.is_leaving |= !is_used;
         slot.is_leaving
+    }
+}
+
+fn remove(at: &mut BTreeMap<String, BTreeSet<usize>>, filter: &str, number: usize) {
+    if let Some(sessions) = at.get_mut(filter) {
+        sessions.remove(&number);
+        if sessions.is_empty() {
+            at.remove(filter);
+        }
     }
 }
 
@@ -321,7 +372,7 @@ mod tests {
         assert!(plan.filters(2)["b"].is_moved && !plan.filters(1)["a"].is_moved);
         plan.on_subscribed(2, "b");
         assert_eq!(names(&plan.filters(1)), ["a"]);
-        assert!(!plan.on_unsubscribed(1, "b"));
+        plan.on_unsubscribed(1, "b");
         assert_eq!(plan.on_drained(1), ["b"]);
         assert!(!plan.leaves(1) && !plan.leaves(2));
         assert_eq!(plan.apply(&placed(&[(1, "x:1", &["a", "b"])])), ["b"]);
@@ -332,6 +383,56 @@ mod tests {
         assert!(plan.leaves(2));
         assert_eq!(plan.on_left(2, false), ["b"]);
         assert_eq!(plan.sessions(), [1]);
+    }
+
+    #[test]
+    fn a_filter_is_unsubscribed_when_no_session_may_have_it() {
+        let mut plan = Plan::new(4, Scheme::Mqtt);
+        plan.subscribe("a", Qos::ExactlyOnce);
+        plan.on_subscribed(1, "a");
+        plan.apply(&placed(&[(2, "y:1", &["a"])]));
+        plan.on_asking(2, vec!["a".to_owned()], Ask::Subscribe);
+        assert!(plan.unsubscribe("a"));
+        plan.on_unsubscribed(1, "a");
+        assert!(!plan.is_unsubscribed("a"), "the second may have it");
+        plan.on_refused(2, "a");
+        assert!(plan.is_unsubscribed("a"));
+        plan.subscribe("a", Qos::ExactlyOnce);
+        plan.on_subscribed(1, "a");
+        assert!(plan.is_unsubscribed("a"), "it is wanted again");
+    }
+
+    #[test]
+    fn a_session_that_has_not_answered_is_not_relied_on() {
+        let mut plan = Plan::new(4, Scheme::Mqtt);
+        let a = || vec!["a".to_owned()];
+        plan.subscribe("a", Qos::ExactlyOnce);
+        assert_eq!(plan.on_asking(1, a(), Ask::Subscribe), ["a"]);
+        let elsewhere = placed(&[(1, "x:1", &[]), (2, "y:1", &["a"])]);
+        assert_eq!(plan.apply(&elsewhere), ["a"], "it may come over both");
+        let is_moved = plan.filters(2)["a"].is_moved;
+        assert!(!is_moved, "nobody was surely sent what is retained");
+        plan.on_subscribed(2, "a");
+        plan.on_unsubscribed(1, "a");
+        assert_eq!(plan.on_drained(1), ["a"]);
+        // On its way to the first again it comes to the second, before the first has answered its UNSUBSCRIBE.
+        let back = placed(&[(1, "x:1", &["a"])]);
+        plan.apply(&back);
+        plan.on_subscribed(1, "a");
+        plan.apply(&elsewhere);
+        assert_eq!(plan.on_asking(1, a(), Ask::Unsubscribe), ["a"]);
+        plan.apply(&back);
+        let none: [&str; 0] = [];
+        assert_eq!(
+            plan.on_asking(1, a(), Ask::Unsubscribe),
+            none,
+            "it shall have it again"
+        );
+        assert_eq!(names(&plan.filters(2)), ["a"]);
+        plan.on_unsubscribed(1, "a");
+        assert_eq!(names(&plan.filters(2)), ["a"], "the first does not have it");
+        plan.on_subscribed(1, "a");
+        assert_eq!(names(&plan.filters(2)), none);
     }
 
     #[test]

@@ -10,8 +10,9 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::session::Outgoing;
 
-/// Topics remembered that nobody declared, for the next placement.
+/// Topics remembered that nobody declared, for the next placement, and their bytes: some brokers take no CONNECT above 100,000 bytes.
 const LEARNED: usize = 1000;
+const LEARNED_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
@@ -27,6 +28,7 @@ struct Table {
     /// Topics with messages under way: the session they are on, and how many.
     busy: HashMap<String, (usize, usize)>,
     learned: HashSet<String>,
+    learned_bytes: usize,
 }
 
 /// The right to publish one message of a topic on one session, given back when the message is settled.
@@ -39,6 +41,11 @@ pub(crate) struct Ticket {
 impl Ticket {
     pub(crate) fn topic(&self) -> &str {
         &self.topic
+    }
+
+    /// The broker refused the message.
+    pub(crate) fn on_refused(&self) {
+        self.routes.unlearn(&self.topic);
     }
 }
 
@@ -151,6 +158,14 @@ impl Routes {
         self.table().learned.iter().cloned().collect()
     }
 
+    /// The broker refused a message on `topic`: a request that names it could be refused as a whole.
+    fn unlearn(&self, topic: &str) {
+        let mut table = self.table();
+        if table.learned.remove(topic) {
+            table.learned_bytes -= topic.len();
+        }
+    }
+
     pub(crate) fn learned_count(&self) -> usize {
         self.table().learned.len()
     }
@@ -167,8 +182,8 @@ impl Table {
                 .find(|(filter, _)| matches(filter, topic));
             filter.map(|(_, session)| *session)
         });
-        if placed.is_none() && self.learned.len() < LEARNED && !self.learned.contains(topic) {
-            self.learned.insert(topic.to_owned());
+        if placed.is_none() && !self.learned.contains(topic) {
+            self.learn(topic);
         }
         let session = placed
             .filter(|session| self.doors.contains_key(session))
@@ -182,6 +197,14 @@ impl Table {
             }
         }
         Some(Some(door))
+    }
+
+    fn learn(&mut self, topic: &str) {
+        let bytes = self.learned_bytes + topic.len();
+        if self.learned.len() < LEARNED && bytes <= LEARNED_BYTES {
+            self.learned.insert(topic.to_owned());
+            self.learned_bytes = bytes;
+        }
     }
 }
 
@@ -215,5 +238,18 @@ mod tests {
         assert!(routes.uses(2) && !routes.uses(1));
         routes.close_all();
         assert!(routes.enter("c").await.is_none());
+    }
+
+    #[tokio::test]
+    async fn topics_are_learned_up_to_a_number_and_a_number_of_bytes() {
+        for (length, expected) in [(10, LEARNED), (1000, LEARNED_BYTES / 1000)] {
+            let routes = Arc::new(Routes::default());
+            let (first, _first_end) = mpsc::channel(1);
+            routes.open(1, first);
+            for number in 0..2 * LEARNED {
+                routes.enter(&format!("{number:0length$}")).await;
+            }
+            assert_eq!(routes.learned_count(), expected, "{length}");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! What the client says and does, packet by packet, against brokers made by hand.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
-use thicket_client::{Client, Error, Message, Options, Qos, ReasonCode};
+use thicket_client::{Client, Error, Message, Options, Placement, Qos, ReasonCode};
 use thicket_mqtt::{
-    Acknowledgement, Connack, Disconnect, Packet, PacketId, ProtocolVersion, Suback, Unsuback,
-    UserProperties, decode,
+    Acknowledgement, Connack, Disconnect, Packet, PacketId, ProtocolVersion, Publish, Suback,
+    Unsuback, UserProperties, decode,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,6 +16,15 @@ const V5: ProtocolVersion = ProtocolVersion::V5;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Broker(TcpListener);
+
+/// A control plane by HTTP. It gives each request to a test, and answers what the test says.
+struct Control(TcpListener);
+
+struct Asked {
+    stream: TcpStream,
+    head: String,
+    request: serde_json::Value,
+}
 
 struct Connection {
     stream: TcpStream,
@@ -30,6 +40,8 @@ enum Said {
     Connect(String, Vec<(String, String)>),
     Publish(String, Option<PacketId>, bool),
     Pubrel(PacketId),
+    Puback(PacketId),
+    Pingreq,
     Subscribe(PacketId, String, u8),
     Unsubscribe(PacketId, String),
     Disconnect(Option<u32>),
@@ -48,6 +60,8 @@ impl Said {
                 Self::Publish(publish.topic.to_owned(), publish.packet_id, publish.dup)
             }
             Packet::Pubrel(pubrel) => Self::Pubrel(pubrel.packet_id),
+            Packet::Puback(puback) => Self::Puback(puback.packet_id),
+            Packet::Pingreq => Self::Pingreq,
             Packet::Subscribe(subscribe) => {
                 let one = &subscribe.filters[0];
                 let handling = one.options.retain_handling as u8;
@@ -89,6 +103,63 @@ impl Broker {
         }
         connection
     }
+}
+
+impl Control {
+    async fn start() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").await.expect("a free port"))
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.0.local_addr().expect("bound"))
+    }
+
+    async fn next(&self) -> Asked {
+        let accepted = tokio::time::timeout(PATIENCE, self.0.accept()).await;
+        let (mut stream, _) = accepted.expect("in time").expect("a connection");
+        let mut bytes = Vec::new();
+        loop {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if let Some((head, body)) = text.split_once("\r\n\r\n")
+                && let Ok(request) = serde_json::from_str(body)
+            {
+                let head = head.to_owned();
+                return Asked {
+                    stream,
+                    head,
+                    request,
+                };
+            }
+            let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut bytes));
+            assert!(
+                read.await.expect("in time").expect("a connection") > 0,
+                "{text}"
+            );
+        }
+    }
+}
+
+impl Asked {
+    async fn answer(mut self, sessions: &[(&str, &Broker, &[&str])]) {
+        let answer = placement(sessions);
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+            answer.len()
+        );
+        let sent = self.stream.write_all((head + &answer).as_bytes()).await;
+        sent.expect("a connection");
+    }
+}
+
+/// The placement of a client: of each session its name, its broker and its filters.
+fn placement(sessions: &[(&str, &Broker, &[&str])]) -> String {
+    let sessions: Vec<_> = sessions
+        .iter()
+        .map(|(name, broker, filters)| {
+            serde_json::json!({"client_id": name, "address": broker.address(), "subscribe": filters})
+        })
+        .collect();
+    serde_json::json!({ "sessions": sessions }).to_string()
 }
 
 impl Connection {
@@ -159,6 +230,16 @@ impl Connection {
         (filter, handling)
     }
 
+    async fn place(&mut self, session_present: bool, sessions: &[(&str, &Broker, &[&str])]) {
+        let answer = placement(sessions);
+        self.connack(Connack {
+            session_present,
+            user_properties: vec![("thicket-placement", &answer)],
+            ..Connack::default()
+        })
+        .await;
+    }
+
     async fn take_publish(&mut self) -> (String, PacketId, bool) {
         match self.read().await {
             Said::Publish(topic, Some(packet_id), dup) => (topic, packet_id, dup),
@@ -218,6 +299,59 @@ async fn connack_with_a_server_reference_is_followed_and_said_until_it_goes_roun
     last.accept().await;
     let client = opening.await.expect("no panic").expect("served");
     assert_eq!(client.status().sessions[&1], first.address());
+}
+
+#[tokio::test]
+async fn of_several_servers_in_a_reference_the_first_that_answers_is_asked_as_redirected() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let closed = Broker::start().await.address();
+    let opening = open(&first, &[]);
+    let mut connection = first.next().await;
+    let reference = format!("bad@host {closed} {}", second.address());
+    connection.send_to(&reference).await;
+    let mut there = second.next().await;
+    assert_eq!(there.value("thicket-redirected"), Some("1"));
+    there.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    assert_eq!(client.status().sessions[&1], second.address());
+}
+
+#[tokio::test]
+async fn a_session_is_left_when_it_is_silent_and_a_ping_is_answered() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &["a", "b"]);
+    let mut connection = first.next().await;
+    let both: [(&str, &Broker, &[&str]); 2] = [("c", &first, &["a"]), ("c~2", &second, &["b"])];
+    connection.place(false, &both).await;
+    assert_eq!(connection.grant(|_| None).await.0, "a");
+    let mut there = second.next().await;
+    there.accept().await;
+    assert_eq!(there.grant(|_| None).await.0, "b");
+    let client = opening.await.expect("no panic").expect("served");
+    drop(connection);
+    let mut back = first.next().await;
+    back.place(true, &[("c", &first, &["a", "b"])]).await;
+    assert_eq!(back.grant(|_| None).await.0, "b");
+    let Said::Unsubscribe(packet_id, _) = there.read().await else {
+        panic!("expected UNSUBSCRIBE");
+    };
+    let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
+    there.write(&Packet::Unsuback(done)).await;
+    assert_eq!(there.read().await, Said::Pingreq);
+    let late = PacketId(NonZeroU16::MIN);
+    let publish = Publish {
+        packet_id: Some(late),
+        qos: Qos::AtLeastOnce,
+        ..Publish::new("b", b"late")
+    };
+    there.write(&Packet::Publish(publish)).await;
+    there.write(&Packet::Pingresp).await;
+    assert_eq!(there.read().await, Said::Puback(late));
+    assert_eq!(there.read().await, Said::Pingreq);
+    there.write(&Packet::Pingresp).await;
+    assert_eq!(there.read().await, Said::Disconnect(Some(0)));
+    let message = client.next().await.expect("it serves");
+    assert_eq!(message.text(), Some("late"));
 }
 
 #[tokio::test]
@@ -287,6 +421,130 @@ async fn topics_that_nobody_declared_are_named_when_the_client_connects_again() 
         .iter()
         .filter(|(name, _)| name == "thicket-publish");
     assert_eq!(named.count(), 1);
+}
+
+#[tokio::test]
+async fn a_subscription_in_doubt_is_asked_for_again_or_ended() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &[]);
+    let mut connection = first.next().await;
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    let subscribing = ["goes", "stays"].map(|filter| {
+        let client = client.clone();
+        tokio::spawn(async move { client.subscribe(filter, Qos::AtLeastOnce).await })
+    });
+    for _ in 0..2 {
+        let asked = connection.read().await;
+        assert!(matches!(asked, Said::Subscribe(..)), "{asked:?}");
+    }
+    drop(connection);
+    let mut back = first.next().await;
+    let both: [(&str, &Broker, &[&str]); 2] =
+        [("c", &first, &["stays"]), ("c~2", &second, &["goes"])];
+    back.place(true, &both).await;
+    let asked = back.grant(|_| None).await;
+    assert_eq!(
+        asked,
+        ("stays".to_owned(), 1),
+        "retained messages if it is new"
+    );
+    let Said::Unsubscribe(packet_id, filter) = back.read().await else {
+        panic!("expected UNSUBSCRIBE");
+    };
+    assert_eq!(filter, "goes");
+    let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
+    back.write(&Packet::Unsuback(done)).await;
+    let mut there = second.next().await;
+    there.accept().await;
+    assert_eq!(there.grant(|_| None).await.0, "goes");
+    for subscribing in subscribing {
+        let granted = subscribing.await.expect("no panic").expect("granted");
+        assert_eq!(granted, Qos::AtLeastOnce);
+    }
+}
+
+#[tokio::test]
+async fn without_a_control_plane_any_broker_serves() {
+    let broker = Broker::start().await;
+    let closed = Broker::start().await.address();
+    let opening = tokio::spawn(Client::connect(Options {
+        placement: Placement::Http(vec![format!("http://{closed}")]),
+        ..Options::new(format!("mqtt://{}", broker.address()))
+    }));
+    let mut connection = broker.next().await;
+    connection.accept().await;
+    let status = opening.await.expect("no panic").expect("served").status();
+    assert!(!status.is_placed);
+    let problem = status.last_problem.expect("nobody answered");
+    assert!(problem.contains(&closed), "{problem}");
+}
+
+#[tokio::test]
+async fn a_client_that_is_sent_elsewhere_asks_its_control_plane_anew() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let control = Control::start().await;
+    let opening = tokio::spawn(Client::connect(Options {
+        client_id: "c".to_owned(),
+        user_name: Some("u".to_owned()),
+        password: Some("pä".into()),
+        placement: Placement::Http(vec![control.url()]),
+        ..Options::new(format!("mqtt://{}", first.address()))
+    }));
+    let asked = control.next().await;
+    assert!(asked.head.contains("Basic dTpww6Q="), "{}", asked.head);
+    asked.answer(&[("c", &first, &[])]).await;
+    let mut connection = first.next().await;
+    assert_eq!(connection.value("thicket-max-sessions"), None);
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    assert!(client.status().is_placed);
+    let publishing = publish(&client, "undeclared", Qos::AtLeastOnce);
+    let (_, packet_id, _) = connection.take_publish().await;
+    connection.puback(packet_id, None).await;
+    publishing.await.expect("no panic").expect("acknowledged");
+    let address = second.address();
+    let elsewhere = Disconnect {
+        server_reference: Some(&address),
+        ..Disconnect::new(ReasonCode::UseAnotherServer)
+    };
+    connection.write(&Packet::Disconnect(elsewhere)).await;
+    let mut there = second.next().await;
+    there.resume().await;
+    let asked = control.next().await;
+    assert_eq!(asked.request["publish"], serde_json::json!(["undeclared"]));
+    asked.answer(&[("c", &first, &[])]).await;
+    first.next().await;
+}
+
+#[tokio::test]
+async fn topics_that_the_broker_refuses_are_not_named() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &[]);
+    let mut connection = first.next().await;
+    connection.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    let publishing = publish(&client, "secret", Qos::AtLeastOnce);
+    let (_, packet_id, _) = connection.take_publish().await;
+    let refused = Acknowledgement::new(packet_id, ReasonCode::NotAuthorized);
+    connection.write(&Packet::Puback(refused)).await;
+    let refused = publishing.await.expect("no panic");
+    assert!(matches!(
+        refused,
+        Err(Error::Refused(ReasonCode::NotAuthorized))
+    ));
+    let address = second.address();
+    let elsewhere = Disconnect {
+        server_reference: Some(&address),
+        ..Disconnect::new(ReasonCode::UseAnotherServer)
+    };
+    connection.write(&Packet::Disconnect(elsewhere)).await;
+    let there = second.next().await;
+    assert_eq!(
+        there.value("thicket-publish"),
+        None,
+        "the whole request could be refused for it"
+    );
 }
 
 #[tokio::test]
@@ -384,7 +642,7 @@ async fn a_further_session_that_is_refused_leaves_its_topics_to_the_first() {
     refused
         .connack(Connack::new(ReasonCode::NotAuthorized))
         .await;
-    // The first may have subscribed before it read the placement: then it gives the filter away, and takes it back.
+    // The first takes the filter when the second session is refused.
     let mut has_filter = false;
     let mut publishing = None;
     let mut opening = Some(opening);
@@ -471,6 +729,6 @@ async fn refusals_and_wrong_options_are_told() {
     })
     .await;
     assert!(
-        matches!(nobody.map(|_| ()), Err(Error::Unreachable(problem)) if problem.contains("127.0.0.1:1"))
+        matches!(nobody.map(|_| ()), Err(Error::Connect(problem)) if problem.contains("127.0.0.1:1"))
     );
 }

@@ -26,6 +26,10 @@ class Queue {
     this.#grown();
   }
 
+  get length() {
+    return this.#values.length;
+  }
+
   /** @param {string} what @returns {Promise<T>} */
   async next(what) {
     while (this.#values.length === 0) {
@@ -85,9 +89,9 @@ export class HandConnection {
     this.#socket.write(bytes);
   }
 
-  /** @param {{sessionPresent?: boolean, user?: Record<string, string>}} how */
-  accept({ sessionPresent = false, user = {} } = {}) {
-    const properties = Object.keys(user).length > 0 ? { userProperties: user } : {};
+  /** @param {{sessionPresent?: boolean, user?: Record<string, string>, others?: object}} how */
+  accept({ sessionPresent = false, user = {}, others = {} } = {}) {
+    const properties = { ...others, ...(Object.keys(user).length > 0 && { userProperties: user }) };
     this.write({ cmd: "connack", sessionPresent, reasonCode: 0, properties });
   }
 
@@ -158,6 +162,11 @@ export class HandBroker {
       }
     });
     socket.on("data", (data) => packets.parse(data)).on("error", () => {});
+  }
+
+  /** Connections that no test has taken yet. */
+  get waiting() {
+    return this.#connections.length;
   }
 
   next() {

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import re
 import secrets
 import ssl
 from collections import deque
@@ -14,12 +15,12 @@ from urllib.parse import urlsplit
 from . import _control
 from ._errors import ClosedError, ConnectError, Refused, TakenOver, ThicketError
 from ._ledger import Ledger
-from ._message import Message
+from ._message import Message, check_message, check_qos
 from ._placement import PLACE, Address, Request, format_address, parse_answer, parse_reference, session_name, sorted_unique
 from ._plan import Plan
 from ._routes import Routes
 from ._session import Assignment, Leave, Login, Outgoing, Session, Timing
-from ._topics import check_filter, check_topic
+from ._topics import check_filter
 
 MOST_SESSIONS = 16
 # Brokers remembered at most.
@@ -38,10 +39,23 @@ class Client:
     """An MQTT client. `async with` connects and closes it, `async for` hands out its messages.
 
     `servers`: URLs of brokers, or of nodes of one cluster, all `mqtt://HOST[:PORT]` or all `mqtts://...`; tried in an order drawn by lot.
+    `client_id`: of the first session; if empty, one is drawn by lot. Further sessions are named `ID~2`, `ID~3` and so on.
+    `version`: 5 (5.0) or 4 (3.1.1): then there is one session, no placement and no redirection.
+    `tls`: for `mqtts` and for control planes by `https`; without it the authorities of the system are trusted.
+    `will`: of the first session.
+    `session_expiry`: how long the broker keeps the sessions of a client it has lost. With 0 every reconnection begins anew, and what came
+    in between is lost.
+    `resume`: take up the session of an earlier run, and leave it at the broker when the client closes.
     `placement`: who is asked where to connect: `"mqtt"` (the broker itself, in the CONNECT of the first session), URLs of control planes,
     or None.
+    `max_sessions`: 1 to 16.
     `publish`, `subscribe` and `rates` (messages a second by topic) tell the control plane what is to come; other topics may be used, too.
-    `resume`: take up the session of an earlier run, and leave it at the broker when the client closes.
+    `receive_queue`: messages that wait for the application; at this many no more is read from the broker.
+    `send_queue`: messages that wait to be sent, in each session; at this many `publish` waits.
+    `dial_timeout`: how long a connection to one address may take, CONNACK included. `connect_timeout`: how long `async with` tries.
+    `first_pause`: longest pause before the second attempt to connect again; it doubles with each, up to `longest_pause`. Each is drawn
+    evenly between nothing and its length.
+    `quiet`: how long a session that lost a subscription must be silent before it counts as read to its end.
     Times are in seconds. The README says what holds.
     """
 
@@ -51,7 +65,7 @@ class Client:
         *,
         client_id: str = "",
         version: Literal[4, 5] = 5,
-        username: str | None = None,
+        user_name: str | None = None,
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
         will: Message | None = None,
@@ -72,22 +86,34 @@ class Client:
         quiet: float = 0.5,
     ) -> None:
         self._known, is_tls = _parse_servers([servers] if isinstance(servers, str) else servers)
-        for name, value in (("receive_queue", receive_queue), ("send_queue", send_queue), ("max_sessions", max_sessions)):
+        if not 1 <= max_sessions <= MOST_SESSIONS:
+            raise ValueError(f"max_sessions: {max_sessions}: expected 1 to {MOST_SESSIONS}")
+        for name, value in (("receive_queue", receive_queue), ("send_queue", send_queue)):
             if value < 1:
                 raise ValueError(f"{name}: {value}: expected at least 1")
-        if max_sessions > MOST_SESSIONS:
-            raise ValueError(f"max_sessions: {max_sessions}: expected 1 to {MOST_SESSIONS}")
+        for name, whole, most in (("keep_alive", keep_alive, 0xFFFF), ("session_expiry", session_expiry, 0xFFFF_FFFF)):
+            if not (isinstance(whole, int) and 0 <= whole <= most):
+                raise ValueError(f"{name}: {whole}: expected whole seconds, 0 to {most}")
+        for name, seconds in {
+            "dial_timeout": dial_timeout, "connect_timeout": connect_timeout, "first_pause": first_pause,
+            "longest_pause": longest_pause, "quiet": quiet,
+        }.items():  # fmt: skip
+            if not seconds >= 0:
+                raise ValueError(f"{name}: {seconds}: expected seconds, 0 or more")
         if version not in (4, 5):
             raise ValueError(f"version: {version}: expected 4 (3.1.1) or 5 (5.0)")
         if resume and not (client_id and session_expiry):
             raise ValueError("resume: expected a client_id, and a session_expiry above 0")
-        if isinstance(placement, str) and placement != "mqtt":
-            raise ValueError(f"placement: {placement!r}: expected 'mqtt', a list of URLs, or None")
+        _check_placement(placement)
         self.client_id = client_id or f"thicket-{secrets.token_hex(8)}"
         self._subscribe = dict(subscribe or {})
         self._publish = tuple(publish)
         for topic_filter in (*self._publish, *self._subscribe):
             check_filter(topic_filter)
+        for qos in self._subscribe.values():
+            check_qos(qos)
+        if will is not None:
+            check_message(will)
         self._rates = dict(rates or {})
         self._placement = placement if version == 5 else None
         self._max_sessions = max_sessions
@@ -96,8 +122,9 @@ class Client:
         self._send_queue = send_queue
         self._connect_timeout = connect_timeout
         self._will = will
-        self._tls = (tls or ssl.create_default_context()) if is_tls else None
-        self._login = Login(self.client_id, version, username, password, self._tls, keep_alive, session_expiry, None)
+        self._trusted = tls
+        used = (tls or ssl.create_default_context()) if is_tls else None
+        self._login = Login(self.client_id, version, user_name, password, used, keep_alive, session_expiry, None)
         self._timing = Timing(dial_timeout, first_pause, longest_pause, quiet)
         self._plan = Plan(max_sessions, tls=is_tls)
         self._ledger = Ledger()
@@ -110,6 +137,7 @@ class Client:
         self._granted: dict[str, int] = {}
         self._to_be_read: set[int] = set()
         self._addresses: dict[int, Address] = {}
+        self._later: asyncio.TimerHandle | None = None
         self._is_placed = False
         self._last_problem = ""
         self._ended: ClosedError | None = ClosedError("the client was not opened: use it in `async with`")
@@ -170,6 +198,8 @@ class Client:
             await asyncio.wait(list(self._tasks.values()))
         for task in list(self._background):
             task.cancel()
+        if self._later is not None:
+            self._later.cancel()
         self._fail_all(self._ended)
 
     def _fail_all(self, why: ClosedError) -> None:
@@ -211,7 +241,7 @@ class Client:
     async def subscribe(self, topic_filter: str, qos: int = 0) -> int:
         """Subscribes; returns the QoS that the broker grants. Again for the same filter, the QoS of the first time stays."""
         check_filter(topic_filter)
-        _check_qos(qos)
+        check_qos(qos)
         self._raise_if_ended()
         if self._plan.is_home(topic_filter) and topic_filter in self._granted:
             return self._granted[topic_filter]
@@ -265,8 +295,7 @@ class Client:
 
     async def send(self, message: Message) -> "asyncio.Future[None]":
         """Hands a message over, in order; the future is done when it is acknowledged. Waits while the queue of its session is full."""
-        check_topic(message.topic)
-        _check_qos(message.qos)
+        check_message(message)
         self._raise_if_ended()
         identity = None
         if message.qos == 2 and self._is_placed:
@@ -319,6 +348,13 @@ class Client:
     def known(self) -> list[Address]:
         return list(self._known)
 
+    def properties(self, number: int) -> list[tuple[str, str]]:
+        """User properties of a session's CONNECT, as of now."""
+        properties = [] if self._placement is None else [(PLACE, "1")]
+        if number == 1 and self._placement == "mqtt":
+            properties += self._request().to_properties()
+        return properties
+
     def on_message(self, number: int, message: Message, identity: str | None) -> None:
         if self._ledger.admits(number, message, identity):
             self._messages.append(message)
@@ -337,11 +373,15 @@ class Client:
         self._settle()
         self._notify()
 
+    def on_asked(self, number: int, topic_filters: Iterable[str]) -> None:
+        for topic_filter in topic_filters:
+            self._plan.on_asked(number, topic_filter)
+
     def on_subscribed(self, number: int, topic_filter: str, qos: int, error: ThicketError | None) -> None:
         if error is None:
             self._plan.on_subscribed(number, topic_filter)
             self._granted[topic_filter] = qos
-            is_done = self._plan.home(topic_filter) == number
+            is_done = self._plan.home(topic_filter) in (number, None)
         else:
             is_done = not self._plan.on_refused(number, topic_filter)
         if is_done:
@@ -355,10 +395,7 @@ class Client:
         self._settle()
 
     def on_unsubscribed(self, number: int, topic_filter: str) -> None:
-        if self._plan.on_unsubscribed(number, topic_filter):
-            for future in self._unsubscribing.pop(topic_filter, []):
-                if not future.done():
-                    future.set_result(None)
+        self._plan.on_unsubscribed(number, topic_filter)
         self._settle()
 
     def on_drained(self, number: int) -> None:
@@ -388,11 +425,13 @@ class Client:
         elif not self._connecting.done():
             self._connecting.set_exception(error)
 
-    def on_problem(self, number: int, problem: str) -> None:
-        self._last_problem = problem
+    def on_disconnected(self, number: int) -> None:
         self._addresses.pop(number, None)
-        self._ask_soon()
         self._notify()
+
+    def on_problem(self, problem: str) -> None:
+        self._last_problem = problem
+        self._ask_soon()
 
     def on_taken_over(self) -> None:
         if self._ended is None:
@@ -400,6 +439,8 @@ class Client:
 
     def on_settled(self, outgoing: Outgoing, error: ThicketError | None) -> None:
         self._routes.leave(outgoing.message.topic)
+        if isinstance(error, Refused):
+            self._routes.unlearn(outgoing.message.topic)
         self._notify()
         if outgoing.reply.done():
             return
@@ -431,18 +472,20 @@ class Client:
         return Request(self.client_id, published, sorted_unique(self._plan.wishes), self._max_sessions, self._rates)
 
     async def _ask(self) -> None:
-        login = None if self._login.username is None else (self._login.username, self._login.password or "")
+        login = None if self._login.user_name is None else (self._login.user_name, self._login.password or "")
         try:
-            answer = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._request().to_json())
+            answer = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._trusted, self._request().to_json())
         except OSError as error:
             self._last_problem = str(error)
-            self._start(self._ask_later(random.uniform(0, ASK_AGAIN_S)))
+            self._ask_later(random.uniform(0, ASK_AGAIN_S))
         else:
             self._follow(answer)
 
-    async def _ask_later(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        self._asks.set()
+    def _ask_later(self, seconds: float) -> None:
+        if self._later is not None:
+            # However often nobody answers, the next request is one.
+            self._later.cancel()
+        self._later = asyncio.get_running_loop().call_later(seconds, self._asks.set)
 
     def _ask_soon(self) -> None:
         self._asks.set()
@@ -485,7 +528,10 @@ class Client:
         """Opens the sessions that are missing and says to each what it shall be."""
         if self._ended is not None:
             return
-        request = self._request().to_properties() if self._placement == "mqtt" else []
+        for topic_filter in [one for one in self._unsubscribing if self._plan.is_unsubscribed(one)]:
+            for future in self._unsubscribing.pop(topic_filter):
+                if not future.done():
+                    future.set_result(None)
         for number in self._plan.sessions():
             if number not in self._sessions:
                 self._open(number)
@@ -494,16 +540,13 @@ class Client:
             if not is_used and self._plan.leaves(number):
                 self._routes.close(number)
                 leave = Leave.WHEN_READ
-            properties = [] if self._placement is None else [(PLACE, "1")]
-            if number == 1:
-                properties += request
-            self._sessions[number].assign(Assignment(self._plan.address(number), self._plan.filters(number), tuple(properties), leave))
+            self._sessions[number].assign(Assignment(self._plan.address(number), self._plan.filters(number), leave))
 
     def _open(self, number: int) -> None:
         name = session_name(self.client_id, number)
         login = self._login
         login = Login(
-            name, login.version, login.username, login.password, login.tls, login.keep_alive, login.session_expiry,
+            name, login.version, login.user_name, login.password, login.tls, login.keep_alive, login.session_expiry,
             self._will if number == 1 else None,
         )  # fmt: skip
         clean_start = not (self._resume or number in self._to_be_read)
@@ -518,9 +561,12 @@ class Client:
         task.add_done_callback(self._background.discard)
 
 
-def _check_qos(qos: int) -> None:
-    if qos not in (0, 1, 2):
-        raise ValueError(f"qos: {qos}: expected 0, 1 or 2")
+def _check_placement(placement: object) -> None:
+    if placement is None or placement == "mqtt":
+        return
+    urls = [] if isinstance(placement, str) or not isinstance(placement, Sequence) else placement
+    if not urls or not all(re.match(r"https?://[^/]", str(url)) for url in urls):
+        raise ValueError(f"placement: {placement!r}: expected 'mqtt', a list of URLs such as http://HOST:PORT, or None")
 
 
 def _parse_servers(urls: Sequence[str]) -> tuple[list[Address], bool]:

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from ._topics import LONGEST, check_text, check_topic
+
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
 
+# Of the 268,435,455 bytes that a packet may have some are left for topic and properties.
+LONGEST_PAYLOAD = 268_000_000
 # A user property by which a message is recognised when it comes over two sessions. Our publishers add it to QoS 2.
 MESSAGE_ID = "thicket-id"
 
@@ -33,6 +37,31 @@ class Message:
     def text(self) -> str:
         """The payload as text; UnicodeDecodeError if it is none."""
         return self.payload.decode()
+
+
+def check_message(message: Message) -> None:
+    """ValueError that names the field if a message cannot be sent."""
+    check_topic(message.topic)
+    check_qos(message.qos)
+    if not isinstance(message.payload, bytes):
+        raise ValueError(f"payload: {type(message.payload).__name__}: expected bytes")
+    if len(message.payload) > LONGEST_PAYLOAD:
+        raise ValueError(f"payload: {len(message.payload)} bytes: expected at most {LONGEST_PAYLOAD}")
+    if message.expiry is not None and not (isinstance(message.expiry, int) and 0 <= message.expiry < 1 << 32):
+        raise ValueError(f"expiry: {message.expiry}: expected whole seconds, 0 to {(1 << 32) - 1}")
+    if message.response_topic is not None:
+        check_topic(message.response_topic)
+    if message.correlation_data is not None and len(message.correlation_data) > LONGEST:
+        raise ValueError(f"correlation_data: {len(message.correlation_data)} bytes: expected at most {LONGEST}")
+    check_text(message.content_type or "", "content_type")
+    for pair in message.user_properties:
+        for value in pair:
+            check_text(value, "user_properties")
+
+
+def check_qos(qos: int) -> None:
+    if qos not in (0, 1, 2):
+        raise ValueError(f"qos: {qos}: expected 0, 1 or 2")
 
 
 def received(message: "MQTTMessage") -> tuple[Message, str | None]:

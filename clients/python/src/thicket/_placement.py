@@ -72,7 +72,10 @@ def session_name(client_id: str, number: int) -> str:
 def parse_answer(text: str, client_id: str, maximum: int) -> dict[int, Placed]:
     """Reads and checks an answer; ValueError if it cannot be followed. Filters that overlap come together."""
     try:
-        sessions = json.loads(text)["sessions"]
+        answer = json.loads(text)
+        if "sessions" not in answer and (words := answer.get("detail") or answer.get("title")):
+            raise ValueError(f"refused by the control plane: {words}")
+        sessions = answer["sessions"]
         placed = {}
         for session in sessions:
             number = _session_number(client_id, session["client_id"])

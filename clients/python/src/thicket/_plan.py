@@ -1,7 +1,8 @@
 """What each session shall have, and how a filter gets from one to another. Pure: reports in, assignments out.
 
 A filter whose home changes stays at its old session until the new one has it; then the old one unsubscribes, and is left when it is silent
-and has nothing else. If the new session is refused it, the old one is its home again.
+and has nothing else. If the new session is refused it, the old one is its home again. A session that was asked, and has not answered,
+may have the filter or not: messages may come over it, but no other session unsubscribes in its favour.
 """
 
 from collections.abc import Mapping
@@ -38,6 +39,8 @@ class Plan:
         self._qos: dict[str, int] = {}
         self._home: dict[str, int] = {}
         self._at: dict[str, set[int]] = {}
+        # Sessions that were sent a SUBSCRIBE or UNSUBSCRIBE and have not answered.
+        self._asked: dict[str, set[int]] = {}
         self._moving: set[str] = set()
         self._slots: dict[int, _Slot] = {1: _Slot()}
 
@@ -105,10 +108,15 @@ class Plan:
     def _settle(self, topic_filter: str, home: int) -> bool:
         changes = self._home[topic_filter] != home
         self._home[topic_filter] = home
-        if not changes or topic_filter not in self._at or topic_filter in self._moving:
+        if not changes or not self._elsewhere(topic_filter) or topic_filter in self._moving:
             return False
         self._moving.add(topic_filter)
         return True
+
+    def _elsewhere(self, topic_filter: str) -> set[int]:
+        """Sessions besides its home that have a filter, or may have it."""
+        sessions = self._at.get(topic_filter, set()) | self._asked.get(topic_filter, set())
+        return sessions - {self._home.get(topic_filter)}
 
     def note_address(self, number: int, address: Address) -> None:
         """Where a session is, if nobody said where it shall be."""
@@ -116,11 +124,18 @@ class Plan:
         if slot is not None and slot.address is None:
             slot.address = (0, address)
 
+    def on_asked(self, number: int, topic_filter: str) -> None:
+        """A session is sent a SUBSCRIBE or UNSUBSCRIBE: until it is answered, nobody knows whether it has the filter."""
+        _remove(self._at, topic_filter, number)
+        self._asked.setdefault(topic_filter, set()).add(number)
+
     def on_subscribed(self, number: int, topic_filter: str) -> None:
+        _remove(self._asked, topic_filter, number)
         self._at.setdefault(topic_filter, set()).add(number)
 
     def on_refused(self, number: int, topic_filter: str) -> bool:
         """The broker does not let a session have a filter. Answers whether another has it still."""
+        _remove(self._asked, topic_filter, number)
         others = self._at.get(topic_filter, set()) - {number}
         if others and topic_filter in self._home:
             self._home[topic_filter] = min(others)
@@ -128,40 +143,42 @@ class Plan:
         self.unsubscribe(topic_filter)
         return False
 
-    def on_unsubscribed(self, number: int, topic_filter: str) -> bool:
-        """A session does not have a filter any more. Answers whether none has it."""
-        sessions = self._at.get(topic_filter)
-        if sessions is None:
-            return True
-        sessions.discard(number)
-        home = self._home.get(topic_filter)
-        if topic_filter in self._moving and (home is None or home in sessions) and number in self._slots:
+    def on_unsubscribed(self, number: int, topic_filter: str) -> None:
+        """A session does not have a filter any more."""
+        _remove(self._at, topic_filter, number)
+        _remove(self._asked, topic_filter, number)
+        if topic_filter in self._moving and self._home.get(topic_filter) != number and number in self._slots:
             self._slots[number].draining.add(topic_filter)
-        if not sessions:
-            del self._at[topic_filter]
-        return not sessions
+
+    def is_unsubscribed(self, topic_filter: str) -> bool:
+        """Whether no session has a filter or may have it, or the application wants it again."""
+        return topic_filter in self._home or (topic_filter not in self._at and topic_filter not in self._asked)
 
     def on_drained(self, number: int) -> list[str]:
         """A session is silent. Answers the filters whose move is over."""
         slot = self._slots.get(number)
         if slot is None:
             return []
-        over = [topic_filter for topic_filter in slot.draining if topic_filter in self._moving]
+        drained = slot.draining & self._moving
         slot.draining.clear()
+        over = [topic_filter for topic_filter in sorted(drained) if not self._is_under_way(topic_filter)]
         self._moving.difference_update(over)
         return over
 
+    def _is_under_way(self, topic_filter: str) -> bool:
+        """Whether messages of a filter may come over a session that is not its home."""
+        return bool(self._elsewhere(topic_filter)) or any(topic_filter in slot.draining for slot in self._slots.values())
+
     def on_left(self, number: int, *, is_routed: bool) -> list[str]:
         """A session has ended. If it has something to do again by now, it begins anew. Answers the filters whose move is over."""
+        for topic_filter in {*self._at, *self._asked}:
+            if number in self._at.get(topic_filter, ()) or number in self._asked.get(topic_filter, ()):
+                self.on_unsubscribed(number, topic_filter)
         over = self.on_drained(number)
         if number in self._slots and (is_routed or number in self._home.values()):
             self._slots[number].is_leaving = False
         else:
             self._slots.pop(number, None)
-        for topic_filter in list(self._at):
-            self._at[topic_filter].discard(number)
-            if not self._at[topic_filter]:
-                del self._at[topic_filter]
         return over
 
     def give_up(self, number: int) -> None:
@@ -193,6 +210,14 @@ class Plan:
     def leaves(self, number: int) -> bool:
         """Marks a session as one to be left, unless it has or shall have something. The first stays."""
         slot = self._slots.setdefault(number, _Slot())
-        if number != 1 and not self.filters(number) and not any(number in sessions for sessions in self._at.values()):
+        has_any = any(number in sessions for sessions in (*self._at.values(), *self._asked.values()))
+        if number != 1 and not has_any and not self.filters(number):
             slot.is_leaving = True
         return slot.is_leaving
+
+
+def _remove(at: dict[str, set[int]], topic_filter: str, number: int) -> None:
+    sessions = at.get(topic_filter, set())
+    sessions.discard(number)
+    if not sessions:
+        at.pop(topic_filter, None)

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from ._topics import is_exact, matches
 
-# Topics remembered that nobody declared, for the next placement.
+# Topics remembered that nobody declared, for the next placement, and their bytes: some brokers take no CONNECT above 100,000 bytes.
 LEARNED = 1000
+LEARNED_BYTES = 65_536
 
 
 class Routes:
@@ -23,6 +24,7 @@ class Routes:
         self._busy: dict[str, tuple[int, int]] = {}
         self._changed = asyncio.Event()
         self.learned: set[str] = set()
+        self._learned_bytes = 0
 
     async def enter(self, topic: str) -> int | None:
         """The session of `topic`, with one more message under way; waits while others are on another. None: closed."""
@@ -89,9 +91,21 @@ class Routes:
         session = self._topics.get(topic)
         if session is None:
             session = next((place for topic_filter, place in self._filters if matches(topic_filter, topic)), None)
-        if session is None and len(self.learned) < LEARNED:
-            self.learned.add(topic)
+        if session is None and topic not in self.learned:
+            self._learn(topic)
         return session if session is not None and session in self._open else 1
+
+    def _learn(self, topic: str) -> None:
+        size = len(topic.encode())
+        if len(self.learned) < LEARNED and self._learned_bytes + size <= LEARNED_BYTES:
+            self.learned.add(topic)
+            self._learned_bytes += size
+
+    def unlearn(self, topic: str) -> None:
+        """The broker refused a message on it: a request that names it could be refused as a whole."""
+        if topic in self.learned:
+            self.learned.remove(topic)
+            self._learned_bytes -= len(topic.encode())
 
     def _notify(self) -> None:
         self._changed.set()

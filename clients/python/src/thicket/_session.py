@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -26,7 +26,9 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ._errors import ClosedError, OutcomeUnknown, Refused, ThicketError
+from ._limits import Limits
 from ._message import Message, new_properties, received, to_properties
+from ._paho import PahoClient
 from ._placement import PLACE, PLACEMENT, REDIRECTED, Address, format_address, parse_reference
 from ._plan import Subscription
 
@@ -48,7 +50,8 @@ MISC_S = 1.0
 USE_ANOTHER_SERVER, SERVER_MOVED, SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND = 0x9C, 0x9D, 0x8E, 0x92
 # Refusals that pass: unspecified, implementation specific, unavailable, busy, shutting down, quota, rate, redirection.
 PASSING = {0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, USE_ANOTHER_SERVER, SERVER_MOVED, 0x9F}
-DO_NOT_SEND = 2
+# Retain Handling.
+SEND_RETAINED, SEND_RETAINED_IF_NEW, DO_NOT_SEND = 0, 1, 2
 
 
 class Leave(enum.Enum):
@@ -69,7 +72,6 @@ class Assignment:
     # Where the control plane wants it, and the number of its answer: a new one is followed even if the address is the same.
     address: tuple[int, Address] | None = None
     filters: dict[str, Subscription] = field(default_factory=dict)
-    properties: tuple[tuple[str, str], ...] = ()
     leave: Leave = Leave.STAY
 
 
@@ -90,7 +92,7 @@ class Login:
 
     client_id: str
     version: int
-    username: str | None
+    user_name: str | None
     password: str | None
     tls: ssl.SSLContext | None
     keep_alive: int
@@ -113,14 +115,17 @@ class Owner(Protocol):
 
     def is_full(self) -> bool: ...
     def known(self) -> list[Address]: ...
+    def properties(self, number: int) -> list[tuple[str, str]]: ...
     def on_message(self, number: int, message: Message, identity: str | None) -> None: ...
     def on_connected(self, number: int, address: Address, placement: str | None) -> None: ...
+    def on_asked(self, number: int, topic_filters: Iterable[str]) -> None: ...
     def on_subscribed(self, number: int, topic_filter: str, qos: int, error: ThicketError | None) -> None: ...
     def on_unsubscribed(self, number: int, topic_filter: str) -> None: ...
     def on_drained(self, number: int) -> None: ...
     def on_better(self, topic: str, address: Address, *, is_filter: bool) -> None: ...
     def on_refused(self, number: int, error: Refused) -> None: ...
-    def on_problem(self, number: int, problem: str) -> None: ...
+    def on_disconnected(self, number: int) -> None: ...
+    def on_problem(self, problem: str) -> None: ...
     def on_taken_over(self) -> None: ...
     def on_settled(self, outgoing: Outgoing, error: ThicketError | None) -> None: ...
     def on_left(self, number: int) -> None: ...
@@ -157,6 +162,23 @@ class _Left:
 _End = _Lost | _Redirected | _Switch | _Refused | _TakenOver | _Left
 
 
+@dataclass
+class _Quiet:
+    since: float
+
+
+class _Pinged:
+    """A PINGREQ is on its way: what the broker sent before its answer has come."""
+
+
+class _Drained:
+    pass
+
+
+# How far a session that lost a subscription has been read; None: it need not be.
+_Drain = _Quiet | _Pinged | _Drained | None
+
+
 class Session:
     """One session. See the module."""
 
@@ -177,10 +199,13 @@ class Session:
         self._is_stale = False
         self._connection = 0
         self._under_way_limit = MOST_UNDER_WAY
+        self._limits = Limits()
         self._waiting: dict[int, Outgoing] = {}
         self._subscribed: set[str] = set()
         self._asked: dict[int, tuple[str, ...]] = {}
         self._unasked: dict[int, tuple[str, ...]] = {}
+        # Asked for, or not any more, on a connection that ended before the answer: the session may have them or not.
+        self._doubtful: set[str] = set()
         self._refused: set[str] = set()
         self._candidates: deque[Address] = deque()
         self._last: Address | None = None
@@ -191,9 +216,7 @@ class Session:
         self._probed: Address | None = None
         self._previous: int | None = None
         self._last_arrival = 0.0
-        # Since when silence is waited for; None: it is not.
-        self._quiet_since: float | None = None
-        self._is_drained = False
+        self._drain: _Drain = None
         self._closing_until: float | None = None
         self._is_reading = False
 
@@ -243,16 +266,14 @@ class Session:
             address = end.address if isinstance(end, _Switch) else None
             if not isinstance(end, _Switch):
                 self._forget_previous()
+                self._owner.on_disconnected(self._number)
             match end:
                 case _Lost():
-                    self._hops = 0
-                    self._owner.on_problem(self._number, f"{format_address(self._last)}: {end.problem}")
+                    self._owner.on_problem(f"{format_address(self._last)}: {end.problem}")
                 case _Redirected():
                     self._hops += 1
                     self._candidates = deque(end.addresses if self._hops <= MOST_HOPS else ())
-                    self._hops %= MOST_HOPS + 1
                 case _Refused():
-                    self._hops = 0
                     self._owner.on_refused(self._number, end.error)
                 case _TakenOver():
                     self._owner.on_taken_over()
@@ -271,13 +292,20 @@ class Session:
             if self._candidates:
                 return self._candidates.popleft()
             if self._last is not None or self._failures:
-                limit = min(self._timing.first_pause * 2 ** min(self._failures, 16), self._timing.longest_pause)
-                await self._wait(random.uniform(0, limit))
+                await self._pause()
                 if self._is_leaving_now():
                     return None
             self._failures += 1
+            self._hops = 0
             self._candidates = self._fresh_candidates()
         return None
+
+    async def _pause(self) -> None:
+        limit = min(self._timing.first_pause * 2 ** min(self._failures, 16), self._timing.longest_pause)
+        until = self._loop.time() + random.uniform(0, limit)
+        # A message that is handed over meanwhile wakes the session, and is no reason to try again sooner.
+        while (left := until - self._loop.time()) > 0 and not self._is_leaving_now():
+            await self._wait(left)
 
     def _fresh_candidates(self) -> deque[Address]:
         """Where it was, where it should be, and then any other."""
@@ -301,8 +329,8 @@ class Session:
         if self._is_stale:
             self._renew()
         self._end = None
-        if self._quiet_since is not None:
-            self._quiet_since = self._loop.time()
+        if isinstance(self._drain, _Quiet | _Pinged):
+            self._drain = _Quiet(self._loop.time())
         try:
             await self._connect(address)
         except (OSError, ValueError, paho.WebsocketConnectionError) as error:
@@ -335,22 +363,22 @@ class Session:
 
     def _next_deadline(self, at: float) -> float:
         times = [at]
-        if self._quiet_since is not None:
-            times.append(max(self._quiet_since, self._last_arrival) + self._timing.quiet)
+        if isinstance(self._drain, _Quiet) and self._is_connected and not self._owner.is_full():
+            times.append(max(self._drain.since, self._last_arrival) + self._timing.quiet)
         if self._closing_until is not None:
             times.append(self._closing_until)
         return min(times) - self._loop.time()
 
     # Paho
 
-    def _new_paho(self) -> paho.Client:
+    def _new_paho(self) -> PahoClient:
         login = self._login
-        client = paho.Client(
+        client = PahoClient(
             CallbackAPIVersion.VERSION2, login.client_id, protocol=paho.MQTTv5 if login.version == 5 else paho.MQTTv311,
             clean_session=None if login.version == 5 else self._clean_start, reconnect_on_failure=False,
         )  # fmt: skip
-        if login.username is not None:
-            client.username_pw_set(login.username, login.password)
+        if login.user_name is not None:
+            client.username_pw_set(login.user_name, login.password)
         if login.tls is not None:
             client.tls_set_context(login.tls)
         if login.will is not None:
@@ -370,6 +398,7 @@ class Session:
         client.on_socket_close = self._on_socket_close
         client.on_socket_register_write = self._on_socket_register_write
         client.on_socket_unregister_write = self._on_socket_unregister_write
+        client.on_pong = self._on_pong
         return client
 
     async def _connect(self, address: Address) -> None:
@@ -380,7 +409,7 @@ class Session:
             if login.session_expiry:
                 properties.SessionExpiryInterval = login.session_expiry
             properties.ReceiveMaximum = RECEIVE_MAXIMUM
-            user = list(self.assignment.properties)
+            user = self._owner.properties(self._number)
             if self._hops:
                 user.append((REDIRECTED, str(self._hops)))
             if user:
@@ -388,7 +417,7 @@ class Session:
             arguments = {"clean_start": self._clean_start, "properties": properties}
         connect = partial(self._paho.connect, address[0], address[1], login.keep_alive, **arguments)
         self._connection += 1
-        self._keep_pubrels()
+        self._paho.keep_pubrels()
         await self._loop.run_in_executor(None, connect)
         sock = self._socket()
         if sock is None:
@@ -397,15 +426,6 @@ class Session:
         self._loop.add_reader(sock, self._on_readable)
         if self._paho.want_write():
             self._loop.add_writer(sock, self._on_writable)
-
-    def _keep_pubrels(self) -> None:
-        """Paho forgets at the second attempt to connect that a message was received (PUBREC), and would send it anew, as another one.
-
-        This is the only private part of it that is used; tests fail if it changes.
-        """
-        for message in self._paho._out_messages.values():
-            if message.state == paho.mqtt_ms_resend_pubrel:
-                message.state = paho.mqtt_ms_wait_for_pubcomp
 
     def _socket(self) -> socket.socket | None:
         # Of the kinds that Paho has, those without WebSocket.
@@ -496,6 +516,11 @@ class Session:
             self.wake()
             return
         self._clean_start = False
+        asked = {topic_filter for filters in (*self._asked.values(), *self._unasked.values()) for topic_filter in filters}
+        self._asked.clear()
+        self._unasked.clear()
+        self._doubtful |= asked
+        self._subscribed -= asked
         if not flags.session_present:
             self._on_session_lost()
             if self._is_stale:
@@ -504,18 +529,19 @@ class Session:
         self._hops = 0
         self._candidates.clear()
         self._forget_previous()
-        self._asked.clear()
-        self._unasked.clear()
         self._under_way_limit = min(MOST_UNDER_WAY, getattr(properties, "ReceiveMaximum", MOST_UNDER_WAY))
+        self._limits = Limits.of(properties)
         user = getattr(properties, "UserProperty", ())
         placement = next((value for name, value in user if name == PLACEMENT), None)
         self._owner.on_connected(self._number, self._last or ("", 0), placement)
         self.wake()
 
     def _on_session_lost(self) -> None:
-        for topic_filter in sorted(self._subscribed):
-            self._owner.on_unsubscribed(self._number, topic_filter)
+        lost = sorted(self._subscribed | self._doubtful)
         self._subscribed.clear()
+        self._doubtful.clear()
+        for topic_filter in lost:
+            self._owner.on_unsubscribed(self._number, topic_filter)
         if self._waiting:
             # Nothing of what Paho has under way may leave: the connection ends here, and a new Paho takes the new session.
             self._is_stale = True
@@ -576,6 +602,7 @@ class Session:
     ) -> None:
         for topic_filter, code in zip(self._asked.pop(mid, ()), codes, strict=False):
             self._note_better(topic_filter, properties, is_filter=True)
+            self._doubtful.discard(topic_filter)
             if code.is_failure:
                 self._refused.add(topic_filter)
                 self._owner.on_subscribed(self._number, topic_filter, 0, Refused(code.value, str(code)))
@@ -589,9 +616,19 @@ class Session:
     ) -> None:
         for topic_filter in self._unasked.pop(mid, ()):
             self._subscribed.discard(topic_filter)
+            self._doubtful.discard(topic_filter)
             self._owner.on_unsubscribed(self._number, topic_filter)
-        self._is_drained = False
-        self._quiet_since = self._loop.time()
+        self._drain = _Quiet(self._loop.time())
+        self.wake()
+
+    def _on_pong(self) -> None:
+        if not isinstance(self._drain, _Pinged):
+            return
+        if self._loop.time() - self._last_arrival < self._timing.quiet or self._owner.is_full():
+            self._drain = _Quiet(self._last_arrival)
+        else:
+            self._drain = _Drained()
+            self._owner.on_drained(self._number)
         self.wake()
 
     # What the session does
@@ -600,7 +637,7 @@ class Session:
         self._ask_for_subscriptions()
         self._publish()
         self._follow_placement(address)
-        self._look_for_silence()
+        self._ping_after_silence()
         self._leave()
 
     def _ask_for_subscriptions(self) -> None:
@@ -612,17 +649,21 @@ class Session:
                 continue
             # One filter a packet: so an answer about a better node is about one.
             if self._login.version == 5:
-                options = SubscribeOptions(qos=how.qos, retainHandling=DO_NOT_SEND if how.is_moved else 0)
+                # What is retained has come, or is in the session, or is still to come.
+                is_new = SEND_RETAINED_IF_NEW if topic_filter in self._doubtful else SEND_RETAINED
+                options = SubscribeOptions(qos=how.qos, retainHandling=DO_NOT_SEND if how.is_moved else is_new)
                 _, mid = self._paho.subscribe(topic_filter, options=options)
             else:
                 _, mid = self._paho.subscribe(topic_filter, how.qos)
             if mid is not None:
                 self._asked[mid] = (topic_filter,)
-        surplus = [name for name in sorted(self._subscribed) if name not in wanted and name not in asked]
+                self._owner.on_asked(self._number, (topic_filter,))
+        surplus = [name for name in sorted(self._subscribed | self._doubtful) if name not in wanted and name not in asked]
         if surplus:
             _, mid = self._paho.unsubscribe(surplus[:BATCH])
             if mid is not None:
                 self._unasked[mid] = tuple(surplus[:BATCH])
+                self._owner.on_asked(self._number, surplus[:BATCH])
 
     def _publish(self) -> None:
         """Sends what waits, as far as the broker takes it; the next when these are written."""
@@ -634,6 +675,10 @@ class Session:
                 return
             outgoing = self.outgoing.popleft()
             properties = to_properties(message, outgoing.identity) if self._login.version == 5 else None
+            refusal = self._limits.refusal(message, properties)
+            if refusal is not None:
+                self._owner.on_settled(outgoing, refusal)
+                continue
             info = self._paho.publish(message.topic, message.payload, message.qos, message.retain, properties)
             if message.qos:
                 outgoing.connection = self._connection
@@ -663,7 +708,7 @@ class Session:
             async with asyncio.timeout(self._timing.dial):
                 _, writer = await connecting
         except OSError as error:
-            self._owner.on_problem(self._number, f"{format_address(address)}: {error}")
+            self._owner.on_problem(f"{format_address(address)}: {error}")
             return False
         writer.close()
         return True
@@ -673,13 +718,12 @@ class Session:
             self._probe.cancel()
             self._probe = None
 
-    def _look_for_silence(self) -> None:
-        if self._quiet_since is None or self._owner.is_full():
+    def _ping_after_silence(self) -> None:
+        if not isinstance(self._drain, _Quiet) or self._owner.is_full():
             return
-        if self._loop.time() - max(self._quiet_since, self._last_arrival) >= self._timing.quiet:
-            self._quiet_since = None
-            self._is_drained = True
-            self._owner.on_drained(self._number)
+        if self._loop.time() - max(self._drain.since, self._last_arrival) >= self._timing.quiet:
+            self._drain = _Pinged()
+            self._paho.ping()
 
     def _leave(self) -> None:
         leave = self.assignment.leave
@@ -687,9 +731,9 @@ class Session:
         if leave is Leave.STAY:
             return
         if leave is Leave.WHEN_READ:
-            if self._quiet_since is None and not self._is_drained:
-                self._quiet_since = self._loop.time()
-            if not (is_sent and self._is_drained):
+            if self._drain is None:
+                self._drain = _Quiet(self._loop.time())
+            if not (is_sent and isinstance(self._drain, _Drained)):
                 return
         elif not is_sent:
             if self._closing_until is None:

@@ -30,6 +30,11 @@ def check_filter(topic_filter: str) -> None:
 def _check(text: str, what: str) -> None:
     if not text:
         raise ValueError(f"{what} '': expected at least one character")
+    check_text(text, what)
+
+
+def check_text(text: str, what: str) -> None:
+    """ValueError unless `text` fits into a packet."""
     if "\0" in text or len(text.encode()) > LONGEST:
         raise ValueError(f"{what} {text[:50]!r}: expected at most {LONGEST} bytes, without U+0000")
 

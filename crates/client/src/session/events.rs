@@ -2,6 +2,7 @@
 
 use thicket_mqtt::{PacketId, Publish, ReasonCode};
 use thicket_session::client::{CleanStart, DisconnectReason, Event};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::serve::End;
@@ -135,14 +136,23 @@ impl Session {
                 self.hops = 0;
                 self.previous = None;
                 self.candidates.clear();
-                self.asked.clear();
+                self.doubt_what_was_asked();
                 if !session_present {
-                    for filter in std::mem::take(&mut self.subscribed) {
+                    let mut lost = std::mem::take(&mut self.subscribed);
+                    lost.append(&mut self.doubtful);
+                    for filter in lost {
                         self.report(Report::Unsubscribed { filter }).await;
                     }
                 }
-                let address = address.clone();
-                self.report(Report::Connected { address, placement }).await;
+                let (followed, is_followed) = oneshot::channel();
+                self.report(Report::Connected {
+                    address: address.clone(),
+                    placement,
+                    followed,
+                })
+                .await;
+                // It ends when the sender is dropped, also by a client that has ended.
+                let _ = is_followed.await;
             }
             Happened::Message(message) => {
                 self.last_arrival = Instant::now();
@@ -175,6 +185,7 @@ impl Session {
                 if let Some(Asked::Unsubscribe(filters)) = self.asked.remove(&packet_id) {
                     for filter in filters {
                         self.subscribed.remove(&filter);
+                        self.doubtful.remove(&filter);
                         self.report(Report::Unsubscribed { filter }).await;
                     }
                     let since = Instant::now();
@@ -187,10 +198,25 @@ impl Session {
         None
     }
 
+    /// Answers that were waited for on the connection before do not come any more.
+    fn doubt_what_was_asked(&mut self) {
+        for (_, asked) in self.asked.drain() {
+            let filters = match asked {
+                Asked::Subscribe(filter) => vec![filter],
+                Asked::Unsubscribe(filters) => filters,
+            };
+            for filter in filters {
+                self.subscribed.remove(&filter);
+                self.doubtful.insert(filter);
+            }
+        }
+    }
+
     async fn on_suback(&mut self, packet_id: PacketId, code: ReasonCode) {
         let Some(Asked::Subscribe(filter)) = self.asked.remove(&packet_id) else {
             return;
         };
+        self.doubtful.remove(&filter);
         let result = if code.is_error() {
             self.refused.insert(filter.clone());
             Err(Error::Refused(code))

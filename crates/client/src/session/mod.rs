@@ -60,6 +60,13 @@ pub(crate) struct Subscription {
     pub(crate) is_moved: bool,
 }
 
+/// What a session asks the broker for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Subscribe,
+    Unsubscribe,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Leave {
     #[default]
@@ -76,6 +83,14 @@ pub(crate) enum Report {
     Connected {
         address: Address,
         placement: Option<String>,
+        /// Dropped when the client has followed the placement: the session does nothing before it knows what it shall have.
+        followed: oneshot::Sender<()>,
+    },
+    /// The session is about to send a SUBSCRIBE or UNSUBSCRIBE; it sends what is agreed to.
+    Asking {
+        filters: Vec<String>,
+        ask: Ask,
+        agreed: oneshot::Sender<Vec<String>>,
     },
     Subscribed {
         filter: String,
@@ -144,6 +159,8 @@ pub(crate) struct Session {
     /// Subscriptions that the broker has.
     subscribed: BTreeSet<String>,
     asked: HashMap<PacketId, Asked>,
+    /// Filters asked for, or not any more, on a connection that ended before the answer: the session may have them or not.
+    doubtful: BTreeSet<String>,
     /// Filters refused: not asked again until they are assigned anew.
     refused: BTreeSet<String>,
     /// Messages that came and are not with the application yet.
@@ -197,6 +214,7 @@ impl Session {
             first: VecDeque::new(),
             subscribed: BTreeSet::new(),
             asked: HashMap::new(),
+            doubtful: BTreeSet::new(),
             refused: BTreeSet::new(),
             arrived: VecDeque::new(),
             last_arrival: start,
@@ -226,18 +244,15 @@ impl Session {
             self.previous = None;
             match end {
                 End::Lost(problem) => {
-                    self.hops = 0;
                     self.report(Report::Problem(format!("{address}: {problem}")))
                         .await;
                 }
                 End::Redirected(addresses) => {
                     self.report(Report::Redirected).await;
                     self.hops += 1;
+                    self.candidates.clear();
                     if self.hops <= MOST_HOPS {
-                        self.candidates = addresses.into();
-                    } else {
-                        self.hops = 0;
-                        self.candidates.clear();
+                        self.candidates.extend(addresses);
                     }
                 }
                 End::Switch {
@@ -250,7 +265,6 @@ impl Session {
                     continue;
                 }
                 End::Refused(code) => {
-                    self.hops = 0;
                     self.report(Report::Refused(code)).await;
                 }
                 End::TakenOver => {
@@ -272,6 +286,7 @@ impl Session {
                 return None;
             }
             if self.candidates.is_empty() {
+                self.hops = 0;
                 self.candidates = self.fresh_candidates();
                 let shared = &self.shared;
                 if self.last.is_some() || self.failures > 0 {
@@ -351,6 +366,9 @@ impl Session {
 
 impl Pending {
     fn settle(self, result: Result<(), Error>) {
+        if let Err(Error::Refused(_) | Error::NotTaken(_)) = &result {
+            self.ticket.on_refused();
+        }
         drop(self.ticket);
         // Whoever asked may not wait for the answer.
         let _ = self.reply.send(result);

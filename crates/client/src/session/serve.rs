@@ -8,10 +8,11 @@ use std::time::Duration;
 use thicket_mqtt::{Disconnect, ReasonCode, RetainHandling, SubscribeFilter, SubscriptionOptions};
 use thicket_session::client::ConnectionState;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::events::Happened;
-use super::{Asked, Drain, Leave, Outgoing, Report, Session};
+use super::{Ask, Asked, Drain, Leave, Outgoing, Report, Session};
 use crate::Error;
 use crate::endpoint::{Address, Stream, dial};
 use crate::placement::{MAX_SESSIONS, PUBLISH, REDIRECTED};
@@ -308,11 +309,11 @@ impl Session {
                 && !asked.contains(*filter)
                 && !self.refused.contains(*filter)
         });
-        let missing: Vec<_> = missing
-            .map(|(filter, how)| (filter.clone(), *how))
-            .collect();
+        let missing: Vec<String> = missing.map(|(filter, _)| filter.clone()).collect();
+        let missing = self.agree(missing, Ask::Subscribe).await;
         // One filter a packet: so an answer about a better node is about one.
-        for (filter, how) in missing {
+        for filter in missing {
+            let how = wanted[&filter];
             let request = SubscribeFilter {
                 filter: &filter,
                 options: SubscriptionOptions {
@@ -321,6 +322,9 @@ impl Session {
                     retain_as_published: false,
                     retain_handling: if how.is_moved {
                         RetainHandling::DoNotSend
+                    } else if self.doubtful.contains(&filter) {
+                        // What is retained is in the session, or is still to come.
+                        RetainHandling::SendIfNew
                     } else {
                         RetainHandling::SendAtSubscribe
                     },
@@ -329,7 +333,7 @@ impl Session {
             match self.client.subscribe(now, &[request], None) {
                 Ok(packet_id) => drop(self.asked.insert(packet_id, Asked::Subscribe(filter))),
                 // Tried again when an identifier is free.
-                Err(error) if error.is_would_block() => break,
+                Err(error) if error.is_would_block() => drop(self.doubtful.insert(filter)),
                 Err(error) => {
                     self.refused.insert(filter.clone());
                     let result = Err(Error::misuse(error));
@@ -337,17 +341,37 @@ impl Session {
                 }
             }
         }
-        let surplus = self
-            .subscribed
-            .iter()
-            .filter(|filter| !wanted.contains_key(*filter) && !asked.contains(*filter));
+        let had = self.subscribed.union(&self.doubtful);
+        let surplus = had.filter(|it| !wanted.contains_key(*it) && !asked.contains(*it));
         let surplus: Vec<String> = surplus.take(BATCH).cloned().collect();
+        let surplus = self.agree(surplus, Ask::Unsubscribe).await;
         if !surplus.is_empty() {
             let filters: Vec<&str> = surplus.iter().map(String::as_str).collect();
-            if let Ok(packet_id) = self.client.unsubscribe(now, &filters) {
-                self.asked.insert(packet_id, Asked::Unsubscribe(surplus));
+            match self.client.unsubscribe(now, &filters) {
+                Ok(packet_id) => drop(self.asked.insert(packet_id, Asked::Unsubscribe(surplus))),
+                // Tried again when an identifier is free.
+                Err(_) => {
+                    self.subscribed.retain(|filter| !surplus.contains(filter));
+                    self.doubtful.extend(surplus);
+                }
             }
         }
+    }
+
+    /// Those of `filters` that the client still wants to be asked for: from now on it relies on none of them until the broker has answered.
+    async fn agree(&self, filters: Vec<String>, ask: Ask) -> Vec<String> {
+        if filters.is_empty() {
+            return filters;
+        }
+        let (agreed, is_agreed) = oneshot::channel();
+        self.report(Report::Asking {
+            filters,
+            ask,
+            agreed,
+        })
+        .await;
+        // A client that has ended wants nothing.
+        is_agreed.await.unwrap_or_default()
     }
 
     /// Sends what waits, as far as the broker takes it.
