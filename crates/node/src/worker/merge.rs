@@ -198,6 +198,14 @@ impl Session {
         })
     }
 
+    /// Another node has had all of it since this one was started. A branch that is being taken in stays as it was told: what is in flight and
+    /// what waits are told one after the other.
+    pub fn end_interruption(&mut self) {
+        if !self.role.is_branch() {
+            self.interrupted_at = 0;
+        }
+    }
+
     /// The first message that belongs to what another node takes in.
     pub fn first_own_sequence(&self) -> u64 {
         if self.role.is_branch() {

@@ -308,6 +308,9 @@ impl Worker {
         let Some(role) = session.role.change(Event::TakenBack) else {
             return;
         };
+        if session.stored.backups.covered().next().is_some() {
+            session.end_interruption();
+        }
         if let Role::Switching(Switchover { reason, .. }) = role {
             self.refuse_switchover(reason);
         }

@@ -506,7 +506,7 @@ impl Worker {
                 && session.stored.backups.has(index)
             {
                 session.stored.backups.set(index, Stage::Covered);
-                session.interrupted_at = 0;
+                session.end_interruption();
                 if is_apart && !session.marks.is_empty() {
                     let history = History::of_marks(session.marks.clone());
                     stream.writer.history(number, &history.encode());
