@@ -23,7 +23,7 @@ const BATCH: usize = 512;
 const LINGER: Duration = Duration::from_secs(1);
 /// Attempts to send the same spans, the last ones seldom; then they are dropped.
 const ATTEMPTS: u32 = 5;
-/// How long the node waits for the exporter when it stops.
+/// How long the node waits for each of the threads when it stops.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How long the last request with metrics may take.
 const LAST_METRICS: Duration = Duration::from_secs(1);
@@ -110,13 +110,47 @@ pub struct Exporter {
     running: Mutex<Running>,
 }
 
-#[derive(Debug)]
+/// The threads; `None`: not started, or ended.
+#[derive(Debug, Default)]
 struct Running {
-    threads: Vec<JoinHandle<()>>,
-    /// Closing it stops the thread of metrics.
-    stop_metrics: Option<Stop<()>>,
-    /// Each thread has an end of it, which it closes last.
-    ended: (Option<Stop<()>>, Receiver<()>),
+    /// Closing its sender stops the thread.
+    metrics: Option<(Stop<()>, Worker)>,
+    /// Closing the queue stops it.
+    traces: Option<Worker>,
+}
+
+/// A thread that can be waited for with patience.
+#[derive(Debug)]
+struct Worker {
+    thread: JoinHandle<()>,
+    /// The thread closes the other end last.
+    ended: Receiver<()>,
+}
+
+impl Worker {
+    fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let (end, ended) = channel();
+        let thread = std::thread::Builder::new().name(name.into());
+        let thread = thread.spawn(move || {
+            work();
+            drop::<Stop<()>>(end);
+        })?;
+        Ok(Self { thread, ended })
+    }
+
+    /// A thread that is still busy after that time ends by itself, or with the process.
+    fn join(self) {
+        if self.ended.recv_timeout(GOODBYE) == Err(RecvTimeoutError::Timeout) {
+            let thread = self.thread.thread().name();
+            tracing::warn!(
+                thread,
+                "the OTLP receiver did not take the last request in time"
+            );
+        } else {
+            // A thread that panicked has said so.
+            let _ = self.thread.join();
+        }
+    }
 }
 
 impl Exporter {
@@ -125,7 +159,6 @@ impl Exporter {
     /// # Errors
     /// Certificates are no good, or the system has no thread left.
     pub fn start(config: ExporterConfig) -> Result<Self, ExporterError> {
-        let (ended, ends) = channel();
         let shared = Arc::new(Shared {
             agent: thicket_hooks::agent(&config.endpoint, config.authorities.as_deref())?,
             headers: Mutex::new(config.headers.clone()),
@@ -136,18 +169,17 @@ impl Exporter {
             exported: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         });
-        let exporter = Self {
-            shared: Arc::clone(&shared),
+        let sender = Sender::new(Arc::clone(&shared), Signal::Traces, seed()?);
+        let spans = Arc::clone(&shared);
+        let traces = Worker::spawn("otlp-traces", move || send_spans(&spans, sender))?;
+        Ok(Self {
+            shared,
             started: SystemTime::now(),
             running: Mutex::new(Running {
-                threads: Vec::new(),
-                stop_metrics: None,
-                ended: (Some(ended), ends),
+                metrics: None,
+                traces: Some(traces),
             }),
-        };
-        let sender = Sender::new(Arc::clone(&shared), Signal::Traces, seed()?);
-        exporter.spawn("otlp-traces", move || send_spans(&shared, sender))?;
-        Ok(exporter)
+        })
     }
 
     /// Sends what `collect` answers, once an interval. `None`: the node does not answer now.
@@ -165,19 +197,8 @@ impl Exporter {
             start_unix_nanos: unix_nanos(self.started),
             collect,
         };
-        self.running().stop_metrics = Some(stop);
-        self.spawn("otlp-metrics", move || metrics.run(&stopped))
-    }
-
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let mut running = self.running();
-        let ended = running.ended.0.clone();
-        let thread = std::thread::Builder::new().name(name.into());
-        let thread = thread.spawn(move || {
-            work();
-            drop(ended);
-        })?;
-        running.threads.push(thread);
+        let worker = Worker::spawn("otlp-metrics", move || metrics.run(&stopped))?;
+        self.running().metrics = Some((stop, worker));
         Ok(())
     }
 
@@ -200,27 +221,23 @@ impl Exporter {
         Monitor(Arc::clone(&self.shared))
     }
 
-    /// Sends the metrics a last time, as long as the receiver takes them, and then no more. Does not wait for that.
+    /// Sends the metrics a last time, unless the receiver fails, and then no more. Waits for that, two seconds at most.
     pub fn stop_metrics(&self) {
-        self.running().stop_metrics = None;
+        let metrics = self.running().metrics.take();
+        if let Some((stop, worker)) = metrics {
+            drop(stop);
+            worker.join();
+        }
     }
 
-    /// Takes nothing more, sends what waits as far as the receiver takes it at once, and waits for that: two seconds at most. What is not
-    /// done by then ends with the process. A second call does nothing.
+    /// Takes nothing more and sends what waits, as far as the receiver takes it at once. Waits for that, two seconds at most. A second call
+    /// does nothing.
     pub fn close(&self) {
         self.stop_metrics();
         self.shared.queue.close(GOODBYE);
-        let deadline = Instant::now() + GOODBYE;
-        let mut running = self.running();
-        running.ended.0 = None;
-        let left = deadline.saturating_duration_since(Instant::now());
-        if running.ended.1.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the OTLP receiver did not take the last requests in time");
-            running.threads.clear();
-        }
-        for thread in running.threads.drain(..) {
-            // A thread that panicked has said so.
-            let _ = thread.join();
+        let traces = self.running().traces.take();
+        if let Some(worker) = traces {
+            worker.join();
         }
     }
 

@@ -1,0 +1,178 @@
+//! Where telemetry goes over OTLP.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thicket_telemetry::{ExporterConfig, Headers};
+
+use super::check::{in_range, invalid};
+use super::hook::checked_url;
+use super::{ConfigError, Settings};
+
+/// Telemetry over OTLP, checked.
+#[derive(Debug, Clone)]
+pub struct TelemetryPlan {
+    /// Where it goes; what it says of the node is filled in when that is known.
+    pub exporter: ExporterConfig,
+    /// The file of the headers, to be read again.
+    pub headers_file: Option<PathBuf>,
+}
+
+/// `None`: nothing is exported. Reads headers and certificates.
+pub(super) fn check(settings: &Settings) -> Result<Option<TelemetryPlan>, ConfigError> {
+    let Some(endpoint) = settings.otlp_endpoint.clone() else {
+        return refuse_others(settings).map(|()| None);
+    };
+    let endpoint = checked_endpoint(endpoint)?;
+    if settings.otlp_ca.is_some() && !endpoint.starts_with("https://") {
+        return Err(ConfigError::Conflict(
+            "otlp_ca is for an otlp_endpoint that begins with https://",
+        ));
+    }
+    thicket_hooks::agent(&endpoint, settings.otlp_ca.as_deref())?;
+    let default = ExporterConfig::new(endpoint);
+    let interval_s = in_range(
+        "otlp_interval",
+        settings.otlp_interval,
+        default.interval.as_secs(),
+        1..=86_400,
+    )?;
+    let headers_file = settings.otlp_headers_file.clone();
+    let headers = headers_file.as_deref().map(read_headers).transpose()?;
+    Ok(Some(TelemetryPlan {
+        exporter: ExporterConfig {
+            authorities: settings.otlp_ca.clone(),
+            headers: headers.unwrap_or_default(),
+            interval: Duration::from_secs(interval_s),
+            ..default
+        },
+        headers_file,
+    }))
+}
+
+/// Keys that say nothing without an endpoint.
+fn refuse_others(settings: &Settings) -> Result<(), ConfigError> {
+    let others = settings.otlp_ca.is_some()
+        || settings.otlp_headers_file.is_some()
+        || settings.otlp_interval.is_some();
+    if others {
+        return Err(ConfigError::Conflict(
+            "otlp_ca, otlp_headers_file and otlp_interval say nothing without an otlp_endpoint",
+        ));
+    }
+    Ok(())
+}
+
+/// A URL whose port is one and that has nothing behind its path: paths of OTLP are put there.
+fn checked_endpoint(text: String) -> Result<String, ConfigError> {
+    let key = "otlp_endpoint";
+    let text = checked_url(key, text)?;
+    let uri = text.parse::<ureq::http::Uri>().ok();
+    let authority = uri.as_ref().and_then(ureq::http::Uri::authority);
+    let has_port = authority.is_some_and(|it| match it.as_str().rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => port.parse::<u16>().is_ok_and(|it| it != 0),
+        Some(_) | None => true,
+    });
+    if !has_port || text.contains(['?', '#']) {
+        let expected = "the base URL of an OTLP receiver, such as http://127.0.0.1:4318";
+        return Err(invalid(key, text, expected));
+    }
+    Ok(text)
+}
+
+/// The headers in a file, lines `NAME: VALUE`.
+pub(crate) fn read_headers(path: &Path) -> Result<Headers, ConfigError> {
+    let key = "otlp_headers_file";
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+        key,
+        path: path.to_owned(),
+        source,
+    })?;
+    Headers::parse(&text).map_err(|problem| ConfigError::BadFile {
+        key,
+        path: path.to_owned(),
+        problem,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str) -> Result<Option<TelemetryPlan>, ConfigError> {
+        let settings = Settings::from_toml(Path::new("thicket.toml"), text)?;
+        settings.check().map(|config| config.telemetry)
+    }
+
+    #[test]
+    fn nothing_is_exported_unless_a_receiver_is_named() {
+        assert!(checked("").expect("good").is_none());
+        let plan = checked("otlp_endpoint = 'http://localhost:4318'\n").expect("good");
+        let expected = ExporterConfig::new("http://localhost:4318");
+        assert_eq!(plan.map(|it| it.exporter), Some(expected));
+        for endpoint in ["https://[::1]:4318/otlp/", "http://[::1]", "http://a"] {
+            let text = format!("otlp_endpoint = '{endpoint}'\notlp_interval = '15s'\n");
+            let plan = checked(&text).expect(endpoint).expect(endpoint);
+            assert_eq!(plan.exporter.interval, Duration::from_secs(15));
+        }
+    }
+
+    #[test]
+    fn bad_values_are_refused_with_key_value_and_expectation() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let headers = directory.path().join("headers");
+        std::fs::write(&headers, "authorization = secret\n").expect("written");
+        let headers = headers.display();
+        let good = "otlp_endpoint = 'http://localhost:4318'\n";
+        for (text, expected) in [
+            (
+                "otlp_endpoint = 'localhost:4318'\n".to_owned(),
+                "otlp_endpoint = localhost:4318: expected http://HOST",
+            ),
+            (
+                "otlp_endpoint = 'grpc://localhost:4317'\n".to_owned(),
+                "otlp_endpoint = grpc://localhost:4317",
+            ),
+            (
+                "otlp_endpoint = 'http://localhost:70000'\n".to_owned(),
+                "otlp_endpoint = http://localhost:70000: expected the base URL",
+            ),
+            (
+                "otlp_endpoint = 'http://localhost/?a=b'\n".to_owned(),
+                "otlp_endpoint = http://localhost/?a=b",
+            ),
+            (
+                "otlp_endpoint = 'http://a b:1'\n".to_owned(),
+                "otlp_endpoint = http://a b:1",
+            ),
+            (
+                format!("{good}otlp_interval = 0\n"),
+                "otlp_interval = 0: expected 1 to 86400",
+            ),
+            (
+                format!("{good}otlp_interval = '500ms'\n"),
+                "otlp_interval = '500ms'",
+            ),
+            (
+                format!("{good}otlp_ca = 'ca.pem'\n"),
+                "otlp_ca is for an otlp_endpoint that begins with https://",
+            ),
+            (
+                format!("{good}otlp_headers_file = '/nowhere/x'\n"),
+                "otlp_headers_file: cannot read /nowhere/x",
+            ),
+            (
+                format!("{good}otlp_headers_file = '{headers}'\n"),
+                "line 1: expected `NAME: VALUE`",
+            ),
+            (
+                "otlp_interval = '15s'\n".to_owned(),
+                "say nothing without an otlp_endpoint",
+            ),
+        ] {
+            let error = checked(&text).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}
