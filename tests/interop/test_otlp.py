@@ -4,6 +4,7 @@ import pathlib
 import re
 import signal
 import tempfile
+import threading
 import unittest
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -11,11 +12,13 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 import mosquitto_clients
 from certificates import Authority
 from nodes import Node, free_port, wait_until
 from otlp_receiver import Receiver, attributes
+from paho_clients import PahoClient
 
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -234,6 +237,179 @@ class Metrics(Otlp):
             self.addCleanup(node.stop)
             self.assertNotEqual(node.process.wait(20), 0)
             self.assertIn(expected, node.log_from(0))
+
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+def parent(number=0, flags="01"):
+    """A `traceparent`; each number is a trace of its own."""
+    return f"00-{number:08x}{TRACE[8:]}-{SPAN}-{flags}"
+
+
+def trace_of(text):
+    return bytes.fromhex(text.split("-")[1])
+
+
+class Traces(Otlp):
+    def two_nodes(self, receiver, *arguments):
+        one = self.node(receiver.url, *arguments)
+        two = self.node(receiver.url, *arguments, name="n2", seeds=[one.port])
+        wait_until(lambda: one.sees() == 2, "the other node")
+        return one, two
+
+    def client(self, node, client_id, **options):
+        client = PahoClient(node.port, client_id, **options)
+        self.addCleanup(client.vanish)
+        return client
+
+    def subscriber(self, node, client_id, topic, qos, **options):
+        client = self.client(node, client_id, **options)
+        client.subscribe(topic, qos)
+        return client
+
+    def recipients(self, receiver, trace):
+        """By the name of the node, of all its threads together."""
+        found = {}
+        for resource, span in receiver.spans("deliver"):
+            if span.trace_id == trace:
+                node = resource["service.instance.id"]
+                found[node] = found.get(node, 0) + attributes(span.attributes)["recipients"]
+        return found
+
+    def test_a_sampled_publish_is_one_trace_over_two_nodes(self):
+        receiver = self.receiver()
+        one, two = self.two_nodes(receiver)
+        subscribers = [self.subscriber(one, "s1", "a/#", 2), self.subscriber(two, "s2", "a/#", 2)]
+        subscribers.append(self.subscriber(two, "s3", "a/b", 2))
+        publisher = self.client(one, "p")
+        for qos in (0, 1, 2):
+            with self.subTest(qos=qos):
+                text = parent(qos)
+                pairs = [("first", "1"), ("traceparent", text), ("tracestate", "a=b")]
+                publisher.publish("a/b", b"x", qos, UserProperty=pairs)
+                for subscriber in subscribers:
+                    self.assertEqual(subscriber.take().properties.UserProperty, pairs)
+                trace = trace_of(text)
+                expected = {"n1": 1, "n2": 2}
+                wait_until(lambda: self.recipients(receiver, trace) == expected, "all deliveries")
+                wait_until(lambda: len(receiver.spans("publish")) == qos + 1, "the publication")
+                spans = [pair for pair in receiver.spans() if pair[1].trace_id == trace]
+                self.assertEqual({span.parent_span_id.hex() for _, span in spans}, {SPAN})
+                self.assertEqual(len({span.span_id for _, span in spans}), len(spans))
+                for resource, span in spans:
+                    node, found = resource["service.instance.id"], attributes(span.attributes)
+                    self.assertLessEqual(span.start_time_unix_nano, span.end_time_unix_nano)
+                    self.assertEqual((found["messaging.system"], found["messaging.destination.name"]), ("mqtt", "a/b"))
+                    self.assertEqual((found["qos"], found["node"]), (qos, node))
+                    if span.name == "publish":
+                        self.assertEqual((node, span.kind, found["client_id"]), ("n1", Span.SPAN_KIND_SERVER, "p"))
+                    else:
+                        self.assertEqual(span.kind, Span.SPAN_KIND_PRODUCER)
+
+    def test_messages_that_are_not_sampled_give_no_spans(self):
+        receiver = self.receiver()
+        one, two = self.two_nodes(receiver)
+        subscriber = self.subscriber(two, "s", "a", 1)
+        publisher = self.client(one, "p")
+        publisher.publish("a", b"plain", 1)
+        for text in (parent(1, "00"), parent(1, "1"), f"00-{'0' * 32}-{SPAN}-01", "x", ""):
+            publisher.publish("a", b"not sampled", 1, UserProperty=("traceparent", text))
+        publisher.publish("a", b"sampled", 1, UserProperty=("traceparent", parent(7)))
+        subscriber.take_until(b"sampled")
+        trace = trace_of(parent(7))
+        wait_until(lambda: receiver.spans("publish") and self.recipients(receiver, trace), "the spans of the last one")
+        self.assertEqual({span.trace_id for _, span in receiver.spans()}, {trace})
+
+    def test_a_node_begins_traces_of_its_own(self):
+        receiver = self.receiver()
+        one, two = self.two_nodes(receiver, "--otlp-sample", "1")
+        subscriber = self.subscriber(two, "s", "a", 1)
+        publisher = self.client(one, "p")
+        publisher.publish("a", b"x", 1, UserProperty=("traceparent", parent(1, "00")))
+        self.assertEqual(subscriber.take().properties.UserProperty, [("traceparent", parent(1, "00"))])
+        publisher.publish("a", b"y", 1, UserProperty=("first", "1"), ContentType="text/plain")
+        message = subscriber.take()
+        self.assertEqual(message.properties.ContentType, "text/plain")
+        first, (name, text) = message.properties.UserProperty
+        self.assertEqual((first, name), (("first", "1"), "traceparent"))
+        wait_until(lambda: receiver.spans("publish") and receiver.spans("deliver"), "both spans")
+        [(_, published)], [(resource, delivered)] = receiver.spans("publish"), receiver.spans("deliver")
+        self.assertEqual(published.parent_span_id, b"")
+        self.assertEqual(text, f"00-{published.trace_id.hex()}-{published.span_id.hex()}-01")
+        self.assertEqual((delivered.trace_id, delivered.parent_span_id), (published.trace_id, published.span_id))
+        self.assertEqual(resource["service.instance.id"], "n2")
+
+    def test_a_share_of_messages_begins_traces(self):
+        receiver = self.receiver()
+        node = self.node(receiver.url, "--otlp-sample", "0.5")
+        publisher = self.client(node, "p")
+        for _ in range(200):
+            publisher.publish("a", b"x", 1)
+        node.stop()
+        # The odds against this are a million to one.
+        self.assertTrue(60 < len(receiver.spans("publish")) < 140)
+
+    def test_backups_deliver_nothing_and_one_member_of_a_group_is_one_recipient(self):
+        receiver = self.receiver()
+        one, two = self.two_nodes(receiver)
+        kept = self.subscriber(two, "kept", "a", 1, persistent=True)
+        publisher = self.client(one, "p")
+        publisher.publish("a", b"x", 1, UserProperty=("traceparent", parent(1)))
+        kept.take()
+        members = [self.subscriber(node, f"m-{node.name}", "$share/g/b", 1) for node in (one, two)]
+        publisher.publish("b", b"x", 1, UserProperty=("traceparent", parent(2)))
+        publisher.publish("c", b"for nobody", 1, UserProperty=("traceparent", parent(3)))
+        wait_until(lambda: len(receiver.spans("publish")) == 3, "three publications")
+        wait_until(lambda: len(receiver.spans("deliver")) == 2, "two deliveries")
+        self.assertEqual(self.recipients(receiver, trace_of(parent(1))), {"n2": 1})
+        self.assertEqual(sum(self.recipients(receiver, trace_of(parent(2))).values()), 1)
+        self.assertEqual(len(members), 2)
+
+    def test_the_span_of_a_publication_ends_when_its_acknowledgement_is_due(self):
+        receiver = self.receiver()
+        one, two = self.two_nodes(receiver)
+        self.subscriber(two, "s", "a", 1)
+        publisher = self.client(one, "p")
+        two.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(two.process.send_signal, signal.SIGCONT)
+        timer = threading.Timer(0.5, two.process.send_signal, [signal.SIGCONT])
+        timer.start()
+        self.addCleanup(timer.join)
+        publisher.publish("a", b"x", 1, UserProperty=("traceparent", parent(1)))
+        wait_until(lambda: receiver.spans("publish"), "the publication")
+        [(_, span)] = receiver.spans("publish")
+        self.assertGreater(span.end_time_unix_nano - span.start_time_unix_nano, 250_000_000)
+
+    def test_traces_can_be_switched_off(self):
+        receiver = self.receiver()
+        node = self.node(receiver.url, "--otlp-interval", "1s", "--otlp-traces=false")
+        publisher = self.client(node, "p")
+        publisher.publish("a", b"x", 1, UserProperty=("traceparent", parent(1)))
+        node.stop()
+        self.assertEqual({request[2] for request in receiver.requests}, {"/v1/metrics"})
+
+    def test_spans_above_the_bound_of_the_queue_are_dropped_and_counted(self):
+        receiver = self.receiver(*[None] * 100)
+        node = self.node(receiver.url, "--otlp-interval", "1h", "--otlp-queue-spans", "5")
+        publisher = self.client(node, "p")
+        for number in range(50):
+            publisher.publish("a", b"x", 1, UserProperty=("traceparent", parent(number)))
+
+        def spans(outcome):
+            return page_of(node)[1]["thicket_otlp_spans_total", frozenset({("outcome", outcome)})]
+
+        # Five wait; as many may be on their way.
+        wait_until(lambda: spans("dropped") >= 40, "spans that are dropped")
+        self.assertEqual(spans("exported"), 0)
+        self.assertLessEqual(page_of(node)[1]["thicket_otlp_queue_spans", frozenset()], 5)
+
+    def test_spans_that_wait_when_the_node_stops_are_exported(self):
+        receiver = self.receiver()
+        node = self.node(receiver.url)
+        self.client(node, "p").publish("a", b"x", 1, UserProperty=("traceparent", parent(1)))
+        node.stop()
+        self.assertEqual(len(receiver.spans("publish")), 1)
 
 
 if __name__ == "__main__":

@@ -408,6 +408,7 @@ impl Node {
             .transpose()?;
         self.stopped = receiver;
         self.failures = Some(failures);
+        let traces = telemetry::traces(config, &self.name, self.exporter.as_ref());
         for (index, poll) in polls.into_iter().enumerate() {
             let id = WorkerId(u8::try_from(index).expect("workers are counted in a byte"));
             let mut parts = Parts {
@@ -424,6 +425,7 @@ impl Node {
                 links: self.links.clone(),
                 counters: Arc::clone(&authenticator.desk().counters),
                 hooks: Arc::clone(&self.hooks),
+                traces: traces.clone(),
                 flapping: Arc::clone(&self.flapping),
                 stopped: stopped.clone(),
                 storage: storage

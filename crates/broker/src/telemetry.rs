@@ -8,6 +8,7 @@ use thicket_telemetry::{Exporter, ExporterConfig, ExporterError};
 
 use crate::config::Config;
 use crate::http::{Inspector, metrics_table};
+use crate::traces::TracePlan;
 
 /// Starts the exporter, if there is to be one.
 pub(crate) fn start(
@@ -31,6 +32,19 @@ pub(crate) fn start(
         ..plan.exporter.clone()
     })?;
     Ok(Some(Arc::new(exporter)))
+}
+
+/// How messages are traced; `None`: they are not.
+pub(crate) fn traces(
+    config: &Config,
+    name: &str,
+    exporter: Option<&Arc<Exporter>>,
+) -> Option<TracePlan> {
+    Some(TracePlan {
+        tracing: config.telemetry.as_ref()?.traces?,
+        exporter: Arc::clone(exporter?),
+        node: name.into(),
+    })
 }
 
 /// From now on the node's metrics are sent, and those of the exporter are among them.

@@ -205,8 +205,13 @@ impl Exporter {
     /// Hands in a span. One that finds the queue full is dropped and counted.
     pub fn submit(&self, span: Span) {
         if !self.shared.queue.push(span) {
-            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            self.note_dropped();
         }
+    }
+
+    /// Counts a span that was not handed in, as there was no place for it.
+    pub fn note_dropped(&self) {
+        self.shared.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Requests from now on have these headers.

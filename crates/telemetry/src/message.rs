@@ -39,8 +39,6 @@ pub(crate) struct Resource {
 pub(crate) struct Scope {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
-    #[prost(string, tag = "2")]
-    pub(crate) version: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -10,8 +10,8 @@ pub struct Span {
     pub trace_id: [u8; 16],
     /// Of this span, not all zero.
     pub span_id: [u8; 8],
-    /// The span that led to this one, and where it was made; `None`: this one is the first of its trace.
-    pub parent: Option<Parent>,
+    /// The span that led to this one; `None`: this one is the first of its trace.
+    pub parent: Option<[u8; 8]>,
     /// Constant.
     pub name: &'static str,
     /// The part that the node had.
@@ -22,15 +22,6 @@ pub struct Span {
     pub end_unix_nanos: u64,
     /// Each name once.
     pub attributes: Vec<(&'static str, Attribute)>,
-}
-
-/// The span that led to another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parent {
-    /// Its identifier.
-    pub span_id: [u8; 8],
-    /// Another process made it.
-    pub is_remote: bool,
 }
 
 /// The part that a node had in a span.

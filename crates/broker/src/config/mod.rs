@@ -44,8 +44,8 @@ pub use settings::{
     Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
     RebalanceChoice, RedirectChoice, SessionScopeChoice, Settings,
 };
-pub use telemetry::TelemetryPlan;
 pub(crate) use telemetry::read_headers;
+pub use telemetry::{Share, TelemetryPlan};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
 impl Config {

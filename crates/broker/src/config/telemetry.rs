@@ -1,8 +1,12 @@
 //! Where telemetry goes over OTLP.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use thicket_node::Tracing;
 use thicket_telemetry::{ExporterConfig, Headers};
 
 use super::check::{in_range, invalid};
@@ -16,6 +20,55 @@ pub struct TelemetryPlan {
     pub exporter: ExporterConfig,
     /// The file of the headers, to be read again.
     pub headers_file: Option<PathBuf>,
+    /// Which messages are traced; `None`: none.
+    pub traces: Option<Tracing>,
+}
+
+/// A share from 0 to 1: so many of 2^64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Share(u64);
+
+const SHARE: &str = "a share from 0 to 1, such as 0.001";
+
+impl Share {
+    fn new(share: f64) -> Option<Self> {
+        // What is one too many for 64 bits becomes the largest number.
+        let part = share * 2_f64.powi(64);
+        (0.0..=1.0).contains(&share).then_some(Self(part as u64))
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let share = text.parse().ok().and_then(Self::new);
+        share.ok_or_else(|| format!("expected {SHARE}"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+
+        impl Visitor<'_> for Number {
+            type Value = Share;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(SHARE)
+            }
+
+            fn visit_f64<E: Error>(self, share: f64) -> Result<Share, E> {
+                Share::new(share).ok_or_else(|| E::custom(format!("{share}: expected {SHARE}")))
+            }
+
+            fn visit_i64<E: Error>(self, share: i64) -> Result<Share, E> {
+                self.visit_f64(share as f64)
+            }
+        }
+
+        deserializer.deserialize_any(Number)
+    }
 }
 
 /// `None`: nothing is exported. Reads headers and certificates.
@@ -38,26 +91,51 @@ pub(super) fn check(settings: &Settings) -> Result<Option<TelemetryPlan>, Config
         1..=86_400,
     )?;
     let headers_file = settings.otlp_headers_file.clone();
+    let queue_spans = in_range(
+        "otlp_queue_spans",
+        settings.otlp_queue_spans,
+        default.queue_spans,
+        1..=1_000_000,
+    )?;
     let headers = headers_file.as_deref().map(read_headers).transpose()?;
     Ok(Some(TelemetryPlan {
         exporter: ExporterConfig {
             authorities: settings.otlp_ca.clone(),
             headers: headers.unwrap_or_default(),
             interval: Duration::from_secs(interval_s),
+            queue_spans,
             ..default
         },
         headers_file,
+        traces: traces(settings)?,
     }))
+}
+
+fn traces(settings: &Settings) -> Result<Option<Tracing>, ConfigError> {
+    if settings.otlp_traces == Some(false) {
+        return if settings.otlp_sample.is_some() || settings.otlp_queue_spans.is_some() {
+            Err(ConfigError::Conflict(
+                "otlp_sample and otlp_queue_spans say nothing with otlp_traces = false",
+            ))
+        } else {
+            Ok(None)
+        };
+    }
+    let Share(drawn) = settings.otlp_sample.unwrap_or_default();
+    Ok(Some(Tracing { drawn }))
 }
 
 /// Keys that say nothing without an endpoint.
 fn refuse_others(settings: &Settings) -> Result<(), ConfigError> {
     let others = settings.otlp_ca.is_some()
         || settings.otlp_headers_file.is_some()
-        || settings.otlp_interval.is_some();
+        || settings.otlp_interval.is_some()
+        || settings.otlp_traces.is_some()
+        || settings.otlp_sample.is_some()
+        || settings.otlp_queue_spans.is_some();
     if others {
         return Err(ConfigError::Conflict(
-            "otlp_ca, otlp_headers_file and otlp_interval say nothing without an otlp_endpoint",
+            "otlp_ca, otlp_headers_file, otlp_interval, otlp_traces, otlp_sample and otlp_queue_spans say nothing without an otlp_endpoint",
         ));
     }
     Ok(())
@@ -118,6 +196,24 @@ mod tests {
     }
 
     #[test]
+    fn messages_are_traced_by_their_publishers_wish_and_by_a_share() {
+        let good = "otlp_endpoint = 'http://localhost:4318'\n";
+        for (rest, expected) in [
+            ("", Some(0)),
+            ("otlp_sample = 0", Some(0)),
+            ("otlp_sample = 0.5", Some(1 << 63)),
+            ("otlp_sample = 1", Some(u64::MAX)),
+            ("otlp_traces = false", None),
+        ] {
+            let plan = checked(&format!("{good}{rest}\n")).expect(rest);
+            let drawn = plan.expect(rest).traces.map(|it| it.drawn);
+            assert_eq!(drawn, expected, "{rest}");
+        }
+        assert_eq!("0.25".parse(), Ok(Share(1 << 62)));
+        assert!("1e1".parse::<Share>().is_err() && "NaN".parse::<Share>().is_err());
+    }
+
+    #[test]
     fn bad_values_are_refused_with_key_value_and_expectation() {
         let directory = tempfile::tempdir().expect("a directory");
         let headers = directory.path().join("headers");
@@ -164,6 +260,19 @@ mod tests {
             (
                 format!("{good}otlp_headers_file = '{headers}'\n"),
                 "line 1: expected `NAME: VALUE`",
+            ),
+            (format!("{good}otlp_sample = 1.5\n"), "otlp_sample = 1.5"),
+            (
+                format!("{good}otlp_sample = -0.1\n"),
+                "-0.1: expected a share from 0 to 1",
+            ),
+            (
+                format!("{good}otlp_queue_spans = 0\n"),
+                "otlp_queue_spans = 0: expected 1 to 1000000",
+            ),
+            (
+                format!("{good}otlp_traces = false\notlp_sample = 0.1\n"),
+                "otlp_sample and otlp_queue_spans say nothing with otlp_traces = false",
             ),
             (
                 "otlp_interval = '15s'\n".to_owned(),
