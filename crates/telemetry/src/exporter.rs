@@ -24,9 +24,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Attempts to send the same spans, the last ones seldom; then they are dropped.
 const ATTEMPTS: u32 = 5;
 /// How long the node waits for each of the threads when it stops.
-const GOODBYE: Duration = Duration::from_secs(2);
+const GOODBYE: Duration = Duration::from_secs(1);
 /// How long the last request with metrics may take.
-const LAST_METRICS: Duration = Duration::from_secs(1);
+const LAST_METRICS: Duration = Duration::from_millis(750);
 
 /// An exporter cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -226,7 +226,7 @@ impl Exporter {
         Monitor(Arc::clone(&self.shared))
     }
 
-    /// Sends the metrics a last time, unless the receiver fails, and then no more. Waits for that, two seconds at most.
+    /// Sends the metrics a last time, unless the receiver fails, and then no more. Waits for that, a second at most.
     pub fn stop_metrics(&self) {
         let metrics = self.running().metrics.take();
         if let Some((stop, worker)) = metrics {
@@ -235,7 +235,7 @@ impl Exporter {
         }
     }
 
-    /// Takes nothing more and sends what waits, as far as the receiver takes it at once. Waits for that, two seconds at most. A second call
+    /// Takes nothing more and sends what waits, as far as the receiver takes it at once. Waits for that, a second at most. A second call
     /// does nothing.
     pub fn close(&self) {
         self.stop_metrics();
@@ -315,7 +315,7 @@ impl<C: FnMut() -> Option<Table>> Metrics<C> {
         let request = metrics_request(&self.shared.config.resource, &table, period);
         let (bytes, took_us) = (request.len(), began.elapsed().as_micros() as u64);
         let sent = self.sender.send(&request, timeout);
-        tracing::debug!(bytes, took_us, ?sent, "metrics were exported");
+        tracing::debug!(bytes, took_us, ?sent, "a request with metrics was sent");
         Some(sent)
     }
 }

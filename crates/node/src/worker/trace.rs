@@ -319,6 +319,24 @@ mod tests {
     }
 
     #[test]
+    fn publications_above_the_bound_give_up_the_oldest_span() {
+        let mut traces = Traces::default();
+        for number in 0..=OPEN as u64 {
+            // The newest ones come first in the table.
+            let line = (SessionKey(0), 0, u64::MAX - number);
+            let waiting = Waiting {
+                span_id: number,
+                open: 1,
+                since: Instant::from_millis(number),
+            };
+            traces.insert(line, waiting);
+        }
+        assert_eq!(traces.open.len(), OPEN);
+        let has = |span_id| traces.open.values().any(|it| it.span_id == span_id);
+        assert!(!has(0) && has(1) && has(OPEN as u64));
+    }
+
+    #[test]
     fn a_message_that_is_drawn_keeps_its_properties_and_belongs_to_its_new_span() {
         let before = ApplicationProperties::build([
             ApplicationProperty::ContentType("text/plain"),
