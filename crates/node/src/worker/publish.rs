@@ -321,7 +321,7 @@ impl Worker {
         self.publish_to_all(now, publish, route, source)
     }
 
-    /// Its second caller is cold: a call of its own would cost each message more than the copy does.
+    /// A copy for each of its two callers: a call would cost each message more.
     #[inline(always)]
     pub(super) fn publish_to_all(
         &mut self,

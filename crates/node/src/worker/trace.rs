@@ -65,8 +65,8 @@ enum Belonging {
 }
 
 impl Worker {
-    /// A message that the shell wants to hear of, or may want to trace.
-    #[cold]
+    /// A message that the shell wants to hear of, or may want to trace. Not cold: where messages are traced, all take this way.
+    #[inline(never)]
     pub(super) fn publish_observed(
         &mut self,
         now: Now,
@@ -139,7 +139,7 @@ impl Worker {
     }
 
     /// A message that came from another worker or node.
-    #[cold]
+    #[inline(never)]
     pub(super) fn deliver_traced(
         &mut self,
         now: Now,
