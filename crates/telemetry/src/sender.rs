@@ -72,6 +72,8 @@ pub(crate) struct Sender {
     is_failing: bool,
     /// When a failure was last written to the log.
     said: Option<Instant>,
+    /// The log has a line that the receiver fails, and none yet that it accepts again.
+    is_said_failing: bool,
 }
 
 impl Sender {
@@ -85,6 +87,7 @@ impl Sender {
             wait: FIRST_WAIT,
             is_failing: false,
             said: None,
+            is_said_failing: false,
         }
     }
 
@@ -153,8 +156,9 @@ impl Sender {
 
     fn note_success(&mut self, answer: &Answer) {
         self.wait = FIRST_WAIT;
+        self.is_failing = false;
         let signal = self.signal.name();
-        if std::mem::take(&mut self.is_failing) {
+        if std::mem::take(&mut self.is_said_failing) {
             tracing::info!(signal, "the OTLP receiver accepts requests again");
         }
         if let Some(partial) = &answer.partial_success
@@ -178,8 +182,9 @@ impl Sender {
 
     /// One line for a row of failures, and one a minute at most; the counters have the rest.
     fn note_failure(&mut self, error: &str) {
-        let was_failing = std::mem::replace(&mut self.is_failing, true);
-        if !was_failing && self.may_say() {
+        self.is_failing = true;
+        if !self.is_said_failing && self.may_say() {
+            self.is_said_failing = true;
             let signal = self.signal.name();
             tracing::warn!(signal, error, "the OTLP receiver does not accept requests");
         }
