@@ -375,6 +375,9 @@ class Traces(Otlp):
         publisher = self.client(one, "p")
         two.process.send_signal(signal.SIGSTOP)
         self.addCleanup(two.process.send_signal, signal.SIGCONT)
+        # The order takes effect a moment later, thread by thread.
+        threads = list(pathlib.Path(f"/proc/{two.process.pid}/task").glob("*/stat"))
+        wait_until(lambda: all(thread.read_text().rpartition(") ")[2][0] == "T" for thread in threads), "the stop")
         timer = threading.Timer(0.5, two.process.send_signal, [signal.SIGCONT])
         timer.start()
         self.addCleanup(timer.join)
