@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::histogram::Histogram;
@@ -50,6 +50,8 @@ pub(crate) struct Counters {
     pub(crate) rounds: Histogram,
     /// The same of each message delivered to a client: the length of the round in which it was written.
     pub(crate) deliveries: Histogram,
+    /// What the exporter of telemetry has done, once there is one.
+    pub(crate) exporter: OnceLock<thicket_telemetry::Monitor>,
 }
 
 /// A number that only rises.

@@ -53,6 +53,7 @@ impl Hooks {
             subscriptions: wanted(HookKind::Subscribe) || wanted(HookKind::Unsubscribe),
             sessions: wanted(HookKind::Session),
             filters: filters.collect(),
+            traces: None,
         };
         let is_some = observed.subscriptions || observed.sessions || !observed.filters.is_empty();
         is_some.then_some(observed)

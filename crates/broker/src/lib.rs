@@ -61,7 +61,9 @@ mod resolver;
 mod scratch;
 mod sockets;
 mod storage;
+mod telemetry;
 mod thread;
+mod traces;
 mod transport;
 
 pub use certificates::{CertificateDays, SOON_DAYS, certificate_days};
@@ -70,8 +72,8 @@ pub use config::{
     BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns,
     FlappingLimit, Hook, KeyProvider, KeySource, Listen, ListenerSettings, LogFormat, LogLevel,
     Multicast, OnFailure, OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice,
-    SessionScopeChoice, Settings, TooOpen, TransportChoice, Users, UsersError, WebSocket,
-    hash_for_scram, hash_password, make_token,
+    SessionScopeChoice, Settings, Share, TelemetryPlan, TooOpen, TransportChoice, Users,
+    UsersError, WebSocket, hash_for_scram, hash_password, make_token,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

@@ -15,12 +15,13 @@ use thicket_node::{
 };
 use thicket_overlay::{NodeId, OverlayConfig};
 use thicket_storage::StorageError;
+use thicket_telemetry::Exporter;
 
 use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
 use crate::certificates::Certificates;
 use crate::clock::Clock;
-use crate::config::{Acknowledgement, Config, Listen, Loaded, TransportChoice};
+use crate::config::{Acknowledgement, Config, Listen, Loaded, TransportChoice, read_headers};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
 use crate::disk::Disk;
@@ -38,6 +39,7 @@ use crate::readiness::Expectation;
 use crate::reload::Reload;
 use crate::resolver::Resolver;
 use crate::storage::{RecoveryError, Storage};
+use crate::telemetry;
 use crate::thread::{MAILBOX, Parts, Thread};
 
 /// After the order to stop, a thread that has not let its clients go by then is not waited for.
@@ -71,6 +73,9 @@ pub enum StartError {
     /// A hook is no good.
     #[error(transparent)]
     Hook(#[from] thicket_hooks::HookError),
+    /// Telemetry cannot be exported.
+    #[error("otlp_endpoint: {0}")]
+    Telemetry(#[from] thicket_telemetry::ExporterError),
     /// The system refused a thread or a descriptor.
     #[error("cannot start a node: {0}")]
     System(#[from] io::Error),
@@ -116,6 +121,8 @@ pub struct Node {
     housekeeper: Option<Housekeeper>,
     bridges: Bridges,
     hooks: Arc<Hooks>,
+    /// `None`: telemetry goes nowhere.
+    exporter: Option<Arc<Exporter>>,
     flapping: Arc<Flapping>,
     identity: Option<Identity>,
     guard: Guard,
@@ -174,6 +181,7 @@ impl Node {
                 &places.name,
                 &format!("{:016x}", random_id()?),
             )?),
+            exporter: telemetry::start(&config, &places.name, identity.node)?,
             identity: None,
             guard: Guard::start(hosts(&config))?,
             reload: Reload::default(),
@@ -185,6 +193,7 @@ impl Node {
         let certificates = Certificates::new(&config);
         node.links.clone_from(&links);
         node.watch_links();
+        node.watch_telemetry(&config);
         let http_address = http.as_ref().and_then(|it| it.local_addr().ok());
         node.http_outward = http_address.map(|it| places.outward(it).into());
         let authenticator = node.start_access(&config, &bound, &counters)?;
@@ -221,6 +230,9 @@ impl Node {
         inspector.watchers = Watchers::new(config.http_connections);
         inspector.expectation = Expectation::new(config.expect_nodes);
         inspector.disk.clone_from(&node.disk);
+        if let Some(exporter) = &node.exporter {
+            telemetry::start_metrics(exporter, inspector.clone())?;
+        }
         node.housekeeper = Some(Housekeeper::start(Duties {
             inspector: inspector.clone(),
             gate,
@@ -340,6 +352,22 @@ impl Node {
         });
     }
 
+    /// Headers of requests to the receiver of telemetry are secrets, and secrets change.
+    fn watch_telemetry(&self, config: &Config) {
+        let file = config
+            .telemetry
+            .as_ref()
+            .and_then(|it| it.headers_file.clone());
+        let (Some(exporter), Some(file)) = (self.exporter.clone(), file) else {
+            return;
+        };
+        self.reload.add("headers of telemetry", move || {
+            let headers = read_headers(&file).map_err(|error| error.to_string())?;
+            exporter.set_headers(headers);
+            Ok(())
+        });
+    }
+
     fn start_threads(
         &mut self,
         config: &Config,
@@ -380,6 +408,7 @@ impl Node {
             .transpose()?;
         self.stopped = receiver;
         self.failures = Some(failures);
+        let traces = telemetry::traces(config, &self.name, self.exporter.as_ref());
         for (index, poll) in polls.into_iter().enumerate() {
             let id = WorkerId(u8::try_from(index).expect("workers are counted in a byte"));
             let mut parts = Parts {
@@ -396,6 +425,7 @@ impl Node {
                 links: self.links.clone(),
                 counters: Arc::clone(&authenticator.desk().counters),
                 hooks: Arc::clone(&self.hooks),
+                traces: traces.clone(),
                 flapping: Arc::clone(&self.flapping),
                 stopped: stopped.clone(),
                 storage: storage
@@ -513,6 +543,10 @@ impl Node {
         if threads.is_empty() {
             return;
         }
+        if let Some(exporter) = &self.exporter {
+            // While the threads still tell what they counted.
+            exporter.stop_metrics();
+        }
         // They say goodbye while somebody still listens.
         self.bridges = Bridges::default();
         self.http = None;
@@ -536,6 +570,9 @@ impl Node {
             let _ = thread.join();
         }
         self.hooks.close();
+        if let Some(exporter) = &self.exporter {
+            exporter.close();
+        }
         for file in &self.socket_files {
             // Somebody may have removed it.
             let _ = std::fs::remove_file(file);

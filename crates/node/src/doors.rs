@@ -143,6 +143,8 @@ pub enum WorkerOutput {
     },
     /// A message that the shell wants to hear of: see `Observed`.
     Observed(Box<crate::ObservedMessage>),
+    /// What happened to a message that is traced: see `Observed`.
+    Traced(Box<crate::Traced>),
     /// Something an operator may want to read; the shell logs it.
     Event(Event),
 }

@@ -11,6 +11,60 @@ pub struct Observed {
     pub sessions: bool,
     /// Messages that clients of this node publish to matching topics.
     pub filters: Vec<TopicFilter>,
+    /// [`Traced`]; `None`: nothing is traced.
+    pub traces: Option<Tracing>,
+}
+
+/// Which messages are traced: those whose publisher's trace is sampled, and some of those that belong to none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tracing {
+    /// How many of those begin a trace: so many of 2^64; 0: none.
+    pub drawn: u64,
+}
+
+/// Names a span in all the world (W3C Trace Context).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanContext {
+    /// Of the trace, not 0.
+    pub trace_id: u128,
+    /// Of the span, not 0.
+    pub span_id: u64,
+}
+
+/// What happened to a message that is traced. It has no time: it happened in the round in which the shell hears of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Traced {
+    /// It came here from its publisher. `Acknowledged` ends the span, in this round or in a later one.
+    Published {
+        /// The span that begins.
+        span: SpanContext,
+        /// The publisher's, of the same trace; `None`: the trace begins here.
+        parent: Option<SpanContext>,
+        /// `None`: a will whose session is elsewhere, or an operator's message.
+        client_id: Option<String>,
+        /// With the listener's prefix.
+        topic: String,
+        /// Of the PUBLISH.
+        qos: u8,
+    },
+    /// All who must have it have it: its acknowledgement, if it has one, is due. Of a span that is not known any more nothing may be said.
+    Acknowledged {
+        /// Of `Published`.
+        span_id: u64,
+    },
+    /// Sessions of this worker have got it: it was written to their connections, or queued.
+    Delivered {
+        /// A span of this round.
+        span: SpanContext,
+        /// The one that `traceparent` names in the message.
+        parent: SpanContext,
+        /// With the listener's prefix.
+        topic: String,
+        /// Of the message.
+        qos: u8,
+        /// How many sessions, at least 1.
+        recipients: u64,
+    },
 }
 
 /// Fields `client_id`, `user_name`, `peer`, `filter`, `qos`.

@@ -567,8 +567,10 @@ impl Node {
                 WorkerOutput::RemoveLogBefore { segment } => {
                     self.disk.remove_before(id.0, segment);
                 }
-                // Nobody in a simulation is an operator who publishes.
-                WorkerOutput::Published { .. } | WorkerOutput::Observed(_) => {}
+                // Nobody in a simulation is an operator who publishes or looks at traces.
+                WorkerOutput::Published { .. }
+                | WorkerOutput::Observed(_)
+                | WorkerOutput::Traced(_) => {}
                 WorkerOutput::Event(event) => keep(&mut self.events, net.now, event),
             }
         }

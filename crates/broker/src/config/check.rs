@@ -114,6 +114,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
         ),
         retained: retained(&settings),
         hooks: super::hook::check(&settings)?,
+        telemetry: super::telemetry::check(&settings)?,
         bridges: bridge::check(&settings, listeners.iter().any(Listen::is_plain))?,
         listeners,
     })

@@ -16,6 +16,7 @@ mod routing;
 mod secret;
 mod settings;
 mod shared;
+mod telemetry;
 mod units;
 mod users;
 
@@ -43,6 +44,8 @@ pub use settings::{
     Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
     RebalanceChoice, RedirectChoice, SessionScopeChoice, Settings,
 };
+pub(crate) use telemetry::read_headers;
+pub use telemetry::{Share, TelemetryPlan};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
 impl Config {
@@ -134,6 +137,8 @@ pub struct Config {
     pub bridges: Vec<BridgePlan>,
     /// Receivers of events.
     pub hooks: Vec<HookPlan>,
+    /// Where metrics and traces go over OTLP; `None`: nowhere.
+    pub telemetry: Option<TelemetryPlan>,
 }
 
 /// A listener as configured: a name may stand for several addresses (`localhost` for 127.0.0.1 and `[::1]`).

@@ -1,16 +1,17 @@
-//! Metrics in the text format of Prometheus: a line a number, counters end in `_total`, units are base units.
+//! The metrics of a node: counters end in `_total`, units are base units. Each is described once, for the text of Prometheus and for OTLP.
 
 mod bridges;
 mod disk;
 mod hooks;
 mod limits;
+mod otlp;
 mod rebalance;
-
-use std::fmt::Write;
 
 use super::inspect::{Inspector, Silence};
 use thicket_node::RedirectionReport;
 use thicket_process::Process;
+use thicket_telemetry::Kind::{self, Counter, Gauge, Histogram};
+use thicket_telemetry::{Buckets, Table, Value, prometheus};
 
 use crate::api::redirection::NodeStateEntry;
 use crate::api::{MembershipEntry, NodeEntry, TrafficCounts};
@@ -20,14 +21,18 @@ use crate::histogram::Distribution;
 
 /// Everything there is to scrape.
 pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
+    table(inspector).await.map(|table| prometheus::text(&table))
+}
+
+/// Everything there is.
+pub(crate) async fn table(inspector: &Inspector) -> Result<Table, Silence> {
     let traffic = inspector.traffic().await?.total;
     let nodes = inspector.nodes().await?;
     let ready = inspector.readiness().await?.is_ok();
     let retained_bytes = inspector.hub_memory().await?.retained_bytes;
     let overlay = inspector.overlay().await?;
-    let mut page = Page(render(&traffic, &nodes, ready, &inspector.counters));
-    page.0
-        .push_str(&limits::render(inspector, &traffic, retained_bytes));
+    let mut page = of_node(&traffic, &nodes, ready, &inspector.counters);
+    limits::append(&mut page, inspector, &traffic, retained_bytes);
     page.membership(&inspector.membership().await?);
     page.loads(&nodes);
     page.redirections(&inspector.redirections().await?);
@@ -37,29 +42,22 @@ pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     }
     page.process();
     page.certificates(&inspector.certificates.days());
-    page.0.push_str(&bridges::render(&inspector.bridges));
-    page.0
-        .push_str(&hooks::render(&inspector.hooks.statistics()));
+    bridges::append(&mut page, &inspector.bridges);
+    hooks::append(&mut page, &inspector.hooks.statistics());
+    if let Some(exporter) = inspector.counters.exporter.get() {
+        otlp::append(&mut page, &exporter.statistics());
+    }
     super::overlay_metrics::append(&mut page, &overlay);
     Ok(page.0)
 }
 
-fn render(
-    traffic: &TrafficCounts,
-    nodes: &[NodeEntry],
-    ready: bool,
-    counters: &Counters,
-) -> String {
+fn of_node(traffic: &TrafficCounts, nodes: &[NodeEntry], ready: bool, counters: &Counters) -> Page {
     let mut page = Page::default();
-    page.family("thicket_build_info", "gauge", "The version that runs");
-    page.sample(
-        "thicket_build_info",
-        &[("version", env!("CARGO_PKG_VERSION"))],
-        1,
-    );
+    page.family("thicket_build_info", Gauge, "The version that runs");
+    page.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
     page.single(
         "thicket_ready",
-        "gauge",
+        Gauge,
         "Whether clients are served well here",
         u64::from(ready),
     );
@@ -67,39 +65,48 @@ fn render(
     page.gauges(traffic);
     page.nodes(nodes);
     page.shell(counters);
-    page.0
+    page
 }
 
-#[derive(Default)]
-pub(super) struct Page(String);
+/// A table that grows.
+#[derive(Debug, Default)]
+pub(super) struct Page(Table);
 
 impl Page {
-    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string does not fail.
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &'static str) {
+        self.0.family(name, kind, help);
     }
 
-    pub(super) fn sample(
+    /// A value of the metric that was begun last.
+    pub(super) fn sample(&mut self, labels: &[(&'static str, &str)], value: impl Into<Value>) {
+        self.0.sample(labels, value);
+    }
+
+    pub(super) fn single(
         &mut self,
-        name: &str,
-        labels: &[(&str, &str)],
-        value: impl std::fmt::Display,
+        name: &'static str,
+        kind: Kind,
+        help: &'static str,
+        value: u64,
     ) {
-        let labels: Vec<_> = labels
-            .iter()
-            .map(|(label, text)| format!("{label}=\"{}\"", escaped(text)))
-            .collect();
-        let braces = if labels.is_empty() {
-            String::new()
-        } else {
-            format!("{{{}}}", labels.join(","))
-        };
-        let _ = writeln!(self.0, "{name}{braces} {value}");
+        self.0.single(name, kind, help, value);
     }
 
-    pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value);
+    pub(super) fn histogram(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        found: &Distribution,
+    ) {
+        // Buckets are read one by one while threads count, so the count may lag behind them.
+        let beyond = found.count.saturating_sub(found.within.iter().sum());
+        let buckets = Buckets {
+            bounds: found.bounds.to_vec(),
+            counts: found.within.into_iter().chain([beyond]).collect(),
+            sum: found.seconds,
+        };
+        self.0
+            .single(name, Histogram, help, Value::Buckets(buckets));
     }
 
     /// What is told of any process, by the names that all clients of Prometheus use.
@@ -109,53 +116,40 @@ impl Page {
         for (name, kind, help, value) in [
             (
                 "process_cpu_seconds_total",
-                "counter",
+                Counter,
                 "User and system time of all threads",
                 process.cpu_seconds().ok(),
             ),
             (
                 "process_resident_memory_bytes",
-                "gauge",
+                Gauge,
                 "Of the process, in memory",
                 process.resident_bytes().ok().map(|bytes| bytes as f64),
             ),
             (
                 "process_threads",
-                "gauge",
+                Gauge,
                 "Threads",
                 process.threads().ok().map(f64::from),
             ),
             (
                 "process_open_fds",
-                "gauge",
+                Gauge,
                 "Files and sockets that are open",
                 open.map(|count| count as f64),
             ),
             (
                 "process_max_fds",
-                "gauge",
+                Gauge,
                 "Files and sockets that may be open",
                 process.most_open_files().map(|count| count as f64),
             ),
         ] {
             if let Some(value) = value {
                 self.family(name, kind, help);
-                self.sample(name, &[], value);
+                self.sample(&[], value);
             }
         }
-    }
-
-    pub(super) fn histogram(&mut self, name: &str, help: &str, found: &Distribution) {
-        self.family(name, "histogram", help);
-        let bucket = format!("{name}_bucket");
-        let mut within = 0;
-        for (bound, count) in found.bounds.iter().zip(found.within) {
-            within += count;
-            self.sample(&bucket, &[("le", &bound.to_string())], within);
-        }
-        self.sample(&bucket, &[("le", "+Inf")], found.count);
-        self.sample(&format!("{name}_sum"), &[], found.seconds);
-        self.sample(&format!("{name}_count"), &[], found.count);
     }
 
     /// The four traffics (Detti III): external with clients, internal between nodes, in and out.
@@ -188,23 +182,15 @@ impl Page {
         ];
         self.family(
             "thicket_messages_total",
-            "counter",
+            Counter,
             "Messages, with clients (external) and between nodes (internal)",
         );
         for (side, direction, messages, _) in four {
-            self.sample(
-                "thicket_messages_total",
-                &[("traffic", side), ("direction", direction)],
-                messages,
-            );
+            self.sample(&[("traffic", side), ("direction", direction)], messages);
         }
-        self.family("thicket_bytes_total", "counter", "Bytes of those messages");
+        self.family("thicket_bytes_total", Counter, "Bytes of those messages");
         for (side, direction, _, bytes) in four {
-            self.sample(
-                "thicket_bytes_total",
-                &[("traffic", side), ("direction", direction)],
-                bytes,
-            );
+            self.sample(&[("traffic", side), ("direction", direction)], bytes);
         }
         for (name, help, value) in [
             (
@@ -263,7 +249,7 @@ impl Page {
                 traffic.withheld_messages,
             ),
         ] {
-            self.single(name, "counter", help, value);
+            self.single(name, Counter, help, value);
         }
     }
 
@@ -306,7 +292,7 @@ impl Page {
                 traffic.unacknowledged_messages,
             ),
         ] {
-            self.single(name, "gauge", help, value);
+            self.single(name, Gauge, help, value);
         }
     }
 
@@ -314,12 +300,12 @@ impl Page {
         let name = "thicket_certificate_expiry_days";
         self.family(
             name,
-            "gauge",
+            Gauge,
             "Days that the certificates of a file still hold",
         );
         for CertificateDays { key, path, days } in all {
             let file = path.to_string_lossy();
-            self.sample(name, &[("key", key), ("file", &file)], days);
+            self.sample(&[("key", key), ("file", &file)], days);
         }
     }
 
@@ -330,18 +316,14 @@ impl Page {
             .count();
         self.family(
             "thicket_nodes",
-            "gauge",
+            Gauge,
             "Nodes of the cluster this one knows, itself included",
         );
-        self.sample("thicket_nodes", &[("state", "reachable")], reachable);
-        self.sample(
-            "thicket_nodes",
-            &[("state", "unreachable")],
-            nodes.len() - reachable,
-        );
+        self.sample(&[("state", "reachable")], reachable);
+        self.sample(&[("state", "unreachable")], nodes.len() - reachable);
         self.family(
             "thicket_link_rtt_seconds",
-            "gauge",
+            Gauge,
             "Round trip of the link to a node",
         );
         let mut kept = Vec::new();
@@ -351,11 +333,7 @@ impl Page {
             }
             if let Some(rtt_us) = node.rtt_us {
                 let seconds = std::time::Duration::from_micros(rtt_us).as_secs_f64();
-                self.sample(
-                    "thicket_link_rtt_seconds",
-                    &[("node", &node.name), ("id", &node.id)],
-                    seconds,
-                );
+                self.sample(&[("node", &node.name), ("id", &node.id)], seconds);
             }
         }
         self.hints(&kept);
@@ -397,10 +375,10 @@ impl Page {
             ),
         ];
         for (name, help, value) in gauges {
-            self.family(name, "gauge", help);
+            self.family(name, Gauge, help);
             for node in nodes {
                 if let Some(value) = node.state.as_ref().and_then(value) {
-                    self.sample(name, &[("node", &node.name), ("id", &node.id)], value);
+                    self.sample(&[("node", &node.name), ("id", &node.id)], value);
                 }
             }
         }
@@ -444,7 +422,7 @@ impl Page {
                 true,
             ),
         ] {
-            self.family(name, "gauge", help);
+            self.family(name, Gauge, help);
             for node in nodes {
                 for (traffic, direction, messages, bytes) in node.state.iter().flat_map(rates) {
                     let labels = [
@@ -453,7 +431,7 @@ impl Page {
                         ("traffic", traffic),
                         ("direction", direction),
                     ];
-                    self.sample(name, &labels, if is_bytes { bytes } else { messages });
+                    self.sample(&labels, if is_bytes { bytes } else { messages });
                 }
             }
         }
@@ -462,18 +440,14 @@ impl Page {
     fn redirections(&mut self, report: &RedirectionReport) {
         let name = "thicket_redirect_decisions_total";
         let help = "Clients that were sent to another node, or served although there is redirection, by reason";
-        self.family(name, "counter", help);
+        self.family(name, Counter, help);
         for (reason, count) in &report.decisions {
             let decision = if reason.is_redirected() {
                 "redirected"
             } else {
                 "served"
             };
-            self.sample(
-                name,
-                &[("decision", decision), ("reason", reason.name())],
-                count,
-            );
+            self.sample(&[("decision", decision), ("reason", reason.name())], count);
         }
     }
 
@@ -490,10 +464,10 @@ impl Page {
         .into_iter()
         .enumerate()
         {
-            self.family(name, "gauge", help);
+            self.family(name, Gauge, help);
             for node in nodes {
                 let labels = [("node", &*node.name), ("id", &*node.id)];
-                self.sample(name, &labels, value(node)[index]);
+                self.sample(&labels, value(node)[index]);
             }
         }
     }
@@ -516,7 +490,7 @@ impl Page {
                 u64::from(!membership.serves),
             ),
         ] {
-            self.single(name, "gauge", help, value);
+            self.single(name, Gauge, help, value);
         }
     }
 
@@ -599,20 +573,20 @@ impl Page {
             ),
         ];
         for (name, help, counter) in all {
-            self.single(name, "counter", help, counter.value());
+            self.single(name, Counter, help, counter.value());
         }
         let name = "thicket_jwt_keys_age_seconds";
         self.family(
             name,
-            "gauge",
+            Gauge,
             "Since the keys of tokens were last fetched from their provider",
         );
         if let Some(age) = counters.jwt_keys_fetched.age() {
-            self.sample(name, &[], age.as_secs());
+            self.sample(&[], age.as_secs());
         }
         self.single(
             "thicket_client_connects_total",
-            "counter",
+            Counter,
             "Clients that were let in",
             counters.connects.value(),
         );
@@ -633,19 +607,12 @@ impl Page {
                 &counters.handshakes_failed,
             ),
         ] {
-            self.family(name, "counter", help);
+            self.family(name, Counter, help);
             for (reason, count) in reasons.values() {
-                self.sample(name, &[("reason", &reason)], count);
+                self.sample(&[("reason", &reason)], count);
             }
         }
     }
-}
-
-/// A label's value: backslash, quote and line end are escaped.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -677,7 +644,8 @@ mod tests {
             hinted_bytes: 300,
             disagreements: Vec::new(),
         };
-        let text = render(&traffic, &[node], true, &Counters::default());
+        let page = of_node(&traffic, &[node], true, &Counters::default());
+        let text = prometheus::text(&page.0);
         for line in [
             "thicket_ready 1",
             "thicket_messages_total{traffic=\"external\",direction=\"in\"} 7",
@@ -690,23 +658,6 @@ mod tests {
             assert!(
                 text.lines().any(|found| found == line),
                 "`{line}` in\n{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn every_sample_has_help_and_type() {
-        let text = render(&TrafficCounts::default(), &[], false, &Counters::default());
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let name = line.split(['{', ' ']).next().expect("a line is not empty");
-            let parts = ["_bucket", "_sum", "_count"];
-            let family = parts.iter().find_map(|part| name.strip_suffix(part));
-            let is_histogram = |name: &&str| text.contains(&format!("# TYPE {name} histogram"));
-            let name = family.filter(is_histogram).unwrap_or(name);
-            assert!(
-                text.contains(&format!("# HELP {name} "))
-                    && text.contains(&format!("# TYPE {name} ")),
-                "{line}"
             );
         }
     }

@@ -88,6 +88,7 @@ use audit::Audit;
 pub(crate) use clients::Clients;
 pub(crate) use guard::{Guard, Hosts};
 pub(crate) use inspect::{Inspector, Silence};
+pub(crate) use metrics::table as metrics_table;
 pub(crate) use relay::Own;
 pub(crate) use serve::Seats;
 use serve::Service;

@@ -1,5 +1,7 @@
 //! Metrics of the overlay: trees, elections, durations, and what each link carried.
 
+use thicket_telemetry::Kind::{Counter, Gauge};
+
 use super::metrics::Page;
 use crate::api::overlay::OverlayEntry;
 use crate::histogram::{Distribution, SLOW};
@@ -21,101 +23,101 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
     for (name, kind, help, value) in [
         (
             "thicket_overlay_topic_trees",
-            "gauge",
+            Gauge,
             "Trees of topics known here",
             overlay.topic_tree_count as f64,
         ),
         (
             "thicket_overlay_elections_total",
-            "counter",
+            Counter,
             "Roots elected for the tree of all nodes",
             counters.elections as f64,
         ),
         (
             "thicket_overlay_convergence_seconds",
-            "gauge",
+            Gauge,
             "From the start to the first agreed tree; 0 before that",
             seconds(counters.convergence_ms),
         ),
         (
             "thicket_overlay_repairs_total",
-            "counter",
+            Counter,
             "Nodes lost and routed round",
             counters.repairs as f64,
         ),
         (
             "thicket_overlay_last_repair_seconds",
-            "gauge",
+            Gauge,
             "From the last sign of a lost node to the trees without it",
             seconds(counters.last_repair_ms),
         ),
         (
             "thicket_overlay_repair_seconds_total",
-            "counter",
+            Counter,
             "All repairs together: by the number of repairs, the mean",
             seconds(counters.repair_ms),
         ),
         (
             "thicket_overlay_refused_trees_total",
-            "counter",
+            Counter,
             "Sets of nodes that got no tree of their own",
             counters.refused_trees as f64,
         ),
         (
             "thicket_overlay_refused_links_total",
-            "counter",
+            Counter,
             "Links of strangers, other clusters or versions",
             counters.refused_links as f64,
         ),
         (
             "thicket_overlay_repeated_records_total",
-            "counter",
+            Counter,
             "Records of nodes that were known, or older",
             counters.repeated_records as f64,
         ),
         (
             "thicket_overlay_altered_records_total",
-            "counter",
+            Counter,
             "Records of this node that it did not write",
             counters.altered_records as f64,
         ),
         (
             "thicket_overlay_relayed_messages_total",
-            "counter",
+            Counter,
             "Messages of others passed on",
             counters.relayed_messages as f64,
         ),
         (
             "thicket_overlay_relayed_bytes_total",
-            "counter",
+            Counter,
             "Their bytes",
             counters.relayed_bytes as f64,
         ),
         (
             "thicket_overlay_relay_drops_total",
-            "counter",
+            Counter,
             "QoS 0 messages of others not passed on",
             counters.relay_drops as f64,
         ),
         (
             "thicket_overlay_relay_misses_total",
-            "counter",
+            Counter,
             "Messages of others without a way or a place here",
             counters.relay_misses as f64,
         ),
         (
             "thicket_overlay_tunnels_total",
-            "counter",
+            Counter,
             "Links opened over other nodes",
             counters.tunnels as f64,
         ),
     ] {
         page.family(name, kind, help);
-        page.sample(name, &[], value);
+        page.sample(&[], value);
     }
     page.family(
         "thicket_link_bytes_total",
-        "counter",
+        Counter,
         "Bytes on the links with a node, by what they are",
     );
     for link in &overlay.traffic {
@@ -130,7 +132,7 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
                 ("what", what),
                 ("direction", direction),
             ];
-            page.sample("thicket_link_bytes_total", &labels, bytes);
+            page.sample(&labels, bytes);
         }
     }
     for (name, help) in [
@@ -140,26 +142,22 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
         ),
         ("thicket_link_batches_total", "Batches they were sent in"),
     ] {
-        page.family(name, "counter", help);
+        page.family(name, Counter, help);
         for link in &overlay.traffic {
             let value = match name {
                 "thicket_link_batches_total" => link.data_out_batches,
                 _ => link.data_out_messages,
             };
-            page.sample(name, &[("node", &link.node)], value);
+            page.sample(&[("node", &link.node)], value);
         }
     }
     page.family(
         "thicket_link_refused_total",
-        "counter",
+        Counter,
         "Links ended because the node broke a rule",
     );
     for link in &overlay.traffic {
-        page.sample(
-            "thicket_link_refused_total",
-            &[("node", &link.node)],
-            link.refused,
-        );
+        page.sample(&[("node", &link.node)], link.refused);
     }
 }
 

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 use thicket_node::{
-    ConnectionId, Hub, HubConfig, HubInput, ListenerId, Now, Verdict, Worker, WorkerConfig,
-    WorkerId, WorkerInput,
+    ConnectionId, Hub, HubConfig, HubInput, ListenerId, Now, Observed, Verdict, Worker,
+    WorkerConfig, WorkerId, WorkerInput,
 };
 use thicket_session::time::Instant;
 
@@ -34,6 +34,7 @@ use crate::mailbox::{Letter, Mailbox, Outgoing, PlacementAnswer, PublishAnswer, 
 use crate::resolver::Resolver;
 use crate::sockets::{Owner, Sockets};
 use crate::storage::{RecoveryError, WorkerStorage};
+use crate::traces::{TracePlan, Traces};
 use deadlines::Deadlines;
 use lingering::Lingering;
 
@@ -64,6 +65,8 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
     /// Who hears of events.
     pub(crate) hooks: Arc<Hooks>,
+    /// `None`: nothing is traced.
+    pub(crate) traces: Option<TracePlan>,
     pub(crate) flapping: Arc<Flapping>,
     /// Hears from a thread whose clients are gone after `StopWorker`.
     pub(crate) stopped: Sender<WorkerId>,
@@ -109,10 +112,12 @@ pub(crate) struct Thread {
     links: Option<Arc<Links>>,
     counters: Arc<Counters>,
     hooks: Arc<Hooks>,
+    traces: Option<Traces>,
     flapping: Arc<Flapping>,
     stopped: Sender<WorkerId>,
     storage: Option<WorkerStorage>,
     phase: Phase,
+    round_began: std::time::Instant,
     /// Shared by all reads of the thread, so that an idle connection owns no buffer.
     buffer: Box<[u8]>,
     letters: Vec<Letter>,
@@ -163,8 +168,11 @@ impl Thread {
         if let Some(storage) = &mut parts.storage {
             storage.recover(now, &mut machine, hub.as_mut())?;
         }
-        if let Some(observed) = parts.hooks.observed() {
-            machine.observe(observed);
+        let traces = parts.traces.as_ref().map(|plan| plan.tracing);
+        let observed = parts.hooks.observed();
+        if observed.is_some() || traces.is_some() {
+            let observed = observed.unwrap_or_default();
+            machine.observe(Observed { traces, ..observed });
         }
         Ok(Self {
             id: parts.id,
@@ -187,6 +195,8 @@ impl Thread {
             links: parts.links,
             counters: parts.counters,
             hooks: parts.hooks,
+            traces: parts.traces.map(|plan| Traces::new(plan, parts.id)),
+            round_began: std::time::Instant::now(),
             flapping: parts.flapping,
             stopped: parts.stopped,
             storage: parts.storage,
@@ -229,6 +239,7 @@ impl Thread {
             }
             now = self.clock.now_after(now);
             let began = std::time::Instant::now();
+            self.round_began = began;
             let delivered = self.worker.delivered();
             self.tick_storage(now).map_err(io::Error::other)?;
             self.take_in(now, &events);

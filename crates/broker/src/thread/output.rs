@@ -206,6 +206,11 @@ impl Thread {
                 }
             }
             WorkerOutput::Observed(message) => self.hooks.note_message(*message),
+            WorkerOutput::Traced(traced) => {
+                if let Some(traces) = &mut self.traces {
+                    traces.note(self.round_began, *traced);
+                }
+            }
         }
     }
 

@@ -146,6 +146,7 @@ impl Worker {
     #[inline(never)]
     fn settle_all_met(&mut self, now: Now) {
         self.replay_system(now);
+        self.trace_met();
         for debt in std::mem::take(&mut self.met) {
             match debt {
                 Debt::Publisher(Publisher::Client(owed)) => self.settle(now, owed),

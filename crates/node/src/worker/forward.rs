@@ -378,7 +378,11 @@ impl Worker {
         if record.number > 0 && self.refuse_without_room(from, origin, record) {
             return false;
         }
-        let is_sent_on = self.deliver_record(now, from, origin, record, way);
+        let is_sent_on = if self.observed.traces.is_some() {
+            self.deliver_traced(now, from, origin, record, way)
+        } else {
+            self.deliver_record(now, from, origin, record, way)
+        };
         // The mail of this round leaves when all of the round is stored: the acknowledgement may go.
         if record.number > 0 && !is_sent_on {
             self.batches.admit(from, origin, record.number);
@@ -387,7 +391,7 @@ impl Worker {
     }
 
     /// Whether the message was sent on, so that its acknowledgement waits.
-    fn deliver_record(
+    pub(super) fn deliver_record(
         &mut self,
         now: Now,
         from: Peer,

@@ -199,7 +199,7 @@ pub(super) struct Route {
     pub nodes_qos0: Arc<[NodeSlot]>,
     /// Both, ascending: who gets what is published at QoS 0.
     pub nodes_all: Arc<[NodeSlot]>,
-    /// The shell wants to hear of its messages.
+    /// The shell wants to hear of its messages, or may want to trace them.
     pub is_observed: bool,
     /// Sessions here that subscribe to it and may not read it.
     pub withheld: u32,
@@ -238,6 +238,8 @@ pub(super) struct Interests {
     steps: Cell<u64>,
     /// Topics whose messages the shell wants to hear of.
     observed: Vec<TopicFilter>,
+    /// Messages on all topics may have to be traced.
+    is_traced: bool,
     /// Hands the turns of shared subscriptions out: one counter a group, kept while the group is known here.
     turns: BTreeMap<Arc<str>, u32>,
 }
@@ -253,13 +255,20 @@ impl Interests {
             steps: Cell::new(0),
             turns: BTreeMap::new(),
             observed: Vec::new(),
+            is_traced: false,
         }
     }
 
-    /// The shell wants to hear of messages on matching topics.
-    pub fn observe(&mut self, filters: Vec<TopicFilter>) {
+    /// The shell wants to hear of messages on matching topics, and may want to trace all.
+    pub fn observe(&mut self, filters: Vec<TopicFilter>, is_traced: bool) {
         self.observed = filters;
+        self.is_traced = is_traced;
         self.cache.clear();
+    }
+
+    /// Whether the shell wants to hear of messages on a topic.
+    pub fn is_observed(&self, topic: &str) -> bool {
+        self.observed.iter().any(|filter| filter.matches(topic))
     }
 
     /// Subscriptions of all sessions of this worker.
@@ -493,7 +502,7 @@ impl Interests {
         takers.retain(|taker| may_receive(taker.session));
         let mut route = Route {
             published: Cell::new(0),
-            is_observed: self.observed.iter().any(|filter| filter.matches(topic)),
+            is_observed: self.is_traced || self.is_observed(topic),
             withheld: u32::try_from(subscribed - takers.len()).unwrap_or(u32::MAX),
             refusal: self.refusal(topic),
             takers,

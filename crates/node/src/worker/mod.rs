@@ -53,6 +53,7 @@ mod sessions;
 mod subscribe;
 mod switchover;
 mod timers;
+mod trace;
 mod transfer;
 mod wills;
 
@@ -167,6 +168,7 @@ pub struct Worker {
     redirect: redirect::Redirect,
     /// What the shell wants to hear of; the filters are with the interests.
     observed: Observed,
+    traces: trace::Traces,
     topic_counts: rates::TopicCounts,
 }
 
@@ -253,6 +255,7 @@ impl Worker {
             transfers: transfer::Transfers::default(),
             operating: operate::Operating::default(),
             observed: Observed::default(),
+            traces: trace::Traces::default(),
             dirty: Vec::new(),
             outputs: VecDeque::new(),
             traffic: Traffic::default(),

@@ -16,12 +16,14 @@ impl Worker {
             subscriptions,
             sessions,
             filters,
+            traces,
         } = observed;
-        self.interests.observe(filters);
+        self.interests.observe(filters, traces.is_some());
         self.observed = Observed {
             subscriptions,
             sessions,
             filters: Vec::new(),
+            traces,
         };
     }
 

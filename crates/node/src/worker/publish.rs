@@ -315,15 +315,27 @@ impl Worker {
         route: &Route,
         source: Source<'_>,
     ) -> Outcome {
+        if route.is_observed {
+            return self.publish_observed(now, publish, route, source);
+        }
+        self.publish_to_all(now, publish, route, source)
+    }
+
+    /// A copy for each of its two callers: a call would cost each message more.
+    #[inline(always)]
+    pub(super) fn publish_to_all(
+        &mut self,
+        now: Now,
+        publish: &Publish<'_>,
+        route: &Route,
+        source: Source<'_>,
+    ) -> Outcome {
         let expires_at = publish
             .message_expiry_interval
             .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
         let mut outgoing = Outgoing::new(publish, expires_at);
         if route.withheld > 0 {
             self.traffic.withheld_messages += u64::from(route.withheld);
-        }
-        if route.is_observed {
-            self.note_message(publish, source.session);
         }
         outgoing.publication = source.publication;
         outgoing.is_seen = source

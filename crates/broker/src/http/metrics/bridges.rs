@@ -2,93 +2,89 @@
 
 use thicket_bridge::{LaneStatistics, Monitor, Statistics};
 
+use thicket_telemetry::Kind::{self, Counter, Gauge};
+
 use super::Page;
 
 /// Name, kind, help, and where it stands.
-type Family = (
-    &'static str,
-    &'static str,
-    &'static str,
-    fn(&LaneStatistics) -> u64,
-);
+type Family = (&'static str, Kind, &'static str, fn(&LaneStatistics) -> u64);
 
 const FAMILIES: [Family; 9] = [
     (
         "thicket_bridge_received_messages_total",
-        "counter",
+        Counter,
         "Messages that came to a bridge",
         |lane| lane.received,
     ),
     (
         "thicket_bridge_forwarded_messages_total",
-        "counter",
+        Counter,
         "Messages the broker across has",
         |lane| lane.forwarded,
     ),
     (
         "thicket_bridge_dropped_messages_total",
-        "counter",
+        Counter,
         "Messages of QoS 0 that found no room",
         |lane| lane.dropped,
     ),
     (
         "thicket_bridge_refused_messages_total",
-        "counter",
+        Counter,
         "Messages the broker across does not take",
         |lane| lane.refused,
     ),
     (
         "thicket_bridge_expired_messages_total",
-        "counter",
+        Counter,
         "Messages whose time was over",
         |lane| lane.expired,
     ),
     (
         "thicket_bridge_looped_messages_total",
-        "counter",
+        Counter,
         "Messages that had crossed before",
         |lane| lane.looped,
     ),
     (
         "thicket_bridge_unmatched_messages_total",
-        "counter",
+        Counter,
         "Messages no rule takes",
         |lane| lane.unmatched,
     ),
     (
         "thicket_bridge_queue_messages",
-        "gauge",
+        Gauge,
         "Messages on their way",
         |lane| lane.queue_messages as u64,
     ),
     (
         "thicket_bridge_queue_bytes",
-        "gauge",
+        Gauge,
         "Bytes of those messages",
         |lane| lane.queue_bytes as u64,
     ),
 ];
 
-pub(super) fn render(bridges: &[Monitor]) -> String {
+pub(super) fn append(page: &mut Page, bridges: &[Monitor]) {
     let all: Vec<_> = bridges
         .iter()
         .map(|bridge| (bridge.name(), bridge.statistics()))
         .collect();
-    of(&all)
+    append_statistics(page, &all);
 }
 
-fn of(bridges: &[(&str, Statistics)]) -> String {
-    let mut page = Page::default();
+fn append_statistics(page: &mut Page, bridges: &[(&str, Statistics)]) {
     if bridges.is_empty() {
-        return page.0;
+        return;
     }
     let name = "thicket_bridge_connected";
-    page.family(name, "gauge", "Whether a side has accepted the bridge");
+    page.family(name, Gauge, "Whether a side has accepted the bridge");
     for (bridge, statistics) in bridges {
         for (side, side_statistics) in [("local", statistics.local), ("remote", statistics.remote)]
         {
             let labels = [("bridge", *bridge), ("side", side)];
-            page.sample(name, &labels, u64::from(side_statistics.is_connected));
+            page.sample(&labels, u64::from(side_statistics.is_connected));
         }
     }
     for (name, kind, help, value) in FAMILIES {
@@ -96,14 +92,12 @@ fn of(bridges: &[(&str, Statistics)]) -> String {
         for (bridge, statistics) in bridges {
             for (direction, lane) in [("out", statistics.outward), ("in", statistics.inward)] {
                 page.sample(
-                    name,
                     &[("bridge", bridge), ("direction", direction)],
                     value(&lane),
                 );
             }
         }
     }
-    page.0
 }
 
 #[cfg(test)]
@@ -115,7 +109,9 @@ mod tests {
         let mut statistics = Statistics::default();
         statistics.remote.is_connected = true;
         statistics.inward.looped = 3;
-        let text = of(&[("plant", statistics)]);
+        let mut page = Page::default();
+        append_statistics(&mut page, &[("plant", statistics)]);
+        let text = thicket_telemetry::prometheus::text(&page.0);
         for line in [
             "thicket_bridge_connected{bridge=\"plant\",side=\"remote\"} 1",
             "thicket_bridge_looped_messages_total{bridge=\"plant\",direction=\"in\"} 3",
@@ -126,6 +122,8 @@ mod tests {
                 "`{line}` in\n{text}"
             );
         }
-        assert!(of(&[]).is_empty());
+        let mut page = Page::default();
+        append_statistics(&mut page, &[]);
+        assert!(page.0.families.is_empty());
     }
 }

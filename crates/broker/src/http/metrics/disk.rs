@@ -1,5 +1,7 @@
 //! What is stored, and how the disk does.
 
+use thicket_telemetry::Kind::{Counter, Gauge};
+
 use super::Page;
 use crate::disk::Disk;
 
@@ -7,33 +9,33 @@ pub(super) fn append(page: &mut Page, disk: &Disk) {
     let (log_bytes, checkpoints) = disk.logs();
     page.single(
         "thicket_disk_full",
-        "gauge",
+        Gauge,
         "Whether messages that would have to be stored are refused, as the disk is full",
         u64::from(disk.is_full()),
     );
     if let Some((free, size)) = disk.space() {
         page.single(
             "thicket_disk_free_bytes",
-            "gauge",
+            Gauge,
             "Free on the file system of the data directory",
             free,
         );
         page.single(
             "thicket_disk_size_bytes",
-            "gauge",
+            Gauge,
             "Size of that file system",
             size,
         );
     }
     page.single(
         "thicket_log_bytes",
-        "gauge",
+        Gauge,
         "Bytes of the logs of all threads that are still needed",
         log_bytes,
     );
     page.single(
         "thicket_log_checkpoints_total",
-        "counter",
+        Counter,
         "Times that what lives of a log was written anew and what was before removed",
         checkpoints,
     );

@@ -1,13 +1,14 @@
 //! What the hooks of a node have delivered.
 
 use thicket_hooks::Statistics;
+use thicket_telemetry::Kind::{self, Counter, Gauge};
 
 use super::Page;
 
 /// Name, kind, help, and what stands under which outcome.
 type Family = (
     &'static str,
-    &'static str,
+    Kind,
     &'static str,
     fn(&Statistics) -> Vec<(Option<&'static str>, u64)>,
 );
@@ -15,7 +16,7 @@ type Family = (
 const FAMILIES: [Family; 4] = [
     (
         "thicket_event_hook_events_total",
-        "counter",
+        Counter,
         "Events of a hook that were delivered, written to the dead-letter file or dropped",
         |it| {
             vec![
@@ -27,7 +28,7 @@ const FAMILIES: [Family; 4] = [
     ),
     (
         "thicket_event_hook_requests_total",
-        "counter",
+        Counter,
         "Requests of a hook that its receiver accepted or that failed",
         |it| {
             vec![
@@ -38,22 +39,21 @@ const FAMILIES: [Family; 4] = [
     ),
     (
         "thicket_event_hook_queue_events",
-        "gauge",
+        Gauge,
         "Events of a hook that wait",
         |it| vec![(None, it.queue_events)],
     ),
     (
         "thicket_event_hook_queue_bytes",
-        "gauge",
+        Gauge,
         "Bytes of those events",
         |it| vec![(None, it.queue_bytes)],
     ),
 ];
 
-pub(super) fn render(hooks: &[(&str, Statistics)]) -> String {
-    let mut page = Page::default();
+pub(super) fn append(page: &mut Page, hooks: &[(&str, Statistics)]) {
     if hooks.is_empty() {
-        return page.0;
+        return;
     }
     for (name, kind, help, values) in FAMILIES {
         page.family(name, kind, help);
@@ -61,9 +61,8 @@ pub(super) fn render(hooks: &[(&str, Statistics)]) -> String {
             for (outcome, value) in values(statistics) {
                 let mut labels = vec![("hook", *hook)];
                 labels.extend(outcome.map(|outcome| ("outcome", outcome)));
-                page.sample(name, &labels, value);
+                page.sample(&labels, value);
             }
         }
     }
-    page.0
 }

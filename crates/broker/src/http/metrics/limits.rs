@@ -2,24 +2,25 @@
 
 use std::sync::atomic::Ordering;
 
+use thicket_telemetry::Kind::{Counter, Gauge};
+
 use super::Page;
 use crate::api::TrafficCounts;
 use crate::http::Inspector;
 use crate::log;
 use crate::memory::{limit_bytes, resident_bytes};
 
-pub(super) fn render(
+pub(super) fn append(
+    page: &mut Page,
     inspector: &Inspector,
     traffic: &TrafficCounts,
     retained_bytes: u64,
-) -> String {
-    let mut page = Page::default();
+) {
     page.listeners(inspector);
     page.refused(inspector, traffic);
     page.api(inspector);
     page.log();
     page.memory(inspector, retained_bytes);
-    page.0
 }
 
 impl Page {
@@ -27,17 +28,16 @@ impl Page {
         let name = "thicket_listener_connections";
         self.family(
             name,
-            "gauge",
+            Gauge,
             "Connections of a listener, handshakes included",
         );
         for entrance in inspector.entrances.iter() {
-            self.sample(name, &[("listener", &entrance.name)], entrance.gate.open());
+            self.sample(&[("listener", &entrance.name)], entrance.gate.open());
         }
         let name = "thicket_listener_admitted_total";
-        self.family(name, "counter", "Connections let in by a listener");
+        self.family(name, Counter, "Connections let in by a listener");
         for entrance in inspector.entrances.iter() {
             self.sample(
-                name,
                 &[("listener", &entrance.name)],
                 entrance.gate.admitted.value(),
             );
@@ -45,12 +45,11 @@ impl Page {
         let name = "thicket_listener_delayed_total";
         self.family(
             name,
-            "counter",
+            Counter,
             "Times connections waited because too many came in a second",
         );
         for entrance in inspector.entrances.iter() {
             self.sample(
-                name,
                 &[("listener", &entrance.name)],
                 entrance.gate.delayed.value(),
             );
@@ -59,7 +58,7 @@ impl Page {
 
     fn refused(&mut self, inspector: &Inspector, traffic: &TrafficCounts) {
         let gate = &inspector.gate;
-        let full = inspector
+        let full: u64 = inspector
             .entrances
             .iter()
             .map(|entrance| entrance.gate.full.value())
@@ -67,7 +66,7 @@ impl Page {
         let name = "thicket_refused_connections_total";
         self.family(
             name,
-            "counter",
+            Counter,
             "Connections turned away or ended by a bound of the node",
         );
         for (reason, count) in [
@@ -77,20 +76,20 @@ impl Page {
             ("half_open", traffic.half_open_refused),
             ("session", traffic.sessions_refused),
         ] {
-            self.sample(name, &[("reason", reason)], count);
+            self.sample(&[("reason", reason)], count);
         }
     }
 
     fn api(&mut self, inspector: &Inspector) {
         self.single(
             "thicket_http_connections",
-            "gauge",
+            Gauge,
             "Connections to the HTTP API",
             inspector.seats.taken() as u64,
         );
         self.single(
             "thicket_http_turned_away_total",
-            "counter",
+            Counter,
             "Connections to the HTTP API that found no place, or lost theirs to a newcomer before they had said what they want",
             inspector.seats.turned_away.value(),
         );
@@ -99,7 +98,7 @@ impl Page {
     fn log(&mut self) {
         self.single(
             "thicket_log_lines_suppressed_total",
-            "counter",
+            Counter,
             "Lines of the log that were counted and not written, as there were many about the same peer",
             log::suppressed_lines(),
         );
@@ -130,7 +129,7 @@ impl Page {
             ),
         ] {
             if let Some(value) = value {
-                self.single(name, "gauge", help, value);
+                self.single(name, Gauge, help, value);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Clients that were moved, and what came of that.
 
 use thicket_node::RebalanceCounts;
+use thicket_telemetry::Kind::{Counter, Gauge};
 
 use super::Page;
 
@@ -10,15 +11,15 @@ const OUTCOMES: &str = "thicket_rebalance_outcomes_total";
 pub(super) fn append(page: &mut Page, counts: &RebalanceCounts) {
     page.family(
         MOVES,
-        "counter",
+        Counter,
         "Clients of this node that the rebalancer had sent to another one, by reason",
     );
     for (reason, count) in ["drain", "load", "topics"].into_iter().zip(counts.moves) {
-        page.sample(MOVES, &[("reason", reason)], count);
+        page.sample(&[("reason", reason)], count);
     }
     page.family(
         OUTCOMES,
-        "counter",
+        Counter,
         "Clients that came here as sent, that came back here instead, and that were not sent as they were gone or may not go",
     );
     for (outcome, count) in [
@@ -26,24 +27,24 @@ pub(super) fn append(page: &mut Page, counts: &RebalanceCounts) {
         ("ignored", counts.ignored),
         ("refused", counts.refused),
     ] {
-        page.sample(OUTCOMES, &[("outcome", outcome)], count);
+        page.sample(&[("outcome", outcome)], count);
     }
     page.single(
         "thicket_rebalance_plans_total",
-        "counter",
+        Counter,
         "Times that this node, as the rebalancer, has looked at all clients and planned their moves",
         counts.plans,
     );
     page.single(
         "thicket_rebalancer",
-        "gauge",
+        Gauge,
         "Whether this node is the rebalancer",
         u64::from(counts.is_rebalancer),
     );
     if let Some(desired) = counts.desired_nodes {
         page.single(
             "thicket_desired_nodes",
-            "gauge",
+            Gauge,
             "Nodes that the load needs, with hysteresis; told by the rebalancer",
             desired as u64,
         );

@@ -1,0 +1,287 @@
+//! Where telemetry goes over OTLP.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use thicket_node::Tracing;
+use thicket_telemetry::{ExporterConfig, Headers};
+
+use super::check::{in_range, invalid};
+use super::hook::checked_url;
+use super::{ConfigError, Settings};
+
+/// Telemetry over OTLP, checked.
+#[derive(Debug, Clone)]
+pub struct TelemetryPlan {
+    /// Where it goes; what it says of the node is filled in when that is known.
+    pub exporter: ExporterConfig,
+    /// The file of the headers, to be read again.
+    pub headers_file: Option<PathBuf>,
+    /// Which messages are traced; `None`: none.
+    pub traces: Option<Tracing>,
+}
+
+/// A share from 0 to 1: so many of 2^64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Share(u64);
+
+const SHARE: &str = "a share from 0 to 1, such as 0.001";
+
+impl Share {
+    fn new(share: f64) -> Option<Self> {
+        // What is one too many for 64 bits becomes the largest number.
+        let part = share * 2_f64.powi(64);
+        (0.0..=1.0).contains(&share).then_some(Self(part as u64))
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let share = text.parse().ok().and_then(Self::new);
+        share.ok_or_else(|| format!("expected {SHARE}"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+
+        impl Visitor<'_> for Number {
+            type Value = Share;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(SHARE)
+            }
+
+            fn visit_f64<E: Error>(self, share: f64) -> Result<Share, E> {
+                Share::new(share).ok_or_else(|| E::custom(format!("{share}: expected {SHARE}")))
+            }
+
+            fn visit_i64<E: Error>(self, share: i64) -> Result<Share, E> {
+                self.visit_f64(share as f64)
+            }
+        }
+
+        deserializer.deserialize_any(Number)
+    }
+}
+
+/// `None`: nothing is exported. Reads headers and certificates.
+pub(super) fn check(settings: &Settings) -> Result<Option<TelemetryPlan>, ConfigError> {
+    let Some(endpoint) = settings.otlp_endpoint.clone() else {
+        return refuse_others(settings).map(|()| None);
+    };
+    let endpoint = checked_endpoint(endpoint)?;
+    if settings.otlp_ca.is_some() && !endpoint.starts_with("https://") {
+        return Err(ConfigError::Conflict(
+            "otlp_ca is for an otlp_endpoint that begins with https://",
+        ));
+    }
+    thicket_hooks::agent(&endpoint, settings.otlp_ca.as_deref())?;
+    let default = ExporterConfig::new(endpoint);
+    let interval_s = in_range(
+        "otlp_interval",
+        settings.otlp_interval,
+        default.interval.as_secs(),
+        1..=86_400,
+    )?;
+    let headers_file = settings.otlp_headers_file.clone();
+    let queue_spans = in_range(
+        "otlp_queue_spans",
+        settings.otlp_queue_spans,
+        default.queue_spans,
+        1..=1_000_000,
+    )?;
+    let headers = headers_file.as_deref().map(read_headers).transpose()?;
+    Ok(Some(TelemetryPlan {
+        exporter: ExporterConfig {
+            authorities: settings.otlp_ca.clone(),
+            headers: headers.unwrap_or_default(),
+            interval: Duration::from_secs(interval_s),
+            queue_spans,
+            ..default
+        },
+        headers_file,
+        traces: traces(settings)?,
+    }))
+}
+
+fn traces(settings: &Settings) -> Result<Option<Tracing>, ConfigError> {
+    if settings.otlp_traces == Some(false) {
+        return if settings.otlp_sample.is_some() || settings.otlp_queue_spans.is_some() {
+            Err(ConfigError::Conflict(
+                "otlp_sample and otlp_queue_spans say nothing with otlp_traces = false",
+            ))
+        } else {
+            Ok(None)
+        };
+    }
+    let Share(drawn) = settings.otlp_sample.unwrap_or_default();
+    Ok(Some(Tracing { drawn }))
+}
+
+/// Keys that say nothing without an endpoint.
+fn refuse_others(settings: &Settings) -> Result<(), ConfigError> {
+    let others = settings.otlp_ca.is_some()
+        || settings.otlp_headers_file.is_some()
+        || settings.otlp_interval.is_some()
+        || settings.otlp_traces.is_some()
+        || settings.otlp_sample.is_some()
+        || settings.otlp_queue_spans.is_some();
+    if others {
+        return Err(ConfigError::Conflict(
+            "otlp_ca, otlp_headers_file, otlp_interval, otlp_traces, otlp_sample and otlp_queue_spans say nothing without an otlp_endpoint",
+        ));
+    }
+    Ok(())
+}
+
+/// A URL whose port is one and that has nothing behind its path: paths of OTLP are put there.
+fn checked_endpoint(text: String) -> Result<String, ConfigError> {
+    let key = "otlp_endpoint";
+    let text = checked_url(key, text)?;
+    let uri = text.parse::<ureq::http::Uri>().ok();
+    let authority = uri.as_ref().and_then(ureq::http::Uri::authority);
+    let has_port = authority.is_some_and(|it| match it.as_str().rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => port.parse::<u16>().is_ok_and(|it| it != 0),
+        Some(_) | None => true,
+    });
+    if !has_port || text.contains(['?', '#']) {
+        let expected = "the base URL of an OTLP receiver, such as http://127.0.0.1:4318";
+        return Err(invalid(key, text, expected));
+    }
+    Ok(text)
+}
+
+/// The headers in a file, lines `NAME: VALUE`.
+pub(crate) fn read_headers(path: &Path) -> Result<Headers, ConfigError> {
+    let key = "otlp_headers_file";
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+        key,
+        path: path.to_owned(),
+        source,
+    })?;
+    Headers::parse(&text).map_err(|problem| ConfigError::BadFile {
+        key,
+        path: path.to_owned(),
+        problem,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str) -> Result<Option<TelemetryPlan>, ConfigError> {
+        let settings = Settings::from_toml(Path::new("thicket.toml"), text)?;
+        settings.check().map(|config| config.telemetry)
+    }
+
+    #[test]
+    fn nothing_is_exported_unless_a_receiver_is_named() {
+        assert!(checked("").expect("good").is_none());
+        let plan = checked("otlp_endpoint = 'http://localhost:4318'\n").expect("good");
+        let expected = ExporterConfig::new("http://localhost:4318");
+        assert_eq!(plan.map(|it| it.exporter), Some(expected));
+        for endpoint in ["https://[::1]:4318/otlp/", "http://[::1]", "http://a"] {
+            let text = format!("otlp_endpoint = '{endpoint}'\notlp_interval = '15s'\n");
+            let plan = checked(&text).expect(endpoint).expect(endpoint);
+            assert_eq!(plan.exporter.interval, Duration::from_secs(15));
+        }
+    }
+
+    #[test]
+    fn messages_are_traced_by_their_publishers_wish_and_by_a_share() {
+        let good = "otlp_endpoint = 'http://localhost:4318'\n";
+        for (rest, expected) in [
+            ("", Some(0)),
+            ("otlp_sample = 0", Some(0)),
+            ("otlp_sample = 0.5", Some(1 << 63)),
+            ("otlp_sample = 1", Some(u64::MAX)),
+            ("otlp_traces = false", None),
+        ] {
+            let plan = checked(&format!("{good}{rest}\n")).expect(rest);
+            let drawn = plan.expect(rest).traces.map(|it| it.drawn);
+            assert_eq!(drawn, expected, "{rest}");
+        }
+        assert_eq!("0.25".parse(), Ok(Share(1 << 62)));
+        assert!("1e1".parse::<Share>().is_err() && "NaN".parse::<Share>().is_err());
+    }
+
+    #[test]
+    fn bad_values_are_refused_with_key_value_and_expectation() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let headers = directory.path().join("headers");
+        std::fs::write(&headers, "authorization = secret\n").expect("written");
+        let headers = headers.display();
+        let good = "otlp_endpoint = 'http://localhost:4318'\n";
+        for (text, expected) in [
+            (
+                "otlp_endpoint = 'localhost:4318'\n".to_owned(),
+                "otlp_endpoint = localhost:4318: expected http://HOST",
+            ),
+            (
+                "otlp_endpoint = 'grpc://localhost:4317'\n".to_owned(),
+                "otlp_endpoint = grpc://localhost:4317",
+            ),
+            (
+                "otlp_endpoint = 'http://localhost:70000'\n".to_owned(),
+                "otlp_endpoint = http://localhost:70000: expected the base URL",
+            ),
+            (
+                "otlp_endpoint = 'http://localhost/?a=b'\n".to_owned(),
+                "otlp_endpoint = http://localhost/?a=b",
+            ),
+            (
+                "otlp_endpoint = 'http://a b:1'\n".to_owned(),
+                "otlp_endpoint = http://a b:1",
+            ),
+            (
+                format!("{good}otlp_interval = 0\n"),
+                "otlp_interval = 0: expected 1 to 86400",
+            ),
+            (
+                format!("{good}otlp_interval = '500ms'\n"),
+                "otlp_interval = '500ms'",
+            ),
+            (
+                format!("{good}otlp_ca = 'ca.pem'\n"),
+                "otlp_ca is for an otlp_endpoint that begins with https://",
+            ),
+            (
+                format!("{good}otlp_headers_file = '/nowhere/x'\n"),
+                "otlp_headers_file: cannot read /nowhere/x",
+            ),
+            (
+                format!("{good}otlp_headers_file = '{headers}'\n"),
+                "line 1: expected `NAME: VALUE`",
+            ),
+            (format!("{good}otlp_sample = 1.5\n"), "otlp_sample = 1.5"),
+            (
+                format!("{good}otlp_sample = -0.1\n"),
+                "-0.1: expected a share from 0 to 1",
+            ),
+            (
+                format!("{good}otlp_queue_spans = 0\n"),
+                "otlp_queue_spans = 0: expected 1 to 1000000",
+            ),
+            (
+                format!("{good}otlp_traces = false\notlp_sample = 0.1\n"),
+                "otlp_sample and otlp_queue_spans say nothing with otlp_traces = false",
+            ),
+            (
+                "otlp_interval = '15s'\n".to_owned(),
+                "say nothing without an otlp_endpoint",
+            ),
+        ] {
+            let error = checked(&text).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

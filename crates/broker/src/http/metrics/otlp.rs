@@ -1,0 +1,48 @@
+//! What the exporter of telemetry has sent.
+
+use thicket_telemetry::Kind::{Counter, Gauge};
+use thicket_telemetry::Statistics;
+
+use super::Page;
+
+pub(super) fn append(page: &mut Page, statistics: &Statistics) {
+    let signals = [
+        ("metrics", statistics.metrics),
+        ("traces", statistics.traces),
+    ];
+    page.family(
+        "thicket_otlp_requests_total",
+        Counter,
+        "Requests to the OTLP receiver that it accepted or that failed",
+    );
+    for (signal, requests) in signals {
+        for (outcome, count) in [("accepted", requests.accepted), ("failed", requests.failed)] {
+            page.sample(&[("signal", signal), ("outcome", outcome)], count);
+        }
+    }
+    page.family(
+        "thicket_otlp_rejected_total",
+        Counter,
+        "Data points and spans that the receiver rejected in requests that it accepted",
+    );
+    for (signal, requests) in signals {
+        page.sample(&[("signal", signal)], requests.rejected);
+    }
+    page.family(
+        "thicket_otlp_spans_total",
+        Counter,
+        "Spans that were exported, or dropped: the queue was full, or the receiver refused them or failed too often",
+    );
+    for (outcome, count) in [
+        ("exported", statistics.spans_exported),
+        ("dropped", statistics.spans_dropped),
+    ] {
+        page.sample(&[("outcome", outcome)], count);
+    }
+    page.single(
+        "thicket_otlp_queue_spans",
+        Gauge,
+        "Spans that wait to be exported",
+        statistics.spans_queued,
+    );
+}

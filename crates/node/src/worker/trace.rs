@@ -1,0 +1,358 @@
+//! Traces of messages: what the shell makes spans of, where [`Observed::traces`](crate::Observed) says so. Elsewhere nothing here is called.
+//!
+//! A message is traced if its user property `traceparent` says that its trace is sampled, or if it has none and is drawn. One that is drawn
+//! gets the property, as the last of its properties, so that other nodes and subscribers go on with the trace.
+
+use std::collections::BTreeMap;
+
+use thicket_mqtt::{ApplicationProperties, ApplicationProperty, Publish};
+use thicket_overlay::record::Record;
+use thicket_session::time::Instant;
+
+use super::{
+    Debt, Owed, Publisher, SessionKey, Worker,
+    forward::{Way, publish_of},
+    interests::{Route, Taker},
+    publish::{Outcome, Source},
+};
+use crate::{
+    Now, Peer, SpanContext, Traced, Tracing, WorkerOutput, mail::Origin, scope::client_id_of,
+};
+
+/// The user property of W3C Trace Context.
+const TRACE_PARENT: &str = "traceparent";
+/// Publications that wait for their acknowledgements with a span; beyond it the oldest one's span is given up.
+const OPEN: usize = 1024;
+
+/// Whose acknowledgement it is: session, its serial number, and its place in the line.
+type Line = (SessionKey, u64, u64);
+
+/// Publications whose spans have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Traces {
+    open: BTreeMap<Line, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    span_id: u64,
+    /// Numbers that are still to be acknowledged.
+    open: u16,
+    since: Instant,
+}
+
+impl Traces {
+    fn insert(&mut self, line: Line, waiting: Waiting) {
+        if self.open.len() >= OPEN
+            && let Some((oldest, _)) = self.open.iter().min_by_key(|(_, it)| it.since)
+        {
+            let oldest = *oldest;
+            self.open.remove(&oldest);
+        }
+        self.open.insert(line, waiting);
+    }
+}
+
+/// The trace that a message belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Belonging {
+    /// The publisher's span.
+    To(SpanContext),
+    /// To one that is not sampled.
+    Unsampled,
+    /// To none.
+    None,
+}
+
+impl Worker {
+    /// A message that the shell wants to hear of, or may want to trace. Not cold: where messages are traced, all take this way.
+    #[inline(never)]
+    pub(super) fn publish_observed(
+        &mut self,
+        now: Now,
+        publish: &Publish<'_>,
+        route: &Route,
+        source: Source<'_>,
+    ) -> Outcome {
+        if self.interests.is_observed(publish.topic) {
+            self.note_message(publish, source.session);
+        }
+        let Some(tracing) = self.observed.traces else {
+            return self.publish_to_all(now, publish, route, source);
+        };
+        let (own, parent) = match belonging(&publish.properties) {
+            Belonging::To(parent) => (self.new_span(parent.trace_id), Some(parent)),
+            Belonging::None if self.is_drawn(tracing) => {
+                let trace_id = self.random.next_u128().max(1);
+                (self.new_span(trace_id), None)
+            }
+            Belonging::None | Belonging::Unsampled => {
+                return self.publish_to_all(now, publish, route, source);
+            }
+        };
+        let properties;
+        let marked;
+        let publish = if parent.is_some() {
+            publish
+        } else {
+            properties = marked_properties(&publish.properties, own);
+            marked = Publish {
+                // What was written here can be read.
+                properties: ApplicationProperties::from_encoded(&properties).unwrap_or_default(),
+                ..*publish
+            };
+            &marked
+        };
+        self.note_traced(Traced::Published {
+            span: own,
+            parent,
+            client_id: source.session.and_then(|key| self.client_id(key)),
+            topic: publish.topic.to_owned(),
+            qos: publish.qos as u8,
+        });
+        let before = self.traffic.external_out_messages;
+        let outcome = self.publish_to_all(now, publish, route, source);
+        let sender = source.session;
+        self.trace_delivery(
+            &route.takers,
+            publish,
+            sender,
+            parent.unwrap_or(own),
+            before,
+        );
+        match (outcome, source.debt) {
+            (Outcome::Open(open), Some(Debt::Publisher(Publisher::Client(owed)))) => {
+                let waiting = Waiting {
+                    span_id: own.span_id,
+                    open,
+                    since: now.instant,
+                };
+                self.traces.insert(line(&owed), waiting);
+            }
+            (Outcome::NoTakers | Outcome::Met | Outcome::Open(_), _) => {
+                self.note_traced(Traced::Acknowledged {
+                    span_id: own.span_id,
+                });
+            }
+        }
+        outcome
+    }
+
+    /// A message that came from another worker or node.
+    #[inline(never)]
+    pub(super) fn deliver_traced(
+        &mut self,
+        now: Now,
+        from: Peer,
+        origin: Origin,
+        record: &Record<'_>,
+        way: Way,
+    ) -> bool {
+        let before = self.traffic.external_out_messages;
+        let is_sent_on = self.deliver_record(now, from, origin, record, way);
+        if let Belonging::To(parent) = belonging(&record.properties) {
+            let (publish, _) = publish_of(record, now);
+            let route = self.route(record.topic);
+            let takers: &[Taker] = if record.shared.is_empty() {
+                &route.takers
+            } else {
+                &[]
+            };
+            self.trace_delivery(takers, &publish, None, parent, before);
+        }
+        is_sent_on
+    }
+
+    /// Conditions of acknowledgements were met.
+    #[inline]
+    pub(super) fn trace_met(&mut self) {
+        if !self.traces.open.is_empty() {
+            self.end_met();
+        }
+    }
+
+    #[cold]
+    fn end_met(&mut self) {
+        let mut ended = Vec::new();
+        for debt in &self.met {
+            let Debt::Publisher(Publisher::Client(owed)) = debt else {
+                continue;
+            };
+            let Some(waiting) = self.traces.open.get_mut(&line(owed)) else {
+                continue;
+            };
+            waiting.open = waiting.open.saturating_sub(1);
+            if waiting.open == 0 {
+                ended.push(waiting.span_id);
+                self.traces.open.remove(&line(owed));
+            }
+        }
+        for span_id in ended {
+            self.note_traced(Traced::Acknowledged { span_id });
+        }
+    }
+
+    /// Sessions of `takers` have got a message; `before`: what clients had been sent until then, as members of shared subscriptions get it too.
+    fn trace_delivery(
+        &mut self,
+        takers: &[Taker],
+        publish: &Publish<'_>,
+        sender: Option<SessionKey>,
+        parent: SpanContext,
+        before: u64,
+    ) {
+        let gets = |taker: &&Taker| {
+            let session = self.sessions.get(taker.session);
+            !(taker.no_local && sender == Some(taker.session))
+                && session.is_some_and(|session| session.backup().is_none())
+        };
+        let sent = self.traffic.external_out_messages - before;
+        let recipients = (takers.iter().filter(gets).count() as u64).max(sent);
+        if recipients > 0 {
+            let span = self.new_span(parent.trace_id);
+            self.note_traced(Traced::Delivered {
+                span,
+                parent,
+                topic: publish.topic.to_owned(),
+                qos: publish.qos as u8,
+                recipients,
+            });
+        }
+    }
+
+    fn is_drawn(&mut self, tracing: Tracing) -> bool {
+        tracing.drawn > 0 && self.random.next_u64() <= tracing.drawn
+    }
+
+    fn new_span(&mut self, trace_id: u128) -> SpanContext {
+        let span_id = self.random.next_u64().max(1);
+        SpanContext { trace_id, span_id }
+    }
+
+    fn client_id(&self, key: SessionKey) -> Option<String> {
+        let session = self.sessions.get(key)?;
+        Some(client_id_of(&session.client_id).to_owned())
+    }
+
+    fn note_traced(&mut self, traced: Traced) {
+        self.outputs
+            .push_back(WorkerOutput::Traced(Box::new(traced)));
+    }
+}
+
+const fn line(owed: &Owed) -> Line {
+    (owed.session, owed.session_serial, owed.sequence)
+}
+
+/// By the first `traceparent`. One that cannot be read counts as none.
+fn belonging(properties: &ApplicationProperties<'_>) -> Belonging {
+    let text = properties.iter().find_map(|property| match property {
+        ApplicationProperty::UserProperty(TRACE_PARENT, value) => Some(value),
+        _ => None,
+    });
+    match text.and_then(read) {
+        Some((context, true)) => Belonging::To(context),
+        Some((_, false)) => Belonging::Unsampled,
+        None => Belonging::None,
+    }
+}
+
+/// `VERSION-TRACE_ID-PARENT_ID-FLAGS` (W3C Trace Context, 3.2), and whether the trace is sampled. Later versions may have more behind that.
+fn read(text: &str) -> Option<(SpanContext, bool)> {
+    let mut parts = text.split('-');
+    let [version, trace_id, span_id, flags] = [2, 32, 16, 2].map(|len| {
+        let part = parts.next()?;
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let is_good = part.len() == len && part.bytes().all(is_hex);
+        is_good.then(|| u128::from_str_radix(part, 16).ok())?
+    });
+    let version = version.filter(|it| *it != 0xff && (*it > 0 || parts.next().is_none()));
+    version?;
+    let context = SpanContext {
+        trace_id: trace_id.filter(|it| *it > 0)?,
+        span_id: span_id.filter(|it| *it > 0)? as u64,
+    };
+    Some((context, flags? & 1 == 1))
+}
+
+/// The properties and, as the last one, the span that goes on.
+fn marked_properties(properties: &ApplicationProperties<'_>, span: SpanContext) -> Vec<u8> {
+    let text = format!("00-{:032x}-{:016x}-01", span.trace_id, span.span_id);
+    let mut bytes = Vec::new();
+    properties.write_to(&mut bytes);
+    let mark = ApplicationProperty::UserProperty(TRACE_PARENT, &text);
+    // A text of 55 bytes is not too long.
+    bytes.extend(ApplicationProperties::build([mark]).unwrap_or_default());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    const SPAN: &str = "b7ad6b7169203331";
+
+    #[test]
+    fn a_traceparent_is_read_as_the_w3c_has_it() {
+        let context = SpanContext {
+            trace_id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c,
+            span_id: 0xb7ad_6b71_6920_3331,
+        };
+        for (text, expected) in [
+            (format!("00-{TRACE}-{SPAN}-01"), Some((context, true))),
+            (format!("00-{TRACE}-{SPAN}-00"), Some((context, false))),
+            (format!("00-{TRACE}-{SPAN}-03"), Some((context, true))),
+            (format!("01-{TRACE}-{SPAN}-01-more"), Some((context, true))),
+            (format!("00-{TRACE}-{SPAN}-01-more"), None),
+            (format!("ff-{TRACE}-{SPAN}-01"), None),
+            (format!("00-{}-{SPAN}-01", "0".repeat(32)), None),
+            (format!("00-{TRACE}-{}-01", "0".repeat(16)), None),
+            (format!("00-{}-{SPAN}-01", TRACE.to_uppercase()), None),
+            (format!("00-+{}-{SPAN}-01", &TRACE[1..]), None),
+            (format!("00-{TRACE}-{SPAN}-1"), None),
+            (format!("00-{TRACE}-{SPAN}"), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(read(&text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn publications_above_the_bound_give_up_the_oldest_span() {
+        let mut traces = Traces::default();
+        for number in 0..=OPEN as u64 {
+            // The newest ones come first in the table.
+            let line = (SessionKey(0), 0, u64::MAX - number);
+            let waiting = Waiting {
+                span_id: number,
+                open: 1,
+                since: Instant::from_millis(number),
+            };
+            traces.insert(line, waiting);
+        }
+        assert_eq!(traces.open.len(), OPEN);
+        let has = |span_id| traces.open.values().any(|it| it.span_id == span_id);
+        assert!(!has(0) && has(1) && has(OPEN as u64));
+    }
+
+    #[test]
+    fn a_message_that_is_drawn_keeps_its_properties_and_belongs_to_its_new_span() {
+        let before = ApplicationProperties::build([
+            ApplicationProperty::ContentType("text/plain"),
+            ApplicationProperty::UserProperty("a", "b"),
+        ])
+        .expect("short");
+        let before = ApplicationProperties::from_encoded(&before).expect("good");
+        let span = SpanContext {
+            trace_id: 7,
+            span_id: 9,
+        };
+        let bytes = marked_properties(&before, span);
+        let after = ApplicationProperties::from_encoded(&bytes).expect("good");
+        assert!(after.iter().take(2).eq(before.iter()));
+        assert_eq!(after.iter().count(), 3);
+        assert_eq!(belonging(&after), Belonging::To(span));
+        assert_eq!(belonging(&before), Belonging::None);
+    }
+}

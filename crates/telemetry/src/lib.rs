@@ -1,0 +1,69 @@
+//! What a node measures, described once and encoded twice; and the exporter that sends it over OTLP.
+//!
+//! A [`Table`] has the metrics of one moment. [`prometheus::text`] writes the page that is scraped, [`metrics_request`] the request of OTLP.
+//! An [`Exporter`] posts metrics once an interval, and spans in batches from a bounded queue, over HTTP with protobuf. It never blocks who
+//! hands something in: a span that finds the queue full is dropped and counted. Where metrics and spans come from is left to the caller.
+//!
+//! ```
+//! use thicket_telemetry::{Kind, Table, prometheus};
+//!
+//! let mut table = Table::default();
+//! table.family("thicket_messages_total", Kind::Counter, "Messages");
+//! table.sample(&[("direction", "in")], 7_u64);
+//! let page = prometheus::text(&table);
+//! assert!(page.ends_with("thicket_messages_total{direction=\"in\"} 7\n"));
+//! ```
+
+mod encode;
+mod exporter;
+mod headers;
+mod message;
+mod metric;
+pub mod prometheus;
+mod queue;
+mod sender;
+mod span;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use encode::{Period, metrics_request, traces_request};
+pub use exporter::{Exporter, ExporterError, Monitor, Requests, Statistics, unix_nanos};
+pub use headers::Headers;
+pub use metric::{Buckets, Family, Kind, Sample, Table, Value};
+pub use span::{Attribute, Role, Span};
+
+/// Where an exporter sends, and its bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExporterConfig {
+    /// `http://` or `https://`; the paths of OTLP, `/v1/metrics` and `/v1/traces`, are put behind it.
+    pub endpoint: String,
+    /// PEM file of the authorities that an `https` receiver is checked against; `None`: those the system trusts.
+    pub authorities: Option<PathBuf>,
+    /// Of every request.
+    pub headers: Headers,
+    /// Who measures: attributes of the resource, each name once.
+    pub resource: Vec<(String, String)>,
+    /// Time between two requests with metrics.
+    pub interval: Duration,
+    /// How long a request may take.
+    pub timeout: Duration,
+    /// Spans that wait at most.
+    pub queue_spans: usize,
+}
+
+impl ExporterConfig {
+    /// An exporter with the defaults.
+    #[must_use]
+    pub fn new(endpoint: impl Into<String>) -> Self {
+        Self {
+            endpoint: endpoint.into(),
+            authorities: None,
+            headers: Headers::default(),
+            resource: Vec::new(),
+            interval: Duration::from_secs(60),
+            timeout: Duration::from_secs(5),
+            queue_spans: 2048,
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! One kind of request to the receiver, and what its answers mean.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use prost::Message;
+use ureq::http::HeaderMap;
+
+use crate::exporter::{Counts, Shared};
+use crate::message::Answer;
+
+/// The first wait after a failure; each further one is twice as long.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// A receiver that asks for more than this is asked again then.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(15 * 60);
+/// An answer has a number and a sentence at most.
+const LONGEST_ANSWER: u64 = 64 * 1024;
+/// Time between two lines of the log that a receiver fails.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// What a request carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Metrics,
+    Traces,
+}
+
+impl Signal {
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Metrics => "/v1/metrics",
+            Self::Traces => "/v1/traces",
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Traces => "traces",
+        }
+    }
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Accepted,
+    /// The receiver will not have it, later neither.
+    Refused,
+    /// Nobody answered, or the receiver asked to wait: not before this time is over.
+    Later(Duration),
+}
+
+/// Why a request was not accepted.
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    /// Another attempt may succeed, after the time that the receiver named.
+    Temporary(String, Option<Duration>),
+    Refused(String),
+}
+
+/// Sends requests of one kind, one at a time.
+pub(crate) struct Sender {
+    shared: Arc<Shared>,
+    signal: Signal,
+    url: String,
+    random: u64,
+    /// After the next failure.
+    wait: Duration,
+    is_failing: bool,
+    /// When a failure was last written to the log.
+    said: Option<Instant>,
+    /// The log has a line that the receiver fails, and none yet that it accepts again.
+    is_said_failing: bool,
+}
+
+impl Sender {
+    pub(crate) fn new(shared: Arc<Shared>, signal: Signal, seed: u64) -> Self {
+        let endpoint = shared.config.endpoint.trim_end_matches('/');
+        Self {
+            url: format!("{endpoint}{}", signal.path()),
+            shared,
+            signal,
+            random: seed | 1,
+            wait: FIRST_WAIT,
+            is_failing: false,
+            said: None,
+            is_said_failing: false,
+        }
+    }
+
+    pub(crate) const fn is_failing(&self) -> bool {
+        self.is_failing
+    }
+
+    /// One attempt, counted; a failure is told in the log.
+    pub(crate) fn send(&mut self, body: &[u8], timeout: Duration) -> Sent {
+        let (sent, error) = match self.post(body, timeout) {
+            Ok(answer) => {
+                self.counts().accepted.fetch_add(1, Ordering::Relaxed);
+                self.note_success(&answer);
+                return Sent::Accepted;
+            }
+            Err(Failure::Refused(error)) => (Sent::Refused, error),
+            Err(Failure::Temporary(error, after)) => {
+                let pause =
+                    after.map_or_else(|| self.next_wait(), |it| it.min(LONGEST_RETRY_AFTER));
+                (Sent::Later(pause), error)
+            }
+        };
+        self.counts().failed.fetch_add(1, Ordering::Relaxed);
+        self.note_failure(&error);
+        sent
+    }
+
+    fn post(&self, body: &[u8], timeout: Duration) -> Result<Answer, Failure> {
+        let mut request = self
+            .shared
+            .agent
+            .post(&self.url)
+            .config()
+            .timeout_global(Some(timeout))
+            .build()
+            .header("content-type", "application/x-protobuf")
+            .header("user-agent", concat!("thicket/", env!("CARGO_PKG_VERSION")));
+        for (name, value) in self.shared.headers().iter() {
+            request = request.header(name.clone(), value.clone());
+        }
+        let mut answer = request
+            .send(body)
+            .map_err(|error| Failure::Temporary(error.to_string(), None))?;
+        judge(
+            answer.status().as_u16(),
+            answer.headers(),
+            SystemTime::now(),
+        )?;
+        // It has been accepted, whatever else the answer says.
+        let body = answer.body_mut().with_config().limit(LONGEST_ANSWER);
+        let body = body.read_to_vec().unwrap_or_default();
+        Ok(Answer::decode(&*body).unwrap_or_default())
+    }
+
+    /// Between half of a wait and all of it, so that nodes do not come back at the same time.
+    fn next_wait(&mut self) -> Duration {
+        // xorshift64: enough for what need not be secret.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let part = (self.random % 1024) as u32;
+        let wait = self.wait;
+        self.wait = (wait * 2).min(LONGEST_WAIT);
+        wait / 2 + wait / 2 * part / 1024
+    }
+
+    fn note_success(&mut self, answer: &Answer) {
+        self.wait = FIRST_WAIT;
+        self.is_failing = false;
+        let signal = self.signal.name();
+        if std::mem::take(&mut self.is_said_failing) {
+            tracing::info!(signal, "the OTLP receiver accepts requests again");
+        }
+        if let Some(partial) = &answer.partial_success
+            && partial.rejected > 0
+        {
+            let rejected = partial.rejected.unsigned_abs();
+            self.counts()
+                .rejected
+                .fetch_add(rejected, Ordering::Relaxed);
+            let error = &partial.error_message;
+            if self.may_say() {
+                tracing::warn!(
+                    signal,
+                    rejected,
+                    error,
+                    "the OTLP receiver rejected a part of a request"
+                );
+            }
+        }
+    }
+
+    /// One line for a row of failures, and one a minute at most; the counters have the rest.
+    fn note_failure(&mut self, error: &str) {
+        self.is_failing = true;
+        if !self.is_said_failing && self.may_say() {
+            self.is_said_failing = true;
+            let signal = self.signal.name();
+            tracing::warn!(signal, error, "the OTLP receiver does not accept requests");
+        }
+    }
+
+    fn may_say(&mut self) -> bool {
+        let now = Instant::now();
+        let may = self
+            .said
+            .is_none_or(|said| now.duration_since(said) >= QUIET);
+        if may {
+            self.said = Some(now);
+        }
+        may
+    }
+
+    fn counts(&self) -> &Counts {
+        match self.signal {
+            Signal::Metrics => &self.shared.metrics,
+            Signal::Traces => &self.shared.traces,
+        }
+    }
+}
+
+/// What a status means (OTLP 1.x, OTLP/HTTP Response).
+fn judge(status: u16, headers: &HeaderMap, now: SystemTime) -> Result<(), Failure> {
+    match status {
+        200..300 => Ok(()),
+        429 | 502 | 503 | 504 => Err(Failure::Temporary(
+            format!("status {status}"),
+            retry_after(headers, now),
+        )),
+        _ => Err(Failure::Refused(format!("status {status}"))),
+    }
+}
+
+/// Seconds, or a date (RFC 9110, 10.2.3).
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get("retry-after")?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_judged_by_status_and_retry_after() {
+        let now = httpdate::parse_http_date("Tue, 24 Nov 2026 13:00:00 GMT").expect("a date");
+        let temporary = |status: u16, seconds: Option<u64>| {
+            Err(Failure::Temporary(
+                format!("status {status}"),
+                seconds.map(Duration::from_secs),
+            ))
+        };
+        let refused = |status: u16| Err(Failure::Refused(format!("status {status}")));
+        for (status, retry_after, expected) in [
+            (200, "", Ok(())),
+            (202, "", Ok(())),
+            (301, "", refused(301)),
+            (400, "", refused(400)),
+            (401, "5", refused(401)),
+            (408, "", refused(408)),
+            (429, "7", temporary(429, Some(7))),
+            (500, "", refused(500)),
+            (502, "", temporary(502, None)),
+            (503, "0", temporary(503, Some(0))),
+            (
+                503,
+                "Tue, 24 Nov 2026 13:01:30 GMT",
+                temporary(503, Some(90)),
+            ),
+            (
+                503,
+                "Tue, 24 Nov 2026 12:00:00 GMT",
+                temporary(503, Some(0)),
+            ),
+            (503, "soon", temporary(503, None)),
+            (504, "-1", temporary(504, None)),
+        ] {
+            let mut headers = HeaderMap::new();
+            if !retry_after.is_empty() {
+                headers.insert("retry-after", retry_after.parse().expect("a value"));
+            }
+            assert_eq!(
+                judge(status, &headers, now),
+                expected,
+                "{status} {retry_after}"
+            );
+        }
+    }
+}

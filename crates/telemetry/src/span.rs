@@ -1,0 +1,63 @@
+//! Spans: what a node did for a message, and for how long.
+
+/// Bytes of a text in an attribute at most. The rest is left out, so that a queue of spans has a bound in bytes as well.
+const LONGEST_TEXT: usize = 512;
+
+/// A span that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// Of the trace, not all zero.
+    pub trace_id: [u8; 16],
+    /// Of this span, not all zero.
+    pub span_id: [u8; 8],
+    /// The span that led to this one; `None`: this one is the first of its trace.
+    pub parent: Option<[u8; 8]>,
+    /// Constant.
+    pub name: &'static str,
+    /// The part that the node had.
+    pub role: Role,
+    /// Nanoseconds since the Unix epoch.
+    pub start_unix_nanos: u64,
+    /// The same of its end; not before its start.
+    pub end_unix_nanos: u64,
+    /// Each name once.
+    pub attributes: Vec<(&'static str, Attribute)>,
+}
+
+/// The part that a node had in a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It answered a request.
+    Server,
+    /// It sent something on.
+    Producer,
+}
+
+/// The value of an attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attribute {
+    /// Made by [`Attribute::text`].
+    Text(String),
+    /// A whole number.
+    Integer(i64),
+}
+
+impl Attribute {
+    /// A text, shortened to 512 bytes.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self::Text(text[..text.floor_char_boundary(LONGEST_TEXT)].to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let text = format!("{}ü", "x".repeat(511));
+        assert_eq!(Attribute::text(&text), Attribute::Text("x".repeat(511)));
+        assert_eq!(Attribute::text("a/b"), Attribute::Text("a/b".into()));
+    }
+}
