@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::overlay::{OverlayLinkEntry, TreeEntry};
 use super::{MembershipEntry, NodeEntry, TopicEntry, TrafficCounts};
+use utoipa::ToSchema;
 
 /// The cluster as one node sees it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Watch)]
 pub struct WatchEntry {
     /// Of the node that answers.
     pub name: String,
@@ -15,6 +17,7 @@ pub struct WatchEntry {
     /// As `/v1/health/ready`.
     pub ready: bool,
     /// Why it is not.
+    #[schema(required)]
     pub not_ready: Option<String>,
     /// It is drained.
     pub draining: bool,
@@ -37,13 +40,15 @@ pub struct WatchEntry {
     /// Of this node, a few seconds old at most.
     pub traffic: TrafficCounts,
     /// Under the data directory, if there is one.
+    #[schema(required)]
     pub disk: Option<DiskEntry>,
     /// That the node shows and believes.
     pub certificates: Vec<CertificateEntry>,
 }
 
 /// What the links with a node carry.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = LinkRate)]
 pub struct LinkRateEntry {
     /// Its name.
     pub node: String,
@@ -52,7 +57,8 @@ pub struct LinkRateEntry {
 }
 
 /// A disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Disk)]
 pub struct DiskEntry {
     /// Messages that would have to be stored are refused.
     pub full: bool,
@@ -65,7 +71,8 @@ pub struct DiskEntry {
 }
 
 /// A file of certificates.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Certificate)]
 pub struct CertificateEntry {
     /// Its path.
     pub file: String,
@@ -74,8 +81,10 @@ pub struct CertificateEntry {
 }
 
 /// Who asks: `GET /v1/whoami`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = WhoAmI)]
 pub struct WhoAmIEntry {
     /// `viewer` or `admin`; none: the HTTP API has no users, and pages change nothing.
+    #[schema(required)]
     pub role: Option<String>,
 }

@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::Json;
 use axum::extract::{RawQuery, Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
-use axum::routing::get;
-use axum::{Json, Router};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::guard::Asker;
 use super::serve::Peer;
-use super::{Answer, failure};
+use super::{Answer, ApiState, bad_field};
 use crate::api::audit::AuditEntry;
 use crate::api::overlay::text_of_query;
 use crate::clock::wall_ms;
@@ -44,10 +45,8 @@ pub(super) fn about(subject: &str, mut answer: Response) -> Response {
     answer
 }
 
-pub(super) fn router(audit: Audit) -> Router {
-    Router::new()
-        .route("/v1/audit", get(page))
-        .with_state(audit)
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(page))
 }
 
 /// Writes down what a request changed, or would have. It comes after the guard: whoever asks was let through.
@@ -147,7 +146,15 @@ fn is_same(a: &AuditEntry, b: &AuditEntry) -> bool {
     key(a) == key(b)
 }
 
-/// `?after=`: those after this number. `?limit=`: so many.
+/// What was changed over the API of this node, the oldest first.
+#[utoipa::path(
+    get, path = "/v1/audit", operation_id = "audit",
+    params(
+        ("after" = Option<u64>, Query, description = "Only entries with a higher number."),
+        ("limit" = Option<u64>, Query, description = "At most this many."),
+    ),
+    responses((status = 200, description = "The entries that are kept", body = Vec<AuditEntry>)),
+)]
 async fn page(State(audit): State<Audit>, RawQuery(query): RawQuery) -> Answer<Vec<AuditEntry>> {
     let query = query.unwrap_or_default();
     let number = |name: &str, default: u64| {
@@ -160,7 +167,7 @@ async fn page(State(audit): State<Audit>, RawQuery(query): RawQuery) -> Answer<V
         .and_then(|after| Ok((after, number("limit", KEPT as u64)?)))
         .map_err(|name| {
             let words = format!("`{name}` must be a number, of entries of the audit log");
-            failure(StatusCode::BAD_REQUEST, &words)
+            bad_field(&name, &words)
         })?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     Ok(Json(audit.lock().after(after, limit)))

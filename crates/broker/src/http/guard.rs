@@ -155,7 +155,8 @@ pub(super) fn credentials_of(headers: &HeaderMap) -> Option<(&str, &str)> {
 #[derive(Debug, Clone)]
 pub(super) struct Asker(pub(super) ApiUser);
 
-/// Tells who asks what it may do.
+/// The role of the user or the token that the request is authenticated by.
+#[utoipa::path(get, path = "/v1/whoami", responses((status = 200, description = "The role", body = WhoAmIEntry)))]
 pub(super) async fn who_am_i(request: Request) -> Json<WhoAmIEntry> {
     let asker = request.extensions().get::<Asker>();
     let role = asker.map(|asker| match asker.0.role {

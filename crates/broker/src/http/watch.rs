@@ -40,6 +40,14 @@ impl Watchers {
     }
 }
 
+/// The cluster as this node sees it, about once a second, as server-sent events.
+#[utoipa::path(
+    get, path = "/v1/watch",
+    responses(
+        (status = 200, description = "Events; the data of each is such an object", body = WatchEntry, content_type = "text/event-stream"),
+        (status = 503, description = "As many watch as may, or the node cannot answer now"),
+    ),
+)]
 pub(super) async fn watch(State(inspector): State<Inspector>) -> Response {
     let Ok(seat) = Arc::clone(&inspector.watchers.0).try_acquire_owned() else {
         let words = "as many watch as may; try again later";
