@@ -11,9 +11,13 @@ pub struct AuditEntry {
     pub number: u64,
     /// Unix time in milliseconds.
     pub time_ms: u64,
-    /// The user of the API who asked; none: the API has no users.
+    /// The user of the API who asked, or the name of the token; none: the API has no users.
     #[schema(required)]
     pub user: Option<String>,
+    /// Whether the request carried a token, whose name `user` is.
+    #[serde(default)]
+    #[schema(required)]
+    pub by_token: bool,
     /// Address that the request came from.
     pub peer: String,
     /// Of the request: `POST`, `DELETE`.

@@ -8,6 +8,7 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
+use thicket_access::Credential;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -60,6 +61,7 @@ pub(super) async fn record(State(audit): State<Audit>, request: Request, next: N
         number: 0,
         time_ms: 0,
         user: asker.map(|asker| asker.0.name.to_string()),
+        by_token: asker.is_some_and(|asker| asker.0.credential == Credential::Token),
         peer: peer.map_or_else(String::new, |peer| peer.address.ip().to_string()),
         method: request.method().to_string(),
         path: clip(request.uri().path()),
@@ -75,6 +77,7 @@ pub(super) async fn record(State(audit): State<Audit>, request: Request, next: N
     if audit.lock().add(entry.clone(), wall_ms()) {
         let AuditEntry {
             user,
+            by_token,
             peer,
             method,
             path,
@@ -84,6 +87,7 @@ pub(super) async fn record(State(audit): State<Audit>, request: Request, next: N
         } = entry;
         tracing::info!(
             user,
+            by_token,
             peer,
             method,
             path,
@@ -141,7 +145,8 @@ impl Kept {
 fn is_same(a: &AuditEntry, b: &AuditEntry) -> bool {
     let key = |it: &AuditEntry| {
         let texts = [&it.peer, &it.method, &it.path].map(Clone::clone);
-        (texts, it.user.clone(), it.subject.clone(), it.status)
+        let who = (it.user.clone(), it.by_token);
+        (texts, who, it.subject.clone(), it.status)
     };
     key(a) == key(b)
 }
@@ -182,6 +187,7 @@ mod tests {
             number: 0,
             time_ms: 0,
             user: Some("ann".into()),
+            by_token: false,
             peer: "192.0.2.1".into(),
             method: "POST".into(),
             path: path.into(),
