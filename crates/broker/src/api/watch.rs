@@ -44,6 +44,51 @@ pub struct WatchEntry {
     pub disk: Option<DiskEntry>,
     /// That the node shows and believes.
     pub certificates: Vec<CertificateEntry>,
+    /// How long this node took to deliver messages, since its start.
+    #[serde(default)]
+    #[schema(required)]
+    pub deliveries: DeliveriesEntry,
+    /// Listeners of this node for WebSocket.
+    #[serde(default)]
+    #[schema(required)]
+    pub websockets: Vec<WebSocketEntry>,
+}
+
+/// How long messages took from when a thread took them in to when they were written to their clients.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = Deliveries)]
+pub struct DeliveriesEntry {
+    /// The buckets, by what they reach to, ascending.
+    pub buckets: Vec<BucketEntry>,
+    /// Deliveries that took longer.
+    pub beyond: u64,
+}
+
+/// A bucket of a histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Bucket)]
+pub struct BucketEntry {
+    /// Seconds that deliveries in it took at most.
+    pub within_s: f64,
+    /// Deliveries in it, without those in the buckets before.
+    pub count: u64,
+}
+
+/// A listener for WebSocket, as a browser reaches it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = WebSocket)]
+pub struct WebSocketEntry {
+    /// With TLS: `wss`, otherwise `ws`.
+    pub secure: bool,
+    /// Name or address; none: it listens on all addresses, so that of the API serves.
+    #[schema(required)]
+    pub host: Option<String>,
+    /// Port.
+    pub port: u16,
+    /// Path, such as `/mqtt`.
+    pub path: String,
+    /// Put before every topic of its clients; empty: none.
+    pub topic_prefix: String,
 }
 
 /// What the links with a node carry.
@@ -84,7 +129,7 @@ pub struct CertificateEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = WhoAmI)]
 pub struct WhoAmIEntry {
-    /// `viewer` or `admin`; none: the HTTP API has no users, and pages change nothing.
+    /// `viewer`, `admin` or `metrics`; none: the HTTP API has no users, and pages change nothing.
     #[schema(required)]
     pub role: Option<String>,
 }

@@ -18,7 +18,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::failure;
 use super::inspect::{Inspector, Silence};
 use crate::api::overlay::OverlayEntry;
-use crate::api::watch::{CertificateEntry, DiskEntry, LinkRateEntry, WatchEntry};
+use crate::api::watch::{
+    BucketEntry, CertificateEntry, DeliveriesEntry, DiskEntry, LinkRateEntry, WatchEntry,
+};
 use crate::api::{NodeEntry, TrafficCounts};
 
 /// Time between two events.
@@ -147,6 +149,8 @@ impl Looker {
             traffic: self.traffic,
             disk: disk(&inspector),
             certificates: certificates(&inspector),
+            deliveries: deliveries(&inspector),
+            websockets: inspector.websockets.to_vec(),
         })
     }
 
@@ -189,6 +193,16 @@ fn disk(inspector: &Inspector) -> Option<DiskEntry> {
         size_bytes,
         log_bytes,
     })
+}
+
+fn deliveries(inspector: &Inspector) -> DeliveriesEntry {
+    let found = inspector.counters.deliveries.read();
+    let buckets = found.bounds.into_iter().zip(found.within);
+    let bucket = |(within_s, count)| BucketEntry { within_s, count };
+    DeliveriesEntry {
+        buckets: buckets.map(bucket).collect(),
+        beyond: found.count.saturating_sub(found.within.iter().sum()),
+    }
 }
 
 fn certificates(inspector: &Inspector) -> Vec<CertificateEntry> {
