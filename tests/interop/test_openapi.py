@@ -292,6 +292,7 @@ class OfTheNode(Walk):
         self.check(document, operations["GET", "/v1/explain"], (status, media, text), 200)
         self.assertIn("is_here", json.loads(text))
         self.assertEqual(self.call("GET", "/v1/nothing")[:2], (404, PROBLEM))
+        self.assertEqual(self.call("DELETE", "/v1/nodes")[:2], (405, PROBLEM))
 
 
 class OfUsers(Walk):
@@ -348,6 +349,7 @@ class OfThePlacementListener(Walk):
             answer = self.call(method, f"{place}/{self.client_id()}")
             self.check(document, operations[method, one], answer, status)
             self.refused(document, operations[method, one], self.call(method, f"{place}/{'c' * 1025}"), 422, "client_id")
+        self.assertEqual(self.call("GET", place)[:2], (405, PROBLEM))
 
 
 del Walk

@@ -28,7 +28,7 @@ use super::inspect::PATIENCE;
 use super::openapi::{Document, Layers};
 use super::placement::{place_checked, read, remove_checked};
 use super::serve::Peer;
-use super::{Inspector, openapi, problem, silent};
+use super::{Inspector, WRONG_METHOD, openapi, problem, silent};
 use crate::api::ErrorEntry;
 use crate::authenticator::{Asker, Authenticator, Request};
 use crate::entrance::Entrance;
@@ -58,6 +58,9 @@ pub(super) fn router(clients: Clients) -> Router {
     let (routes, registered) = described().with_state(clients).split_for_parts();
     routes
         .layer(Extension(Document::new(&registered, Layers::OfClients)))
+        .method_not_allowed_fallback(|| async {
+            refusal(StatusCode::METHOD_NOT_ALLOWED, WRONG_METHOD)
+        })
         .fallback(|| async { refusal(StatusCode::NOT_FOUND, "there is nothing at this path") })
 }
 

@@ -63,6 +63,8 @@ pub(crate) use watch::Watchers;
 
 /// Connections to the port for probes at a time.
 const PROBES: usize = 16;
+/// What a request with another method than those of its path is told; the header Allow has them.
+const WRONG_METHOD: &str = "this path does not take that method";
 /// The content type of the text format of Prometheus.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -178,6 +180,9 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
     let (routes, registered) = described().with_state(state).split_for_parts();
     routes
         .layer(Extension(Document::new(&registered, Layers::OfNode)))
+        .method_not_allowed_fallback(|| async {
+            failure(StatusCode::METHOD_NOT_ALLOWED, WRONG_METHOD)
+        })
         .route_layer(middleware::from_fn_with_state(inspector, relay::relay))
         // Of routes only: what is at no path changes nothing.
         .route_layer(middleware::from_fn_with_state(audit, audit::record))
