@@ -322,5 +322,20 @@ class InChromium(PageTest):
         wait_until(lambda: "kicked meter-2" in page.inner_text("#events"), "the kick by keyboard alone")
 
 
+@unittest.skipUnless(sync_playwright and CHROMIUM, "needs Chromium and Playwright for Python")
+class InChromiumWithoutListener(PageTest):
+    has_users = False
+
+    def test_the_page_says_that_it_cannot_subscribe_and_offers_nothing_that_it_may_not_do(self):
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            page = browser.new_page()
+            page.goto(f"http://127.0.0.1:{self.nodes[0].http_port}/")
+            wait_until(lambda: "This node has no listener for WebSocket" in page.inner_text("#no-listener"), "the page to say so")
+            self.assertTrue(page.is_hidden("#subscriber"))
+            self.assertTrue(page.is_hidden("#drain"))
+            browser.close()
+
+
 if __name__ == "__main__":
     unittest.main()
