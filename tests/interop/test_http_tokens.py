@@ -113,6 +113,23 @@ class OfTokens(Files, RawCases, OneNode):
             self.assertIn(words, problems[0])
             self.assertEqual(self.status("/v1/nodes", self.tokens["admin"][0]), 200, "what was read before stays")
 
+    def test_a_stream_of_events_ends_with_its_token(self):
+        streams = []
+        for token in (self.tokens["viewer"][0], self.tokens["admin"][0]):
+            connection = http.client.HTTPConnection("127.0.0.1", self.cluster.nodes[0].http_port, timeout=20)
+            self.addCleanup(connection.close)
+            connection.request("GET", "/v1/watch", headers=bearer(token))
+            answer = connection.getresponse()
+            self.addCleanup(answer.close)
+            self.assertTrue(answer.readline().startswith(b"data: "))
+            streams.append(answer)
+        self.set_tokens(self.tokens["admin"][1])
+        for stream in streams:
+            while stream.readline():
+                pass
+        self.assertEqual(self.status("/v1/watch", self.tokens["viewer"][0]), 401, "who was revoked does not come back")
+        self.assertEqual(self.status("/v1/nodes", self.tokens["admin"][0]), 200)
+
     def test_the_audit_log_names_the_token(self):
         self.assertEqual(self.status("/v1/kick", self.tokens["admin"][0], "POST", {"client_id": "one"}), 404)
         self.assertEqual(self.status("/v1/kick", basic("root", "secret"), "POST", {"client_id": "two"}), 404)

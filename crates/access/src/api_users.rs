@@ -61,6 +61,8 @@ pub struct ApiUser {
     pub role: Role,
     /// What it has shown.
     pub credential: Credential,
+    /// When what it has shown expires; `None`: never.
+    pub expires: Option<WallClock>,
 }
 
 /// What a token is worth.
@@ -80,14 +82,7 @@ pub struct ApiUsers {
     passwords: HashMap<Box<str>, (Role, Box<str>)>,
     /// Checked for a name that is not there, so that the time of an answer does not tell which names are.
     decoy: Box<str>,
-    tokens: HashMap<[u8; 32], Token>,
-}
-
-#[derive(Debug, Clone)]
-struct Token {
-    user: ApiUser,
-    /// `None`: never.
-    expires: Option<WallClock>,
+    tokens: HashMap<[u8; 32], ApiUser>,
 }
 
 const TOKEN_PREFIX: &str = "$sha256$";
@@ -131,12 +126,9 @@ impl ApiUsers {
                     name: name.into(),
                     role,
                     credential: Credential::Token,
-                };
-                let token = Token {
-                    user,
                     expires: None,
                 };
-                self.tokens.insert(digest, token).is_some()
+                self.tokens.insert(digest, user).is_some()
             }
             None => {
                 users::check_argon2(hash)?;
@@ -160,6 +152,7 @@ impl ApiUsers {
             name: name.into(),
             role: *role,
             credential: Credential::Password,
+            expires: None,
         })
     }
 
@@ -169,17 +162,17 @@ impl ApiUsers {
     pub fn with_token(&self, token: &[u8], now: WallClock) -> TokenCheck {
         let given: [u8; 32] = Sha256::digest(token).into();
         let mut found = None;
-        for (digest, token) in &self.tokens {
+        for (digest, user) in &self.tokens {
             if verify_slices_are_equal(digest, &given).is_ok() {
-                found = Some(token);
+                found = Some(user);
             }
         }
         match found {
             None => TokenCheck::Unknown,
-            Some(Token { user, expires }) => match expires {
-                Some(expires) if *expires <= now => TokenCheck::Expired(user.name.clone()),
-                Some(_) | None => TokenCheck::Valid(user.clone()),
-            },
+            Some(user) if user.expires.is_some_and(|expires| expires <= now) => {
+                TokenCheck::Expired(user.name.clone())
+            }
+            Some(user) => TokenCheck::Valid(user.clone()),
         }
     }
 
@@ -195,11 +188,11 @@ impl ApiUsers {
                 continue;
             }
             let problem = |expected| Problem::new(index + 1, expected);
-            let (digest, token) = token_of_line(line).map_err(problem)?;
-            if !names.insert(token.user.name.clone()) {
+            let (digest, user) = token_of_line(line).map_err(problem)?;
+            if !names.insert(user.name.clone()) {
                 return Err(problem("this name is listed twice"));
             }
-            if self.tokens.insert(digest, token).is_some() {
+            if self.tokens.insert(digest, user).is_some() {
                 return Err(problem("this token is listed twice"));
             }
         }
@@ -207,7 +200,7 @@ impl ApiUsers {
     }
 }
 
-fn token_of_line(line: &str) -> Result<([u8; 32], Token), &'static str> {
+fn token_of_line(line: &str) -> Result<([u8; 32], ApiUser), &'static str> {
     let mut words = line.split_ascii_whitespace();
     let mut word = || words.next();
     let (Some(scope), Some(name), Some(expires), Some(hash), None) =
@@ -227,8 +220,9 @@ fn token_of_line(line: &str) -> Result<([u8; 32], Token), &'static str> {
         name: name.into(),
         role,
         credential: Credential::Token,
+        expires,
     };
-    Ok((digest, Token { user, expires }))
+    Ok((digest, user))
 }
 
 /// A line of the file of tokens. `hash`: of [`hash_token`]. `expires`: to the second; `None`: never.
@@ -303,6 +297,7 @@ mod tests {
             name: name.into(),
             role,
             credential,
+            expires: None,
         };
         let ann = user("ann", Role::Viewer, Credential::Password);
         assert_eq!(all.with_password("ann", b"secret"), Some(ann));

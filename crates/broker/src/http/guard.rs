@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::Json;
@@ -42,6 +43,8 @@ pub(crate) struct Guard(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     users: RwLock<Option<Arc<ApiUsers>>>,
+    /// How often they were set.
+    generation: AtomicU64,
     /// By the hash of the header that carried them.
     good: Mutex<HashMap<[u8; 32], ApiUser>>,
     hosts: Hosts,
@@ -93,6 +96,7 @@ impl Guard {
     pub(crate) fn start(hosts: Hosts) -> std::io::Result<Self> {
         Ok(Self(Arc::new(Shared {
             users: RwLock::default(),
+            generation: AtomicU64::new(0),
             good: Mutex::default(),
             hosts,
             hashers: Pool::start("http-users", HASHERS, WAITING, Attempt::judge)?,
@@ -102,7 +106,12 @@ impl Guard {
     /// Other users from now on.
     pub(crate) fn set(&self, users: Option<ApiUsers>) {
         *self.0.users.write().unwrap_or_else(PoisonError::into_inner) = users.map(Arc::new);
+        self.0.generation.fetch_add(1, Ordering::AcqRel);
         self.good().clear();
+    }
+
+    fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::Acquire)
     }
 
     fn users(&self) -> Option<Arc<ApiUsers>> {
@@ -170,6 +179,22 @@ pub(super) fn credentials_of(headers: &HeaderMap) -> Option<(&str, &str)> {
 #[derive(Debug, Clone)]
 pub(super) struct Asker(pub(super) ApiUser);
 
+/// For how long a request is allowed: an extension of it, for answers that do not end by themselves. There is none where the API has no users.
+#[derive(Debug, Clone)]
+pub(super) struct Lease {
+    guard: Guard,
+    generation: u64,
+    expires: Option<WallClock>,
+}
+
+impl Lease {
+    /// Users and tokens were not read again since, and the token has not expired. Otherwise whoever asked may ask again.
+    pub(super) fn holds(&self) -> bool {
+        let now = WallClock::from_unix_millis(wall_ms());
+        self.generation == self.guard.generation() && self.expires.is_none_or(|end| now < end)
+    }
+}
+
 /// The role of the user or the token that the request is authenticated by.
 #[utoipa::path(get, path = "/v1/whoami", responses((status = 200, description = "The role", body = WhoAmIEntry)))]
 pub(super) async fn who_am_i(request: Request) -> Json<WhoAmIEntry> {
@@ -184,6 +209,8 @@ pub(super) async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
+    // Before the users: a lease that is too old ends too early, never too late.
+    let generation = guard.generation();
     let users = guard.users();
     // Probes have no passwords and come under any name, and the answer is a word.
     if users.is_some() && request.uri().path().starts_with("/v1/health/") {
@@ -208,6 +235,11 @@ pub(super) async fn check(
     let source = source.unwrap_or_else(|| nowhere.into());
     match guard.user_of(users, headers, source).await {
         Ok(Identity::Known(user)) if user.role >= needed => {
+            request.extensions_mut().insert(Lease {
+                guard: guard.clone(),
+                generation,
+                expires: user.expires,
+            });
             request.extensions_mut().insert(Asker(user));
             next.run(request).await
         }

@@ -311,7 +311,7 @@ async function showMemory() {
   try {
     ledger = await ask("/v1/memory");
     const { total, resident_bytes: resident, limit_bytes: limit } = ledger;
-    at("memory-now").textContent = `${bytes(resident)} in memory${limit ? `; from ${bytes(limit)} on nobody new is let in` : ""}. What is counted:`;
+    at("memory-now").textContent = `${bytes(resident)} in memory${limit ? `; new clients are refused above ${bytes(limit)}` : ""}. What is counted:`;
     const parts = [
       ["Queues of sessions", total.queued_bytes],
       ["Sent and not acknowledged", total.inflight_bytes],
