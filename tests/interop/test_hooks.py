@@ -16,8 +16,9 @@ import unittest
 
 import mosquitto_clients
 from certificates import Authority
-from nodes import REPOSITORY, Node, free_port, wait_until
+from nodes import BINARY, REPOSITORY, Node, free_port, wait_until
 from paho_clients import PahoClient
+from wire import Kind, Property, RawClient
 
 EXAMPLE = REPOSITORY / "docs" / "hooks" / "receiver.py"
 SECRET = b"a secret of the tests"
@@ -236,6 +237,100 @@ class Hooks(unittest.TestCase):
         self.assertEqual([row[:2] for row in rows], [("n1", "message.published")])
         self.assertEqual(json.loads(rows[0][2])["topic"], "orders/1")
         connection.close()
+
+
+class HooksOfACluster(unittest.TestCase):
+    """Three nodes with the same hook, which serve with a majority only; each names itself in its batches."""
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+        self.path = pathlib.Path(self.directory.name)
+        self.receiver = Receiver()
+        self.addCleanup(self.receiver.close)
+        config = self.path / "thicket.toml"
+        config.write_text(f'[[hook]]\nname = "test"\nurl = "{self.receiver.url}"\nevents = ["session", "cluster"]\n')
+        self.nodes = {}
+        for name in ("n1", "n2", "n3"):
+            self.start(name)
+        for node in self.nodes.values():
+            self.assertTrue(node.wait_until_ready(3), node.log_from(0))
+        self.ids = {entry["name"]: entry["id"] for entry in self.ask("n1", "/v1/nodes")}
+
+    def start(self, name, ports=None):
+        seeds = [node.port for node in self.nodes.values()]
+        arguments = ("--config", str(self.path / "thicket.toml"), "--partition", "majority", "--backups", "1", "--data", str(self.path / name))
+        node = self.nodes[name] = Node(name, seeds, arguments, ports=ports)
+        self.addCleanup(node.log.close)
+        self.addCleanup(node.stop)
+
+    def ask(self, name, path):
+        return json.loads(self.nodes[name].ask(path))
+
+    def events(self, reporter, event, **fields):
+        """The events that a node has reported."""
+        every = [it for batch in self.receiver.batches() if batch["node"] == reporter for it in batch["events"]]
+        return [it for it in every if it["event"] == event and all(it.get(name) == value for name, value in fields.items())]
+
+    def expect(self, reporter, event, **fields):
+        wait_until(lambda: self.events(reporter, event, **fields), f"{event} with {fields} from {reporter}")
+        return self.events(reporter, event, **fields)
+
+    def keeper(self, name, client_id):
+        """A client whose session has a backup."""
+        client = RawClient(self.nodes[name].port)
+        self.addCleanup(client.close)
+        client.connect(client_id, clean_start=False, props=((Property.SESSION_EXPIRY_INTERVAL, 3600),))
+        client.subscribe(("a/#", 1))
+
+        def is_covered():
+            return [it["backups"] for it in self.ask(name, "/v1/sessions") if it["client_id"] == client_id] == [1]
+
+        wait_until(is_covered, "the session to have a backup")
+        return client
+
+    def test_a_session_that_moves_is_reported_with_its_new_node(self):
+        first = self.keeper("n1", "mover")
+        self.keeper("n2", "mover")
+        self.assertEqual(first.expect(Kind.DISCONNECT).reason_code, 0x8E)
+        (moved,) = self.expect("n1", "session.moved")
+        self.assertEqual((moved["client_id"], moved["node"]), ("mover", self.ids["n2"]))
+        self.assertEqual(len(self.expect("n1", "session.created", client_id="mover")), 1)
+        self.assertEqual(self.events("n2", "session.created", client_id="mover"), [], "it is the same session")
+
+    def test_nodes_that_come_fail_and_are_removed_are_reported_by_the_others(self):
+        for name in self.nodes:
+            self.assertEqual(len(self.expect(name, "node.ready")), 1)
+        self.expect("n1", "node.up", node=self.ids["n3"], name="n3")
+        self.keeper("n3", "stays")
+        self.nodes["n3"].kill()
+        for name in ("n1", "n2"):
+            self.expect(name, "node.down", node=self.ids["n3"])
+        wait_until(lambda: self.events("n1", "session.failed_over") or self.events("n2", "session.failed_over"), "the failover")
+        (failed_over,) = self.events("n1", "session.failed_over") + self.events("n2", "session.failed_over")
+        self.assertEqual((failed_over["node"], failed_over["sessions"]), (self.ids["n3"], 1))
+        self.assertEqual(self.events("n1", "cluster.partitioned"), [], "two of three are a majority")
+        api = f"127.0.0.1:{self.nodes['n1'].http_port}"
+        subprocess.run([BINARY, "ctl", "forget", "n3", "--api", api], check=True, capture_output=True)
+        self.assertEqual(len(self.expect("n1", "node.removed", node=self.ids["n3"], name="n3")), 1)
+        self.assertEqual(self.events("n2", "node.removed"), [], "the node that was asked reports it")
+
+    def test_a_minority_reports_that_it_does_not_serve_and_that_it_serves_again(self):
+        ports = {name: (node.port, node.http_port) for name, node in self.nodes.items()}
+        for name in ("n2", "n3"):
+            self.nodes.pop(name).kill()
+        (partitioned,) = self.expect("n1", "cluster.partitioned")
+        self.assertEqual((partitioned["members"], partitioned["reachable"]), (3, 1))
+        self.start("n2", ports["n2"])
+        (healed,) = self.expect("n1", "cluster.healed")
+        self.assertEqual((healed["members"], healed["reachable"]), (3, 2))
+        self.expect("n1", "node.up", node=self.ids["n2"])
+
+    def test_a_node_that_is_drained_reports_it_once(self):
+        api = f"127.0.0.1:{self.nodes['n1'].http_port}"
+        subprocess.run([BINARY, "ctl", "drain", "--api", api], check=True, capture_output=True)
+        self.assertEqual(len(self.expect("n1", "node.draining")), 1)
+        self.assertEqual(self.events("n2", "node.draining"), [])
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ import subprocess
 import tempfile
 import unittest
 
-from nodes import BINARY, Node, wait_until
-from wire import RawClient
+from nodes import BINARY, Node, free_port, wait_until
+from test_rights import passwd
+from wire import Kind, RawClient
 
 try:
     from playwright.sync_api import sync_playwright
@@ -28,6 +29,7 @@ ROOT, EYE = ("root", "secret"), ("eye", "look")
 class PageTest(unittest.TestCase):
     size = 1
     has_users = True
+    has_websocket = False
 
     def setUp(self):
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="thicket-page-"))
@@ -41,13 +43,18 @@ class PageTest(unittest.TestCase):
         arguments = ("--workers", "1", *(("--http-users", str(users)) if self.has_users else ()))
         self.nodes = []
         for number in range(self.size):
-            data = ("--data", str(self.home / f"data-{number}"))
-            node = Node(f"node-{number + 1}", [it.port for it in self.nodes], (*arguments, *data))
+            more = ("--data", str(self.home / f"data-{number}"))
+            if self.has_websocket:
+                more += ("--listen", f"ws://127.0.0.1:{free_port()}")
+            node = Node(f"node-{number + 1}", [it.port for it in self.nodes], (*arguments, *self.arguments(), *more))
             self.addCleanup(node.log.close)
             self.addCleanup(node.stop)
             self.nodes.append(node)
         for node in self.nodes:
             wait_until(lambda node=node: node.ask("/v1/health/ready") is not None, f"{node.name} to be ready")
+
+    def arguments(self):
+        return ()
 
     def ask(self, path, user=ROOT, method="GET", body=None, **headers):
         """Status, headers and the first line that says something."""
@@ -76,6 +83,7 @@ class Page(PageTest):
         for rule in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"):
             self.assertIn(rule, policy)
         self.assertNotIn("unsafe", policy)
+        self.assertIn("connect-src 'self';", policy, "there is no listener for WebSocket")
         self.assertEqual(headers["x-content-type-options"], "nosniff")
         loaded = re.findall(r'(?:src|href)="([^"]*)"', html)
         self.assertEqual(set(loaded), {"data:,", "page.css", "page.js", "#nodes"})
@@ -163,6 +171,18 @@ class Page(PageTest):
         self.assertIn("`after`", words)
 
 
+class PageWithWebSocket(PageTest):
+    has_websocket = True
+
+    def test_the_page_may_connect_to_the_listeners_of_its_node_and_nowhere_else(self):
+        entry = json.loads(self.ask("/v1/watch")[2].removeprefix("data: "))
+        (listener,) = entry["websockets"]
+        self.assertEqual((listener["secure"], listener["host"], listener["path"]), (False, "127.0.0.1", "/mqtt"))
+        policy = self.ask("/")[1]["content-security-policy"]
+        self.assertIn(f"connect-src 'self' ws://127.0.0.1:{listener['port']};", policy)
+        self.assertEqual(policy.count("ws://"), 1)
+
+
 class PageWithoutUsers(PageTest):
     has_users = False
 
@@ -186,6 +206,12 @@ class PageWithoutUsers(PageTest):
 @unittest.skipUnless(sync_playwright and CHROMIUM, "needs Chromium and Playwright for Python")
 class InChromium(PageTest):
     size = 3
+    has_websocket = True
+
+    def arguments(self):
+        users = self.home / "mqtt-users"
+        users.write_text(passwd("ann", "a"))
+        return ("--users", str(users), "--allow-anonymous=true")
 
     def open(self, browser, user, **options):
         login = {"username": user[0], "password": user[1]}
@@ -199,8 +225,9 @@ class InChromium(PageTest):
 
     def test_the_page_shows_a_cluster_of_which_a_node_dies_and_another_is_drained(self):
         self.problems, self.requests = [], []
+        self.clients = {}
         for name in ("meter-1", "meter-2", "<img src=x onerror=alert(1)>"):
-            client = RawClient(self.nodes[0].port)
+            client = self.clients[name] = RawClient(self.nodes[0].port)
             self.addCleanup(client.close)
             client.connect(name)
         with sync_playwright() as playwright:
@@ -218,7 +245,12 @@ class InChromium(PageTest):
             self.assertIn("<img src=x onerror=alert(1)>", page.inner_text("#client-rows"))
             self.assertEqual(self.problems, [])
             self.assertTrue(all(url.startswith(f"http://127.0.0.1:{self.nodes[0].http_port}/") for url in self.requests if url != "data:,"))
+            self.assertIn("thicket", page.evaluate("document.title").lower())
             self.kick(page)
+            self.ban(page)
+            self.subscribe(page)
+            self.assertEqual(self.problems, [], "also of the connection to the listener")
+            self.assertEqual(narrow.evaluate("document.documentElement.scrollWidth"), 360, "nothing sticks out now either")
             self.nodes[2].kill()
             wait_until(lambda: "node-3: up → down" in page.inner_text("#events"), "the death of a node to be shown")
             wait_until(lambda: page.locator("#picture .node.down").count() == 1, "the picture to show it")
@@ -230,17 +262,79 @@ class InChromium(PageTest):
             wait_until(lambda: "trying again" in page.inner_text("#live"), "the page to miss its node")
             browser.close()
 
+    def ban(self, page):
+        page.fill("#search", "meter-1")
+        wait_until(lambda: page.locator("#client-rows tr").count() == 1, "the search")
+        page.click("#client-rows button[data-act=ban]")
+        page.keyboard.press("Escape")
+        self.assertEqual(page.inner_text("#ban-count"), "Nobody is banned.")
+        page.click("#client-rows button[data-act=ban]")
+        self.assertEqual(page.locator("#ban-whom label").all_inner_texts(), [" client identifier meter-1", " all clients from address 127.0.0.1"])
+        page.fill("#ban-reason", "too <b>loud</b>")
+        page.click("#ban button[value=yes]")
+        wait_until(lambda: "client meter-1" in page.inner_text("#ban-rows"), "the ban to be shown")
+        self.assertIn("too <b>loud</b>", page.inner_text("#ban-rows"))
+        self.assertEqual(self.clients["meter-1"].expect(Kind.DISCONNECT).reason_code, 0x98)
+        (ban,) = json.loads(self.ask("/v1/bans")[2])
+        self.assertEqual((ban["client_id"], ban["by"], ban["until_ms"] - ban["since_ms"]), ("meter-1", "root", 600_000))
+        page.click("#ban-rows button")
+        page.click("#confirm-yes")
+        wait_until(lambda: page.inner_text("#ban-count") == "Nobody is banned.", "the ban to be lifted")
+
+    def subscribe(self, page):
+        page.fill("#subscriber-filter", "home/#")
+        page.fill("#subscriber-user", "ann")
+        page.fill("#subscriber-password", "b")
+        page.click("#subscriber-start")
+        wait_until(lambda: "refused: bad user name or password" in page.inner_text("#subscriber-state"), "a wrong password to be refused")
+        page.fill("#subscriber-password", "a")
+        page.click("#subscriber-start")
+        wait_until(lambda: "subscribed to home/#" in page.inner_text("#subscriber-state"), "the subscription")
+        publisher = RawClient(self.nodes[1].port)
+        self.addCleanup(publisher.close)
+        publisher.connect("publisher")
+        for number in range(250):
+            publisher.publish(f"home/{number}", b"<i>21</i>")
+        publisher.publish("home/bytes", b"\xff\x00")
+        publisher.publish("home/large", b"x" * 100_000)
+        publisher.publish("home/last", b"y" * 3000)
+        wait_until(lambda: "home/last" in page.inner_text("#messages"), "the last message")
+        self.assertEqual(page.locator("#messages li").count(), 200, "so many are kept")
+        shown = page.inner_text("#messages")
+        for part in ("<i>21</i>", "no text: ff 00", "y" * 2000 + "…"):
+            self.assertIn(part, shown)
+        self.assertNotIn("home/large", shown)
+        self.assertNotIn("home/1\n", shown)
+        wait_until(lambda: "deliveries in the last minute" in page.inner_text("#latency-now"), "the latency")
+        page.click("#subscriber-stop")
+        wait_until(lambda: page.inner_text("#subscriber-state") == "stopped", "the subscriber to stop")
+
     def kick(self, page):
         page.fill("#search", "meter-2")
         wait_until(lambda: page.locator("#client-rows tr").count() == 1, "the search")
-        page.click("#client-rows button")
+        page.click("#client-rows button[data-act=kick]")
         page.keyboard.press("Escape")
         self.assertNotIn("kicked", page.inner_text("#events"))
-        page.focus("#client-rows button")
+        page.focus("#client-rows button[data-act=kick]")
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         wait_until(lambda: "kicked meter-2" in page.inner_text("#events"), "the kick by keyboard alone")
+
+
+@unittest.skipUnless(sync_playwright and CHROMIUM, "needs Chromium and Playwright for Python")
+class InChromiumWithoutListener(PageTest):
+    has_users = False
+
+    def test_the_page_says_that_it_cannot_subscribe_and_offers_nothing_that_it_may_not_do(self):
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            page = browser.new_page()
+            page.goto(f"http://127.0.0.1:{self.nodes[0].http_port}/")
+            wait_until(lambda: "This node has no listener for WebSocket" in page.inner_text("#no-listener"), "the page to say so")
+            self.assertTrue(page.is_hidden("#subscriber"))
+            self.assertTrue(page.is_hidden("#drain"))
+            browser.close()
 
 
 if __name__ == "__main__":

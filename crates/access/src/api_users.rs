@@ -1,20 +1,55 @@
 //! Users of the HTTP API and their roles.
 //!
-//! A line is `ROLE NAME:$argon2id$...` for a name and a password (Basic), or `ROLE NAME:$sha256$HEX` for a token (Bearer). A token is long
-//! and random, so that a fast hash does: it is looked up at every request.
+//! A line of users is `ROLE NAME:$argon2id$...` for a name and a password (Basic), or `ROLE NAME:$sha256$HEX` for a token (Bearer). Tokens that
+//! expire have a file of their own, with lines `SCOPE NAME EXPIRES $sha256$HEX`. A token is long and random, so that a fast hash does: it is
+//! looked up at every request.
 
-use hashbrown::HashMap;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use hashbrown::{HashMap, HashSet};
 use sha2::{Digest, Sha256};
+use thicket_session::time::WallClock;
+use time::format_description::well_known::Rfc3339;
+use time::{OffsetDateTime, UtcOffset};
 
 use crate::{problem::Problem, users};
 
-/// What a user of the HTTP API may do.
+/// What a user or a token of the HTTP API may do: the scope of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
+    /// Read the metrics, and nothing else.
+    Metrics,
     /// Read everything.
     Viewer,
     /// Change something as well.
     Admin,
+}
+
+impl Role {
+    /// All of them, by what they allow.
+    pub const ALL: [Self; 3] = [Self::Metrics, Self::Viewer, Self::Admin];
+
+    /// As files have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Viewer => "viewer",
+            Self::Admin => "admin",
+        }
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+/// What a request to the HTTP API is authenticated by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Credential {
+    /// A name and a password.
+    Password,
+    /// A token.
+    Token,
 }
 
 /// A user of the HTTP API.
@@ -24,6 +59,21 @@ pub struct ApiUser {
     pub name: Box<str>,
     /// What it may do.
     pub role: Role,
+    /// What it has shown.
+    pub credential: Credential,
+    /// When what it has shown expires; `None`: never.
+    pub expires: Option<WallClock>,
+}
+
+/// What a token is worth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenCheck {
+    /// It is the token of this user.
+    Valid(ApiUser),
+    /// It was, until its end; its name.
+    Expired(Box<str>),
+    /// Nobody has it.
+    Unknown,
 }
 
 /// Users of the HTTP API.
@@ -60,11 +110,8 @@ impl ApiUsers {
 
     fn add(&mut self, line: &str) -> Result<(), &'static str> {
         let (role, user) = line.split_once([' ', '\t']).unwrap_or((line, ""));
-        let role = match role {
-            "viewer" => Role::Viewer,
-            "admin" => Role::Admin,
-            _ => return Err("expected `viewer NAME:HASH` or `admin NAME:HASH`"),
-        };
+        let role = Role::of_name(role)
+            .ok_or("expected `viewer NAME:HASH`, `admin NAME:HASH` or `metrics NAME:HASH`")?;
         let (name, hash) = user
             .trim_start()
             .split_once(':')
@@ -75,8 +122,13 @@ impl ApiUsers {
                 let digest = bytes_of_hex(hex).ok_or(
                     "expected 64 hexadecimal digits after `$sha256$` (`thicket passwd --token` makes them)",
                 )?;
-                let name = name.into();
-                self.tokens.insert(digest, ApiUser { name, role }).is_some()
+                let user = ApiUser {
+                    name: name.into(),
+                    role,
+                    credential: Credential::Token,
+                    expires: None,
+                };
+                self.tokens.insert(digest, user).is_some()
             }
             None => {
                 users::check_argon2(hash)?;
@@ -99,15 +151,114 @@ impl ApiUsers {
         known.filter(|_| is_good).map(|(role, _)| ApiUser {
             name: name.into(),
             role: *role,
+            credential: Credential::Password,
+            expires: None,
         })
     }
 
-    /// Who has this token.
+    /// What a token is worth at a time. Every known token is compared with it, each in constant time, so that the time of an answer says
+    /// nothing about any of them.
     #[must_use]
-    pub fn with_token(&self, token: &[u8]) -> Option<ApiUser> {
-        let digest: [u8; 32] = Sha256::digest(token).into();
-        self.tokens.get(&digest).cloned()
+    pub fn with_token(&self, token: &[u8], now: WallClock) -> TokenCheck {
+        let given: [u8; 32] = Sha256::digest(token).into();
+        let mut found = None;
+        for (digest, user) in &self.tokens {
+            if verify_slices_are_equal(digest, &given).is_ok() {
+                found = Some(user);
+            }
+        }
+        match found {
+            None => TokenCheck::Unknown,
+            Some(user) if user.expires.is_some_and(|expires| expires <= now) => {
+                TokenCheck::Expired(user.name.clone())
+            }
+            Some(user) => TokenCheck::Valid(user.clone()),
+        }
     }
+
+    /// Adds the tokens of a file to the users; empty lines and lines that start with `#` say nothing.
+    ///
+    /// # Errors
+    /// The first line that is not `SCOPE NAME EXPIRES HASH`, or names a token a second time. The hash is not repeated.
+    pub fn add_tokens(&mut self, text: &str) -> Result<(), Problem> {
+        let mut names = HashSet::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let problem = |expected| Problem::new(index + 1, expected);
+            let (digest, user) = token_of_line(line).map_err(problem)?;
+            if !names.insert(user.name.clone()) {
+                return Err(problem("this name is listed twice"));
+            }
+            if self.tokens.insert(digest, user).is_some() {
+                return Err(problem("this token is listed twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn token_of_line(line: &str) -> Result<([u8; 32], ApiUser), &'static str> {
+    let mut words = line.split_ascii_whitespace();
+    let mut word = || words.next();
+    let (Some(scope), Some(name), Some(expires), Some(hash), None) =
+        (word(), word(), word(), word(), word())
+    else {
+        return Err("expected `SCOPE NAME EXPIRES HASH` (`thicket token` makes such lines)");
+    };
+    let role = Role::of_name(scope).ok_or("expected the scope `viewer`, `admin` or `metrics`")?;
+    let expires = match expires {
+        "never" => None,
+        text => Some(time_of(text).ok_or("expected the time at which the token expires, such as 2027-01-31T12:00:00Z, or `never`, after the name")?),
+    };
+    let hex = hash.strip_prefix(TOKEN_PREFIX);
+    let digest = hex.and_then(bytes_of_hex);
+    let digest = digest.ok_or("expected `$sha256$` and 64 hexadecimal digits at the end")?;
+    let user = ApiUser {
+        name: name.into(),
+        role,
+        credential: Credential::Token,
+        expires,
+    };
+    Ok((digest, user))
+}
+
+/// A line of the file of tokens. `hash`: of [`hash_token`]. `expires`: to the second; `None`: never.
+///
+/// # Errors
+/// The name is empty, begins with `#` or has blanks or control characters, or the time is beyond the year 9999.
+pub fn token_line(
+    role: Role,
+    name: &str,
+    expires: Option<WallClock>,
+    hash: &str,
+) -> Result<String, &'static str> {
+    let is_good = |char: char| !char.is_whitespace() && !char.is_control();
+    if name.is_empty() || name.starts_with('#') || !name.chars().all(is_good) {
+        return Err("expected a name without blanks and without `#` at its start");
+    }
+    let expires = match expires {
+        None => "never".to_owned(),
+        Some(expires) => text_of(expires).ok_or("expected a time before the year 10000")?,
+    };
+    Ok(format!("{} {name} {expires} {hash}", role.name()))
+}
+
+/// A time as RFC 3339 has it.
+#[must_use]
+pub fn time_of(text: &str) -> Option<WallClock> {
+    let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    let millis = time.unix_timestamp_nanos() / 1_000_000;
+    let millis = u64::try_from(millis).ok()?;
+    Some(WallClock::from_unix_millis(millis))
+}
+
+fn text_of(time: WallClock) -> Option<String> {
+    let seconds = i64::try_from(time.as_unix_millis() / 1000).ok()?;
+    let time = OffsetDateTime::from_unix_timestamp(seconds).ok()?;
+    time.to_offset(UtcOffset::UTC).format(&Rfc3339).ok()
 }
 
 /// What stands in the file for a token.
@@ -142,19 +293,112 @@ mod tests {
             hash_token(b"a long token")
         );
         let all = ApiUsers::parse(&text).expect("a good file");
-        let user = |name: &str, role| {
-            let name = name.into();
-            Some(ApiUser { name, role })
+        let user = |name: &str, role, credential| ApiUser {
+            name: name.into(),
+            role,
+            credential,
+            expires: None,
         };
-        let ann = user("ann", Role::Viewer);
-        assert_eq!(all.with_password("ann", b"secret"), ann);
+        let ann = user("ann", Role::Viewer, Credential::Password);
+        assert_eq!(all.with_password("ann", b"secret"), Some(ann));
         assert_eq!(all.with_password("ann", b"Secret"), None);
         assert_eq!(all.with_password("robot", b"a long token"), None);
         assert_eq!(all.with_password("eve", b"nobody has this password"), None);
-        let robot = user("robot", Role::Admin);
-        assert_eq!(all.with_token(b"a long token"), robot);
-        assert_eq!(all.with_token(b"secret"), None);
-        assert!(Role::Admin > Role::Viewer);
+        let robot = user("robot", Role::Admin, Credential::Token);
+        let check = |token: &[u8]| all.with_token(token, WallClock::from_unix_millis(u64::MAX));
+        assert_eq!(check(b"a long token"), TokenCheck::Valid(robot));
+        assert_eq!(check(b"secret"), TokenCheck::Unknown);
+        assert!(Role::Admin > Role::Viewer && Role::Viewer > Role::Metrics);
+    }
+
+    #[test]
+    fn tokens_of_a_file_have_scopes_and_expire() {
+        let noon = time_of("2027-01-31T12:00:00Z").expect("a time");
+        let line = |role, name, expires, token: &[u8]| {
+            token_line(role, name, expires, &hash_token(token)).expect("a good one")
+        };
+        let text = [
+            "# tokens".to_owned(),
+            line(Role::Metrics, "prometheus", None, b"scrape"),
+            line(Role::Admin, "deploy:1", Some(noon), b"deploy"),
+        ];
+        assert!(
+            text[2].starts_with("admin deploy:1 2027-01-31T12:00:00Z $sha256$"),
+            "{}",
+            text[2]
+        );
+        let mut all = ApiUsers::default();
+        all.add_tokens(&text.join("\n")).expect("a good file");
+        let role =
+            |token: &[u8], at: u64| match all.with_token(token, WallClock::from_unix_millis(at)) {
+                TokenCheck::Valid(user) => user.role.name().to_owned(),
+                TokenCheck::Expired(name) => format!("{name} has expired"),
+                TokenCheck::Unknown => "nobody".to_owned(),
+            };
+        let end = noon.as_unix_millis();
+        for (token, at, expected) in [
+            (&b"scrape"[..], u64::MAX, "metrics"),
+            (b"deploy", end - 1, "admin"),
+            (b"deploy", end, "deploy:1 has expired"),
+            (b"deplo", end - 1, "nobody"),
+            (b"", 0, "nobody"),
+        ] {
+            assert_eq!(role(token, at), expected, "{token:?} {at}");
+        }
+    }
+
+    #[test]
+    fn a_bad_line_of_tokens_is_refused_with_its_number() {
+        let hash = hash_token(b"x");
+        let other = hash_token(b"y");
+        for (text, expected) in [
+            (
+                format!("viewer a never {hash} more"),
+                "line 1: expected `SCOPE NAME EXPIRES HASH`",
+            ),
+            (
+                format!("\nviewer a {hash}"),
+                "line 2: expected `SCOPE NAME EXPIRES HASH`",
+            ),
+            (format!("root a never {hash}"), "line 1: expected the scope"),
+            (
+                format!("viewer a tomorrow {hash}"),
+                "line 1: expected the time",
+            ),
+            (
+                format!("viewer a 2027-02-30T00:00:00Z {hash}"),
+                "line 1: expected the time",
+            ),
+            (
+                format!("viewer a 1969-01-01T00:00:00Z {hash}"),
+                "line 1: expected the time",
+            ),
+            (
+                "viewer a never hunter2".to_owned(),
+                "line 1: expected `$sha256$`",
+            ),
+            (
+                format!("viewer a never {hash}\nadmin a never {other}"),
+                "line 2: this name is listed twice",
+            ),
+            (
+                format!("viewer a never {hash}\nadmin b never {hash}"),
+                "line 2: this token is listed twice",
+            ),
+        ] {
+            let error = ApiUsers::default()
+                .add_tokens(&text)
+                .expect_err(&text)
+                .to_string();
+            assert!(error.starts_with(expected), "{text}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        for name in ["", "a b", "#a", "a\n"] {
+            assert!(
+                token_line(Role::Viewer, name, None, &hash).is_err(),
+                "{name:?}"
+            );
+        }
     }
 
     #[test]

@@ -38,7 +38,9 @@ mod token;
 mod users;
 
 pub use acl::Acl;
-pub use api_users::{ApiUser, ApiUsers, Role, hash_token};
+pub use api_users::{
+    ApiUser, ApiUsers, Credential, Role, TokenCheck, hash_token, time_of, token_line,
+};
 pub use grant::{Applicant, Grant, Judgement, ListenerPolicy, Policy, Review};
 pub use problem::Problem;
 pub use rights::{Access, CachedRights, Client, Effect, Reach, Rights, Rule, RuleError};

@@ -10,27 +10,15 @@ pub mod redirection;
 pub mod transfer;
 pub mod watch;
 
+use axum::http::StatusCode;
 use redirection::{NodeStateEntry, state_entry};
 use serde::{Deserialize, Serialize};
 use thicket_bridge::{LaneStatistics, Monitor};
 use thicket_node::{
-    HubMemoryReport, MembershipReport, MemoryReport, NodeReport, Remembered, SessionReport,
-    SubscriptionReport, TopicReport, Traffic,
+    HubMemoryReport, MembershipReport, MemoryReport, NodeReport, PlacementError, ProblemEntry,
+    Remembered, SessionReport, SubscriptionReport, TopicReport, Traffic,
 };
-
-/// A field of an answer, for the document that describes the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Field {
-    pub(crate) name: &'static str,
-    /// As Rust writes it.
-    pub(crate) kind: &'static str,
-    pub(crate) meaning: &'static str,
-}
-
-/// An answer that can tell its fields.
-pub(crate) trait Described {
-    const FIELDS: &'static [Field];
-}
+use utoipa::ToSchema;
 
 /// Mirrors a report of the node as JSON: the same fields, so that the compiler notices a new one.
 ///
@@ -38,16 +26,12 @@ pub(crate) trait Described {
 macro_rules! mirror {
     (@value $from:ident) => { $from };
     (@value $from:ident $convert:expr) => { $convert($from) };
-    ($(#[$doc:meta])* $name:ident of $report:ident { $(#[doc = $field_doc:literal] $field:ident: $type:ty = $from:ident $(| $convert:expr)?,)* }) => {
+    ($(#[$doc:meta])* $name:ident as $schema:ident of $report:ident { $(#[doc = $field_doc:literal] $field:ident: $type:ty = $from:ident $(| $convert:expr)?,)* }) => {
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[schema(as = $schema)]
         pub struct $name {
-            $(#[doc = $field_doc] pub $field: $type,)*
-        }
-
-        impl Described for $name {
-            const FIELDS: &'static [Field] =
-                &[$(Field { name: stringify!($field), kind: stringify!($type), meaning: $field_doc },)*];
+            $(#[doc = $field_doc] #[schema(required)] pub $field: $type,)*
         }
 
         impl From<$report> for $name {
@@ -61,7 +45,7 @@ macro_rules! mirror {
 
 mirror! {
     /// A node as the one that answers sees it: `GET /v1/nodes`.
-    NodeEntry of NodeReport {
+    NodeEntry as Node of NodeReport {
         /// For people.
         name: String = name,
         /// Hexadecimal.
@@ -106,7 +90,7 @@ fn in_words(all: Vec<thicket_node::Disagreement>) -> Vec<String> {
 
 mirror! {
     /// A topic that clients of a node publish to: `GET /v1/topics`.
-    TopicEntry of TopicReport {
+    TopicEntry as Topic of TopicReport {
         /// With the prefix of the listener.
         topic: String = topic,
         /// Identity of the node.
@@ -119,7 +103,7 @@ mirror! {
 mirror! {
     /// Who belongs to the cluster: `GET /v1/membership`.
     #[derive(Copy)]
-    MembershipEntry of MembershipReport {
+    MembershipEntry as Membership of MembershipReport {
         /// False: this side of the cluster has no majority, and takes no messages of QoS 1 and 2 and no new clients.
         serves: bool = serves,
         /// Nodes that ever joined and were not removed.
@@ -131,7 +115,7 @@ mirror! {
 
 mirror! {
     /// A session of this node: `GET /v1/sessions`.
-    SessionEntry of SessionReport {
+    SessionEntry as Session of SessionReport {
         /// Client identifier.
         client_id: String = client_id,
         /// Whose it is; none: nobody's in particular.
@@ -165,7 +149,7 @@ mirror! {
 
 mirror! {
     /// One direction of a bridge.
-    BridgeLane of LaneStatistics {
+    BridgeLane as BridgeLane of LaneStatistics {
         /// Messages that came, those that came again included.
         received: u64 = received,
         /// Messages the other broker has.
@@ -188,7 +172,8 @@ mirror! {
 }
 
 /// A bridge of this node: `GET /v1/bridges`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Bridge)]
 pub struct BridgeEntry {
     /// As configured.
     pub name: String,
@@ -226,7 +211,7 @@ impl From<&Monitor> for BridgeEntry {
 
 mirror! {
     /// A subscription of a session of this node: `GET /v1/subscriptions`.
-    SubscriptionEntry of SubscriptionReport {
+    SubscriptionEntry as Subscription of SubscriptionReport {
         /// Whose.
         client_id: String = client_id,
         /// As the client wrote it, `$share/...` included.
@@ -245,7 +230,7 @@ mirror! {
 mirror! {
     /// The four traffics since the start (Detti III), what was not delivered, and what there is now.
     #[derive(Copy, Default)]
-    TrafficCounts of Traffic {
+    TrafficCounts as TrafficCounts of Traffic {
         /// Sessions that two nodes had, in a partition, and that became one here.
         merged_sessions: u64 = merged_sessions,
         /// What was new in the other one of them.
@@ -310,7 +295,7 @@ mirror! {
 mirror! {
     /// Where the memory of a worker, or of all of them, is: a part of `GET /v1/memory`.
     #[derive(Copy, Default)]
-    MemoryEntry of MemoryReport {
+    MemoryEntry as Memory of MemoryReport {
         /// Connections of clients.
         connections: u64 = connections,
         /// Buffers of what is on its way to clients.
@@ -354,7 +339,7 @@ mirror! {
 
 mirror! {
     /// Something that is remembered of what was, such as the routes of topics: a part of `GET /v1/memory`.
-    RememberedEntry of Remembered {
+    RememberedEntry as Remembered of Remembered {
         /// Of what.
         what: String = what | str::to_owned,
         /// How many there are.
@@ -386,11 +371,13 @@ impl RememberedEntry {
 
 /// Where the memory of a node is: `GET /v1/memory`. Bytes are what was asked for; the rest of the process is code, tables and what the
 /// allocator keeps.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryLedger {
     /// Of the process, in memory.
+    #[schema(required)]
     pub resident_bytes: Option<u64>,
     /// From here on nobody new is let in.
+    #[schema(required)]
     pub limit_bytes: Option<u64>,
     /// Retained messages.
     pub retained_messages: u64,
@@ -467,7 +454,8 @@ impl MemoryEntry {
 }
 
 /// Whose connection to end: the body of `POST /v1/kick`, and its answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Kick)]
 #[serde(deny_unknown_fields)]
 pub struct KickEntry {
     /// Client identifier.
@@ -481,7 +469,8 @@ pub struct KickEntry {
 }
 
 /// What a node that is drained still has: the answer of `POST /v1/drain`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Drain)]
 pub struct DrainEntry {
     /// Clients connected.
     pub connections: u64,
@@ -490,14 +479,16 @@ pub struct DrainEntry {
 }
 
 /// Which node to remove from the cluster: the body of `POST /v1/forget`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Forget)]
 pub struct ForgetEntry {
     /// Its name or its identity.
     pub node: String,
 }
 
 /// The node that was removed: the answer of `POST /v1/forget`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Forgotten)]
 pub struct ForgottenEntry {
     /// Hexadecimal.
     pub id: String,
@@ -506,7 +497,7 @@ pub struct ForgottenEntry {
 }
 
 /// What to watch: the body of `POST /v1/trace`. One of the two.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceRequest {
     /// All packets of this client.
@@ -516,7 +507,8 @@ pub struct TraceRequest {
 }
 
 /// A packet that was seen: a part of the answer of `POST /v1/trace/lines`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = TraceLine)]
 pub struct TraceEntry {
     /// Whose.
     pub client_id: String,
@@ -527,7 +519,7 @@ pub struct TraceEntry {
 }
 
 /// What was seen since the last time: the answer of `POST /v1/trace/lines`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct TraceLines {
     /// In order for each client.
     pub lines: Vec<TraceEntry>,
@@ -536,7 +528,8 @@ pub struct TraceLines {
 }
 
 /// What a node carried: `GET /v1/traffic`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = Traffic)]
 pub struct TrafficEntry {
     /// Of the node.
     pub total: TrafficCounts,
@@ -597,17 +590,66 @@ impl TrafficCounts {
 }
 
 /// What came of a reload: `POST /v1/reload`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = Reload)]
 pub struct ReloadEntry {
     /// What could not be read, a line each; it stays as it was.
     pub problems: Vec<String>,
 }
 
-/// An answer that is none: with a status of 4xx or 5xx.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// An answer with a status of 4xx or 5xx: a problem document (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Problem)]
 pub struct ErrorEntry {
+    /// In a few words.
+    #[serde(default)]
+    #[schema(required)]
+    pub title: String,
+    /// The status of the answer.
+    #[serde(default)]
+    #[schema(required)]
+    pub status: u16,
     /// In words.
+    #[serde(default)]
+    #[schema(required)]
+    pub detail: String,
+    /// The parameter or field that is not valid, if the problem is about one.
+    #[serde(default)]
+    #[schema(required)]
+    pub field: Option<String>,
+    /// The same as `detail`.
+    // Older nodes answer with this alone, and programs made for them read it.
     pub error: String,
+}
+
+impl ErrorEntry {
+    pub(crate) fn new(status: StatusCode, detail: String) -> Self {
+        Self {
+            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: status.as_u16(),
+            error: detail.clone(),
+            detail,
+            field: None,
+        }
+    }
+}
+
+impl From<&PlacementError> for ErrorEntry {
+    fn from(error: &PlacementError) -> Self {
+        let ProblemEntry {
+            title,
+            status,
+            detail,
+            field,
+        } = error.into();
+        Self {
+            title,
+            status,
+            error: detail.clone(),
+            detail,
+            field,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use thicket_overlay::{NodeId, OverlayConfig};
 use thicket_storage::StorageError;
 use thicket_telemetry::Exporter;
 
+use crate::api::watch::WebSocketEntry;
 use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
 use crate::certificates::Certificates;
@@ -190,6 +191,7 @@ impl Node {
             http_outward: None,
         };
         let own_address = own_address(&bound);
+        let websockets: Vec<_> = bound.iter().filter_map(Bound::websocket).collect();
         let certificates = Certificates::new(&config);
         node.links.clone_from(&links);
         node.watch_links();
@@ -227,6 +229,7 @@ impl Node {
         inspector.flapping = Arc::clone(&node.flapping);
         inspector.links = links;
         inspector.certificates = certificates.clone();
+        inspector.websockets = websockets.into();
         inspector.watchers = Watchers::new(config.http_connections);
         inspector.expectation = Expectation::new(config.expect_nodes);
         inspector.disk.clone_from(&node.disk);
@@ -624,6 +627,37 @@ struct Bound {
     listen: Listen,
     entrance: Arc<Entrance>,
     sockets: Vec<listener::Bound>,
+}
+
+impl Bound {
+    /// As a browser reaches it, if it speaks WebSocket.
+    fn websocket(&self) -> Option<WebSocketEntry> {
+        let (listen, bound) = (&self.listen, self.address?);
+        let path = listen.websocket.as_ref()?.path.clone();
+        let advertised = listen.advertise.as_ref();
+        // A balancer writes the PROXY header; a browser cannot.
+        if listen.proxy_protocol && advertised.is_none() {
+            return None;
+        }
+        let advertised = advertised.and_then(|address| address.rsplit_once(':'));
+        let own = || {
+            let ip = bound.ip();
+            let host = SocketAddr::new(ip, 0).to_string();
+            let host = host.strip_suffix(":0").map(str::to_owned);
+            (host.filter(|_| !ip.is_unspecified()), bound.port())
+        };
+        let (host, port) = match advertised {
+            Some((host, port)) => (Some(host.to_owned()), port.parse().ok()?),
+            None => own(),
+        };
+        Some(WebSocketEntry {
+            secure: listen.transport == TransportChoice::Wss,
+            host,
+            port,
+            path,
+            topic_prefix: listen.topic_prefix.clone(),
+        })
+    }
 }
 
 /// What the placement API goes by of the MQTT listener that it belongs to.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thicket_access::{Grant, Reach, Rights};
 use thicket_session::topic::TopicFilter;
+use utoipa::ToSchema;
 
 use crate::{
     ClientTransport, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
@@ -21,7 +22,8 @@ const LONGEST_CLIENT_ID: usize = 65_535;
 const DEFAULT_SESSIONS: u8 = 4;
 
 /// What a client asks for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = PlacementRequest)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementAsked {
     /// As in its CONNECT.
@@ -34,6 +36,7 @@ pub struct PlacementAsked {
     pub subscribe: Vec<String>,
     /// Sessions that it may have, 1 to 16.
     #[serde(default = "default_sessions")]
+    #[schema(minimum = 1, maximum = 16)]
     pub max_sessions: u8,
     /// Messages a second of topics and filters above, as far as it knows.
     #[serde(default)]
@@ -203,7 +206,8 @@ pub(crate) fn bad_field(field: &str, problem: &str) -> PlacementError {
 }
 
 /// Where a client's sessions should be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Placement)]
 pub struct PlacementEntry {
     /// Whose.
     pub client_id: String,
@@ -214,17 +218,22 @@ pub struct PlacementEntry {
 }
 
 /// One session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = PlacedSession)]
 pub struct PlacedSessionEntry {
     /// Identity of the node.
     pub node: String,
     /// HOST:PORT for plain TCP; none: it has no such listener.
+    #[schema(required)]
     pub address: Option<String>,
     /// HOST:PORT for TLS.
+    #[schema(required)]
     pub tls: Option<String>,
     /// HOST:PORT for WebSocket.
+    #[schema(required)]
     pub ws: Option<String>,
     /// HOST:PORT for WebSocket over TLS.
+    #[schema(required)]
     pub wss: Option<String>,
     /// To connect with: the client's own, or `C~2` and so on.
     pub client_id: String,

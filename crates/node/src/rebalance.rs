@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Whether clients are moved to where there is room and where their topics are. The same on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,7 +70,7 @@ impl RebalanceWish {
 }
 
 /// What the rebalancer has planned and done.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RebalanceReport {
     /// The identity of the node that is the rebalancer now.
     pub rebalancer: String,
@@ -78,15 +79,18 @@ pub struct RebalanceReport {
     /// What it does: `idle`, `gathering` or `moving`.
     pub state: String,
     /// The last plan; none: it has made none since it is the rebalancer.
+    #[schema(required)]
     pub plan: Option<RebalancePlan>,
     /// Nodes that the load needs, with hysteresis; none: a node does not know its CPU.
+    #[schema(required)]
     pub desired_nodes: Option<usize>,
     /// With fewer nodes desired than there are: the identity of the node that is cheapest to empty, by `thicket ctl drain`.
+    #[schema(required)]
     pub cheapest_to_empty: Option<String>,
 }
 
 /// A plan, and what it gains.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RebalancePlan {
     /// Unix time in milliseconds.
     pub at_ms: u64,
@@ -111,7 +115,8 @@ pub struct RebalancePlan {
 }
 
 /// How even the nodes are, and what crosses between them.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Balance)]
 pub struct BalanceEntry {
     /// Messages a second between nodes.
     pub internal_messages_per_s: f64,
@@ -122,7 +127,8 @@ pub struct BalanceEntry {
 }
 
 /// One move.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Move)]
 pub struct MoveEntry {
     /// Whose.
     pub client_id: String,
@@ -156,7 +162,7 @@ impl RebalanceError {
 }
 
 /// When a client was last sent from one node to another, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClientMove {
     /// Unix time in milliseconds.
     pub at_ms: u64,

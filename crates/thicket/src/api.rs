@@ -50,6 +50,38 @@ pub struct Credentials {
         conflicts_with = "api_user"
     )]
     api_token: Option<String>,
+    /// File with a token of the API, so that it is in no list of processes
+    #[arg(
+        long,
+        alias = "token-file",
+        env = "THICKET_API_TOKEN_FILE",
+        value_name = "FILE",
+        value_parser = token_in_file,
+        global = true,
+        conflicts_with_all = ["api_user", "api_token"]
+    )]
+    api_token_file: Option<TokenInFile>,
+}
+
+/// The token in a file.
+#[derive(Clone)]
+struct TokenInFile(String);
+
+impl std::fmt::Debug for TokenInFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenInFile")
+    }
+}
+
+fn token_in_file(path: &str) -> Result<TokenInFile, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read it: {error}"))?;
+    let token = text.trim();
+    let is_good = !token.is_empty() && token.chars().all(|char| char.is_ascii_graphic());
+    if is_good {
+        Ok(TokenInFile(token.to_owned()))
+    } else {
+        Err("expected a token and nothing else in it".to_owned())
+    }
 }
 
 /// HOST:PORT of what people write: an address, or the start of a URL.
@@ -92,10 +124,9 @@ impl Api {
             .api_user
             .as_ref()
             .map(|user| format!("Basic {}", STANDARD.encode(user)));
-        let bearer = credentials
-            .api_token
-            .as_ref()
-            .map(|token| format!("Bearer {token}"));
+        let in_file = credentials.api_token_file.as_ref().map(|file| &file.0);
+        let token = credentials.api_token.as_ref().or(in_file);
+        let bearer = token.map(|token| format!("Bearer {token}"));
         self.authorization = basic.or(bearer);
         self
     }

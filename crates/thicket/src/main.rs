@@ -15,6 +15,7 @@ mod passwd;
 mod place;
 mod plan;
 mod service_manager;
+mod token;
 mod up;
 
 use std::io::Write;
@@ -57,6 +58,8 @@ enum Command {
     Place(place::Place),
     /// Make a line for the file of users
     Passwd(passwd::Passwd),
+    /// Make a token of the HTTP API, with a scope and an end
+    Token(token::Token),
     /// Measure any MQTT broker: load, latency, losses, CPU a message
     Bench(bench::Bench),
     /// Plan a cluster on paper: the traffic model, the strategies and the simulator
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Dispatch(dispatch) => dispatch::run(&dispatch),
         Command::Place(place) => place::run(&place),
         Command::Passwd(passwd) => passwd::run(&passwd),
+        Command::Token(token) => token::run(&token),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Plan(plan) => plan::run(plan),
         Command::Lab(lab) => lab::run(lab),

@@ -16,7 +16,7 @@ pub struct Passwd {
     /// For a user of the HTTP API
     #[arg(long)]
     role: Option<Role>,
-    /// Make a token instead of asking for a password; it is printed on standard error, this once
+    /// Make a token instead of asking for a password; it is printed on standard error, this once. `thicket token` makes tokens that expire
     #[arg(long, requires = "role")]
     token: bool,
 }
@@ -28,6 +28,8 @@ enum Role {
     Viewer,
     /// Change something as well
     Admin,
+    /// Read the metrics, and nothing else
+    Metrics,
 }
 
 /// Prints `name:HASH`, or `role name:HASH`.
@@ -54,6 +56,7 @@ pub fn run(arguments: &Passwd) -> anyhow::Result<()> {
         None => "",
         Some(Role::Viewer) => "viewer ",
         Some(Role::Admin) => "admin ",
+        Some(Role::Metrics) => "metrics ",
     };
     writeln!(std::io::stdout(), "{role}{name}:{hash}")?;
     Ok(())

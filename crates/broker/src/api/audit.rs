@@ -1,16 +1,23 @@
 //! What was changed over the HTTP API of a node.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A change, or an attempt at one: `GET /v1/audit`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Audit)]
 pub struct AuditEntry {
     /// Counts the changes since the start of the node, from 1.
     pub number: u64,
     /// Unix time in milliseconds.
     pub time_ms: u64,
-    /// The user of the API who asked; none: the API has no users.
+    /// The user of the API who asked, or the name of the token; none: the API has no users.
+    #[schema(required)]
     pub user: Option<String>,
+    /// Whether the request carried a token, whose name `user` is.
+    #[serde(default)]
+    #[schema(required)]
+    pub by_token: bool,
     /// Address that the request came from.
     pub peer: String,
     /// Of the request: `POST`, `DELETE`.
@@ -18,6 +25,7 @@ pub struct AuditEntry {
     /// Of the request.
     pub path: String,
     /// The client, node or topic that the body names, if it names one.
+    #[schema(required)]
     pub subject: Option<String>,
     /// Status of the answer: 200 if it was done.
     pub status: u16,

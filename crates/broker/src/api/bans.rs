@@ -5,28 +5,35 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use thicket_node::{Ban, BanSubject};
 use thicket_session::time::WallClock;
+use utoipa::ToSchema;
 
 /// A client that may not connect. One of `client_id`, `user_name` and `address` is there, or both of the first two: then both hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Ban)]
 pub struct BanEntry {
     /// Clients with this identifier.
+    #[schema(required)]
     pub client_id: Option<String>,
     /// Clients of this user.
+    #[schema(required)]
     pub user_name: Option<String>,
     /// Clients from this address.
+    #[schema(value_type = Option<String>, required)]
     pub address: Option<IpAddr>,
     /// Why, for operators.
     pub reason: String,
     /// The user of the API who banned it; none: the API has no users.
+    #[schema(required)]
     pub by: Option<String>,
     /// Since when, milliseconds since 1970.
     pub since_ms: u64,
     /// Until when; none: until it is lifted.
+    #[schema(required)]
     pub until_ms: Option<u64>,
 }
 
 /// What is to be banned: `POST /v1/bans`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BanRequest {
     /// Clients with this identifier.
@@ -37,12 +44,14 @@ pub struct BanRequest {
     pub user_name: Option<String>,
     /// Clients from this address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
     /// Why, for operators.
     #[serde(default)]
     pub reason: String,
     /// For so long; none: until it is lifted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4_294_967_295_u32)]
     pub seconds: Option<u64>,
 }
 

@@ -3,20 +3,23 @@
 use serde::{Deserialize, Serialize};
 
 use super::{SessionEntry, SubscriptionEntry};
+use utoipa::ToSchema;
 
 /// Sessions of the cluster: `GET /v1/clients`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClientPage {
     /// Those that are wanted, in the order that is wanted.
     pub clients: Vec<ClientEntry>,
     /// For `?after=` of the next page; none: this is the last, or the order has no pages.
+    #[schema(required)]
     pub next: Option<String>,
     /// Nodes whose sessions are missing here.
     pub unanswered: Vec<UnansweredEntry>,
 }
 
 /// A session, and what its client does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Client)]
 pub struct ClientEntry {
     /// Name of the node it is on.
     pub node: String,
@@ -30,24 +33,27 @@ pub struct ClientEntry {
     /// Bytes that its connection has not taken yet.
     pub unsent_bytes: u64,
     /// How long the first message of its queue has waited; none: none waits, or the queue came from elsewhere.
+    #[schema(required)]
     pub oldest_queued_ms: Option<u64>,
     /// From the client and to it: a mean of half a minute and more.
     pub messages_per_s: f64,
 }
 
 /// Subscriptions of the cluster: `GET /v1/subscribers`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SubscriberPage {
     /// By session, filters ascending.
     pub subscribers: Vec<SubscriberEntry>,
     /// For `?after=` of the next page; none: this is the last.
+    #[schema(required)]
     pub next: Option<String>,
     /// Nodes whose subscriptions are missing here.
     pub unanswered: Vec<UnansweredEntry>,
 }
 
 /// A subscription, and where it is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Subscriber)]
 pub struct SubscriberEntry {
     /// Name of the node that its session is on.
     pub node: String,
@@ -61,7 +67,8 @@ pub struct SubscriberEntry {
 }
 
 /// A node that could not be asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Unanswered)]
 pub struct UnansweredEntry {
     /// Its name.
     pub node: String,

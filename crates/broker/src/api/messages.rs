@@ -3,18 +3,21 @@
 use serde::{Deserialize, Serialize};
 
 use super::transfer::MessageBody;
+use utoipa::ToSchema;
 
 /// Retained messages: `GET /v1/retained`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RetainedPage {
     /// By topic, level by level.
     pub messages: Vec<RetainedEntry>,
     /// For `?after=` of the next page; none: this is the last.
+    #[schema(required)]
     pub next: Option<String>,
 }
 
 /// A retained message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Retained)]
 pub struct RetainedEntry {
     /// Its topic.
     pub topic: String,
@@ -23,13 +26,16 @@ pub struct RetainedEntry {
     /// Length of its payload.
     pub payload_bytes: u64,
     /// None: it does not expire.
+    #[schema(required)]
     pub expiry_left_ms: Option<u64>,
     /// All of it, if payloads were asked for.
+    #[schema(required)]
     pub message: Option<MessageBody>,
 }
 
 /// What came of a publication: the answer of `POST /v1/publish`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Published)]
 pub struct PublishedEntry {
     /// Its topic.
     pub topic: String,

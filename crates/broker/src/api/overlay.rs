@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use thicket_overlay::{Explanation, LinkCounters, NodeId, OverlayCounters, Overview, OverviewTree};
+use utoipa::ToSchema;
 
 /// `GET /v1/overlay`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Overlay)]
 #[allow(missing_docs)]
 pub struct OverlayEntry {
     /// The node that answers.
@@ -36,7 +38,8 @@ pub struct OverlayEntry {
 }
 
 /// A node of the view.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OverlayNode)]
 #[allow(missing_docs)]
 pub struct OverlayNodeEntry {
     pub name: String,
@@ -49,13 +52,16 @@ pub struct OverlayNodeEntry {
     pub roots: u64,
     pub clients: u64,
     pub rate_msgs_per_s: u64,
+    #[schema(required)]
     pub routing: Option<String>,
     /// The next node towards it, if it has no link with the one that answers.
+    #[schema(required)]
     pub via: Option<String>,
 }
 
 /// A link of the view.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OverlayLink)]
 #[allow(missing_docs)]
 pub struct OverlayLinkEntry {
     pub nodes: [String; 2],
@@ -64,7 +70,8 @@ pub struct OverlayLinkEntry {
 }
 
 /// A tree.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Tree)]
 #[allow(missing_docs)]
 pub struct TreeEntry {
     pub root: String,
@@ -76,7 +83,8 @@ pub struct TreeEntry {
 }
 
 /// What happened since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OverlayCounters)]
 #[allow(missing_docs)]
 pub struct OverlayCountersEntry {
     pub elections: u64,
@@ -105,7 +113,8 @@ pub struct OverlayCountersEntry {
 }
 
 /// What the links with one node carried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = LinkTraffic)]
 #[allow(missing_docs)]
 pub struct LinkTrafficEntry {
     pub node: String,
@@ -123,7 +132,8 @@ pub struct LinkTrafficEntry {
 }
 
 /// `GET /v1/explain?topic=T`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Explanation)]
 #[allow(missing_docs)]
 pub struct ExplanationEntry {
     pub topic: String,
@@ -143,7 +153,8 @@ pub struct ExplanationEntry {
 }
 
 /// A filter that matches.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Interest)]
 #[allow(missing_docs)]
 pub struct InterestEntry {
     pub node: String,
@@ -151,11 +162,13 @@ pub struct InterestEntry {
 }
 
 /// The ways from one node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Route)]
 #[allow(missing_docs)]
 pub struct RouteEntry {
     pub from: String,
     /// None: straight.
+    #[schema(required)]
     pub root: Option<String>,
     /// To each interested node, both ends included.
     pub paths: Vec<Vec<String>>,

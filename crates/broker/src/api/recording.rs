@@ -1,24 +1,27 @@
 //! Who receives what on a node: for recordings that the planner reads.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Sessions of a node, a page: `GET /v1/recording`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordingPage {
     /// Identity of the node that answers.
     pub node: String,
     /// Of this node, each once.
     pub sessions: Vec<RecordedSession>,
     /// For `?after=` of the next page; none: this is the last.
+    #[schema(required)]
     pub next: Option<String>,
 }
 
 /// One session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordedSession {
     /// Of its client; for a session that a placement asked for that of the client that was placed.
     pub client_id: String,
     /// Whose it is; none: nobody's in particular.
+    #[schema(required)]
     pub user_name: Option<String>,
     /// 1 for the client's own, or the number that its placement gave it.
     pub session: u16,

@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use thicket_node::{ClientExplanation, NodeState, Rates};
+use utoipa::ToSchema;
 
 pub use thicket_node::{BalanceEntry, ClientMove, MoveEntry, RebalancePlan, RebalanceReport};
 
 /// What is asked by `POST /v1/rebalance`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RebalanceRequest {
     /// Plan, and move nobody.
@@ -15,17 +16,22 @@ pub struct RebalanceRequest {
 }
 
 /// What a node has to do, and where clients reach it: a part of `GET /v1/nodes`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = NodeState)]
 pub struct NodeStateEntry {
     /// Where clients reach it.
     pub addresses: Vec<ClientAddressEntry>,
     /// HOST:PORT of its HTTP API.
+    #[schema(required)]
     pub http_address: Option<String>,
     /// CPU of the process, a mean of 5 s, of what it may use: 1 is all of it.
+    #[schema(required)]
     pub cpu_ratio: Option<f64>,
     /// Memory of the process.
+    #[schema(required)]
     pub memory_bytes: Option<u64>,
     /// From here on it gives nobody a new session.
+    #[schema(required)]
     pub memory_limit_bytes: Option<u64>,
     /// Clients connected.
     pub connections: u64,
@@ -40,7 +46,8 @@ pub struct NodeStateEntry {
 }
 
 /// Where clients reach a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ClientAddress)]
 pub struct ClientAddressEntry {
     /// `tcp`, `tls`, `ws` or `wss`.
     pub transport: String,
@@ -51,7 +58,8 @@ pub struct ClientAddressEntry {
 }
 
 /// Messages and bytes a second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = Rates)]
 #[allow(missing_docs)]
 pub struct RatesEntry {
     pub in_messages_per_s: u64,
@@ -97,7 +105,8 @@ pub(super) fn state_entry(state: Option<NodeState>) -> Option<NodeStateEntry> {
 }
 
 /// Why a client is where it is: `GET /v1/explain?client_id=C`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ClientExplanation)]
 pub struct ClientExplanationEntry {
     /// Whose.
     pub client_id: String,
@@ -105,28 +114,35 @@ pub struct ClientExplanationEntry {
     pub is_here: bool,
     /// The client that was placed, of which this is a session; none: it was not placed.
     #[serde(default)]
+    #[schema(required)]
     pub placed_client_id: Option<String>,
     /// The number of this session; 1: the client's own.
     #[serde(default)]
+    #[schema(required)]
     pub placed_session: Option<u16>,
     /// All sessions of that client, the client's own first; empty: it was not placed.
     #[serde(default)]
     pub placed_sessions: Vec<PlacedAtEntry>,
     /// What is known of a client that did not ask where to connect; none: nothing.
     #[serde(default)]
+    #[schema(required)]
     pub learned: Option<LearnedEntry>,
     /// What redirection goes by; none: clients are served where they come.
+    #[schema(required)]
     pub policy: Option<String>,
     /// What the node that answers last decided about it; none: nothing.
+    #[schema(required)]
     pub decision: Option<DecisionEntry>,
     /// When it was last sent from one node to another, by whichever, and what it did; none: not within the last hour.
+    #[schema(required)]
     pub moved: Option<ClientMove>,
     /// Nodes that take clients, that with least to do first.
     pub nodes: Vec<RankedNodeEntry>,
 }
 
 /// What is known of a client that did not ask where to connect, with `redirect = "topics"`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Learned)]
 pub struct LearnedEntry {
     /// The identity of the node where it is, or where it should come back.
     pub node: String,
@@ -139,7 +155,8 @@ pub struct LearnedEntry {
 }
 
 /// Where a session of a placed client should be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = PlacedAt)]
 pub struct PlacedAtEntry {
     /// What the session connects as.
     pub client_id: String,
@@ -148,7 +165,8 @@ pub struct PlacedAtEntry {
 }
 
 /// A decision about a client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Decision)]
 pub struct DecisionEntry {
     /// Unix time in milliseconds.
     pub at_ms: u64,
@@ -157,11 +175,13 @@ pub struct DecisionEntry {
     /// Why: `load`, `topics`, `drained`, `moved`, `rebalanced`; `refused`; or `balanced`, `placed`, `came_redirected`, `does_not_follow`, `version`, `refused_enough`, `no_address`, `budget`, `unsure`.
     pub reason: String,
     /// The identity of the node it was sent to.
+    #[schema(required)]
     pub to: Option<String>,
 }
 
 /// How much a node has to do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = RankedNode)]
 pub struct RankedNodeEntry {
     /// Its identity.
     pub id: String,

@@ -19,6 +19,7 @@ use thicket_session::server::{
 };
 use thicket_session::time::Instant;
 use thicket_session::topic::{SubscriptionFilter, TopicName};
+use utoipa::ToSchema;
 
 /// Stands in the first line.
 pub const FORMAT: &str = "thicket-export";
@@ -28,7 +29,7 @@ pub const VERSION: u32 = 1;
 const RESERVED: &str = "$thicket/";
 
 /// One line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
     /// The first one.
@@ -46,19 +47,19 @@ pub enum Line {
 }
 
 /// What the lines are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderLine {
-    /// [`FORMAT`].
+    /// `thicket-export`.
     pub format: String,
-    /// [`VERSION`].
+    /// Version of the format.
     pub version: u32,
     /// The node they come from.
     pub node: String,
 }
 
 /// How many lines there were.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndLine {
     /// Sessions.
@@ -70,7 +71,7 @@ pub struct EndLine {
 }
 
 /// A persistent session without its messages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionLine {
     /// Client identifier.
@@ -80,6 +81,7 @@ pub struct SessionLine {
     /// 4294967295: never.
     pub session_expiry_interval_s: u32,
     /// How long its client has been away; none: it was connected.
+    #[schema(required)]
     pub away_for_ms: Option<u64>,
     /// What it subscribes to.
     pub subscriptions: Vec<SubscriptionLine>,
@@ -90,11 +92,12 @@ pub struct SessionLine {
     /// The identifier of the next message to the client.
     pub next_packet_id: u16,
     /// A will that waits for its delay.
+    #[schema(required)]
     pub will: Option<WillLine>,
 }
 
 /// A subscription of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubscriptionLine {
     /// As the client wrote it, `$share/...` included.
@@ -108,11 +111,12 @@ pub struct SubscriptionLine {
     /// Option: 0 to 2.
     pub retain_handling: u8,
     /// Property.
+    #[schema(required)]
     pub subscription_identifier: Option<u32>,
 }
 
 /// A QoS 2 identifier of a client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InboundLine {
     /// Not 0.
@@ -124,24 +128,26 @@ pub struct InboundLine {
 }
 
 /// A will that waits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WillLine {
     /// Time until it goes out.
     pub due_in_ms: u64,
     /// Its Message Expiry Interval.
+    #[schema(required)]
     pub message_expiry_interval_s: Option<u32>,
     /// What it says.
     pub message: MessageBody,
 }
 
 /// A message of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MessageLine {
     /// Whose.
     pub client_id: String,
     /// In flight under this identifier; none: it waits in the queue.
+    #[schema(required)]
     pub packet_id: Option<u16>,
     /// As the session is to receive it.
     pub qos: u8,
@@ -150,13 +156,14 @@ pub struct MessageLine {
     /// Of the subscriptions that matched.
     pub subscription_identifiers: Vec<u32>,
     /// The shared subscription it was given to a member of.
+    #[schema(required)]
     pub group: Option<String>,
     /// As published.
     pub message: MessageBody,
 }
 
 /// An identifier that waits for PUBCOMP.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PubrelLine {
     /// Whose.
@@ -166,13 +173,15 @@ pub struct PubrelLine {
 }
 
 /// A message as published. Either `payload` or `payload_base64` is there.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Message)]
 #[serde(deny_unknown_fields)]
 pub struct MessageBody {
     /// Topic name.
     pub topic: String,
     /// As published.
     #[serde(default)]
+    #[schema(maximum = 2)]
     pub qos: u8,
     /// As published.
     #[serde(default)]
@@ -204,7 +213,8 @@ pub struct MessageBody {
 }
 
 /// What came of an import: the answer of `POST /v1/import`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Import)]
 pub struct ImportEntry {
     /// Sessions that live here now.
     pub sessions: u64,

@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::overlay::{OverlayLinkEntry, TreeEntry};
 use super::{MembershipEntry, NodeEntry, TopicEntry, TrafficCounts};
+use utoipa::ToSchema;
 
 /// The cluster as one node sees it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Watch)]
 pub struct WatchEntry {
     /// Of the node that answers.
     pub name: String,
@@ -15,6 +17,7 @@ pub struct WatchEntry {
     /// As `/v1/health/ready`.
     pub ready: bool,
     /// Why it is not.
+    #[schema(required)]
     pub not_ready: Option<String>,
     /// It is drained.
     pub draining: bool,
@@ -37,13 +40,60 @@ pub struct WatchEntry {
     /// Of this node, a few seconds old at most.
     pub traffic: TrafficCounts,
     /// Under the data directory, if there is one.
+    #[schema(required)]
     pub disk: Option<DiskEntry>,
     /// That the node shows and believes.
     pub certificates: Vec<CertificateEntry>,
+    /// How long this node took to deliver messages, since its start.
+    #[serde(default)]
+    #[schema(required)]
+    pub deliveries: DeliveriesEntry,
+    /// Listeners of this node for WebSocket.
+    #[serde(default)]
+    #[schema(required)]
+    pub websockets: Vec<WebSocketEntry>,
+}
+
+/// How long messages took from when a thread took them in to when they were written to their clients.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = Deliveries)]
+pub struct DeliveriesEntry {
+    /// The buckets, by what they reach to, ascending.
+    pub buckets: Vec<BucketEntry>,
+    /// Deliveries that took longer.
+    pub beyond: u64,
+}
+
+/// A bucket of a histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Bucket)]
+pub struct BucketEntry {
+    /// Seconds that deliveries in it took at most.
+    pub within_s: f64,
+    /// Deliveries in it, without those in the buckets before.
+    pub count: u64,
+}
+
+/// A listener for WebSocket, as a browser reaches it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = WebSocket)]
+pub struct WebSocketEntry {
+    /// With TLS: `wss`, otherwise `ws`.
+    pub secure: bool,
+    /// Name or address; none: it listens on all addresses, so that of the API serves.
+    #[schema(required)]
+    pub host: Option<String>,
+    /// Port.
+    pub port: u16,
+    /// Path, such as `/mqtt`.
+    pub path: String,
+    /// Put before every topic of its clients; empty: none.
+    pub topic_prefix: String,
 }
 
 /// What the links with a node carry.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = LinkRate)]
 pub struct LinkRateEntry {
     /// Its name.
     pub node: String,
@@ -52,7 +102,8 @@ pub struct LinkRateEntry {
 }
 
 /// A disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Disk)]
 pub struct DiskEntry {
     /// Messages that would have to be stored are refused.
     pub full: bool,
@@ -65,7 +116,8 @@ pub struct DiskEntry {
 }
 
 /// A file of certificates.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Certificate)]
 pub struct CertificateEntry {
     /// Its path.
     pub file: String,
@@ -74,8 +126,10 @@ pub struct CertificateEntry {
 }
 
 /// Who asks: `GET /v1/whoami`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = WhoAmI)]
 pub struct WhoAmIEntry {
-    /// `viewer` or `admin`; none: the HTTP API has no users, and pages change nothing.
+    /// `viewer`, `admin` or `metrics`; none: the HTTP API has no users, and pages change nothing.
+    #[schema(required)]
     pub role: Option<String>,
 }

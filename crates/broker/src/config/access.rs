@@ -37,6 +37,7 @@ struct Sources {
     trusts_certificates: bool,
     allows_anonymous: bool,
     http_users: Option<PathBuf>,
+    http_tokens: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -52,7 +53,7 @@ struct TokenSource {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loaded {
     pub(crate) policy: Policy,
-    /// Of the HTTP API; `None`: it asks nobody, and is for this host only.
+    /// Users and tokens of the HTTP API; `None`: it asks nobody, and is for this host only.
     pub(crate) http_users: Option<ApiUsers>,
 }
 
@@ -143,6 +144,7 @@ impl Access {
             trusts_certificates: settings.certificate_users == Some(true),
             allows_anonymous: settings.allow_anonymous.unwrap_or(!knows_somebody),
             http_users: settings.http_users.clone(),
+            http_tokens: settings.http_tokens.clone(),
         };
         Ok(Self {
             loaded: sources.load()?,
@@ -232,10 +234,6 @@ impl Sources {
             let text = read("acl", path)?;
             Acl::parse(&text).map_err(|problem| bad_line("acl", path, &problem))
         });
-        let http_users = self.http_users.as_deref().map(|path| {
-            let text = read("http_users", path)?;
-            ApiUsers::parse(&text).map_err(|problem| bad_line("http_users", path, &problem))
-        });
         let policy = Policy {
             users: users.map(|read| read.users),
             acl: acl.transpose()?,
@@ -246,8 +244,27 @@ impl Sources {
         };
         Ok(Loaded {
             policy,
-            http_users: http_users.transpose()?,
+            http_users: self.api_users()?,
         })
+    }
+}
+
+impl Sources {
+    /// Those of both files, if there is one.
+    fn api_users(&self) -> Result<Option<ApiUsers>, ConfigError> {
+        let mut all = None;
+        if let Some(path) = &self.http_users {
+            let text = read("http_users", path)?;
+            let users = ApiUsers::parse(&text);
+            all = Some(users.map_err(|problem| bad_line("http_users", path, &problem))?);
+        }
+        if let Some(path) = &self.http_tokens {
+            let text = read("http_tokens", path)?;
+            all.get_or_insert_default()
+                .add_tokens(&text)
+                .map_err(|problem| bad_line("http_tokens", path, &problem))?;
+        }
+        Ok(all)
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
             .clone()
             .map(|address| host_and_port("advertise", address))
             .transpose()?,
-        http: http(settings.http.as_deref(), settings.http_users.is_some())?,
+        http: http(settings.http.as_deref(), has_api_users(&settings))?,
         probe: probe(settings.probe.as_deref())?,
         placement: placement(&settings, &listeners)?,
         http_hosts: http_hosts(&settings)?,
@@ -279,7 +279,7 @@ fn http(text: Option<&str>, has_users: bool) -> Result<Option<SocketAddr>, Confi
         .and_then(|mut all| all.next())
         .ok_or_else(|| invalid("http", text, expected))?;
     if !address.ip().is_loopback() && !has_users {
-        let why = "without `http_users` everybody who reaches the HTTP API may use it, so it must not be reached from other machines";
+        let why = "without `http_users` or `http_tokens` everybody who reaches the HTTP API may use it, so it must not be reached from other machines";
         return Err(invalid("http", text, format!("{expected}; {why}")));
     }
     Ok(Some(address))
@@ -345,12 +345,17 @@ fn placement(
     }))
 }
 
+/// Whether requests to the HTTP API need a password or a token.
+const fn has_api_users(settings: &Settings) -> bool {
+    settings.http_users.is_some() || settings.http_tokens.is_some()
+}
+
 /// Names alone: browsers put the port behind them, and it says nothing.
 fn http_hosts(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     let names = settings.http_hosts.clone().unwrap_or_default();
-    if !names.is_empty() && settings.http_users.is_none() {
+    if !names.is_empty() && !has_api_users(settings) {
         return Err(ConfigError::Conflict(
-            "http_hosts says nothing without http_users: the API answers to this host only",
+            "http_hosts says nothing without http_users or http_tokens: the API answers to this host only",
         ));
     }
     let is_name = |name: &String| {

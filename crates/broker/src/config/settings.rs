@@ -350,7 +350,7 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub auth_hook_on_failure: Option<OnFailure>,
-    /// Users of the HTTP API: a line `viewer|admin NAME:HASH` each, as `thicket passwd --role` prints it
+    /// Users of the HTTP API: a line `viewer|admin|metrics NAME:HASH` each, as `thicket passwd --role` prints it
     #[arg(
         long,
         env = "THICKET_HTTP_USERS",
@@ -358,6 +358,14 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub http_users: Option<PathBuf>,
+    /// Tokens of the HTTP API: a line `SCOPE NAME EXPIRES HASH` each, as `thicket token` prints it
+    #[arg(
+        long,
+        env = "THICKET_HTTP_TOKENS",
+        value_name = "FILE",
+        help_heading = "Users and rights"
+    )]
+    pub http_tokens: Option<PathBuf>,
     /// Names under which the HTTP API answers where it has users, beside this host's own; repeats
     #[arg(
         long,
@@ -936,7 +944,7 @@ or_each! {
     name cluster_name listen listener bridge hook tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     acl certificate_users jwt_key jwt_algorithm jwt_jwks jwt_oidc_issuer jwt_ca jwt_refresh_s jwt_issuer jwt_audience jwt_allow_no_expiry
-    auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_hosts http_connections
+    auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_tokens http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes

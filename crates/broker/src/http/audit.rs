@@ -3,16 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::Json;
 use axum::extract::{RawQuery, Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
-use axum::routing::get;
-use axum::{Json, Router};
+use thicket_access::Credential;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::guard::Asker;
 use super::serve::Peer;
-use super::{Answer, failure};
+use super::{Answer, ApiState, bad_field};
 use crate::api::audit::AuditEntry;
 use crate::api::overlay::text_of_query;
 use crate::clock::wall_ms;
@@ -44,10 +46,8 @@ pub(super) fn about(subject: &str, mut answer: Response) -> Response {
     answer
 }
 
-pub(super) fn router(audit: Audit) -> Router {
-    Router::new()
-        .route("/v1/audit", get(page))
-        .with_state(audit)
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(page))
 }
 
 /// Writes down what a request changed, or would have. It comes after the guard: whoever asks was let through.
@@ -61,6 +61,7 @@ pub(super) async fn record(State(audit): State<Audit>, request: Request, next: N
         number: 0,
         time_ms: 0,
         user: asker.map(|asker| asker.0.name.to_string()),
+        by_token: asker.is_some_and(|asker| asker.0.credential == Credential::Token),
         peer: peer.map_or_else(String::new, |peer| peer.address.ip().to_string()),
         method: request.method().to_string(),
         path: clip(request.uri().path()),
@@ -76,6 +77,7 @@ pub(super) async fn record(State(audit): State<Audit>, request: Request, next: N
     if audit.lock().add(entry.clone(), wall_ms()) {
         let AuditEntry {
             user,
+            by_token,
             peer,
             method,
             path,
@@ -85,6 +87,7 @@ pub(super) async fn record(State(audit): State<Audit>, request: Request, next: N
         } = entry;
         tracing::info!(
             user,
+            by_token,
             peer,
             method,
             path,
@@ -142,12 +145,21 @@ impl Kept {
 fn is_same(a: &AuditEntry, b: &AuditEntry) -> bool {
     let key = |it: &AuditEntry| {
         let texts = [&it.peer, &it.method, &it.path].map(Clone::clone);
-        (texts, it.user.clone(), it.subject.clone(), it.status)
+        let who = (it.user.clone(), it.by_token);
+        (texts, who, it.subject.clone(), it.status)
     };
     key(a) == key(b)
 }
 
-/// `?after=`: those after this number. `?limit=`: so many.
+/// What was changed over the API of this node, the oldest first.
+#[utoipa::path(
+    get, path = "/v1/audit", operation_id = "audit",
+    params(
+        ("after" = Option<u64>, Query, description = "Only entries with a higher number."),
+        ("limit" = Option<u64>, Query, description = "At most this many."),
+    ),
+    responses((status = 200, description = "The entries that are kept", body = Vec<AuditEntry>)),
+)]
 async fn page(State(audit): State<Audit>, RawQuery(query): RawQuery) -> Answer<Vec<AuditEntry>> {
     let query = query.unwrap_or_default();
     let number = |name: &str, default: u64| {
@@ -160,7 +172,7 @@ async fn page(State(audit): State<Audit>, RawQuery(query): RawQuery) -> Answer<V
         .and_then(|after| Ok((after, number("limit", KEPT as u64)?)))
         .map_err(|name| {
             let words = format!("`{name}` must be a number, of entries of the audit log");
-            failure(StatusCode::BAD_REQUEST, &words)
+            bad_field(&name, &words)
         })?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     Ok(Json(audit.lock().after(after, limit)))
@@ -175,6 +187,7 @@ mod tests {
             number: 0,
             time_ms: 0,
             user: Some("ann".into()),
+            by_token: false,
             peer: "192.0.2.1".into(),
             method: "POST".into(),
             path: path.into(),

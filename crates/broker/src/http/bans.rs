@@ -6,40 +6,62 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use serde::Deserialize;
 use thicket_node::{Ban, BanSubject, Published};
 use thicket_session::time::WallClock;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::cluster::{bad_query, bad_request};
+use super::cluster::{bad_body, bad_query, bad_request};
 use super::guard::Asker;
 use super::messages::not_published;
-use super::{Answer, Inspector, audit, failure, silent};
+use super::{Answer, ApiState, Inspector, audit, failure, silent};
 use crate::api::bans::{BanEntry, BanRequest, subject_of};
 use crate::clock::wall_ms;
 
 /// Whose ban is to be lifted.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Whose {
+    /// A client identifier; together with `user_name` the ban of both.
     client_id: Option<String>,
+    /// A user name.
     user_name: Option<String>,
+    /// An address.
+    #[param(value_type = Option<String>)]
     address: Option<IpAddr>,
-    /// Read by `relay`.
+    /// Name or identity of the node that is to answer; without it the node that is asked.
+    // Read by `relay`.
     #[serde(rename = "node")]
     _node: Option<String>,
 }
 
-pub(super) fn router() -> Router<Inspector> {
-    Router::new().route("/v1/bans", get(list).post(ban).delete(unban))
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(list, ban, unban))
 }
 
+/// The clients that may not connect to any node.
+#[utoipa::path(get, path = "/v1/bans", operation_id = "bans", responses((status = 200, description = "All bans", body = Vec<BanEntry>)))]
 async fn list(State(inspector): State<Inspector>) -> Answer<Vec<BanEntry>> {
     let bans = inspector.bans().await?;
     Ok(Json(bans.into_iter().map(BanEntry::from).collect()))
 }
 
+/// Bans clients at all nodes.
+///
+/// By one of identifier, user and address, or by identifier and user. CONNECT is refused with 0x8A, clients that are connected are
+/// disconnected with 0x98.
+#[utoipa::path(
+    post, path = "/v1/bans", request_body = BanRequest,
+    responses(
+        (status = 200, description = "The ban", body = BanEntry),
+        (status = 504, description = "Not all nodes have acknowledged it yet"),
+        (status = 507, description = "There are as many bans as there may be, or a node has no capacity for it"),
+    ),
+)]
 async fn ban(
     State(inspector): State<Inspector>,
     asker: Option<Extension<Asker>>,
@@ -47,7 +69,7 @@ async fn ban(
 ) -> Response {
     let request = match body {
         Ok(Json(request)) => request,
-        Err(rejection) => return failure(rejection.status(), &rejection.body_text()),
+        Err(rejection) => return bad_body(&rejection),
     };
     let by = asker.map(|asker| asker.0.0.name.to_string());
     let ban = match request.ban(WallClock::from_unix_millis(wall_ms()), by) {
@@ -59,6 +81,16 @@ async fn ban(
     audit::about(&subject, done.unwrap_or_else(|answer| answer))
 }
 
+/// Lifts a ban.
+#[utoipa::path(
+    delete, path = "/v1/bans", params(Whose),
+    responses(
+        (status = 200, description = "The ban that was lifted", body = BanEntry),
+        (status = 404, description = "There is no such ban, or `node` names no node that is up"),
+        (status = 504, description = "Not all nodes have acknowledged it yet"),
+        (status = 507, description = "A node has no capacity for it"),
+    ),
+)]
 async fn unban(
     State(inspector): State<Inspector>,
     query: Result<Query<Whose>, QueryRejection>,

@@ -1,9 +1,6 @@
 //! The placement API for clients elsewhere, on a listener of its own: with the credentials, rights and topic prefix of an MQTT listener.
 //!
-//! | path | answer |
-//! | --- | --- |
-//! | POST `/v1/placements`, GET, DELETE `/v1/placements/{client_id}` | as at the node's API, for the client that the credentials allow |
-//! | `/v1/openapi.json` | these, for machines |
+//! The paths are those of placements at the node's API, for the client that the credentials allow, and `/v1/openapi.json`.
 //!
 //! A client proves who it is as it does in CONNECT: name and password (Basic), a token (Bearer), or the certificate of its connection. What
 //! its session would be called over MQTT is what is placed, so no client sees or changes what belongs to another user.
@@ -14,22 +11,25 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
-use axum::routing::{get, post};
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use thicket_access::Grant;
 use thicket_node::{
-    ListenerId, PlacementAsked, PlacementClient, PlacementEntry, PlacementError, ProblemEntry,
-    SessionScope, Verdict,
+    ListenerId, PlacementAsked, PlacementClient, PlacementEntry, PlacementError, SessionScope,
+    Verdict,
 };
 use tokio::sync::mpsc;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::guard::credentials_of;
 use super::inspect::PATIENCE;
-use super::placement::{place_checked, problem, read, remove_checked};
+use super::openapi::{Document, Layers};
+use super::placement::{place_checked, read, remove_checked};
 use super::serve::Peer;
-use super::{Inspector, openapi, silent};
+use super::{Inspector, WRONG_METHOD, openapi, problem, silent};
+use crate::api::ErrorEntry;
 use crate::authenticator::{Asker, Authenticator, Request};
 use crate::entrance::Entrance;
 
@@ -55,18 +55,29 @@ struct Login {
 }
 
 pub(super) fn router(clients: Clients) -> Router {
-    Router::new()
-        .route("/v1/placements", post(place))
-        .route("/v1/placements/{client_id}", get(one).delete(remove))
-        .with_state(clients)
-        .route("/v1/openapi.json", get(describe))
+    let (routes, registered) = described().with_state(clients).split_for_parts();
+    routes
+        .layer(Extension(Document::new(&registered, Layers::OfClients)))
+        .method_not_allowed_fallback(|| async {
+            refusal(StatusCode::METHOD_NOT_ALLOWED, WRONG_METHOD)
+        })
         .fallback(|| async { refusal(StatusCode::NOT_FOUND, "there is nothing at this path") })
 }
 
-async fn describe() -> Json<serde_json::Value> {
-    Json(openapi::placements())
+/// All routes with their descriptions.
+pub(super) fn described() -> OpenApiRouter<Clients> {
+    let words = "Where the sessions of a client should be, for clients of an MQTT listener, with their credentials there.";
+    OpenApiRouter::with_openapi(openapi::empty(words))
+        .routes(routes!(place))
+        .routes(routes!(one, remove))
+        .routes(routes!(openapi::answer))
 }
 
+/// Places a client: where its sessions should be, by its topics. Asking again keeps what stays and renews it.
+#[utoipa::path(
+    post, path = "/v1/placements", request_body = PlacementAsked,
+    responses((status = 200, description = "Its placement", body = PlacementEntry)),
+)]
 async fn place(
     State(clients): State<Clients>,
     Extension(peer): Extension<Peer>,
@@ -93,6 +104,15 @@ async fn place(
     }
 }
 
+/// Where a client is placed.
+#[utoipa::path(
+    get, path = "/v1/placements/{client_id}", operation_id = "placement",
+    params(("client_id" = String, Path, description = "Client identifier.")),
+    responses(
+        (status = 200, description = "Its placement", body = PlacementEntry),
+        (status = 422, description = "The client identifier is too long"),
+    ),
+)]
 async fn one(
     State(clients): State<Clients>,
     Extension(peer): Extension<Peer>,
@@ -105,6 +125,15 @@ async fn one(
     }
 }
 
+/// Ends the placement of a client.
+#[utoipa::path(
+    delete, path = "/v1/placements/{client_id}", operation_id = "remove_placement",
+    params(("client_id" = String, Path, description = "Client identifier.")),
+    responses(
+        (status = 204, description = "It is not placed any more"),
+        (status = 422, description = "The client identifier is too long"),
+    ),
+)]
 async fn remove(
     State(clients): State<Clients>,
     Extension(peer): Extension<Peer>,
@@ -237,11 +266,9 @@ fn unauthorized() -> Response {
 }
 
 fn refusal(status: StatusCode, words: &str) -> Response {
-    problem(ProblemEntry {
+    problem(ErrorEntry {
         title: "refused".into(),
-        status: status.as_u16(),
-        detail: words.to_owned(),
-        field: None,
+        ..ErrorEntry::new(status, words.to_owned())
     })
 }
 

@@ -1,19 +1,22 @@
 //! `/v1/clients` and `/v1/subscribers`: what the sessions of all nodes are, found and ordered by the nodes, put together here.
 
+use std::error::Error;
 use std::net::IpAddr;
 
-use axum::extract::rejection::QueryRejection;
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{OriginalUri, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
-use axum::routing::get;
-use axum::{Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thicket_node::{ClientOrder, ClientQuery, ClientReport, SubscriberQuery};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::relay::OnBehalf;
-use super::{Answer, Inspector, failure, silent};
+use super::{Answer, ApiState, Inspector, bad_field, failure, problem, silent};
 use crate::api::cluster::{
     ClientEntry, ClientPage, SubscriberEntry, SubscriberPage, UnansweredEntry,
 };
@@ -25,23 +28,36 @@ const PAGE: usize = 100;
 const LONGEST: usize = 1000;
 
 /// What may be asked of `/v1/clients`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ClientFilter {
+    /// The session with this client identifier.
     client_id: Option<String>,
+    /// Sessions of this user.
     user: Option<String>,
+    /// Sessions of clients that are connected from this address.
+    #[param(value_type = Option<String>)]
     address: Option<IpAddr>,
+    /// Sessions that have this in client identifier, user name or address.
     search: Option<String>,
+    /// Whether the client is connected.
     connected: Option<bool>,
+    /// Sessions on this node only, by name or identity.
     node: Option<String>,
+    /// What comes first.
     #[serde(default)]
+    #[param(inline)]
     order: Order,
+    /// `next` of the page before; with `order=name` only.
     after: Option<String>,
+    /// Sessions on a page; 100 if it is not given.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
 /// What comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Order {
     /// By name, in pages.
@@ -56,23 +72,33 @@ enum Order {
 }
 
 /// What may be asked of `/v1/subscribers`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct SubscriberFilter {
+    /// Subscriptions of the session with this client identifier.
     client_id: Option<String>,
+    /// Subscriptions with exactly this filter.
     filter: Option<String>,
+    /// Subscriptions that match this topic name.
     topic: Option<String>,
+    /// Subscriptions on this node only, by name or identity.
     node: Option<String>,
+    /// `next` of the page before.
     after: Option<String>,
+    /// Subscriptions on a page, which ends with a session; 100 if it is not given.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
-pub(super) fn router() -> Router<Inspector> {
-    Router::new()
-        .route("/v1/clients", get(clients))
-        .route("/v1/subscribers", get(subscribers))
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(clients))
+        .routes(routes!(subscribers))
 }
 
+/// The sessions of all nodes, a page.
+#[utoipa::path(get, path = "/v1/clients", params(ClientFilter), responses((status = 200, description = "A page", body = ClientPage)))]
 async fn clients(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
@@ -80,11 +106,11 @@ async fn clients(
     filter: Result<Query<ClientFilter>, QueryRejection>,
 ) -> Answer<ClientPage> {
     let Query(filter) = filter.map_err(|rejection| bad_query(&rejection))?;
-    let limit = limit_of(filter.limit).map_err(bad_request)?;
+    let limit = limit_of(filter.limit).map_err(|words| bad_field("limit", &words))?;
     let order = filter.order;
     if order != Order::Name && filter.after.is_some() {
         let words = "`after` goes with `order=name` only: other orders have one page";
-        return Err(failure(StatusCode::BAD_REQUEST, words));
+        return Err(bad_field("after", words));
     }
     let is_single = filter.node.is_some();
     let query = ClientQuery {
@@ -143,6 +169,8 @@ fn sort(clients: &mut [ClientEntry], order: Order) {
     });
 }
 
+/// The subscriptions of all nodes, a page.
+#[utoipa::path(get, path = "/v1/subscribers", params(SubscriberFilter), responses((status = 200, description = "A page", body = SubscriberPage)))]
 async fn subscribers(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
@@ -150,7 +178,7 @@ async fn subscribers(
     filter: Result<Query<SubscriberFilter>, QueryRejection>,
 ) -> Answer<SubscriberPage> {
     let Query(filter) = filter.map_err(|rejection| bad_query(&rejection))?;
-    let limit = limit_of(filter.limit).map_err(bad_request)?;
+    let limit = limit_of(filter.limit).map_err(|words| bad_field("limit", &words))?;
     let is_single = filter.node.is_some();
     let query = SubscriberQuery {
         client_id: filter.client_id,
@@ -261,7 +289,46 @@ fn path_of(uri: &axum::http::Uri) -> String {
 }
 
 pub(super) fn bad_query(rejection: &QueryRejection) -> Response {
-    failure(StatusCode::BAD_REQUEST, &rejection.body_text())
+    rejected(StatusCode::BAD_REQUEST, rejection.body_text(), rejection)
+}
+
+pub(super) fn bad_body(rejection: &JsonRejection) -> Response {
+    rejected(rejection.status(), rejection.body_text(), rejection)
+}
+
+fn rejected(status: StatusCode, words: String, why: &(dyn Error + 'static)) -> Response {
+    problem(ErrorEntry {
+        field: field_of(why),
+        ..ErrorEntry::new(status, words)
+    })
+}
+
+/// The field that could not be read, if an error is about one.
+pub(super) fn field_of(error: &(dyn Error + 'static)) -> Option<String> {
+    type InJson = serde_path_to_error::Error<serde_json::Error>;
+    type InQuery = serde_path_to_error::Error<serde::de::value::Error>;
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let json = error.downcast_ref::<InJson>();
+        let query = error.downcast_ref::<InQuery>();
+        let found = json.map(|it| (it.path(), it.inner().to_string()));
+        let found = found.or_else(|| query.map(|it| (it.path(), it.inner().to_string())));
+        if let Some((path, words)) = found {
+            let outer = path.iter().next().map(|_| path.to_string());
+            // Of a body that ends in the middle of a name.
+            let outer = outer.filter(|path| path != "?");
+            // A field that is missing or unknown is named in the words, within what the path leads to.
+            let is_named = ["missing field `", "unknown field `"];
+            let inner = is_named.iter().find_map(|start| words.strip_prefix(start));
+            let inner = inner.and_then(|rest| rest.split('`').next());
+            return match (outer, inner) {
+                (Some(outer), Some(inner)) if outer != inner => Some(format!("{outer}.{inner}")),
+                (outer, inner) => outer.or_else(|| inner.map(str::to_owned)),
+            };
+        }
+        next = error.source();
+    }
+    None
 }
 
 pub(super) fn bad_request(words: String) -> Response {

@@ -1,10 +1,11 @@
-//! Who may ask the HTTP API: with users, whoever proves to be one; without, this host only.
+//! Who may ask the HTTP API: with users or tokens, whoever proves to be one; without, this host only.
 //!
 //! Nobody is answered under a name that is not this node's, and no page of elsewhere changes anything: a browser may know the password, and
 //! send it along. This node's own page changes something only for users: without them nobody has said who may.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::Json;
@@ -15,13 +16,15 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
-use thicket_access::{ApiUser, ApiUsers, Role};
+use thicket_access::{ApiUser, ApiUsers, Role, TokenCheck};
 use thicket_node::Source;
+use thicket_session::time::WallClock;
 use tokio::sync::oneshot;
 
 use super::failure;
 use crate::api::watch::WhoAmIEntry;
 use crate::authenticator::HASHERS;
+use crate::clock::wall_ms;
 use crate::log::{self, Subject};
 use crate::pool::{Places, Pool};
 
@@ -40,6 +43,8 @@ pub(crate) struct Guard(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     users: RwLock<Option<Arc<ApiUsers>>>,
+    /// How often they were set.
+    generation: AtomicU64,
     /// By the hash of the header that carried them.
     good: Mutex<HashMap<[u8; 32], ApiUser>>,
     hosts: Hosts,
@@ -75,6 +80,14 @@ pub(crate) struct Hosts {
     addresses: bool,
 }
 
+/// Who a request comes from.
+enum Identity {
+    Known(ApiUser),
+    /// A token that was valid once; its name.
+    Expired(Box<str>),
+    Unknown,
+}
+
 /// Too many passwords wait to be hashed.
 struct Busy;
 
@@ -83,6 +96,7 @@ impl Guard {
     pub(crate) fn start(hosts: Hosts) -> std::io::Result<Self> {
         Ok(Self(Arc::new(Shared {
             users: RwLock::default(),
+            generation: AtomicU64::new(0),
             good: Mutex::default(),
             hosts,
             hashers: Pool::start("http-users", HASHERS, WAITING, Attempt::judge)?,
@@ -92,7 +106,12 @@ impl Guard {
     /// Other users from now on.
     pub(crate) fn set(&self, users: Option<ApiUsers>) {
         *self.0.users.write().unwrap_or_else(PoisonError::into_inner) = users.map(Arc::new);
+        self.0.generation.fetch_add(1, Ordering::AcqRel);
         self.good().clear();
+    }
+
+    fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::Acquire)
     }
 
     fn users(&self) -> Option<Arc<ApiUsers>> {
@@ -104,25 +123,30 @@ impl Guard {
         self.0.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who a request comes from; `None`: nobody knows. A password is hashed on a thread that may take its time.
+    /// Who a request comes from. A password is hashed on a thread that may take its time.
     async fn user_of(
         &self,
         users: Arc<ApiUsers>,
         headers: &HeaderMap,
         source: Source,
-    ) -> Result<Option<ApiUser>, Busy> {
+    ) -> Result<Identity, Busy> {
         let Some((scheme, credentials)) = credentials_of(headers) else {
-            return Ok(None);
+            return Ok(Identity::Unknown);
         };
         if scheme.eq_ignore_ascii_case("bearer") {
-            return Ok(users.with_token(credentials.as_bytes()));
+            let now = WallClock::from_unix_millis(wall_ms());
+            return Ok(match users.with_token(credentials.as_bytes(), now) {
+                TokenCheck::Valid(user) => Identity::Known(user),
+                TokenCheck::Expired(name) => Identity::Expired(name),
+                TokenCheck::Unknown => Identity::Unknown,
+            });
         }
         if !scheme.eq_ignore_ascii_case("basic") {
-            return Ok(None);
+            return Ok(Identity::Unknown);
         }
         let digest: [u8; 32] = Sha256::digest(credentials).into();
         if let Some(user) = self.good().get(&digest) {
-            return Ok(Some(user.clone()));
+            return Ok(Identity::Known(user.clone()));
         }
         let (answer, judged) = oneshot::channel();
         let attempt = Attempt {
@@ -140,7 +164,7 @@ impl Guard {
             }
             good.insert(digest, user.clone());
         }
-        Ok(user)
+        Ok(user.map_or(Identity::Unknown, Identity::Known))
     }
 }
 
@@ -155,13 +179,27 @@ pub(super) fn credentials_of(headers: &HeaderMap) -> Option<(&str, &str)> {
 #[derive(Debug, Clone)]
 pub(super) struct Asker(pub(super) ApiUser);
 
-/// Tells who asks what it may do.
+/// For how long a request is allowed: an extension of it, for answers that do not end by themselves. There is none where the API has no users.
+#[derive(Debug, Clone)]
+pub(super) struct Lease {
+    guard: Guard,
+    generation: u64,
+    expires: Option<WallClock>,
+}
+
+impl Lease {
+    /// Users and tokens were not read again since, and the token has not expired. Otherwise whoever asked may ask again.
+    pub(super) fn holds(&self) -> bool {
+        let now = WallClock::from_unix_millis(wall_ms());
+        self.generation == self.guard.generation() && self.expires.is_none_or(|end| now < end)
+    }
+}
+
+/// The role of the user or the token that the request is authenticated by.
+#[utoipa::path(get, path = "/v1/whoami", responses((status = 200, description = "The role", body = WhoAmIEntry)))]
 pub(super) async fn who_am_i(request: Request) -> Json<WhoAmIEntry> {
     let asker = request.extensions().get::<Asker>();
-    let role = asker.map(|asker| match asker.0.role {
-        Role::Viewer => "viewer".to_owned(),
-        Role::Admin => "admin".to_owned(),
-    });
+    let role = asker.map(|asker| asker.0.role.name().to_owned());
     Json(WhoAmIEntry { role })
 }
 
@@ -171,6 +209,8 @@ pub(super) async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
+    // Before the users: a lease that is too old ends too early, never too late.
+    let generation = guard.generation();
     let users = guard.users();
     // Probes have no passwords and come under any name, and the answer is a word.
     if users.is_some() && request.uri().path().starts_with("/v1/health/") {
@@ -178,31 +218,47 @@ pub(super) async fn check(
     }
     let (method, headers) = (request.method(), request.headers());
     if !guard.0.hosts.answer_to(headers) {
-        let words = "the API answers to localhost and loopback addresses, with `http_users` also to any other address, to the name of this host and to those of `http_hosts`";
+        let words = "the API answers to localhost and loopback addresses, with users also to any other address, to the name of this host and to those of `http_hosts`";
         return failure(StatusCode::FORBIDDEN, words);
     }
     let is_own = users.is_some() && is_own_page(headers);
     if is_change_by_page(method, headers) && !is_own {
-        let words = "no page in a browser changes anything, except this node's own where the API has users (`http_users`)";
+        let words = "no page in a browser changes anything, except this node's own where the API has users (`http_users`, `http_tokens`)";
         return failure(StatusCode::FORBIDDEN, words);
     }
     let Some(users) = users else {
         return next.run(request).await;
     };
-    let needed = match *method {
-        Method::GET | Method::HEAD => Role::Viewer,
-        _ => Role::Admin,
-    };
+    let needed = needed_for(method, request.uri().path());
     let nowhere = IpAddr::from([0, 0, 0, 0]);
     let source = request.extensions().get::<Source>().copied();
     let source = source.unwrap_or_else(|| nowhere.into());
     match guard.user_of(users, headers, source).await {
-        Ok(Some(user)) if user.role >= needed => {
+        Ok(Identity::Known(user)) if user.role >= needed => {
+            request.extensions_mut().insert(Lease {
+                guard: guard.clone(),
+                generation,
+                expires: user.expires,
+            });
             request.extensions_mut().insert(Asker(user));
             next.run(request).await
         }
-        Ok(Some(_)) => failure(StatusCode::FORBIDDEN, "this takes the role `admin`"),
-        Ok(None) => {
+        Ok(Identity::Known(_)) => {
+            let words = format!("this takes the role `{}`", needed.name());
+            failure(StatusCode::FORBIDDEN, &words)
+        }
+        Ok(Identity::Expired(token)) => {
+            if let Some(suppressed) = log::may_say(Subject::Peer(source)) {
+                tracing::warn!(peer = %source, token, suppressed, "HTTP API: a token that has expired");
+            }
+            let realm = [(
+                header::WWW_AUTHENTICATE,
+                "Bearer error=\"invalid_token\", error_description=\"the token has expired\"",
+            )];
+            let words = "the token has expired: `thicket token` makes a new one";
+            (realm, failure(StatusCode::UNAUTHORIZED, words)).into_response()
+        }
+        Ok(Identity::Unknown) => {
             if headers.contains_key(header::AUTHORIZATION)
                 && let Some(suppressed) = log::may_say(Subject::Peer(source))
             {
@@ -222,6 +278,15 @@ pub(super) async fn check(
             let later = [(header::RETRY_AFTER, "1")];
             (later, failure(StatusCode::TOO_MANY_REQUESTS, words)).into_response()
         }
+    }
+}
+
+/// The least role that a request takes.
+fn needed_for(method: &Method, path: &str) -> Role {
+    match *method {
+        Method::GET | Method::HEAD if path == "/metrics" => Role::Metrics,
+        Method::GET | Method::HEAD => Role::Viewer,
+        _ => Role::Admin,
     }
 }
 

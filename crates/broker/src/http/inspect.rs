@@ -16,6 +16,7 @@ use super::serve::Seats;
 use super::watch::Watchers;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::redirection::ClientExplanationEntry;
+use crate::api::watch::WebSocketEntry;
 use crate::api::{
     MembershipEntry, MemoryEntry, MemoryLedger, NodeEntry, SessionEntry, SubscriptionEntry,
     TopicEntry, TrafficCounts, TrafficEntry,
@@ -62,6 +63,8 @@ pub(crate) struct Inspector {
     pub(crate) expectation: Expectation,
     pub(crate) certificates: Certificates,
     pub(crate) watchers: Watchers,
+    /// Listeners for WebSocket.
+    pub(crate) websockets: Arc<[WebSocketEntry]>,
     /// Where the node stores; `None`: nowhere.
     pub(crate) disk: Option<Arc<Disk>>,
 }
@@ -91,6 +94,7 @@ impl Inspector {
             expectation: Expectation::new(1),
             certificates: Certificates::default(),
             watchers: Watchers::new(1),
+            websockets: Arc::new([]),
             disk: None,
         }
     }

@@ -6,8 +6,7 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use serde::Deserialize;
 use thicket_access::Role;
 use thicket_mqtt::{ApplicationProperties, Publish, Qos};
@@ -15,10 +14,13 @@ use thicket_node::Published;
 use thicket_overlay::record::{Record, Records};
 use thicket_session::retained::RetainedCursor;
 use thicket_session::topic::{TopicFilter, TopicName};
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::cluster::{bad_query, bad_request, limit_of};
+use super::cluster::{bad_body, bad_query, limit_of};
 use super::guard::Asker;
-use super::{Answer, Inspector, audit, failure, silent};
+use super::{Answer, ApiState, Inspector, audit, bad_field, failure, silent};
 use crate::api::messages::{PublishedEntry, RetainedEntry, RetainedPage};
 use crate::api::transfer::{LineError, MessageBody};
 
@@ -28,25 +30,36 @@ const STEP: usize = 1024;
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// What may be asked of `/v1/retained`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct RetainedQuery {
+    /// A topic filter; without it all topics.
     filter: Option<String>,
+    /// `next` of the page before.
     after: Option<String>,
+    /// Messages on a page; 100 if it is not given.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
+    /// With the whole message of each; takes the role `admin`.
     #[serde(default)]
+    #[param(required = false)]
     payload: bool,
-    /// Read by `relay`.
+    /// Name or identity of the node that is to answer; without it the node that is asked.
+    // Read by `relay`.
     #[serde(rename = "node")]
     _node: Option<String>,
 }
 
 /// What may be asked of `/v1/retained/message`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct OneQuery {
+    /// The topic name.
     topic: String,
-    /// Read by `relay`.
+    /// Name or identity of the node that is to answer; without it the node that is asked.
+    // Read by `relay`.
     #[serde(rename = "node")]
     _node: Option<String>,
 }
@@ -99,20 +112,25 @@ pub(super) fn body_of(record: &Record<'_>) -> MessageBody {
     MessageBody::new(&publish, left)
 }
 
-pub(super) fn router() -> Router<Inspector> {
-    Router::new()
-        .route("/v1/retained", get(browse))
-        .route("/v1/retained/message", get(read).delete(remove))
-        .route("/v1/publish", post(publish))
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(browse))
+        .routes(routes!(read, remove))
+        .routes(routes!(publish))
 }
 
+/// The retained messages of the cluster, a page.
+#[utoipa::path(
+    get, path = "/v1/retained", operation_id = "retained", params(RetainedQuery),
+    responses((status = 200, description = "A page", body = RetainedPage)),
+)]
 async fn browse(
     State(inspector): State<Inspector>,
     asker: Option<Extension<Asker>>,
     query: Result<Query<RetainedQuery>, QueryRejection>,
 ) -> Answer<RetainedPage> {
     let Query(query) = query.map_err(|rejection| bad_query(&rejection))?;
-    let limit = limit_of(query.limit).map_err(bad_request)?;
+    let limit = limit_of(query.limit).map_err(|words| bad_field("limit", &words))?;
     if query.payload
         && let Some(answer) = withheld_from(asker.as_deref())
     {
@@ -121,7 +139,7 @@ async fn browse(
     let mut cursor = match query.filter.as_deref().map(TopicFilter::new) {
         None => RetainedCursor::over_all_topics(),
         Some(Ok(filter)) => RetainedCursor::new(&filter),
-        Some(Err(error)) => return Err(bad_request(format!("`filter`: {error}"))),
+        Some(Err(error)) => return Err(bad_field("filter", &format!("`filter`: {error}"))),
     };
     if let Some(after) = &query.after {
         cursor = cursor.behind(after);
@@ -138,6 +156,14 @@ async fn browse(
     }))
 }
 
+/// The retained message of a topic. Takes the role `admin`.
+#[utoipa::path(
+    get, path = "/v1/retained/message", operation_id = "retained_message", params(OneQuery),
+    responses(
+        (status = 200, description = "The message", body = MessageBody),
+        (status = 404, description = "No message is retained on the topic, or `node` names no node that is up"),
+    ),
+)]
 async fn read(
     State(inspector): State<Inspector>,
     asker: Option<Extension<Asker>>,
@@ -151,6 +177,16 @@ async fn read(
     found.map(Json).ok_or_else(|| nothing_on(&query.topic))
 }
 
+/// Removes the retained message of a topic, at all nodes.
+#[utoipa::path(
+    delete, path = "/v1/retained/message", operation_id = "remove_retained_message", params(OneQuery),
+    responses(
+        (status = 200, description = "It is removed", body = PublishedEntry),
+        (status = 404, description = "No message is retained on the topic, or `node` names no node that is up"),
+        (status = 504, description = "Not all nodes that must have it have acknowledged it yet"),
+        (status = 507, description = "A queue, the disk or the retained messages have no capacity for it"),
+    ),
+)]
 async fn remove(
     State(inspector): State<Inspector>,
     query: Result<Query<OneQuery>, QueryRejection>,
@@ -164,13 +200,23 @@ async fn remove(
     audit::about(&topic, answer)
 }
 
+/// Publishes a message; the answer comes when all nodes and clients that must have it have acknowledged it.
+#[utoipa::path(
+    post, path = "/v1/publish", request_body = MessageBody,
+    responses(
+        (status = 200, description = "It is published", body = PublishedEntry),
+        (status = 503, description = "This side of the cluster has no quorum, or the node cannot answer now"),
+        (status = 504, description = "Not all nodes that must have it have acknowledged it yet"),
+        (status = 507, description = "A queue, the disk or the retained messages have no capacity for it"),
+    ),
+)]
 async fn publish(
     State(inspector): State<Inspector>,
     body: Result<Json<MessageBody>, JsonRejection>,
 ) -> Response {
     let body = match body {
         Ok(Json(body)) => body,
-        Err(rejection) => return failure(rejection.status(), &rejection.body_text()),
+        Err(rejection) => return bad_body(&rejection),
     };
     let topic = body.topic.clone();
     let published = inspector.publish_body(body).await;
@@ -249,9 +295,10 @@ impl Inspector {
     }
 
     async fn retained_of(&self, topic: &str) -> Result<Option<MessageBody>, Response> {
-        let name = TopicName::new(topic).map_err(|error| bad_request(format!("`topic`: {error}")));
-        let filter = TopicFilter::new(name?.as_str())
-            .map_err(|error| bad_request(format!("`topic`: {error}")))?;
+        let name = TopicName::new(topic)
+            .map_err(|error| bad_field("topic", &format!("`topic`: {error}")))?;
+        let filter = TopicFilter::new(name.as_str())
+            .map_err(|error| bad_field("topic", &format!("`topic`: {error}")))?;
         let found = self.retained(RetainedCursor::new(&filter), 1, true).await?;
         Ok(found.into_iter().find_map(|entry| entry.message))
     }
@@ -271,7 +318,8 @@ impl Inspector {
 
     async fn publish_body(&self, body: MessageBody) -> Answer<PublishedEntry> {
         let topic = body.topic.clone();
-        let parts = Parts::of(body).map_err(|error| bad_request(error.to_string()))?;
+        let refused = |error: LineError| bad_field(error.field, &error.to_string());
+        let parts = Parts::of(body).map_err(refused)?;
         let done = self.publish(move |worker, now, number| {
             worker.publish_unowned(now, number, &parts.publish());
         });

@@ -1,42 +1,6 @@
 //! The HTTP API, on a thread of its own: whoever asks slows no client down.
 //!
-//! | path | answer |
-//! | --- | --- |
-//! | `/v1/nodes` | [`NodeEntry`] each |
-//! | `/v1/membership` | [`MembershipEntry`](crate::api::MembershipEntry): how many nodes there are, and whether this side serves |
-//! | `/v1/clients` | [`ClientPage`](crate::api::cluster::ClientPage): sessions of all nodes, found by who they are, or those with most of something |
-//! | `/v1/subscribers` | [`SubscriberPage`](crate::api::cluster::SubscriberPage): subscriptions of all nodes |
-//! | `/v1/retained` | [`RetainedPage`](crate::api::messages::RetainedPage): retained messages, with payloads for an admin |
-//! | GET, DELETE `/v1/retained/message?topic=T` | [`MessageBody`](crate::api::transfer::MessageBody): the retained message of a topic |
-//! | POST `/v1/publish` | [`PublishedEntry`](crate::api::messages::PublishedEntry): publishes a message |
-//! | GET, POST, DELETE `/v1/bans` | [`BanEntry`](crate::api::bans::BanEntry) each: who may not connect to any node |
-//! | `/v1/sessions` | [`SessionEntry`] each, of this node |
-//! | `/v1/subscriptions` | [`SubscriptionEntry`] each, of this node |
-//! | POST, GET `/v1/placements`, GET, DELETE `/v1/placements/{client_id}` | [`PlacementEntry`](thicket_node::PlacementEntry): where the sessions of a client should be |
-//! | GET, POST `/v1/rebalance` | [`RebalanceReport`](thicket_node::RebalanceReport): what should move and what that gains, as planned last or anew |
-//! | `/v1/recording` | [`RecordingPage`](crate::api::recording::RecordingPage): sessions of this node with their filters, a page |
-//! | `/v1/topics` | [`TopicEntry`] each, of all nodes: the heaviest of each |
-//! | `/v1/traffic` | [`TrafficEntry`] |
-//! | `/v1/overlay` | [`OverlayEntry`]: view, links, trees |
-//! | `/v1/explain?topic=T` | [`ExplanationEntry`](crate::api::overlay::ExplanationEntry): where a publication goes from each node, and why |
-//! | `/v1/explain?client_id=C` | [`ClientExplanationEntry`](crate::api::redirection::ClientExplanationEntry): why a client is where it is |
-//! | `/v1/bridges` | [`BridgeEntry`] each, of this node |
-//! | `/v1/health/live` | 200 as long as every thread answers |
-//! | `/v1/health/ready` | 200 when clients are served well here, else 503 with the reason |
-//! | `/metrics` | Prometheus text |
-//! | POST `/v1/reload` | [`ReloadEntry`]; 422 if something could not be read and stays as it was |
-//! | `/v1/memory` | [`MemoryLedger`](crate::api::MemoryLedger): where the memory is |
-//! | DELETE `/v1/sessions/{client_id}` | ends a session, and the connection of its client |
-//! | POST `/v1/kick` | ends the connection of a client, and its session if so asked |
-//! | POST `/v1/drain` | lets nobody in any more and hands sessions to the nodes with their backups |
-//! | POST `/v1/forget` | removes a node that is out from the cluster |
-//! | POST `/v1/trace`, POST `/v1/trace/lines`, DELETE `/v1/trace` | watches packets of a client or a topic |
-//! | POST `/v1/export`, POST `/v1/import` | sessions and retained messages as [lines](crate::api::transfer) |
-//! | `/v1/watch` | [`WatchEntry`](crate::api::watch::WatchEntry), about one a second, as server-sent events |
-//! | `/v1/whoami` | [`WhoAmIEntry`](crate::api::watch::WhoAmIEntry): the role of who asks |
-//! | `/`, `/page.css`, `/page.js` | a page that shows all of this and does what an admin may |
-//! | `/v1/audit` | [`AuditEntry`](crate::api::audit::AuditEntry) each: what was changed over the API of this node |
-//! | `/v1/openapi.json` | all of this for machines |
+//! `/v1/openapi.json` lists the paths: the [document](openapi) comes from the handlers, each of which is registered with its description.
 //!
 //! `?node=NAME`, with any path, asks [that node](relay).
 //!
@@ -69,16 +33,19 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Json;
-use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::{FromRef, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::{Extension, Json, Router};
+use serde::Serialize;
 use tokio::sync::oneshot;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use crate::api::overlay::{OverlayEntry, text_of_query, topic_of_query};
+use crate::api::overlay::{ExplanationEntry, OverlayEntry, text_of_query, topic_of_query};
+use crate::api::redirection::ClientExplanationEntry;
 use crate::api::{
     BridgeEntry, ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TopicEntry,
     TrafficEntry,
@@ -89,6 +56,7 @@ pub(crate) use clients::Clients;
 pub(crate) use guard::{Guard, Hosts};
 pub(crate) use inspect::{Inspector, Silence};
 pub(crate) use metrics::table as metrics_table;
+use openapi::{Document, Layers};
 pub(crate) use relay::Own;
 pub(crate) use serve::Seats;
 use serve::Service;
@@ -96,6 +64,8 @@ pub(crate) use watch::Watchers;
 
 /// Connections to the port for probes at a time.
 const PROBES: usize = 16;
+/// What a request with another method than those of its path is told; the header Allow has them.
+const WRONG_METHOD: &str = "this path does not take that method";
 /// The content type of the text format of Prometheus.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -202,37 +172,18 @@ impl Drop for Server {
 }
 
 fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
-    let changes = Router::new()
-        .route("/v1/reload", post(read_again))
-        .with_state(reload);
     let audit = Audit::default();
-    Router::new()
-        .route("/v1/nodes", get(nodes))
-        .route("/v1/sessions", get(sessions))
-        .route("/v1/sessions/{client_id}", delete(operate::end_session))
-        .route("/v1/subscriptions", get(subscriptions))
-        .route("/v1/topics", get(topics))
-        .route("/v1/traffic", get(traffic))
-        .route("/v1/overlay", get(overlay))
-        .route("/v1/explain", get(explain))
-        .route("/v1/bridges", get(bridges))
-        .route("/v1/health/live", get(live))
-        .route("/v1/health/ready", get(ready))
-        .route("/metrics", get(metrics))
-        .route("/v1/watch", get(watch::watch))
-        .route("/v1/whoami", get(guard::who_am_i))
-        .merge(page::router())
-        .merge(bans::router())
-        .merge(cluster::router())
-        .merge(messages::router())
-        .merge(operate::router())
-        .merge(placement::router())
-        .merge(rebalance::router())
-        .merge(recording::router())
-        .merge(transfer::router())
-        .with_state(inspector.clone())
-        .merge(changes)
-        .merge(audit::router(audit.clone()))
+    let state = ApiState {
+        inspector: inspector.clone(),
+        reload,
+        audit: audit.clone(),
+    };
+    let (routes, registered) = described().with_state(state).split_for_parts();
+    routes
+        .layer(Extension(Document::new(&registered, Layers::OfNode)))
+        .method_not_allowed_fallback(|| async {
+            failure(StatusCode::METHOD_NOT_ALLOWED, WRONG_METHOD)
+        })
         .route_layer(middleware::from_fn_with_state(inspector, relay::relay))
         // Of routes only: what is at no path changes nothing.
         .route_layer(middleware::from_fn_with_state(audit, audit::record))
@@ -240,13 +191,81 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         .layer(middleware::from_fn_with_state(guard, guard::check))
 }
 
+/// What handlers have in common.
+#[derive(Debug, Clone)]
+struct ApiState {
+    inspector: Inspector,
+    reload: Reload,
+    audit: Audit,
+}
+
+impl FromRef<ApiState> for Inspector {
+    fn from_ref(state: &ApiState) -> Self {
+        state.inspector.clone()
+    }
+}
+
+impl FromRef<ApiState> for Reload {
+    fn from_ref(state: &ApiState) -> Self {
+        state.reload.clone()
+    }
+}
+
+impl FromRef<ApiState> for Audit {
+    fn from_ref(state: &ApiState) -> Self {
+        state.audit.clone()
+    }
+}
+
+/// All routes with their descriptions.
+fn described() -> OpenApiRouter<ApiState> {
+    let words = "The HTTP API of one node. Names are those of the MQTT specification, units are in the names.";
+    OpenApiRouter::with_openapi(openapi::empty(words))
+        .routes(routes!(nodes))
+        .routes(routes!(sessions))
+        .routes(routes!(operate::end_session))
+        .routes(routes!(subscriptions))
+        .routes(routes!(topics))
+        .routes(routes!(traffic))
+        .routes(routes!(overlay))
+        .routes(routes!(explain))
+        .routes(routes!(bridges))
+        .routes(routes!(live))
+        .routes(routes!(ready))
+        .routes(routes!(metrics))
+        .routes(routes!(read_again))
+        .routes(routes!(watch::watch))
+        .routes(routes!(guard::who_am_i))
+        .routes(routes!(openapi::answer))
+        .merge(audit::router())
+        .merge(bans::router())
+        .merge(cluster::router())
+        .merge(messages::router())
+        .merge(operate::router())
+        .merge(page::router())
+        .merge(placement::router())
+        .merge(rebalance::router())
+        .merge(recording::router())
+        .merge(transfer::router())
+}
+
 type Answer<T> = Result<Json<T>, Response>;
 
+/// The nodes of the cluster, as this node sees them.
+#[utoipa::path(get, path = "/v1/nodes", responses((status = 200, description = "All of them", body = Vec<NodeEntry>)))]
 async fn nodes(State(inspector): State<Inspector>) -> Answer<Vec<NodeEntry>> {
     inspector.nodes().await.map(Json).map_err(silent)
 }
 
-/// `?search=`: those with this in client identifier, user or address. `?limit=`: so many.
+/// The sessions on this node, by client identifier.
+#[utoipa::path(
+    get, path = "/v1/sessions",
+    params(
+        ("search" = Option<String>, Query, description = "Only sessions that have this in client identifier, user name or address."),
+        ("limit" = Option<usize>, Query, description = "At most this many."),
+    ),
+    responses((status = 200, description = "The sessions", body = Vec<SessionEntry>)),
+)]
 async fn sessions(
     State(inspector): State<Inspector>,
     RawQuery(query): RawQuery,
@@ -256,10 +275,7 @@ async fn sessions(
         None => usize::MAX,
         Some(Ok(limit)) => limit,
         Some(Err(_)) => {
-            return Err(failure(
-                StatusCode::BAD_REQUEST,
-                "`limit` must be a number of sessions",
-            ));
+            return Err(bad_field("limit", "`limit` must be a number of sessions"));
         }
     };
     let search = text_of_query(&query, "search").unwrap_or_default();
@@ -275,18 +291,32 @@ async fn sessions(
     Ok(Json(all))
 }
 
+/// The subscriptions of the sessions on this node.
+#[utoipa::path(get, path = "/v1/subscriptions", responses((status = 200, description = "By client identifier and filter", body = Vec<SubscriptionEntry>)))]
 async fn subscriptions(State(inspector): State<Inspector>) -> Answer<Vec<SubscriptionEntry>> {
     inspector.subscriptions().await.map(Json).map_err(silent)
 }
 
+/// The topics that clients of each node publish to most, with their rates.
+#[utoipa::path(get, path = "/v1/topics", responses((status = 200, description = "The heaviest first", body = Vec<TopicEntry>)))]
 async fn topics(State(inspector): State<Inspector>) -> Answer<Vec<TopicEntry>> {
     inspector.topics().await.map(Json).map_err(silent)
 }
 
+/// What this node has carried since its start.
+#[utoipa::path(get, path = "/v1/traffic", responses((status = 200, description = "Counts", body = TrafficEntry)))]
 async fn traffic(State(inspector): State<Inspector>) -> Answer<TrafficEntry> {
     inspector.traffic().await.map(Json).map_err(silent)
 }
 
+/// Reads users, rights, tokens and certificates again.
+#[utoipa::path(
+    post, path = "/v1/reload", operation_id = "reload",
+    responses(
+        (status = 200, description = "All were read", body = ReloadEntry),
+        (status = 422, description = "Something could not be read and stays as it was", body = ReloadEntry),
+    ),
+)]
 async fn read_again(State(reload): State<Reload>) -> Response {
     let problems = match tokio::task::spawn_blocking(move || reload.run()).await {
         Ok(problems) => problems,
@@ -300,37 +330,62 @@ async fn read_again(State(reload): State<Reload>) -> Response {
     (status, Json(ReloadEntry { problems })).into_response()
 }
 
+/// The cluster as this node sees it: nodes, links and trees.
+#[utoipa::path(get, path = "/v1/overlay", responses((status = 200, description = "Its view", body = OverlayEntry)))]
 async fn overlay(State(inspector): State<Inspector>) -> Answer<OverlayEntry> {
     inspector.overlay().await.map(Json).map_err(silent)
 }
 
+/// An explanation of a topic or of a client.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum Explained {
+    Topic(ExplanationEntry),
+    Client(ClientExplanationEntry),
+}
+
+/// Where a publication goes from each node, or where a client is, and why.
+#[utoipa::path(
+    get, path = "/v1/explain",
+    params(
+        ("topic" = Option<String>, Query, description = "A topic name: where publications to it go. Required without `client_id`."),
+        ("client_id" = Option<String>, Query, description = "A client identifier: why this client is where it is. Takes precedence over `topic`."),
+    ),
+    responses((status = 200, description = "For a topic or for a client", body = Explained)),
+)]
 async fn explain(
     State(inspector): State<Inspector>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Response> {
+) -> Answer<Explained> {
     let client_id = query
         .as_deref()
         .and_then(|query| text_of_query(query, "client_id"));
     if let Some(client_id) = client_id {
         let explained = inspector.explain_client(client_id).await.map_err(silent)?;
-        return Ok(Json(explained).into_response());
+        return Ok(Json(Explained::Client(explained)));
     }
     let topic = query.as_deref().and_then(topic_of_query).ok_or_else(|| {
         let words = "`topic` must be a topic name without wildcards: /v1/explain?topic=site/1/temp; or `client_id` a client identifier";
-        failure(StatusCode::BAD_REQUEST, words)
+        bad_field("topic", words)
     })?;
     let explained = inspector.explain(topic).await.map_err(silent)?;
-    Ok(Json(explained).into_response())
+    Ok(Json(Explained::Topic(explained)))
 }
 
+/// The bridges of this node to brokers of another kind.
+#[utoipa::path(get, path = "/v1/bridges", responses((status = 200, description = "As configured", body = Vec<BridgeEntry>)))]
 async fn bridges(State(inspector): State<Inspector>) -> Json<Vec<BridgeEntry>> {
     Json(inspector.bridges.iter().map(BridgeEntry::from).collect())
 }
 
+/// Whether every thread of the node answers.
+#[utoipa::path(get, path = "/v1/health/live", responses((status = 200, description = "They do", body = String, content_type = "text/plain")))]
 async fn live(State(inspector): State<Inspector>) -> Result<&'static str, Response> {
     inspector.traffic().await.map(|_| "live\n").map_err(silent)
 }
 
+/// Whether clients are served well by this node; 503 says why not.
+#[utoipa::path(get, path = "/v1/health/ready", responses((status = 200, description = "They are", body = String, content_type = "text/plain")))]
 async fn ready(State(inspector): State<Inspector>) -> Result<&'static str, Response> {
     match inspector.readiness().await.map_err(silent)? {
         Ok(()) => Ok("ready\n"),
@@ -341,6 +396,8 @@ async fn ready(State(inspector): State<Inspector>) -> Result<&'static str, Respo
     }
 }
 
+/// Metrics in the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "All families", body = String, content_type = "text/plain")))]
 async fn metrics(State(inspector): State<Inspector>) -> Result<Response, Response> {
     let text = metrics::text(&inspector).await.map_err(silent)?;
     Ok(([(header::CONTENT_TYPE, METRICS_TEXT)], text).into_response())
@@ -351,11 +408,19 @@ fn silent(silence: inspect::Silence) -> Response {
 }
 
 fn failure(status: StatusCode, words: &str) -> Response {
-    (
-        status,
-        Json(ErrorEntry {
-            error: words.to_owned(),
-        }),
-    )
-        .into_response()
+    problem(ErrorEntry::new(status, words.to_owned()))
+}
+
+/// A parameter or a field that is not valid.
+fn bad_field(field: &str, words: &str) -> Response {
+    problem(ErrorEntry {
+        field: Some(field.to_owned()),
+        ..ErrorEntry::new(StatusCode::BAD_REQUEST, words.to_owned())
+    })
+}
+
+fn problem(entry: ErrorEntry) -> Response {
+    let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let kind = [(header::CONTENT_TYPE, openapi::PROBLEM)];
+    (status, kind, Json(entry)).into_response()
 }

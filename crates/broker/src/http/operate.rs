@@ -3,18 +3,19 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{OriginalUri, Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use thicket_node::{Direction, ForgetError, SessionEnd, TraceSubject};
 use thicket_session::topic::TopicFilter;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::cluster::read;
+use super::cluster::{bad_body, read};
 use super::relay::OnBehalf;
-use super::{Answer, Inspector, Silence, audit, failure, openapi, silent};
+use super::{Answer, ApiState, Inspector, Silence, audit, bad_field, failure, silent};
 use crate::api::overlay::text_of_query;
 use crate::api::{
     DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, MembershipEntry, MemoryLedger, TraceEntry,
@@ -54,32 +55,36 @@ impl Inspector {
     }
 }
 
-pub(super) fn router() -> Router<Inspector> {
-    Router::new()
-        .route("/v1/memory", get(memory))
-        .route("/v1/kick", post(kick))
-        .route("/v1/drain", post(drain))
-        .route("/v1/membership", get(membership))
-        .route("/v1/forget", post(forget))
-        .route("/v1/trace", post(start_trace).delete(stop_trace))
-        .route("/v1/trace/lines", post(trace_lines))
-        .route("/v1/openapi.json", get(openapi))
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(memory))
+        .routes(routes!(kick))
+        .routes(routes!(drain))
+        .routes(routes!(membership))
+        .routes(routes!(forget))
+        .routes(routes!(start_trace, stop_trace))
+        .routes(routes!(trace_lines))
 }
 
+/// Where the memory of this node is.
+#[utoipa::path(get, path = "/v1/memory", responses((status = 200, description = "By use", body = MemoryLedger)))]
 async fn memory(State(inspector): State<Inspector>) -> Answer<MemoryLedger> {
     inspector.memory().await.map(Json).map_err(silent)
 }
 
-async fn openapi() -> Json<serde_json::Value> {
-    Json(openapi::document())
-}
-
 type Body<T> = Result<Json<T>, JsonRejection>;
 
-fn bad_body(rejection: &JsonRejection) -> Response {
-    failure(rejection.status(), &rejection.body_text())
-}
-
+/// Ends the connection of a client (0x98), at whichever node it is.
+///
+/// The further sessions that a client was placed with belong to it. With `end_session` the sessions end too.
+#[utoipa::path(
+    post, path = "/v1/kick", request_body = KickEntry,
+    responses(
+        (status = 200, description = "It is done", body = KickEntry),
+        (status = 404, description = "No node has such a client or session, or `node` names no node that is up"),
+        (status = 409, description = "The session is moving to another node, or this side has no quorum"),
+    ),
+)]
 async fn kick(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
@@ -183,7 +188,18 @@ async fn disconnect(inspector: &Inspector, entry: KickEntry) -> Response {
     }
 }
 
-/// For identifiers that a path has no room for there is `end_session` of a kick.
+/// Ends a session, at whichever node it is, and the connection of its client (0x98).
+///
+/// The further sessions of a placed client end too. Identifiers that do not fit into a path: `POST /v1/kick` with `end_session`.
+#[utoipa::path(
+    delete, path = "/v1/sessions/{client_id}",
+    params(("client_id" = String, Path, description = "Client identifier; the sessions of all users that have it.")),
+    responses(
+        (status = 200, description = "It is done", body = KickEntry),
+        (status = 404, description = "No node has such a session, or `node` names no node that is up"),
+        (status = 409, description = "The session is moving to another node, or this side has no quorum"),
+    ),
+)]
 pub(super) async fn end_session(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
@@ -227,7 +243,10 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
     })
 }
 
-/// One step; to be asked again until nothing is left.
+/// Drains this node: it refuses clients from now on and hands its sessions to the nodes with their backups.
+///
+/// Each request is one step: ask again until nothing is left.
+#[utoipa::path(post, path = "/v1/drain", responses((status = 200, description = "What is left", body = DrainEntry)))]
 async fn drain(State(inspector): State<Inspector>) -> Response {
     // First: nobody is sent here from now on.
     inspector.hooks.note_draining();
@@ -242,10 +261,21 @@ async fn drain(State(inspector): State<Inspector>) -> Response {
     }
 }
 
+/// How many nodes belong to the cluster, and whether this side of it serves clients.
+#[utoipa::path(get, path = "/v1/membership", responses((status = 200, description = "The numbers", body = MembershipEntry)))]
 async fn membership(State(inspector): State<Inspector>) -> Answer<MembershipEntry> {
     inspector.membership().await.map(Json).map_err(silent)
 }
 
+/// Removes a node that is down from the cluster.
+#[utoipa::path(
+    post, path = "/v1/forget", request_body = ForgetEntry,
+    responses(
+        (status = 200, description = "The node that was removed", body = ForgottenEntry),
+        (status = 404, description = "No node has that name or identity"),
+        (status = 409, description = "The node is up, or several nodes have the name"),
+    ),
+)]
 async fn forget(State(inspector): State<Inspector>, body: Body<ForgetEntry>) -> Response {
     let Json(ForgetEntry { node }) = match body {
         Ok(entry) => entry,
@@ -267,6 +297,11 @@ async fn forget(State(inspector): State<Inspector>, body: Body<ForgetEntry>) -> 
     audit::about(&subject, answer)
 }
 
+/// Begins to watch the packets of a client, or the PUBLISH packets of a topic filter; ends what was watched before.
+#[utoipa::path(
+    post, path = "/v1/trace", request_body = TraceRequest,
+    responses((status = 200, description = "Nothing yet: the lines are asked for", body = TraceLines)),
+)]
 async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest>) -> Response {
     let request = match body {
         Ok(Json(request)) => request,
@@ -278,7 +313,7 @@ async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest
         (Some(client_id), None) => TraceSubject::Client(client_id.into()),
         (None, Some(filter)) => match TopicFilter::new(&filter) {
             Ok(filter) => TraceSubject::Topic(filter),
-            Err(error) => return failure(StatusCode::BAD_REQUEST, &format!("topic: {error}")),
+            Err(error) => return bad_field("topic", &format!("topic: {error}")),
         },
         _ => {
             return failure(
@@ -297,12 +332,22 @@ async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest
     }
 }
 
+/// Ends the watch.
+#[utoipa::path(delete, path = "/v1/trace", responses((status = 200, description = "Nothing is watched any more", body = TraceLines)))]
 async fn stop_trace(State(inspector): State<Inspector>) -> Json<TraceLines> {
     inspector.traced.set(None);
     inspector.order_all(|worker, _| worker.stop_trace());
     Json(TraceLines::default())
 }
 
+/// The packets since the last request. A watch whose lines nobody asks for ends after ten seconds.
+#[utoipa::path(
+    post, path = "/v1/trace/lines",
+    responses(
+        (status = 200, description = "The lines", body = TraceLines),
+        (status = 404, description = "Nothing is watched"),
+    ),
+)]
 async fn trace_lines(State(inspector): State<Inspector>) -> Response {
     if !inspector.traced.is_running() {
         return failure(StatusCode::NOT_FOUND, "nothing is traced");

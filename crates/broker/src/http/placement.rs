@@ -1,27 +1,33 @@
 //! `/v1/placements`: where the sessions of clients should be.
 
+use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
-use thicket_node::{
-    PlacementAsked, PlacementEntry, PlacementError, PlacementRequest, ProblemEntry,
-};
+use thicket_node::{PlacementAsked, PlacementEntry, PlacementError, PlacementRequest};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::{Inspector, silent};
+use super::cluster::field_of;
+use super::{ApiState, Inspector, problem, silent};
+use crate::api::ErrorEntry;
 use crate::api::overlay::text_of_query;
 
 /// Placements on one page.
 const PAGE: usize = 1000;
 
-pub(super) fn router() -> Router<Inspector> {
-    Router::new()
-        .route("/v1/placements", get(all).post(place))
-        .route("/v1/placements/{client_id}", get(one).delete(remove))
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(all, place))
+        .routes(routes!(one, remove))
 }
 
+/// Places a client: where its sessions should be, by its topics. Asking again keeps what stays and renews it.
+#[utoipa::path(
+    post, path = "/v1/placements", request_body = PlacementAsked,
+    responses((status = 200, description = "Its placement", body = PlacementEntry)),
+)]
 async fn place(
     State(inspector): State<Inspector>,
     body: Result<Json<PlacementAsked>, JsonRejection>,
@@ -40,13 +46,12 @@ async fn place(
 /// The request in a body.
 pub(super) fn read(
     body: Result<Json<PlacementAsked>, JsonRejection>,
-) -> Result<PlacementAsked, ProblemEntry> {
+) -> Result<PlacementAsked, ErrorEntry> {
     body.map(|Json(asked)| asked)
-        .map_err(|rejection| ProblemEntry {
+        .map_err(|rejection| ErrorEntry {
             title: "the request cannot be read".into(),
-            status: rejection.status().as_u16(),
-            detail: rejection.body_text(),
-            field: None,
+            field: field_of(&rejection),
+            ..ErrorEntry::new(rejection.status(), rejection.body_text())
         })
 }
 
@@ -63,7 +68,12 @@ pub(super) async fn place_checked(
     }
 }
 
-/// By client; `?after=C` is the next page.
+/// The clients that are placed, by client identifier, a page of 1000.
+#[utoipa::path(
+    get, path = "/v1/placements", operation_id = "placements",
+    params(("after" = Option<String>, Query, description = "The last client identifier of the page before.")),
+    responses((status = 200, description = "A page", body = Vec<PlacementEntry>)),
+)]
 async fn all(State(inspector): State<Inspector>, RawQuery(query): RawQuery) -> Response {
     let after = query
         .as_deref()
@@ -81,6 +91,15 @@ async fn all(State(inspector): State<Inspector>, RawQuery(query): RawQuery) -> R
     }
 }
 
+/// Where a client is placed.
+#[utoipa::path(
+    get, path = "/v1/placements/{client_id}", operation_id = "placement",
+    params(("client_id" = String, Path, description = "Client identifier.")),
+    responses(
+        (status = 200, description = "Its placement", body = PlacementEntry),
+        (status = 404, description = "The client is not placed, or `node` names no node that is up"),
+    ),
+)]
 async fn one(State(inspector): State<Inspector>, Path(client_id): Path<String>) -> Response {
     match inspector.placement(client_id).await {
         Ok(Some(report)) => Json(PlacementEntry::new(&report, "")).into_response(),
@@ -89,6 +108,15 @@ async fn one(State(inspector): State<Inspector>, Path(client_id): Path<String>) 
     }
 }
 
+/// Ends the placement of a client.
+#[utoipa::path(
+    delete, path = "/v1/placements/{client_id}", operation_id = "remove_placement",
+    params(("client_id" = String, Path, description = "Client identifier.")),
+    responses(
+        (status = 204, description = "It is not placed any more"),
+        (status = 404, description = "The client is not placed, or `node` names no node that is up"),
+    ),
+)]
 async fn remove(State(inspector): State<Inspector>, Path(client_id): Path<String>) -> Response {
     remove_checked(&inspector, client_id).await
 }
@@ -100,10 +128,4 @@ pub(super) async fn remove_checked(inspector: &Inspector, name: String) -> Respo
         Ok(Err(error)) => problem((&error).into()),
         Err(silence) => silent(silence),
     }
-}
-
-pub(super) fn problem(entry: ProblemEntry) -> Response {
-    let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-    (status, kind, Json(entry)).into_response()
 }

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
 use thicket_node::{RebalanceCounts, RebalanceError, RebalanceReport, RebalanceWish};
 use tokio::time::sleep;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::{Answer, Inspector, failure, inspect::Silence, silent};
+use super::cluster::bad_body;
+use super::{Answer, ApiState, Inspector, failure, inspect::Silence, silent};
 use crate::api::redirection::RebalanceRequest;
 
 /// Time between two looks whether the rebalancer has answered.
@@ -19,20 +21,35 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Looks until whoever asks is told that nobody answers: eight seconds.
 const LOOKS: usize = 400;
 
-pub(super) fn router() -> Router<Inspector> {
-    Router::new().route("/v1/rebalance", get(show).post(plan))
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(show, plan))
 }
 
+/// Which clients should be at other nodes, as the rebalancer planned last, and what it does.
+#[utoipa::path(
+    get, path = "/v1/rebalance", operation_id = "rebalance",
+    responses(
+        (status = 200, description = "The last plan", body = RebalanceReport),
+        (status = 409, description = "Rebalancing is off, or several nodes have the name in `node`"),
+    ),
+)]
 async fn show(State(inspector): State<Inspector>) -> Answer<RebalanceReport> {
     ask(&inspector, RebalanceWish::Show).await
 }
 
+/// Plans anew, and has the clients moved unless it is a dry run.
+#[utoipa::path(
+    post, path = "/v1/rebalance", operation_id = "plan", request_body = RebalanceRequest,
+    responses(
+        (status = 200, description = "The plan", body = RebalanceReport),
+        (status = 409, description = "Rebalancing is off, or clients are being moved already"),
+    ),
+)]
 async fn plan(
     State(inspector): State<Inspector>,
     body: Result<Json<RebalanceRequest>, JsonRejection>,
 ) -> Answer<RebalanceReport> {
-    let Json(request) =
-        body.map_err(|rejection| failure(rejection.status(), &rejection.body_text()))?;
+    let Json(request) = body.map_err(|rejection| bad_body(&rejection))?;
     let wish = if request.dry_run {
         RebalanceWish::DryRun
     } else {

@@ -1,12 +1,12 @@
 //! `/v1/recording`: the sessions of this node with their filters, a page at a time.
 
+use axum::Json;
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
 use thicket_node::{Hub, Now, SessionRecord, Worker};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::{Answer, Inspector, Silence, failure, silent};
+use super::{Answer, ApiState, Inspector, Silence, bad_field, silent};
 use crate::api::overlay::text_of_query;
 use crate::api::recording::{RecordedSession, RecordingPage};
 
@@ -15,17 +15,25 @@ const SESSIONS: usize = 1000;
 /// Filters on one page at most, but for those of a session that has more by itself.
 const FILTERS: usize = 20_000;
 
-pub(super) fn router() -> Router<Inspector> {
-    Router::new().route("/v1/recording", get(page))
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(page))
 }
 
-/// `?after=`: what `next` of the page before says. `?limit=`: so many sessions.
+/// The sessions of this node with their filters, a page, for `thicket plan`.
+#[utoipa::path(
+    get, path = "/v1/recording", operation_id = "recording",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before."),
+        ("limit" = Option<usize>, Query, description = "Sessions on a page; 1000 if it is not given.", minimum = 1, maximum = 1000),
+    ),
+    responses((status = 200, description = "A page", body = RecordingPage)),
+)]
 async fn page(
     State(inspector): State<Inspector>,
     RawQuery(query): RawQuery,
 ) -> Answer<RecordingPage> {
     let query = query.unwrap_or_default();
-    let limit = limit_of(&query).map_err(|words| failure(StatusCode::BAD_REQUEST, &words))?;
+    let limit = limit_of(&query).map_err(|words| bad_field("limit", &words))?;
     let after = text_of_query(&query, "after");
     let records = inspector.session_records(after, limit + 1).await;
     let (records, next) = cut(records.map_err(silent)?, limit);

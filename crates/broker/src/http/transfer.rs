@@ -4,13 +4,13 @@
 mod export;
 mod import;
 
-use axum::Router;
-use axum::routing::post;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::Inspector;
+use super::ApiState;
 
-pub(super) fn router() -> Router<Inspector> {
-    Router::new()
-        .route("/v1/export", post(export::answer))
-        .route("/v1/import", post(import::answer))
+pub(super) fn router() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(export::answer))
+        .routes(routes!(import::answer))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
@@ -16,9 +17,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::failure;
+use super::guard::Lease;
 use super::inspect::{Inspector, Silence};
 use crate::api::overlay::OverlayEntry;
-use crate::api::watch::{CertificateEntry, DiskEntry, LinkRateEntry, WatchEntry};
+use crate::api::watch::{
+    BucketEntry, CertificateEntry, DeliveriesEntry, DiskEntry, LinkRateEntry, WatchEntry,
+};
 use crate::api::{NodeEntry, TrafficCounts};
 
 /// Time between two events.
@@ -40,13 +44,25 @@ impl Watchers {
     }
 }
 
-pub(super) async fn watch(State(inspector): State<Inspector>) -> Response {
+/// The cluster as this node sees it, about once a second, as server-sent events.
+#[utoipa::path(
+    get, path = "/v1/watch",
+    responses(
+        (status = 200, description = "Events; the data of each is such an object", body = WatchEntry, content_type = "text/event-stream"),
+        (status = 503, description = "The limit of watchers is reached, or the node cannot answer now"),
+    ),
+)]
+pub(super) async fn watch(
+    State(inspector): State<Inspector>,
+    lease: Option<Extension<Lease>>,
+) -> Response {
     let Ok(seat) = Arc::clone(&inspector.watchers.0).try_acquire_owned() else {
         let words = "as many watch as may; try again later";
         return failure(StatusCode::SERVICE_UNAVAILABLE, words);
     };
     let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(tell(inspector, sender));
+    let lease = lease.map(|Extension(lease)| lease);
+    tokio::spawn(tell(inspector, sender, lease));
     Sse::new(Watch {
         receiver,
         _seat: seat,
@@ -54,8 +70,8 @@ pub(super) async fn watch(State(inspector): State<Inspector>) -> Response {
     .into_response()
 }
 
-/// Until nobody listens any more.
-async fn tell(inspector: Inspector, sender: mpsc::Sender<Event>) {
+/// Until nobody listens any more, or whoever does must ask again.
+async fn tell(inspector: Inspector, sender: mpsc::Sender<Event>, lease: Option<Lease>) {
     let mut looker = Looker::new(inspector);
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -63,6 +79,9 @@ async fn tell(inspector: Inspector, sender: mpsc::Sender<Event>) {
         tokio::select! {
             _ = ticks.tick() => {}
             () = sender.closed() => return,
+        }
+        if lease.as_ref().is_some_and(|lease| !lease.holds()) {
+            return;
         }
         let event = match looker.look().await {
             Ok(entry) => Event::default().json_data(entry),
@@ -139,6 +158,8 @@ impl Looker {
             traffic: self.traffic,
             disk: disk(&inspector),
             certificates: certificates(&inspector),
+            deliveries: deliveries(&inspector),
+            websockets: inspector.websockets.to_vec(),
         })
     }
 
@@ -181,6 +202,16 @@ fn disk(inspector: &Inspector) -> Option<DiskEntry> {
         size_bytes,
         log_bytes,
     })
+}
+
+fn deliveries(inspector: &Inspector) -> DeliveriesEntry {
+    let found = inspector.counters.deliveries.read();
+    let buckets = found.bounds.into_iter().zip(found.within);
+    let bucket = |(within_s, count)| BucketEntry { within_s, count };
+    DeliveriesEntry {
+        buckets: buckets.map(bucket).collect(),
+        beyond: found.count.saturating_sub(found.within.iter().sum()),
+    }
 }
 
 fn certificates(inspector: &Inspector) -> Vec<CertificateEntry> {

@@ -244,6 +244,10 @@ impl Layered {
         let Some(websocket) = &mut self.websocket else {
             return self.write_under(&[], bytes).map(|(_, count)| count);
         };
+        if websocket.has_ended() {
+            self.try_flush()?;
+            return Ok(bytes.len());
+        }
         let payload = websocket.begin_frame(bytes.len());
         let head = std::mem::take(&mut websocket.unsent);
         let result = self.write_under(&head, &bytes[..payload]);

@@ -115,6 +115,12 @@ impl WebSocket {
         }
     }
 
+    /// Our close frame goes out before anything that the owner has still to say: no data follows it (RFC 6455 5.5.1).
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.queue_owed();
+        self.has_closed && self.frame_left == 0
+    }
+
     /// The next `len` bytes of the owner go out: how many of them belong to the frame under way, which is begun if there is none.
     pub(crate) fn begin_frame(&mut self, len: usize) -> usize {
         if self.frame_left == 0 && len > 0 {
@@ -161,5 +167,39 @@ impl WebSocket {
             self.close = Some(NORMAL);
         }
         self.queue_owed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open() -> WebSocket {
+        let settings = config::WebSocket {
+            path: "/mqtt".into(),
+            frame_bytes: 1000,
+        };
+        WebSocket {
+            state: State::Open(Decoder::new(Role::Server, settings.frame_bytes)),
+            ..WebSocket::new(Arc::new(settings))
+        }
+    }
+
+    #[test]
+    fn no_data_follows_the_answer_to_a_close_frame() {
+        let mut socket = open();
+        assert!(!socket.has_ended());
+        assert_eq!(socket.begin_frame(2), 2);
+        socket.consume(socket.unsent.len(), 1);
+        let mut close = [0x88, 0x80, 0, 0, 0, 0];
+        assert!(matches!(socket.unframe(&mut close), Ok(0)));
+        assert!(
+            socket.is_over() && !socket.has_ended(),
+            "a frame is under way"
+        );
+        assert_eq!(socket.begin_frame(1), 1, "the rest of it");
+        socket.consume(0, 1);
+        assert!(socket.has_ended());
+        assert_eq!(socket.unsent, [0x88, 2, 0x03, 0xe8]);
     }
 }

@@ -117,7 +117,11 @@ pub fn audit(entries: &[AuditEntry], now: Duration) -> String {
         let ago = now.saturating_sub(Duration::from_millis(entry.last_time_ms));
         vec![
             format!("{} ago", length(ago.as_secs())),
-            entry.user.clone().unwrap_or_else(nothing),
+            match &entry.user {
+                Some(token) if entry.by_token => format!("{token} (token)"),
+                Some(user) => user.clone(),
+                None => nothing(),
+            },
             entry.peer.clone(),
             format!("{} {}", entry.method, entry.path),
             entry.subject.clone().unwrap_or_else(nothing),

@@ -33,7 +33,15 @@ fn a_bad_file_is_named_with_its_line_and_what_was_expected() {
                 ..Settings::default()
             },
             "http_users: ",
-            "/http: line 1: expected `viewer NAME:HASH` or `admin NAME:HASH`",
+            "/http: line 1: expected `viewer NAME:HASH`, `admin NAME:HASH` or `metrics NAME:HASH`",
+        ),
+        (
+            Settings {
+                http_tokens: Some(scratch.file("tokens", "# none\nviewer robot\n")),
+                ..Settings::default()
+            },
+            "http_tokens: ",
+            "/tokens: line 2: expected `SCOPE NAME EXPIRES HASH`",
         ),
         (
             Settings {

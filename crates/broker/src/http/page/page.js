@@ -1,13 +1,15 @@
-// The page of a node: what `/v1/watch` says every second, drawn. Text of clients is only ever set as text.
+// The page of a node: what `/v1/watch` says every second, drawn, and a subscriber. Text of clients is only ever set as text.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
 const POINTS = 300; // five minutes
 const CLIENTS = 100; // rows
 const EVENTS = 200; // lines
+const LATENCY_S = 60; // the time that latencies are shown of
 const history = []; // {in, out, between, cpu}
+const deliveries = []; // of the last LATENCY_S events
 const known = new Map(); // nodes by identity, as they were
-let role = null, last = null, clientTimer = null;
+let role = null, last = null, clientTimer = null, ledger = null;
 
 const at = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
@@ -75,7 +77,10 @@ function show(entry) {
   drawCharts();
   showNodes(entry);
   showHere(entry);
+  showReplication(entry);
+  showLatency(entry);
   showTopics(entry);
+  offerListeners(entry);
 }
 
 function noteChanges(entry) {
@@ -227,13 +232,10 @@ function refresh(body, rows) {
 
 function showHere(entry) {
   const { traffic, disk } = entry;
-  const missing = traffic.under_replicated_sessions;
   const facts = [
     ["Version", entry.version],
     ["Clients, sessions", `${count(traffic.connections)}, ${count(traffic.sessions)}`],
     ["Subscriptions", count(traffic.subscriptions)],
-    ["Under-replicated sessions", count(missing), missing > 0 ? "warn" : "good"],
-    ["Backups held for others", count(traffic.backups)],
     ["Retained messages", count(traffic.retained_messages)],
     ["Dropped messages", count(traffic.dropped_messages)],
     ["Unacknowledged messages", count(traffic.unacknowledged_messages)],
@@ -242,9 +244,97 @@ function showHere(entry) {
   for (const { file, days } of entry.certificates) {
     facts.push([`Certificate ${file}`, days < 0 ? "expired" : `${days} days left`, days < 0 ? "bad" : days <= 30 ? "warn" : ""]);
   }
-  const list = facts.flatMap(([term, text, kind]) => [make("dt", {}, term), make("dd", kind ? { class: kind } : {}, text)]);
-  refresh(at("here"), list);
+  showFacts("here", facts);
   at("drain").hidden = role !== "admin" || entry.draining;
+}
+
+function showFacts(id, facts) {
+  const list = facts.flatMap(([term, text, kind]) => [make("dt", {}, term), make("dd", kind ? { class: kind } : {}, text)]);
+  refresh(at(id), list);
+}
+
+function showReplication(entry) {
+  const { traffic } = entry;
+  const missing = traffic.under_replicated_sessions;
+  const waiting = entry.nodes.filter((node) => node.hinted_messages > 0);
+  const facts = [
+    ["Under-replicated sessions of this node", count(missing), missing > 0 ? "warn" : "good"],
+    ["Backups held for other nodes", count(traffic.backups)],
+    ["Not yet acknowledged by backups", ledger ? bytes(ledger.total.backup_stream_bytes) : "–"],
+    ["Sessions merged after a partition", count(traffic.merged_sessions)],
+    ["Hinted handoff: messages dropped", count(traffic.hinted_dropped_messages), traffic.hinted_dropped_messages > 0 ? "warn" : ""],
+  ];
+  for (const node of waiting) facts.push([`Hinted handoff for ${node.name}`, `${count(node.hinted_messages)} messages, ${bytes(node.hinted_bytes)}`, "warn"]);
+  showFacts("replication", facts);
+}
+
+function duration(seconds) {
+  if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
+  return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds} s`;
+}
+
+// Deliveries of the last minute, by how long they took; the node counts since its start.
+function showLatency({ deliveries: now }) {
+  deliveries.push(now);
+  if (deliveries.length > LATENCY_S + 1) deliveries.shift();
+  const before = deliveries[0];
+  const since = (index) => now.buckets[index].count - before.buckets[index].count;
+  const bars = now.buckets.map((bucket, index) => ({ label: `≤ ${duration(bucket.within_s)}`, bound: duration(bucket.within_s), count: since(index) }));
+  bars.push({ label: "more", bound: null, count: now.beyond - before.beyond });
+  const all = bars.reduce((sum, bar) => sum + bar.count, 0);
+  const within = (part) => {
+    let sum = 0;
+    const bar = bars.find((it) => (sum += it.count) >= all * part);
+    return bar.bound === null ? `more than ${bars[bars.length - 2].bound}` : `within ${bar.bound}`;
+  };
+  at("latency-now").textContent = all
+    ? `${count(all)} deliveries in the last minute: half ${within(0.5)}, 99 % ${within(0.99)}. From when this node has read a message until it is written to the client.`
+    : "No deliveries in the last minute.";
+  const svg = at("latency");
+  svg.replaceChildren();
+  draw(svg, "line", { x1: 0, y1: 92, x2: 300, y2: 92, class: "axis" });
+  const most = Math.max(1, ...bars.map((bar) => bar.count));
+  const width = 300 / bars.length;
+  bars.forEach((bar, index) => {
+    const height = bar.count && Math.max(2, (bar.count / most) * 76);
+    const x = index * width;
+    draw(svg, "rect", { x: x + 2, y: 92 - height, width: width - 4, height, class: "bar" });
+    if (bar.count) draw(svg, "text", { x: x + width / 2, y: 88 - height, class: "value" }, short(bar.count));
+    draw(svg, "text", { x: x + width / 2, y: 104, class: "tick" }, bar.bound === null ? "more" : bar.bound);
+  });
+}
+
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const short = (value) => (value < 1000 ? String(value) : compact.format(value));
+
+async function showMemory() {
+  try {
+    ledger = await ask("/v1/memory");
+    const { total, resident_bytes: resident, limit_bytes: limit } = ledger;
+    at("memory-now").textContent = `${bytes(resident)} in memory${limit ? `; new clients are refused above ${bytes(limit)}` : ""}. What is counted:`;
+    const parts = [
+      ["Queues of sessions", total.queued_bytes],
+      ["Sent and not acknowledged", total.inflight_bytes],
+      ["Backups of other nodes' sessions", total.backup_bytes],
+      ["On the way to backups", total.backup_stream_bytes],
+      ["Retained messages", ledger.retained_bytes],
+      ["Out-buffers of connections", total.out_buffer_bytes],
+      ["In-buffers of connections", total.in_buffer_bytes],
+      ["Links to other nodes", ledger.link_bytes],
+      ["Hinted handoff", ledger.hinted_bytes],
+      ["Wills held for other nodes", total.held_will_bytes],
+      ["Subscription filters", total.filter_bytes],
+    ];
+    const most = Math.max(1, ...parts.map(([, value]) => value));
+    const list = parts.flatMap(([name, value]) => {
+      const bar = make("meter", { min: 0, max: 1, value: (value / most).toFixed(3), "aria-hidden": "true" });
+      return [make("dt", {}, name), make("dd", {}, bar, ` ${bytes(value)}`)];
+    });
+    refresh(at("memory"), list);
+  } catch (error) {
+    at("memory-now").textContent = error.message;
+  }
+  setTimeout(showMemory, 5000);
 }
 
 function showTopics(entry) {
@@ -258,7 +348,7 @@ function showTopics(entry) {
 async function ask(path, options) {
   const answer = await fetch(path, options);
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(body.error || `${path} answers ${answer.status}`);
+  if (!answer.ok) throw new Error(body.detail || `${path} answers ${answer.status}`);
   return body;
 }
 
@@ -284,11 +374,13 @@ async function showClients() {
 const VERSIONS = { 3: "3.1", 4: "3.1.1", 5: "5.0" };
 
 function clientRow(it) {
-  const action = make("td", {});
-  if (role === "admin" && it.connected) {
-    action.append(make("button", { type: "button", "data-client": it.client_id, ...(it.user_name === null ? {} : { "data-user": it.user_name }), "aria-label": `Kick ${it.client_id}` }, "Kick…"));
+  const action = make("td", { class: "actions" });
+  if (role === "admin") {
+    const data = { type: "button", "data-client": it.client_id, ...(it.user_name === null ? {} : { "data-user": it.user_name }), ...(it.peer === null ? {} : { "data-peer": it.peer }) };
+    if (it.connected) action.append(make("button", { ...data, "data-act": "kick", "aria-label": `Kick ${it.client_id}` }, "Kick…"));
+    action.append(make("button", { ...data, "data-act": "ban", "aria-label": `Ban ${it.client_id}` }, "Ban…"));
   }
-  return make("tr", {}, make("td", {}, it.client_id), cell("User", it.user_name ?? ""), cell("Node", it.node), cell("State", it.connected ? "connected" : "away", it.connected ? "good" : ""),
+  return make("tr", {}, make("td", {}, it.client_id), cell("User", it.user_name ?? "", it.user_name === null ? "" : "long"), cell("Node", it.node), cell("State", it.connected ? "connected" : "away", it.connected ? "good" : ""),
     cell("MQTT", VERSIONS[it.protocol_version] || it.protocol_version), cell("Address", it.peer ?? ""), cell("Subscriptions", count(it.subscriptions), "n"),
     cell("Messages/s", it.messages_per_s.toFixed(1), "n"), cell("Queued", count(it.queued_messages), "n"),
     cell("Oldest", it.oldest_queued_ms === null ? "" : `${(it.oldest_queued_ms / 1000).toFixed(1)} s`, "n"), cell("In flight", count(it.inflight_messages), "n"), cell("Dropped", count(it.dropped_messages), it.dropped_messages ? "n warn" : "n"),
@@ -324,6 +416,72 @@ async function kick(button) {
   showClients();
 }
 
+// What a ban may name of a client: `about` becomes the body of the request.
+function subjects({ client, user, peer }) {
+  const choices = [{ text: `client identifier ${client}`, about: { client_id: client } }];
+  if (user !== undefined) {
+    choices[0].text += " of any user";
+    choices.unshift({ text: `client identifier ${client} of user ${user}`, about: { client_id: client, user_name: user } });
+    choices.push({ text: `all clients of user ${user}`, about: { user_name: user } });
+  }
+  if (peer !== undefined) {
+    const address = peer.replace(/:\d+$/, "").replace(/^\[|\]$/g, "");
+    choices.push({ text: `all clients from address ${address}`, about: { address } });
+  }
+  return choices;
+}
+
+async function ban(button) {
+  const dialog = at("ban");
+  const choices = subjects(button.dataset);
+  at("ban-whom").replaceChildren(...choices.map(({ text }, index) => {
+    const radio = make("input", { type: "radio", name: "whom", value: index, ...(index === 0 ? { checked: "" } : {}) });
+    return make("label", {}, radio, ` ${text}`);
+  }));
+  at("ban-reason").value = "";
+  dialog.returnValue = "no";
+  dialog.showModal();
+  await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+  if (dialog.returnValue !== "yes") return;
+  const { text, about } = choices[Number(dialog.querySelector("input[name=whom]:checked").value)];
+  const seconds = at("ban-seconds").value;
+  await act(`banned ${text}`, () => post("/v1/bans", { ...about, reason: at("ban-reason").value, ...(seconds ? { seconds: Number(seconds) } : {}) }));
+  showBans();
+  showClients();
+}
+
+let banTimer = null;
+
+async function showBans() {
+  clearTimeout(banTimer);
+  try {
+    const bans = await ask("/v1/bans");
+    at("ban-count").textContent = bans.length ? `${count(bans.length)} in force on all nodes.` : "Nobody is banned.";
+    refresh(at("ban-rows"), bans.slice(0, CLIENTS).map(banRow));
+  } catch (error) {
+    at("ban-count").textContent = error.message;
+  }
+  banTimer = setTimeout(showBans, 5000);
+}
+
+function banRow(it) {
+  const named = [["client_id", "client"], ["user_name", "user"], ["address", "address"]].filter(([field]) => it[field] !== null);
+  const who = named.map(([field, word]) => `${word} ${it[field]}`).join(", ");
+  const time = (ms) => new Date(ms).toLocaleString();
+  const action = make("td", { class: "actions" });
+  if (role === "admin") {
+    const query = new URLSearchParams(named.map(([field]) => [field, it[field]]));
+    action.append(make("button", { type: "button", "data-query": query, "data-who": who, "aria-label": `Lift the ban of ${who}` }, "Lift…"));
+  }
+  return make("tr", {}, make("td", {}, who), cell("Reason", it.reason, "long"), cell("By", it.by ?? ""), cell("Since", time(it.since_ms)), cell("Until", it.until_ms === null ? "it is lifted" : time(it.until_ms)), action);
+}
+
+async function lift({ dataset: { query, who } }) {
+  if (!(await confirmed(`Lift the ban of ${who}?`, "It may connect to all nodes again.", "Lift"))) return;
+  await act(`lifted the ban of ${who}`, () => ask(`/v1/bans?${query}`, { method: "DELETE" }));
+  showBans();
+}
+
 async function drain() {
   if (!(await confirmed(`Drain ${last.name}?`, "It lets nobody in any more, hands its sessions to the nodes with their backups and sends its clients away. Only a restart ends this.", "Drain"))) return;
   await act("draining this node", async () => {
@@ -334,6 +492,196 @@ async function drain() {
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
   });
+}
+
+// --- The subscriber: as much of an MQTT 5.0 client as receives messages of QoS 0
+
+const KEPT = 200; // messages shown; the oldest go
+const SHOWN = 2000; // characters of a payload
+const PACKET_BYTES = 65536; // Maximum Packet Size: the node drops what is larger
+const KEEP_ALIVE_S = 30;
+const REASONS = {
+  0x86: "bad user name or password", 0x87: "not authorized", 0x88: "the server is unavailable", 0x89: "the server is busy", 0x8a: "banned",
+  0x8b: "the server is shutting down", 0x8d: "keep alive timeout", 0x8e: "session taken over", 0x8f: "the topic filter is not valid", 0x96: "message rate too high",
+  0x97: "quota exceeded", 0x98: "administrative action", 0x9c: "use another server", 0x9d: "server moved", 0x9e: "shared subscriptions are not supported",
+};
+let subscription = null;
+
+const utf8 = new TextEncoder();
+const strict = new TextDecoder("utf-8", { fatal: true });
+const lengthy = (data) => [data.length >> 8, data.length & 255, ...data];
+const reason = (code) => REASONS[code] || `reason code 0x${code.toString(16).padStart(2, "0")}`;
+
+function packet(first, body) {
+  const head = [first];
+  let left = body.length;
+  do {
+    head.push((left & 127) | (left > 127 ? 128 : 0));
+    left >>= 7;
+  } while (left > 0);
+  return new Uint8Array([...head, ...body]);
+}
+
+function connectPacket(user, password) {
+  const flags = 2 | (user ? 128 : 0) | (password ? 64 : 0); // Clean Start
+  const largest = [0x27, (PACKET_BYTES >> 24) & 255, (PACKET_BYTES >> 16) & 255, (PACKET_BYTES >> 8) & 255, PACKET_BYTES & 255];
+  const credentials = [user, password].filter((it) => it).flatMap((it) => lengthy(utf8.encode(it)));
+  // The empty client identifier asks the node for one.
+  return packet(0x10, [...lengthy(utf8.encode("MQTT")), 5, flags, 0, KEEP_ALIVE_S, largest.length, ...largest, 0, 0, ...credentials]);
+}
+
+const subscribePacket = (filter) => packet(0x82, [0, 1, 0, ...lengthy(utf8.encode(filter)), 0]);
+
+// A variable byte integer: its value and where it ends; null: it is not whole.
+function variable(data, from) {
+  let value = 0;
+  for (let index = 0; index < 4; index += 1) {
+    if (from + index >= data.length) return null;
+    const byte = data[from + index];
+    value += (byte & 127) * 128 ** index;
+    if (byte < 128) return [value, from + index + 1];
+  }
+  throw new Error("the node sent what is not MQTT");
+}
+
+class Subscription {
+  constructor(url, filter, user, password) {
+    this.filter = filter;
+    this.rest = new Uint8Array(0);
+    this.pending = []; // not shown yet
+    this.received = 0;
+    this.ended = null;
+    this.socket = new WebSocket(url, "mqtt");
+    this.socket.binaryType = "arraybuffer";
+    this.socket.addEventListener("open", () => this.socket.send(connectPacket(user, password)));
+    this.socket.addEventListener("message", (event) => this.read(new Uint8Array(event.data)));
+    this.socket.addEventListener("close", () => this.end(`cannot stay connected to ${url}`));
+    this.ping = setInterval(() => this.socket.readyState === WebSocket.OPEN && this.socket.send(packet(0xc0, [])), KEEP_ALIVE_S * 500);
+    this.painter = setInterval(() => this.paint(), 250);
+    say("connecting");
+  }
+
+  read(data) {
+    if (this.ended !== null) return;
+    const all = new Uint8Array(this.rest.length + data.length);
+    all.set(this.rest);
+    all.set(data, this.rest.length);
+    let from = 0;
+    try {
+      for (;;) {
+        const head = variable(all, from + 1);
+        if (!head) break;
+        const [length, start] = head;
+        if (length > PACKET_BYTES) throw new Error("the node sent a packet that is too large");
+        if (start + length > all.length) break;
+        this.handle(all[from], all.subarray(start, start + length));
+        from = start + length;
+      }
+    } catch (error) {
+      this.end(error.message);
+    }
+    this.rest = all.slice(from);
+  }
+
+  handle(first, body) {
+    const kind = first >> 4;
+    if (kind === 2) {
+      if (body[1] !== 0) return this.end(`refused: ${reason(body[1])}`);
+      return this.socket.send(subscribePacket(this.filter));
+    }
+    if (kind === 9) {
+      const code = body[body.length - 1];
+      return code >= 0x80 ? this.end(`refused: ${reason(code)}`) : say(`subscribed to ${this.filter}; nothing yet`);
+    }
+    if (kind === 14) return this.end(`the node ended the connection: ${reason(body[0] ?? 0)}`);
+    if (kind === 3) this.handlePublish(first, body);
+  }
+
+  handlePublish(first, body) {
+    const topicEnd = 2 + body[0] * 256 + body[1];
+    const [length, start] = variable(body, topicEnd);
+    this.received += 1;
+    this.pending.push({ time: new Date(), topic: strict.decode(body.subarray(2, topicEnd)), retained: (first & 1) === 1, payload: body.slice(start + length) });
+    if (this.pending.length > KEPT) this.pending.shift();
+  }
+
+  // A few times a second, however many messages come.
+  paint() {
+    if (!this.pending.length) return;
+    const list = at("messages");
+    list.prepend(...this.pending.reverse().map(messageLine));
+    while (list.children.length > KEPT) list.lastChild.remove();
+    this.pending = [];
+    if (this.ended === null) say(`subscribed to ${this.filter}: ${count(this.received)} received, the last ${KEPT} are kept`);
+  }
+
+  end(why) {
+    if (this.ended !== null) return;
+    this.paint();
+    this.ended = why;
+    clearInterval(this.ping);
+    clearInterval(this.painter);
+    // The node closes when it has read the DISCONNECT.
+    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(packet(0xe0, []));
+    setTimeout(() => this.socket.close(), 1000);
+    say(why, why === "stopped" ? "" : "bad");
+    at("subscriber-start").disabled = false;
+    at("subscriber-stop").disabled = true;
+  }
+}
+
+function say(text, kind) {
+  at("subscriber-state").textContent = text;
+  at("subscriber-state").className = kind ? `note ${kind}` : "note";
+}
+
+function messageLine({ time, topic, retained, payload }) {
+  const line = make("li", {}, make("time", {}, time.toLocaleTimeString()), " ", make("b", {}, topic), ` ${bytes(payload.length)}${retained ? ", retained" : ""}`);
+  if (payload.length) line.append(make("pre", {}, textOf(payload)));
+  return line;
+}
+
+function textOf(payload) {
+  let text;
+  try {
+    text = strict.decode(payload);
+  } catch {
+    const digits = [...payload.subarray(0, 64)].map((byte) => byte.toString(16).padStart(2, "0"));
+    return `no text: ${digits.join(" ")}${payload.length > 64 ? " …" : ""}`;
+  }
+  return text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text;
+}
+
+// Where this page can subscribe: a page that came over TLS may use listeners with TLS only.
+function offerListeners({ websockets }) {
+  const isSecure = location.protocol === "https:";
+  const usable = websockets.filter((it) => it.secure || !isSecure);
+  const options = usable.map((it) => {
+    const url = `${it.secure ? "wss" : "ws"}://${it.host ?? location.hostname}:${it.port}${it.path}`;
+    return make("option", { value: url }, it.topic_prefix ? `${url}, topics below ${it.topic_prefix}` : url);
+  });
+  refresh(at("subscriber-listener"), options);
+  at("subscriber").hidden = !options.length;
+  at("no-listener").hidden = options.length > 0;
+  if (options.length) return;
+  at("no-listener").textContent = websockets.length
+    ? "This page came over TLS, and this node has no listener for WebSocket with TLS (wss://), so that the page cannot subscribe."
+    : "This node has no listener for WebSocket (ws:// or wss://), so that this page cannot subscribe. `thicket sub` subscribes over TCP.";
+}
+
+function subscribe(event) {
+  event.preventDefault();
+  if (subscription) subscription.end("stopped");
+  at("subscriber-start").disabled = true;
+  at("subscriber-stop").disabled = false;
+  try {
+    const [filter, url, user, password] = ["filter", "listener", "user", "password"].map((name) => at(`subscriber-${name}`).value);
+    subscription = new Subscription(url, filter, user, password);
+  } catch (error) {
+    say(error.message, "bad");
+    at("subscriber-start").disabled = false;
+    at("subscriber-stop").disabled = true;
+  }
 }
 
 // --- Start
@@ -356,7 +704,14 @@ async function start() {
   at("search-form").addEventListener("submit", (event) => event.preventDefault());
   at("search").addEventListener("input", () => { clearTimeout(clientTimer); clientTimer = setTimeout(showClients, 150); });
   at("order").addEventListener("change", showClients);
-  at("client-rows").addEventListener("click", (event) => { const button = event.target.closest("button"); if (button) kick(button); });
+  at("client-rows").addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button) (button.dataset.act === "ban" ? ban : kick)(button);
+  });
+  at("ban-rows").addEventListener("click", (event) => { const button = event.target.closest("button"); if (button) lift(button); });
+  at("subscriber").addEventListener("submit", subscribe);
+  at("subscriber-stop").addEventListener("click", () => subscription && subscription.end("stopped"));
+  at("subscriber-clear").addEventListener("click", () => at("messages").replaceChildren());
   at("drain").addEventListener("click", drain);
   watch();
   try {
@@ -366,6 +721,8 @@ async function start() {
     complain(error.message);
   }
   showClients();
+  showBans();
+  showMemory();
 }
 
 start();

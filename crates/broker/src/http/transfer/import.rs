@@ -18,7 +18,7 @@ use thicket_session::time::Instant;
 use tokio::time::Instant as Clock;
 
 use super::super::messages::Parts;
-use super::super::{Inspector, Silence, failure, silent};
+use super::super::{Inspector, Silence, bad_field, failure, silent};
 use crate::api::overlay::text_of_query;
 use crate::api::transfer::{FORMAT, HeaderLine, ImportEntry, Line, MessageBody, VERSION};
 
@@ -56,6 +56,13 @@ impl From<Silence> for Broken {
     }
 }
 
+/// Takes the lines of an export.
+#[utoipa::path(
+    post, path = "/v1/import", operation_id = "import",
+    params(("replace" = Option<bool>, Query, description = "Whether sessions and retained messages replace those that are there; otherwise these stay.")),
+    request_body(content = Line, description = "Lines, each of which is such an object", content_type = "application/x-ndjson"),
+    responses((status = 200, description = "All lines were read", body = ImportEntry)),
+)]
 pub(super) async fn answer(
     State(inspector): State<Inspector>,
     RawQuery(query): RawQuery,
@@ -74,7 +81,7 @@ pub(super) async fn answer(
     };
     let Some(replace) = replace else {
         let words = "expected no query, `replace=false` or `replace=true`";
-        return failure(StatusCode::BAD_REQUEST, words);
+        return bad_field("replace", words);
     };
     let mut import = Import::new(inspector, replace);
     let words = match import.run(body).await {
