@@ -199,8 +199,8 @@ pub(super) struct Route {
     pub nodes_qos0: Arc<[NodeSlot]>,
     /// Both, ascending: who gets what is published at QoS 0.
     pub nodes_all: Arc<[NodeSlot]>,
-    /// The shell wants to hear of its messages, or may want to trace them.
-    pub is_observed: bool,
+    /// The shell wants to hear of its messages, or may want to trace them. Not while it is told of one.
+    pub is_observed: Cell<bool>,
     /// Sessions here that subscribe to it and may not read it.
     pub withheld: u32,
     /// Messages of clients here since topics were counted last.
@@ -502,7 +502,7 @@ impl Interests {
         takers.retain(|taker| may_receive(taker.session));
         let mut route = Route {
             published: Cell::new(0),
-            is_observed: self.is_traced || self.is_observed(topic),
+            is_observed: Cell::new(self.is_traced || self.is_observed(topic)),
             withheld: u32::try_from(subscribed - takers.len()).unwrap_or(u32::MAX),
             refusal: self.refusal(topic),
             takers,

@@ -315,21 +315,9 @@ impl Worker {
         route: &Route,
         source: Source<'_>,
     ) -> Outcome {
-        if route.is_observed {
+        if route.is_observed.get() {
             return self.publish_observed(now, publish, route, source);
         }
-        self.publish_to_all(now, publish, route, source)
-    }
-
-    /// A copy for each of its two callers: a call would cost each message more.
-    #[inline(always)]
-    pub(super) fn publish_to_all(
-        &mut self,
-        now: Now,
-        publish: &Publish<'_>,
-        route: &Route,
-        source: Source<'_>,
-    ) -> Outcome {
         let expires_at = publish
             .message_expiry_interval
             .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
