@@ -187,7 +187,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Nothing but what came.
+    /// Marks only.
     pub const fn of_marks(marks: Marks) -> Self {
         Self {
             marks,

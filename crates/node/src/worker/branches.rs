@@ -90,7 +90,7 @@ impl Worker {
                 let front = session.outbound.front_sequence();
                 let first = session.first_own_sequence();
                 let skipped = first.saturating_sub(front);
-                // Of what stays behind nothing is said: its publisher may not have been answered, and sends it again.
+                // Publications whose messages stay behind are left out: they may be unacknowledged, and then the publisher sends them again.
                 let taken = session.taken.iter_here();
                 let before = session.taken.iter_before().filter(|_| first == 0);
                 let queue = queue::encode(

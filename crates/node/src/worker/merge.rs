@@ -193,13 +193,13 @@ impl Session {
             touched: apart.touched.iter().cloned().collect(),
             is_partial: apart.is_partial,
             is_interrupted: is_branch && self.interrupted_at > 0,
-            connected_for: self.connected_at.map(|at| now.since(at)),
+            since_connect: self.connected_at.map(|at| now.since(at)),
             is_unserved: apart.from.is_some() && !apart.is_served,
         })
     }
 
-    /// Another node has had all of it since this one was started. A branch that is being taken in stays as it was told: what is in flight and
-    /// what waits are told one after the other.
+    /// A backup has all of the session since this node was restarted. A branch that is being merged keeps its starting point, because its
+    /// in-flight messages and its queue are sent one after the other.
     pub fn end_interruption(&mut self) {
         if !self.role.is_branch() {
             self.interrupted_at = 0;
@@ -272,7 +272,7 @@ impl Worker {
         // By clocks that never jump: the wall clocks of two nodes may be far from each other. A connection may have ended long before its node
         // noticed, so it counts when it began.
         let age = |at: Option<Instant>| at.map(|at| now.instant.since(at));
-        let is_theirs_later = match (branch.connected_for, age(session.connected_at)) {
+        let is_theirs_later = match (branch.since_connect, age(session.connected_at)) {
             (Some(theirs), Some(ours)) => theirs < ours,
             (Some(_), None) | (None, Some(_)) | (None, None) => {
                 let ours = age(session.disconnected_at).unwrap_or_default();

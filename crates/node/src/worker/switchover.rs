@@ -381,8 +381,8 @@ impl Worker {
             session.inbound = Inbound::restore(ids, generation);
         }
         if let Some(branch) = history.branch {
-            let connected_for = branch.connected_for;
-            session.connected_at = connected_for.map(|time| now.instant.before(time));
+            let since_connect = branch.since_connect;
+            session.connected_at = since_connect.map(|time| now.instant.before(time));
             if branch.from.is_some() {
                 // Whoever has the session too gives other names to what its client publishes there.
                 session.inbound.branch_names();

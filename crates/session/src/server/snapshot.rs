@@ -60,8 +60,8 @@ pub struct Branch {
     pub is_interrupted: bool,
     /// It was a backup, and no client has connected to it since: all it knows of packets under way is from before.
     pub is_unserved: bool,
-    /// How long ago its client connected last; `None`: not to a node that says so.
-    pub connected_for: Option<Duration>,
+    /// Time since its client connected last; `None`: unknown, from a node of an older version.
+    pub since_connect: Option<Duration>,
 }
 
 /// A delayed will.
@@ -327,8 +327,8 @@ impl Writer {
         let bits = [branch.is_partial, branch.is_interrupted, branch.is_unserved];
         let bits = bits.into_iter().zip(0..);
         self.u8(bits.fold(0, |all, (bit, place)| all | u8::from(bit) << place));
-        let connected_for = branch.connected_for;
-        self.optional_u64(connected_for.map(|time| time.as_millis() as u64));
+        let since_connect = branch.since_connect;
+        self.optional_u64(since_connect.map(|time| time.as_millis() as u64));
     }
 
     fn will(&mut self, will: &WillSnapshot) {
@@ -488,8 +488,8 @@ impl<'a> Reader<'a> {
         branch.is_interrupted = bits & 2 != 0;
         branch.is_unserved = bits & 4 != 0;
         if !self.0.is_empty() {
-            let connected_for = self.optional_u64("connection of a branch")?;
-            branch.connected_for = connected_for.map(Duration::from_millis);
+            let since_connect = self.optional_u64("connection of a branch")?;
+            branch.since_connect = since_connect.map(Duration::from_millis);
         }
         Ok(branch)
     }
@@ -625,7 +625,7 @@ mod tests {
                 is_partial: false,
                 is_interrupted: true,
                 is_unserved: true,
-                connected_for: Some(Duration::from_millis(700)),
+                since_connect: Some(Duration::from_millis(700)),
             }),
         }
     }

@@ -16,7 +16,7 @@ use thicket_session::{
 use super::{
     Progress,
     backup::{Awaited, Backup, Source, SourceKey, Unacknowledged, Unblocked},
-    primary::OF_ALL,
+    primary::WORKER_MARKS,
 };
 use crate::{
     EventLevel, Now, Peer,
@@ -54,8 +54,8 @@ struct Reading {
     /// Messages that must come before the position is held.
     blocks: u32,
     unblocked: Vec<Unblocked>,
-    /// What came to the primary, if it says so.
-    came: Option<Marks>,
+    /// Marks of what reached the primary, if it sent them.
+    primary_marks: Option<Marks>,
     /// Sessions told whole.
     wholes: Vec<u64>,
     /// A message that was named has not come.
@@ -149,7 +149,7 @@ impl Worker {
             changes,
             blocks: 0,
             unblocked: Vec::new(),
-            came: None,
+            primary_marks: None,
             wholes: Vec::new(),
             lacks: false,
             adopted: Vec::new(),
@@ -287,9 +287,9 @@ impl Worker {
                     self.backup_took(reading.source, *session, *uid, taken);
                 }
                 JournalEntry::History {
-                    session: OF_ALL,
+                    session: WORKER_MARKS,
                     value,
-                } => reading.came = History::decode(value).map(|history| history.marks),
+                } => reading.primary_marks = History::decode(value).map(|history| history.marks),
                 JournalEntry::History { session, value } => {
                     if let Some(backup) = self.backup_mut(reading.source, *session) {
                         backup.history = Some(value.to_vec());
@@ -384,13 +384,15 @@ impl Worker {
             JournalEntry::Covered { .. } => {
                 let mark = backup.mark;
                 backup.is_learning = false;
-                // What came before is in what the primary told, or done with there; unless it says what came to it, and this did not.
+                // Messages before the barrier are in the full sync, or the primary has finished them. If it sent the marks of what reached
+                // it, messages outside them are kept.
                 let history = backup.history.take().and_then(|it| History::decode(&it));
-                let came_before = history.map(|history| history.marks).unwrap_or_default();
+                let session_marks = history.map(|history| history.marks).unwrap_or_default();
                 let is_unknown = |id: MessageId| {
-                    let came = reading.came.as_ref();
-                    let came = came.is_none_or(|came| came.contain(id) || came_before.contain(id));
-                    id.is_sent() && !came
+                    let marks = reading.primary_marks.as_ref();
+                    let has_reached =
+                        |marks: &Marks| marks.contain(id) || session_marks.contain(id);
+                    id.is_sent() && !marks.is_none_or(has_reached)
                 };
                 backup.pending.retain(|pending| {
                     pending.arrival > mark || is_unknown(pending.delivery.message.id())

@@ -29,7 +29,7 @@ use crate::{
 
 /// A node whose backup is to be promoted is given this time to say so: it may hear later that the primary is down.
 pub(in super::super) const SUCCESSION: Duration = Duration::from_secs(2);
-/// Sessions remembered for nodes that are not seen yet.
+/// Sessions whose backups are to be adopted on nodes that are not reachable yet; further ones are not remembered.
 const TO_ADOPT: usize = 100_000;
 /// What was replaced is remembered for this time, for the worker whose backup is not yet an orphan.
 const REMEMBERED: Duration = Duration::from_secs(30);
@@ -405,12 +405,12 @@ impl Worker {
         }
     }
 
-    /// A session has failed over to this node: the backups of its other members are ours. One that this node does not see yet, though the
-    /// earlier primary did, hears of it when it is seen: nobody else would tell it that its backup is out of date.
+    /// A session has failed over to this node: the backups of the other members of its replica set belong to this primary. A backup on a node
+    /// that is not reachable yet is adopted once it is: no other node would mark it as out of date.
     pub(super) fn adopt_backups(&mut self, key: SessionKey, members: &[NodeId]) {
         for node in members {
             if !self.primaries.is_up(*node) {
-                self.adopt_when_seen(*node, key);
+                self.adopt_when_reachable(*node, key);
                 continue;
             }
             let Some(index) = self.stream_to(*node) else {
@@ -427,15 +427,15 @@ impl Worker {
             if let Some(stream) = self.journal.streams.get_mut(index) {
                 stream.writer.adopted(number, uid, epoch);
                 if !has_room {
-                    // Others are told the session already.
+                    // Other nodes already receive a full sync.
                     stream.writer.ended(number);
                 }
             }
         }
     }
 
-    /// Of more than [`TO_ADOPT`] sessions the backup may be promoted after a while: the registrar has one take in the other.
-    fn adopt_when_seen(&mut self, node: NodeId, key: SessionKey) {
+    /// Above [`TO_ADOPT`] sessions the outdated backup may be promoted; the registrar then has the branches merged.
+    fn adopt_when_reachable(&mut self, node: NodeId, key: SessionKey) {
         let Some(session) = self.sessions.get(key).filter(|_| node != self.config.node) else {
             return;
         };
@@ -446,8 +446,8 @@ impl Worker {
         }
     }
 
-    /// Nodes are up: backups there of sessions that have failed over to this one are ours.
-    pub(super) fn adopt_backups_of_new_nodes(&mut self) {
+    /// Nodes are up: backups there of sessions that have failed over to this one belong to this primary.
+    pub(super) fn adopt_backups_of_reachable_nodes(&mut self) {
         let Primaries {
             to_adopt, nodes, ..
         } = &mut self.primaries;
@@ -457,7 +457,7 @@ impl Worker {
             for (key, serial) in sessions {
                 let session = self.sessions.get_same(key, serial);
                 if session.is_some_and(|session| session.role.handed().is_none()) {
-                    thicket_session::reach!("worker/replication/orphans: adopted when seen");
+                    thicket_session::reach!("worker/replication/orphans: adopted when reachable");
                     self.adopt_backups(key, &[node]);
                     self.end_spare_backups(key);
                 }

@@ -39,7 +39,7 @@ pub(in super::super) struct Primaries {
     pub(super) to_tell: VecDeque<(SessionKey, u64)>,
     /// Sessions to be told whole to the nodes that are to be their primaries, with their serials.
     pub learners: Vec<(SessionKey, u64)>,
-    /// Sessions that failed over or moved here, with their serials, by nodes that have backups of them and are not seen here yet.
+    /// Sessions that failed over or moved here, with their serials, by nodes that have backups of them and are not reachable yet.
     pub(super) to_adopt: BTreeMap<NodeId, BTreeSet<(SessionKey, u64)>>,
     behind_barriers: BTreeMap<u64, Behind>,
     next_barrier: u64,
@@ -109,8 +109,8 @@ impl Primaries {
     }
 }
 
-/// The number under which a primary tells what came to all sessions of its worker: none has it.
-pub(super) const OF_ALL: u64 = 0;
+/// Not the number of a session: under it a primary sends the marks of all messages that reached its worker.
+pub(super) const WORKER_MARKS: u64 = 0;
 
 /// What is covered when a barrier has been passed.
 #[derive(Debug)]
@@ -254,7 +254,7 @@ impl Worker {
             self.primaries.void.remove(&node);
             self.begin_anew(node);
         }
-        self.adopt_backups_of_new_nodes();
+        self.adopt_backups_of_reachable_nodes();
         self.tell_uncopied();
         self.look_for_uncovered();
         self.choose_instead_of_gone(now);
@@ -486,7 +486,7 @@ impl Worker {
             self.barrier_of_backup_passed(barrier);
             return;
         };
-        // A node that takes this one for down sends to its backups alone: they are told what came here.
+        // A node that considers this one down sends to the backups only, so they need the marks of what reached this node.
         let is_apart = self.primaries.is_apart(now.instant);
         let marks = is_apart.then(|| History::of_marks(self.marks_of_streams()));
         let found = self
@@ -497,7 +497,7 @@ impl Worker {
         let Some((index, stream)) = found else { return };
         stream.has_barrier = false;
         if let Some(marks) = &marks {
-            stream.writer.history(OF_ALL, &marks.encode());
+            stream.writer.history(WORKER_MARKS, &marks.encode());
         }
         let mut covered = Vec::new();
         for (key, number) in sessions {
