@@ -44,5 +44,7 @@ pub use api_users::{
 pub use grant::{Applicant, Grant, Judgement, ListenerPolicy, Policy, Review};
 pub use problem::Problem;
 pub use rights::{Access, CachedRights, Client, Effect, Reach, Rights, Rule, RuleError};
-pub use token::{Algorithm, Claims, KeyError, Keys, KeysError, LEEWAY_S, TokenError, Tokens};
+pub use token::{
+    Algorithm, Claims, KeyError, Keys, KeysError, LEEWAY_S, TokenError, Tokens, UserClaim,
+};
 pub use users::{Login, SALT_BYTES, Users, hash_password};

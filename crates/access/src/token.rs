@@ -16,6 +16,10 @@ use crate::rights::{Rule, RuleError};
 pub const LEEWAY_S: u64 = 30;
 /// Longer ones are not looked at.
 const MOST_BYTES: usize = 16 * 1024;
+/// The claim that is the user name where nothing else is said.
+const SUBJECT: &str = "sub";
+/// Claims that say something else.
+const OTHER_CLAIMS: [&str; 6] = ["iss", "aud", "exp", "nbf", "client_id", "acl"];
 
 /// Verifies tokens of one issuer.
 #[derive(Debug, Clone)]
@@ -24,12 +28,32 @@ pub struct Tokens {
     issuer: Option<String>,
     audience: Option<String>,
     allows_no_expiry: bool,
+    user_claim: UserClaim,
+}
+
+/// The claim that is the user name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserClaim(String);
+
+impl Default for UserClaim {
+    fn default() -> Self {
+        Self(SUBJECT.to_owned())
+    }
+}
+
+impl UserClaim {
+    /// A claim that holds a name, such as `preferred_username`; `None`: one that has another meaning here, or no name.
+    #[must_use]
+    pub fn new(name: &str) -> Option<Self> {
+        let is_other = name.is_empty() || OTHER_CLAIMS.contains(&name);
+        (!is_other).then(|| Self(name.to_owned()))
+    }
 }
 
 /// What a good token says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
-    /// `sub`: the user name.
+    /// The user name: `sub`, or what [`Tokens::with_user_claim`] says.
     pub user_name: String,
     /// `client_id`, if the token is for one client only.
     pub client_id: Option<String>,
@@ -75,8 +99,8 @@ pub enum TokenError {
     #[error("the token is for another audience")]
     Audience,
     /// Refused: nobody to be.
-    #[error("the token has no subject (`sub`)")]
-    NoSubject,
+    #[error("the token names no user (`{0}`)")]
+    NoUser(String),
     /// Refused: an `acl` we do not understand must not be taken for none.
     #[error("the token's acl: {0}")]
     Acl(#[from] RuleError),
@@ -101,6 +125,20 @@ struct RawClaims {
     nbf: Option<f64>,
     client_id: Option<String>,
     acl: Option<Vec<String>>,
+    #[serde(flatten)]
+    others: serde_json::Map<String, serde_json::Value>,
+}
+
+impl RawClaims {
+    fn user_name(&mut self, claim: &UserClaim) -> Option<String> {
+        let name = if claim.0 == SUBJECT {
+            self.sub.take()
+        } else {
+            let value = self.others.get(&claim.0);
+            value.and_then(|it| it.as_str()).map(str::to_owned)
+        };
+        name.filter(|name| !name.is_empty())
+    }
 }
 
 #[derive(Deserialize)]
@@ -127,6 +165,7 @@ impl Tokens {
             issuer,
             audience,
             allows_no_expiry: false,
+            user_claim: UserClaim::default(),
         })
     }
 
@@ -138,6 +177,7 @@ impl Tokens {
             issuer,
             audience,
             allows_no_expiry: false,
+            user_claim: UserClaim::default(),
         }
     }
 
@@ -159,6 +199,13 @@ impl Tokens {
         self
     }
 
+    /// Another claim than `sub` is the user name.
+    #[must_use]
+    pub fn with_user_claim(mut self, claim: UserClaim) -> Self {
+        self.user_claim = claim;
+        self
+    }
+
     /// Whether a password has the shape of a token: three parts, the first a header.
     #[must_use]
     pub fn looks_like(password: &[u8]) -> bool {
@@ -171,7 +218,8 @@ impl Tokens {
     /// # Errors
     /// Why it is not.
     pub fn verify(&self, token: &[u8], now_s: u64) -> Result<Claims, TokenError> {
-        let (claims, key) = self.raw_claims(token)?;
+        let (mut claims, key) = self.raw_claims(token)?;
+        let user_name = claims.user_name(&self.user_claim);
         let (earliest, latest) = (
             now_s.saturating_sub(LEEWAY_S) as f64,
             (now_s + LEEWAY_S) as f64,
@@ -199,10 +247,7 @@ impl Tokens {
             .transpose()?;
         let expires_at_s = claims.exp.map(|exp| exp as u64);
         Ok(Claims {
-            user_name: claims
-                .sub
-                .filter(|sub| !sub.is_empty())
-                .ok_or(TokenError::NoSubject)?,
+            user_name: user_name.ok_or_else(|| TokenError::NoUser(self.user_claim.0.clone()))?,
             client_id: claims.client_id,
             expires_at_s,
             rules,

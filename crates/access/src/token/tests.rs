@@ -71,7 +71,7 @@ fn the_example_of_rfc_7515_is_well_signed() {
     let key = URL_SAFE_NO_PAD.decode(RFC_KEY).expect("base64");
     let tokens = Tokens::new(Algorithm::Hs256, &key, Some("joe".into()), None).expect("a key");
     let verify = |now_s| tokens.verify(RFC_TOKEN.as_bytes(), now_s);
-    assert_eq!(verify(1_300_819_379), Err(TokenError::NoSubject));
+    assert_eq!(verify(1_300_819_379), Err(TokenError::NoUser("sub".into())));
     assert_eq!(verify(1_300_819_380 + LEEWAY_S), Err(TokenError::Expired));
 }
 
@@ -113,13 +113,43 @@ fn a_public_key_is_never_taken_for_a_secret() {
 }
 
 #[test]
+fn another_claim_than_the_subject_may_be_the_user_name() {
+    let header = r#"{"alg":"HS256"}"#;
+    let claim = |name| UserClaim::new(name);
+    for other in ["", "exp", "client_id", "acl"] {
+        assert_eq!(claim(other), None, "{other}");
+    }
+    assert_eq!(claim("sub"), Some(UserClaim::default()));
+    let missing = || Err(TokenError::NoUser("preferred_username".into()));
+    for (claims, expected) in [
+        (
+            r#"{"sub":"4f1","preferred_username":"ann","exp":1900000001}"#,
+            Ok("ann".to_owned()),
+        ),
+        (r#"{"preferred_username":"ann"}"#, Ok("ann".to_owned())),
+        (r#"{"sub":"4f1"}"#, missing()),
+        (r#"{"sub":"4f1","preferred_username":""}"#, missing()),
+        (r#"{"sub":"4f1","preferred_username":["ann"]}"#, missing()),
+    ] {
+        let tokens =
+            tokens(None, None).with_user_claim(claim("preferred_username").expect("a name"));
+        let user = tokens.verify(signed(header, claims).as_bytes(), NOW_S);
+        assert_eq!(user.map(|claims| claims.user_name), expected, "{claims}");
+    }
+}
+
+#[test]
 fn claims_decide_whether_a_well_signed_token_is_good() {
     use TokenError as Error;
     let header = r#"{"alg":"HS256","typ":"JWT"}"#;
     let cases: [(&str, &str, Option<Error>); 16] = [
         ("subject", r#"{"sub":"ann"}"#, None),
-        ("no subject", "{}", Some(Error::NoSubject)),
-        ("empty subject", r#"{"sub":""}"#, Some(Error::NoSubject)),
+        ("no subject", "{}", Some(Error::NoUser("sub".into()))),
+        (
+            "empty subject",
+            r#"{"sub":""}"#,
+            Some(Error::NoUser("sub".into())),
+        ),
         ("not expired", r#"{"sub":"ann","exp":1900000001.5}"#, None),
         (
             "expired within leeway",

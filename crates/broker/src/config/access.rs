@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::Uri;
 use clap::ValueEnum;
 use serde::Deserialize;
-use thicket_access::{Acl, Algorithm, ApiUsers, ListenerPolicy, Policy, Tokens};
+use thicket_access::{Acl, Algorithm, ApiUsers, ListenerPolicy, Policy, Tokens, UserClaim};
 
 use super::check::{in_range, invalid};
 use super::{ConfigError, Listen, Settings, Users};
@@ -47,6 +47,7 @@ struct TokenSource {
     issuer: Option<String>,
     audience: Option<String>,
     allows_no_expiry: bool,
+    user_claim: UserClaim,
 }
 
 /// What the files say.
@@ -285,6 +286,7 @@ impl TokenSource {
                 })?
             }
         };
+        let tokens = tokens.with_user_claim(self.user_claim.clone());
         Ok(tokens.allowing_no_expiry(self.allows_no_expiry))
     }
 }
@@ -320,10 +322,11 @@ fn tokens(settings: &Settings) -> Result<Option<TokenSource>, ConfigError> {
             let others = settings.jwt_algorithm.is_some()
                 || settings.jwt_issuer.is_some()
                 || settings.jwt_audience.is_some()
+                || settings.jwt_user_claim.is_some()
                 || settings.jwt_allow_no_expiry.is_some();
             return if others {
                 Err(ConfigError::Conflict(
-                    "jwt_algorithm, jwt_issuer, jwt_audience and jwt_allow_no_expiry say nothing without a jwt_key, jwt_jwks or jwt_oidc_issuer",
+                    "jwt_algorithm, jwt_issuer, jwt_audience, jwt_user_claim and jwt_allow_no_expiry say nothing without a jwt_key, jwt_jwks or jwt_oidc_issuer",
                 ))
             } else {
                 Ok(None)
@@ -347,7 +350,18 @@ fn tokens(settings: &Settings) -> Result<Option<TokenSource>, ConfigError> {
         issuer: issuer.or_else(|| settings.jwt_oidc_issuer.clone()),
         audience: settings.jwt_audience.clone(),
         allows_no_expiry: settings.jwt_allow_no_expiry == Some(true),
+        user_claim: user_claim(settings.jwt_user_claim.as_deref())?,
     }))
+}
+
+fn user_claim(name: Option<&str>) -> Result<UserClaim, ConfigError> {
+    let Some(name) = name else {
+        return Ok(UserClaim::default());
+    };
+    UserClaim::new(name).ok_or_else(|| {
+        let expected = "a claim that holds a name, such as preferred_username";
+        invalid("jwt_user_claim", name, expected)
+    })
 }
 
 fn token_file(settings: &Settings) -> Result<Option<(PathBuf, Algorithm)>, ConfigError> {

@@ -303,6 +303,14 @@ pub struct Settings {
         help_heading = "Users and rights"
     )]
     pub jwt_audience: Option<String>,
+    /// The claim that is the user name, such as preferred_username [default: sub]
+    #[arg(
+        long,
+        env = "THICKET_JWT_USER_CLAIM",
+        value_name = "NAME",
+        help_heading = "Users and rights"
+    )]
+    pub jwt_user_claim: Option<String>,
     /// Accept tokens without `exp`: they are valid until the key changes [default: false]
     #[arg(long, env = "THICKET_JWT_ALLOW_NO_EXPIRY", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Users and rights")]
     pub jwt_allow_no_expiry: Option<bool>,
@@ -943,7 +951,7 @@ macro_rules! or_each {
 or_each! {
     name cluster_name listen listener bridge hook tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
-    acl certificate_users jwt_key jwt_algorithm jwt_jwks jwt_oidc_issuer jwt_ca jwt_refresh_s jwt_issuer jwt_audience jwt_allow_no_expiry
+    acl certificate_users jwt_key jwt_algorithm jwt_jwks jwt_oidc_issuer jwt_ca jwt_refresh_s jwt_issuer jwt_audience jwt_user_claim jwt_allow_no_expiry
     auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_tokens http_hosts http_connections
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
