@@ -5,6 +5,7 @@ With GROUPS_DN, the `description` values of the groups that have the user as `me
 (docs/access.md); without any it may do nothing. Without GROUPS_DN the ACL of the node applies.
 """
 
+import base64
 import http.server
 import json
 import os
@@ -33,7 +34,7 @@ def ask(command, password):
 
 def answer(asked, url, users_dn, groups_dn=None):
     """What the node is to do with a client; `None`: nobody can say now."""
-    name, password = asked["user_name"], asked["password"]
+    name, password = asked.get("user_name"), asked.get("password")
     # A bind with an empty password is anonymous, and succeeds (RFC 4513 5.1.2).
     if not name or not password:
         return {"result": "ignore"}
@@ -50,11 +51,15 @@ def answer(asked, url, users_dn, groups_dn=None):
     found = ask(["ldapsearch", *bind, "-LLL", "-o", "ldif-wrap=no", "-b", groups_dn, groups, "description"], password)
     if found.returncode != 0:
         return None
-    rules = [line.removeprefix("description: ") for line in found.stdout.splitlines() if line.startswith("description: ")]
+    values = [line.split(":", 1)[1] for line in found.stdout.splitlines() if line.startswith("description:")]
+    # A value beyond ASCII stands in base64 behind a second colon (RFC 2849).
+    rules = [base64.b64decode(it[1:]).decode() if it.startswith(":") else it.removeprefix(" ") for it in values]
     return {"result": "allow", "acl": rules}
 
 
 def main():
+    if not 4 <= len(sys.argv) <= 5:
+        sys.exit(__doc__)
     port, *directory = sys.argv[1:]
 
     class Handler(http.server.BaseHTTPRequestHandler):

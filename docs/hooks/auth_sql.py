@@ -24,7 +24,7 @@ def hashed(password, salt):
 
 def answer(database, asked):
     """What the node is to do with a client."""
-    name, password = asked["user_name"], asked["password"]
+    name, password = asked.get("user_name"), asked.get("password")
     if name is None or password is None:
         return {"result": "ignore"}
     found = database.execute("SELECT salt, hash, acl FROM users WHERE name = ?", (name,)).fetchone()
@@ -36,6 +36,9 @@ def answer(database, asked):
 
 
 def add(path, name, *rules):
+    for rule in rules:
+        if rule.split(" ", 1)[0] not in ("read", "write", "readwrite", "deny"):
+            sys.exit(f"expected a rule such as 'readwrite home/#', found {rule!r}")
     password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     salt = os.urandom(16)
     acl = json.dumps(rules) if rules else None
@@ -62,7 +65,11 @@ def serve(port, path):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "add":
+    # Nobody else reads the hashes.
+    os.umask(0o077)
+    if sys.argv[1:2] == ["add"] and len(sys.argv) >= 4:
         add(*sys.argv[2:])
-    else:
+    elif len(sys.argv) == 3:
         serve(*sys.argv[1:])
+    else:
+        sys.exit(__doc__)

@@ -62,6 +62,7 @@ cn: lamps
 gidNumber: 1000
 memberUid: ada, l
 description: readwrite lamps/#
+description: deny lamps/tür
 """
 
 
@@ -99,7 +100,7 @@ class Directories(unittest.TestCase):
         """`user` has its rules, `other` may do nothing; both have the password `right`."""
         client, code = self.connect(user, "right")
         self.assertEqual(code, 0, self.node.log_from(0))
-        for topic, expected in (("lamps/1", 0x10), ("doors/1", 0x87)):
+        for topic, expected in (("lamps/1", 0x10), ("doors/1", 0x87), ("lamps/tür", 0x87)):
             client.send(publish(topic, b"on", qos=1, packet_id=1))
             self.assertEqual(client.expect(Kind.PUBACK).reason_code, expected, topic)
         client.close()
@@ -118,8 +119,8 @@ class Directories(unittest.TestCase):
 
     def test_users_of_a_database_have_their_passwords_and_rules(self):
         database = self.directory / "users.sqlite"
-        for name, rule in (("ada, l", "readwrite lamps/#"), ("eve", "deny #")):
-            command = [sys.executable, EXAMPLES / "auth_sql.py", "add", database, name, rule]
+        for name, *rules in (("ada, l", "readwrite lamps/#", "deny lamps/tür"), ("eve", "deny #")):
+            command = [sys.executable, EXAMPLES / "auth_sql.py", "add", database, name, *rules]
             subprocess.run(command, input="right\n", text=True, check=True)
         self.start("auth_sql.py", database)
         self.check("ada, l", "eve")

@@ -69,6 +69,14 @@ pub enum RuleError {
         /// Which rule.
         problem: TopicFilterError,
     },
+    /// Malformed: a mistyped word of access would be taken for a part of the filter, and a denial would deny nothing.
+    #[error(
+        "expected `read`, `write`, `readwrite` or `deny`, found {word:?}: a filter that begins so needs one of them before it"
+    )]
+    UnknownAccess {
+        /// As written.
+        word: String,
+    },
 }
 
 impl Rule {
@@ -104,10 +112,11 @@ impl Rule {
     }
 
     /// Parses `[read|write|readwrite|deny [read|write|readwrite]] FILTER`, as it stands after `topic` or `pattern` in an ACL file
-    /// and in the `acl` of a token or of a hook's answer. Without a word of access it is `readwrite`. A filter may hold blanks.
+    /// and in the `acl` of a token or of a hook's answer. Without a word of access it is `readwrite`. A filter may hold
+    /// blanks: in its first level only behind a word of access.
     ///
     /// # Errors
-    /// There is no filter, or it breaks a rule of MQTT.
+    /// There is no filter, it breaks a rule of MQTT, or the word of access is none of these.
     pub fn parse(text: &str, is_pattern: bool) -> Result<Self, RuleError> {
         let text = text.trim();
         let (effect, text) = match after_word(text, "deny") {
@@ -122,6 +131,13 @@ impl Rule {
         let found = words
             .iter()
             .find_map(|(word, access)| Some((*access, after_word(text, word)?)));
+        if found.is_none()
+            && let Some((word, _)) = text.split_once([' ', '\t'])
+            && !word.contains(['/', '+', '#', '%', '$'])
+        {
+            let word = word.to_owned();
+            return Err(RuleError::UnknownAccess { word });
+        }
         let (access, filter) = found.unwrap_or((Access::ReadWrite, text));
         Self::new(effect, access, filter, is_pattern)
     }

@@ -286,6 +286,7 @@ impl Hub {
     }
 
     fn read_part(&mut self, now: Now, link: LinkId, bytes: &[u8]) {
+        self.arrivals.checks_hints = self.hints.arrivals.may_come_again(now.instant);
         let (wanted, arrivals) = (&mut self.wanted, &mut self.arrivals);
         self.cx
             .overlay
@@ -352,10 +353,14 @@ impl Hub {
         else {
             return;
         };
-        // What a comparison of retained messages brought earlier was delivered then.
-        let is_known = record.retain
+        // What a comparison of retained messages brought earlier was delivered then, and so was what another node had kept for this one.
+        let is_retained = record.retain
             && record.shared.is_empty()
             && self.retained.observe(now, mail_origin, &record, None) == Observed::Known;
+        let was_kept = record.shared.is_empty()
+            && record.number > 0
+            && self.hints.arrivals.has(mail_origin, record.number);
+        let is_known = is_retained || was_kept;
         let takers = if is_known {
             0
         } else {
@@ -438,7 +443,9 @@ pub(super) struct Arrivals {
     expected: Vec<usize>,
     /// What is owed to the overlay for them, by runs of one origin.
     runs: Vec<Run>,
-    /// The first message that is retained or for shared subscriptions, and all behind it: to be looked at one by one.
+    /// Messages with numbers are looked at one by one: another node may have kept a copy.
+    checks_hints: bool,
+    /// The first message that is to be looked at by itself, as those that are retained or for shared subscriptions, and all behind it.
     late: Vec<(thicket_overlay::Origin, u32)>,
     late_bytes: Vec<u8>,
 }
@@ -493,7 +500,9 @@ impl Arrivals {
 
     fn take(&mut self, wanted: &mut Wanted, delivery: &Delivery<'_>) {
         let (record, bytes) = (delivery.record, delivery.bytes);
-        if record.retain || !record.shared.is_empty() || !self.late.is_empty() {
+        let may_be_known = self.checks_hints && record.number > 0;
+        let is_late = record.retain || !record.shared.is_empty() || may_be_known;
+        if is_late || !self.late.is_empty() {
             self.late_bytes.extend_from_slice(bytes);
             self.late.push((delivery.origin, bytes.len() as u32));
             return;

@@ -258,13 +258,13 @@ const fn line(owed: &Owed) -> Line {
     (owed.session, owed.session_serial, owed.sequence)
 }
 
-/// By the first `traceparent`. One that cannot be read counts as none.
+/// By the first `traceparent` that can be read: a node that samples a message with another one appends its own.
 fn belonging(properties: &ApplicationProperties<'_>) -> Belonging {
-    let text = properties.iter().find_map(|property| match property {
-        ApplicationProperty::UserProperty(TRACE_PARENT, value) => Some(value),
+    let found = properties.iter().find_map(|property| match property {
+        ApplicationProperty::UserProperty(TRACE_PARENT, value) => read(value),
         _ => None,
     });
-    match text.and_then(read) {
+    match found {
         Some((context, true)) => Belonging::To(context),
         Some((_, false)) => Belonging::Unsampled,
         None => Belonging::None,

@@ -234,7 +234,7 @@ fn greet(cluster: &Cluster, arguments: &Up) -> anyhow::Result<()> {
     )?;
     writeln!(
         out,
-        "What the nodes know:\n  {program} ctl --api {} nodes",
+        "What the nodes know:\n  {program} ctl --api {0} nodes\nor in a browser: http://{0}/",
         cluster.api()
     )?;
     if let Some(port) = arguments.tls_port {

@@ -1,9 +1,10 @@
 //! The side of the node that was down: messages that others kept for it go to its workers, once, and are answered when those have them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, time::Duration};
 
 use thicket_overlay::{Known, NodeId, record::Record};
+use thicket_session::time::Instant;
 
 use super::{
     super::{Hub, retained::Observed},
@@ -16,6 +17,8 @@ use crate::{
 
 /// Messages remembered, so that none is taken twice, whoever sends it.
 const REMEMBERED: usize = 100_000;
+/// A copy that was on its way over a tree when its destination was down, and that a third node held, comes within this time.
+const HELD_COPIES: Duration = Duration::from_secs(30);
 
 /// A message, by its origin and its number there.
 type Name = (Origin, u64);
@@ -45,6 +48,8 @@ pub(in super::super) struct HintArrivals {
     taken: BTreeSet<Name>,
     /// Of `taken`: the first one is forgotten first.
     order: VecDeque<Name>,
+    /// When the last one came.
+    last_at: Option<Instant>,
 }
 
 impl HintArrivals {
@@ -60,6 +65,20 @@ impl HintArrivals {
             self.taken.remove(&first);
         }
         true
+    }
+
+    /// Whether messages that others kept came a moment ago, so that a copy of one may come from its origin.
+    pub fn may_come_again(&mut self, now: Instant) -> bool {
+        if self.last_at.is_some_and(|at| at + HELD_COPIES <= now) {
+            thicket_session::reach!("time HELD_COPIES");
+            self.last_at = None;
+        }
+        self.last_at.is_some()
+    }
+
+    /// Whether a message came from a node that had kept it.
+    pub fn has(&self, origin: Origin, number: u64) -> bool {
+        self.taken.contains(&(origin, number))
     }
 
     /// A message is taken.
@@ -118,6 +137,7 @@ impl Hub {
             };
             let name = (origin, record.number);
             if self.hints.arrivals.note(name) {
+                self.hints.arrivals.last_at = Some(now.instant);
                 match self.has_come(origin, record.number) {
                     Known::No => self.give_hint(now, origin, &record, bytes),
                     Known::UnderWay => {

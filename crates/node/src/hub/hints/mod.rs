@@ -95,7 +95,7 @@ pub(super) struct Hints {
     workers: Vec<Option<Vec<Backups>>>,
     /// Nodes that are down and whose sessions have failed over to this one.
     took_over: BTreeSet<NodeId>,
-    arrivals: HintArrivals,
+    pub(super) arrivals: HintArrivals,
 }
 
 impl Hints {
