@@ -13,7 +13,7 @@ use crate::message::Answer;
 /// The first wait after a failure; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// A receiver that asks for more than this is asked again then.
+/// A receiver that asks for a longer pause gets the next request after this one.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(15 * 60);
 /// An answer has a number and a sentence at most.
 const LONGEST_ANSWER: u64 = 64 * 1024;
@@ -105,8 +105,7 @@ impl Sender {
             }
             Err(Failure::Refused(error)) => (Sent::Refused, error),
             Err(Failure::Temporary(error, after)) => {
-                let pause =
-                    after.map_or_else(|| self.next_wait(), |it| it.min(LONGEST_RETRY_AFTER));
+                let pause = after.unwrap_or_else(|| self.next_wait());
                 (Sent::Later(pause), error)
             }
         };
@@ -221,14 +220,17 @@ fn judge(status: u16, headers: &HeaderMap, now: SystemTime) -> Result<(), Failur
     }
 }
 
-/// Seconds, or a date (RFC 9110, 10.2.3).
+/// Seconds, or a date (RFC 9110, 10.2.3); clamped, as a thread would spin for a receiver that answers 0 or a date in the past.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get("retry-after")?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or_default())
+    let asked = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let date = httpdate::parse_http_date(text).ok()?;
+            date.duration_since(now).unwrap_or_default()
+        }
+    };
+    Some(asked.clamp(FIRST_WAIT, LONGEST_RETRY_AFTER))
 }
 
 #[cfg(test)]
@@ -255,7 +257,8 @@ mod tests {
             (429, "7", temporary(429, Some(7))),
             (500, "", refused(500)),
             (502, "", temporary(502, None)),
-            (503, "0", temporary(503, Some(0))),
+            (503, "0", temporary(503, Some(1))),
+            (503, "901", temporary(503, Some(900))),
             (
                 503,
                 "Tue, 24 Nov 2026 13:01:30 GMT",
@@ -264,7 +267,7 @@ mod tests {
             (
                 503,
                 "Tue, 24 Nov 2026 12:00:00 GMT",
-                temporary(503, Some(0)),
+                temporary(503, Some(1)),
             ),
             (503, "soon", temporary(503, None)),
             (504, "-1", temporary(504, None)),
