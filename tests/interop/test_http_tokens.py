@@ -197,7 +197,7 @@ class TokensAlone(Files, RawCases, OneNode):
             return connection.getresponse().status
 
         wait_until(lambda: status() == 401, "the token to expire")
-        self.assertIn('a token that has expired peer=127.0.0.1 token="short"', node.log_from(0))
+        self.assertIn('an expired token was refused peer=127.0.0.1 token_name="short"', node.log_from(0))
         self.assertNotIn(self.short, node.log_from(0))
 
 
