@@ -35,7 +35,7 @@ pub enum ExporterError {
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// The system refused a thread or random bytes.
-    #[error("cannot start the exporter of telemetry: {0}")]
+    #[error("cannot start a thread or read random bytes: {0}")]
     System(#[from] io::Error),
 }
 
