@@ -224,7 +224,7 @@ class Command(unittest.TestCase):
             (("a b", "--scope", "viewer"), "without blanks"),
             (("#a", "--scope", "viewer"), "`#`"),
             (("a", "--scope", "viewer", "--expires", "soon"), "such as 12h or 90d"),
-            (("a", "--scope", "viewer", "--expires", "2001-01-01T00:00:00Z"), "a time to come"),
+            (("a", "--scope", "viewer", "--expires", "2001-01-01T00:00:00Z"), "a time in the future"),
         ):
             done = self.run_token(*arguments)
             self.assertNotEqual(done.returncode, 0, arguments)

@@ -16,7 +16,7 @@ pub struct Token {
     /// What requests with the token may do
     #[arg(long)]
     scope: Scope,
-    /// When it expires: after a time such as 12h or 90d, at a time such as 2027-01-31T12:00:00Z, or `never`
+    /// When it expires: after a duration such as 12h or 90d, at a time such as 2027-01-31T12:00:00Z, or `never`
     #[arg(long, value_name = "TIME", default_value = "90d")]
     expires: String,
 }
@@ -62,9 +62,9 @@ fn expiry(text: &str, now: Duration) -> anyhow::Result<Option<WallClock>> {
         Some(WallClock::from_unix_millis(millis))
     });
     let expires = expires.context(
-        "expected a time such as 12h or 90d, a time such as 2027-01-31T12:00:00Z, or `never`",
+        "expected a duration such as 12h or 90d, a time such as 2027-01-31T12:00:00Z, or `never`",
     )?;
-    anyhow::ensure!(expires > now, "expected a time to come");
+    anyhow::ensure!(expires > now, "expected a time in the future");
     Ok(Some(expires))
 }
 
