@@ -711,7 +711,7 @@ pub struct Settings {
     /// [default: true]
     #[arg(long, env = "THICKET_OTLP_TRACES", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Telemetry")]
     pub otlp_traces: Option<bool>,
-    /// How many of the messages without `traceparent` begin a trace, from 0 to 1: they get that property [default: 0]
+    /// Ratio of the messages without `traceparent` that start a trace, from 0 to 1; the property is added to them [default: 0]
     #[arg(
         long,
         env = "THICKET_OTLP_SAMPLE",
