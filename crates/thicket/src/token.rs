@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
-use thicket_access::{Role, time_of, token_line};
+use thicket_access::{Role, parse_time, token_line};
 use thicket_session::time::WallClock;
 
 /// Arguments of `thicket token`.
@@ -56,7 +56,7 @@ fn expiry(text: &str, now: Duration) -> anyhow::Result<Option<WallClock>> {
         return Ok(None);
     }
     let now = WallClock::from_unix_millis(u64::try_from(now.as_millis())?);
-    let expires = time_of(text).or_else(|| {
+    let expires = parse_time(text).or_else(|| {
         let after = u64::try_from(length(text)?.as_millis()).ok()?;
         let millis = now.as_unix_millis().checked_add(after)?;
         Some(WallClock::from_unix_millis(millis))
