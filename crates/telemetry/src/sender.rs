@@ -18,7 +18,7 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(15 * 60);
 /// An answer has a number and a sentence at most.
 const LONGEST_ANSWER: u64 = 64 * 1024;
 /// Time between two lines of the log that a receiver fails.
-const QUIET: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +47,10 @@ impl Signal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     Accepted,
-    /// The receiver will not have it, later neither.
+    /// Permanently refused: do not retry.
     Refused,
     /// Nobody answered, or the receiver asked to wait: not before this time is over.
-    Later(Duration),
+    Retry(Duration),
 }
 
 /// Why a request was not accepted.
@@ -71,9 +71,9 @@ pub(crate) struct Sender {
     wait: Duration,
     is_failing: bool,
     /// When a failure was last written to the log.
-    said: Option<Instant>,
+    logged_at: Option<Instant>,
     /// The log has a line that the receiver fails, and none yet that it accepts again.
-    is_said_failing: bool,
+    has_logged_failure: bool,
 }
 
 impl Sender {
@@ -86,8 +86,8 @@ impl Sender {
             random: seed | 1,
             wait: FIRST_WAIT,
             is_failing: false,
-            said: None,
-            is_said_failing: false,
+            logged_at: None,
+            has_logged_failure: false,
         }
     }
 
@@ -95,7 +95,7 @@ impl Sender {
         self.is_failing
     }
 
-    /// One attempt, counted; a failure is told in the log.
+    /// One attempt, counted; a failure is logged.
     pub(crate) fn send(&mut self, body: &[u8], timeout: Duration) -> Sent {
         let (sent, error) = match self.post(body, timeout) {
             Ok(answer) => {
@@ -106,7 +106,7 @@ impl Sender {
             Err(Failure::Refused(error)) => (Sent::Refused, error),
             Err(Failure::Temporary(error, after)) => {
                 let pause = after.unwrap_or_else(|| self.next_wait());
-                (Sent::Later(pause), error)
+                (Sent::Retry(pause), error)
             }
         };
         self.counts().failed.fetch_add(1, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Sender {
         let mut answer = request
             .send(body)
             .map_err(|error| Failure::Temporary(error.to_string(), None))?;
-        judge(
+        classify(
             answer.status().as_u16(),
             answer.headers(),
             SystemTime::now(),
@@ -157,7 +157,7 @@ impl Sender {
         self.wait = FIRST_WAIT;
         self.is_failing = false;
         let signal = self.signal.name();
-        if std::mem::take(&mut self.is_said_failing) {
+        if std::mem::take(&mut self.has_logged_failure) {
             tracing::info!(signal, "the OTLP receiver accepts requests again");
         }
         if let Some(partial) = &answer.partial_success
@@ -168,7 +168,7 @@ impl Sender {
                 .rejected
                 .fetch_add(rejected, Ordering::Relaxed);
             let error = &partial.error_message;
-            if self.may_say() {
+            if self.may_log() {
                 tracing::warn!(
                     signal,
                     rejected,
@@ -182,20 +182,20 @@ impl Sender {
     /// One line for a row of failures, and one a minute at most; the counters have the rest.
     fn note_failure(&mut self, error: &str) {
         self.is_failing = true;
-        if !self.is_said_failing && self.may_say() {
-            self.is_said_failing = true;
+        if !self.has_logged_failure && self.may_log() {
+            self.has_logged_failure = true;
             let signal = self.signal.name();
             tracing::warn!(signal, error, "the OTLP receiver does not accept requests");
         }
     }
 
-    fn may_say(&mut self) -> bool {
+    fn may_log(&mut self) -> bool {
         let now = Instant::now();
         let may = self
-            .said
-            .is_none_or(|said| now.duration_since(said) >= QUIET);
+            .logged_at
+            .is_none_or(|logged_at| now.duration_since(logged_at) >= LOG_INTERVAL);
         if may {
-            self.said = Some(now);
+            self.logged_at = Some(now);
         }
         may
     }
@@ -209,7 +209,7 @@ impl Sender {
 }
 
 /// What a status means (OTLP 1.x, OTLP/HTTP Response).
-fn judge(status: u16, headers: &HeaderMap, now: SystemTime) -> Result<(), Failure> {
+fn classify(status: u16, headers: &HeaderMap, now: SystemTime) -> Result<(), Failure> {
     match status {
         200..300 => Ok(()),
         429 | 502 | 503 | 504 => Err(Failure::Temporary(
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_judged_by_status_and_retry_after() {
+    fn answers_are_classified_by_status_and_retry_after() {
         let now = httpdate::parse_http_date("Tue, 24 Nov 2026 13:00:00 GMT").expect("a date");
         let temporary = |status: u16, seconds: Option<u64>| {
             Err(Failure::Temporary(
@@ -277,7 +277,7 @@ mod tests {
                 headers.insert("retry-after", retry_after.parse().expect("a value"));
             }
             assert_eq!(
-                judge(status, &headers, now),
+                classify(status, &headers, now),
                 expected,
                 "{status} {retry_after}"
             );
