@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError, HookSettings,
-    ListenerSettings, OnFailure, Share, check, file, units,
+    ListenerSettings, OnFailure, SampleRatio, check, file, units,
 };
 use crate::storage::SyncMode;
 
@@ -715,10 +715,10 @@ pub struct Settings {
     #[arg(
         long,
         env = "THICKET_OTLP_SAMPLE",
-        value_name = "SHARE",
+        value_name = "RATIO",
         help_heading = "Telemetry"
     )]
-    pub otlp_sample: Option<Share>,
+    pub otlp_sample: Option<SampleRatio>,
     /// Spans that wait to be sent at most; beyond it they are dropped and counted [default: 2048]
     #[arg(
         long,
