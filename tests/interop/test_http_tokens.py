@@ -197,7 +197,7 @@ class TokensAlone(Files, RawCases, OneNode):
             return connection.getresponse().status
 
         wait_until(lambda: status() == 401, "the token to expire")
-        self.assertIn('a token that has expired peer=127.0.0.1 token="short"', node.log_from(0))
+        self.assertIn('an expired token was refused peer=127.0.0.1 token_name="short"', node.log_from(0))
         self.assertNotIn(self.short, node.log_from(0))
 
 
@@ -224,7 +224,7 @@ class Command(unittest.TestCase):
             (("a b", "--scope", "viewer"), "without blanks"),
             (("#a", "--scope", "viewer"), "`#`"),
             (("a", "--scope", "viewer", "--expires", "soon"), "such as 12h or 90d"),
-            (("a", "--scope", "viewer", "--expires", "2001-01-01T00:00:00Z"), "a time to come"),
+            (("a", "--scope", "viewer", "--expires", "2001-01-01T00:00:00Z"), "a time in the future"),
         ):
             done = self.run_token(*arguments)
             self.assertNotEqual(done.returncode, 0, arguments)

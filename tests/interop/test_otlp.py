@@ -229,7 +229,7 @@ class Metrics(Otlp):
         for arguments, expected in (
             (["--otlp-endpoint", "localhost:4318"], "otlp_endpoint = localhost:4318: expected http://HOST:PORT"),
             (["--otlp-endpoint", "http://localhost:99999"], "otlp_endpoint = http://localhost:99999: expected the base URL"),
-            (["--otlp-interval", "5s"], "otlp_queue_spans say nothing without an otlp_endpoint"),
+            (["--otlp-interval", "5s"], "otlp_queue_spans have no effect without otlp_endpoint"),
             (["--otlp-endpoint", "http://localhost:1", "--otlp-headers-file", "/nowhere"], "otlp_headers_file: cannot read /nowhere"),
         ):
             node = Node("n1", [], arguments)

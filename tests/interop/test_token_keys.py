@@ -170,7 +170,7 @@ class CheckedSettings(unittest.TestCase):
             ("jwt_algorithm is for a jwt_key", ("--jwt-jwks", url, "--jwt-algorithm", "RS256")),
             ("jwt_issuer has no place", ("--jwt-oidc-issuer", url, "--jwt-issuer", "x")),
             ("jwt_refresh_s = 1: expected 10 to 86400", ("--jwt-jwks", url, "--jwt-refresh-s", "1")),
-            ("jwt_ca and jwt_refresh_s say nothing", ("--jwt-ca", "/nowhere")),
+            ("jwt_ca and jwt_refresh_s have no effect", ("--jwt-ca", "/nowhere")),
             ("/nowhere", ("--jwt-jwks", url, "--jwt-ca", "/nowhere")),
             ("jwt_ca is for", ("--jwt-jwks", "http://localhost/keys", "--jwt-ca", "/nowhere")),
         ):

@@ -126,7 +126,7 @@ export class Connection {
   readonly #client: MqttClient;
   readonly #outgoing = new Underway();
   readonly #incoming = new Underway();
-  /** What the broker takes, by its CONNACK. */
+  /** The broker's limits, from its CONNACK. */
   #limits: NonNullable<IConnackPacket["properties"]> = {};
   #isReady = false;
   #hasEnded = false;
@@ -175,14 +175,14 @@ export class Connection {
   refusalOf(message: Message, identity: string | undefined): Refused | undefined {
     const { maximumQoS = 2, retainAvailable = true, maximumPacketSize } = this.#limits;
     if (message.qos > maximumQoS) {
-      return new Refused(QOS_NOT_SUPPORTED, `QoS ${message.qos}, the broker takes up to ${maximumQoS}`);
+      return new Refused(QOS_NOT_SUPPORTED, `QoS ${message.qos}, the broker allows at most ${maximumQoS}`);
     }
     if (message.retain && !retainAvailable) {
       return new Refused(RETAIN_NOT_SUPPORTED, "the broker retains no messages");
     }
     const size = maximumPacketSize === undefined ? 0 : publishSize(message, identity);
     return size > (maximumPacketSize ?? 0)
-      ? new Refused(PACKET_TOO_LARGE, `a packet of ${size} bytes, the broker takes up to ${maximumPacketSize}`)
+      ? new Refused(PACKET_TOO_LARGE, `a packet of ${size} bytes, the broker allows at most ${maximumPacketSize}`)
       : undefined;
   }
 
@@ -197,9 +197,9 @@ export class Connection {
   /** Subscribes to one filter, which the session may have if it `isDoubtful`. Undefined: the connection ended before the answer. */
   async subscribe(filter: string, how: Subscription, isDoubtful: boolean): Promise<Granted | undefined> {
     return new Promise((resolve) => {
-      // What is retained has come, or is in the session, or is still to come.
-      const isNew = isDoubtful ? SEND_RETAINED_IF_NEW : SEND_RETAINED;
-      const options = { qos: how.qos, rh: how.isMoved ? DO_NOT_SEND : isNew } as const;
+      // In doubt: the session may have the subscription, so retained messages only if it is new.
+      const retainHandling = isDoubtful ? SEND_RETAINED_IF_NEW : SEND_RETAINED;
+      const options = { qos: how.qos, rh: how.isMoved ? DO_NOT_SEND : retainHandling } as const;
       this.#client.subscribe(filter, options, (_error, _granted, packet) => {
         const code = packet?.granted[0];
         resolve(code === undefined ? undefined : { code: Number(code), user: packet?.properties?.userProperties });

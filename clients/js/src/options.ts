@@ -131,7 +131,7 @@ export function check(servers: string | readonly string[], options: Options): Se
   return settings;
 }
 
-/** A misspelt option would be one that is left out. */
+/** Otherwise a misspelt option would be ignored silently. */
 function checkNames(options: Options, settings: Settings): void {
   const ofServers = ["scheme", "path", "addresses"];
   const names = Object.keys(settings).filter((name) => !ofServers.includes(name));

@@ -59,20 +59,20 @@ pub struct ApiUser {
     pub name: Box<str>,
     /// What it may do.
     pub role: Role,
-    /// What it has shown.
+    /// How it authenticated.
     pub credential: Credential,
-    /// When what it has shown expires; `None`: never.
+    /// When its token expires; `None`: never, or it has none.
     pub expires: Option<WallClock>,
 }
 
-/// What a token is worth.
+/// The result of checking a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenCheck {
-    /// It is the token of this user.
+    /// Valid, of this user.
     Valid(ApiUser),
-    /// It was, until its end; its name.
+    /// Expired; the name of the token.
     Expired(Box<str>),
-    /// Nobody has it.
+    /// No such token.
     Unknown,
 }
 
@@ -156,7 +156,7 @@ impl ApiUsers {
         })
     }
 
-    /// What a token is worth at a time. Every known token is compared with it, each in constant time, so that the time of an answer says
+    /// Checks a token at the given time. Every known token is compared with it, each in constant time, so that the time of an answer says
     /// nothing about any of them.
     #[must_use]
     pub fn with_token(&self, token: &[u8], now: WallClock) -> TokenCheck {
@@ -211,7 +211,7 @@ fn token_of_line(line: &str) -> Result<([u8; 32], ApiUser), &'static str> {
     let role = Role::of_name(scope).ok_or("expected the scope `viewer`, `admin` or `metrics`")?;
     let expires = match expires {
         "never" => None,
-        text => Some(time_of(text).ok_or("expected the time at which the token expires, such as 2027-01-31T12:00:00Z, or `never`, after the name")?),
+        text => Some(parse_time(text).ok_or("expected the time at which the token expires, such as 2027-01-31T12:00:00Z, or `never`, after the name")?),
     };
     let hex = hash.strip_prefix(TOKEN_PREFIX);
     let digest = hex.and_then(bytes_of_hex);
@@ -246,9 +246,9 @@ pub fn token_line(
     Ok(format!("{} {name} {expires} {hash}", role.name()))
 }
 
-/// A time as RFC 3339 has it.
+/// Parses a time of RFC 3339; `None`: invalid, or before 1970.
 #[must_use]
-pub fn time_of(text: &str) -> Option<WallClock> {
+pub fn parse_time(text: &str) -> Option<WallClock> {
     let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
     let millis = time.unix_timestamp_nanos() / 1_000_000;
     let millis = u64::try_from(millis).ok()?;
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn tokens_of_a_file_have_scopes_and_expire() {
-        let noon = time_of("2027-01-31T12:00:00Z").expect("a time");
+        let noon = parse_time("2027-01-31T12:00:00Z").expect("a time");
         let line = |role, name, expires, token: &[u8]| {
             token_line(role, name, expires, &hash_token(token)).expect("a good one")
         };

@@ -39,7 +39,7 @@ mod users;
 
 pub use acl::Acl;
 pub use api_users::{
-    ApiUser, ApiUsers, Credential, Role, TokenCheck, hash_token, time_of, token_line,
+    ApiUser, ApiUsers, Credential, Role, TokenCheck, hash_token, parse_time, token_line,
 };
 pub use grant::{Applicant, Grant, Judgement, ListenerPolicy, Policy, Review};
 pub use problem::Problem;

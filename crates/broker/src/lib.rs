@@ -72,7 +72,7 @@ pub use config::{
     BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns,
     FlappingLimit, Hook, KeyProvider, KeySource, Listen, ListenerSettings, LogFormat, LogLevel,
     Multicast, OnFailure, OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice,
-    SessionScopeChoice, Settings, Share, TelemetryPlan, TooOpen, TransportChoice, Users,
+    SampleRatio, SessionScopeChoice, Settings, TelemetryPlan, TooOpen, TransportChoice, Users,
     UsersError, WebSocket, hash_for_scram, hash_password, make_token,
 };
 pub use identity::IdentityError;

@@ -75,7 +75,7 @@ pub enum StartError {
     #[error(transparent)]
     Hook(#[from] thicket_hooks::HookError),
     /// Telemetry cannot be exported.
-    #[error("otlp_endpoint: {0}")]
+    #[error("telemetry cannot be exported: {0}")]
     Telemetry(#[from] thicket_telemetry::ExporterError),
     /// The system refused a thread or a descriptor.
     #[error("cannot start a node: {0}")]

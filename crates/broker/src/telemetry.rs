@@ -54,6 +54,6 @@ pub(crate) fn start_metrics(exporter: &Exporter, inspector: Inspector) -> io::Re
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;
-    // A node that does not answer has other troubles, and its log tells of them.
+    // If the node does not answer, this export is skipped; its log has the cause.
     exporter.start_metrics(move || runtime.block_on(metrics_table(&inspector)).ok())
 }

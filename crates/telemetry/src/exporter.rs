@@ -24,7 +24,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Attempts to send the same spans, the last ones seldom; then they are dropped.
 const ATTEMPTS: u32 = 5;
 /// How long the node waits for each of the threads when it stops.
-const GOODBYE: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the last request with metrics may take.
 const LAST_METRICS: Duration = Duration::from_millis(750);
 
@@ -35,7 +35,7 @@ pub enum ExporterError {
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// The system refused a thread or random bytes.
-    #[error("cannot start the exporter of telemetry: {0}")]
+    #[error("cannot start a thread or read random bytes: {0}")]
     System(#[from] io::Error),
 }
 
@@ -119,7 +119,7 @@ struct Running {
     traces: Option<Worker>,
 }
 
-/// A thread that can be waited for with patience.
+/// A thread that can be joined with a timeout.
 #[derive(Debug)]
 struct Worker {
     thread: JoinHandle<()>,
@@ -140,11 +140,11 @@ impl Worker {
 
     /// A thread that is still busy after that time ends by itself, or with the process.
     fn join(self) {
-        if self.ended.recv_timeout(GOODBYE) == Err(RecvTimeoutError::Timeout) {
+        if self.ended.recv_timeout(STOP_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             let thread = self.thread.thread().name();
             tracing::warn!(
                 thread,
-                "the OTLP receiver did not take the last request in time"
+                "the OTLP receiver did not answer the last request in time"
             );
         } else {
             // A thread that panicked has said so.
@@ -220,7 +220,7 @@ impl Exporter {
         *current.unwrap_or_else(PoisonError::into_inner) = headers;
     }
 
-    /// Tells what it has done.
+    /// A handle for reading its statistics.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         Monitor(Arc::clone(&self.shared))
@@ -235,11 +235,11 @@ impl Exporter {
         }
     }
 
-    /// Takes nothing more and sends what waits, as far as the receiver takes it at once. Waits for that, a second at most. A second call
-    /// does nothing.
+    /// Refuses further spans and sends those queued, one attempt a request. Returns after a second for the metrics and one for the spans at
+    /// most. A second call does nothing.
     pub fn close(&self) {
         self.stop_metrics();
-        self.shared.queue.close(GOODBYE);
+        self.shared.queue.close(STOP_TIMEOUT);
         let traces = self.running().traces.take();
         if let Some(worker) = traces {
             worker.join();
@@ -251,7 +251,7 @@ impl Exporter {
     }
 }
 
-/// Tells what an exporter has done. Does not keep it running.
+/// Reads the statistics of an exporter. Does not keep it running.
 #[derive(Debug, Clone)]
 pub struct Monitor(Arc<Shared>);
 
@@ -293,7 +293,7 @@ impl<C: FnMut() -> Option<Table>> Metrics<C> {
         while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             let began = Instant::now();
             pause = match self.export(self.shared.config.timeout) {
-                Some(Sent::Later(pause)) => pause,
+                Some(Sent::Retry(pause)) => pause,
                 Some(Sent::Accepted | Sent::Refused) | None => {
                     interval.saturating_sub(began.elapsed())
                 }
@@ -349,10 +349,10 @@ fn is_sent(shared: &Shared, sender: &mut Sender, request: &[u8]) -> bool {
         match sender.send(request, timeout) {
             Sent::Accepted => return true,
             Sent::Refused => return false,
-            Sent::Later(_) if attempt == ATTEMPTS || shared.queue.deadline().is_some() => {
+            Sent::Retry(_) if attempt == ATTEMPTS || shared.queue.deadline().is_some() => {
                 return false;
             }
-            Sent::Later(pause) => shared.queue.pause(pause),
+            Sent::Retry(pause) => shared.queue.pause(pause),
         }
     }
     false

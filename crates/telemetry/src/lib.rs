@@ -1,8 +1,8 @@
 //! What a node measures, described once and encoded twice; and the exporter that sends it over OTLP.
 //!
 //! A [`Table`] has the metrics of one moment. [`prometheus::text`] writes the page that is scraped, [`metrics_request`] the request of OTLP.
-//! An [`Exporter`] posts metrics once an interval, and spans in batches from a bounded queue, over HTTP with protobuf. It never blocks who
-//! hands something in: a span that finds the queue full is dropped and counted. Where metrics and spans come from is left to the caller.
+//! An [`Exporter`] posts metrics once an interval, and spans in batches from a bounded queue, over HTTP with protobuf. It never blocks its
+//! callers: a span that finds the queue full is dropped and counted. Where metrics and spans come from is left to the caller.
 //!
 //! ```
 //! use thicket_telemetry::{Kind, Table, prometheus};

@@ -13,12 +13,12 @@ use crate::message::Answer;
 /// The first wait after a failure; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// A receiver that asks for more than this is asked again then.
+/// A receiver that asks for a longer pause gets the next request after this one.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(15 * 60);
 /// An answer has a number and a sentence at most.
 const LONGEST_ANSWER: u64 = 64 * 1024;
 /// Time between two lines of the log that a receiver fails.
-const QUIET: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +47,10 @@ impl Signal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     Accepted,
-    /// The receiver will not have it, later neither.
+    /// Permanently refused: do not retry.
     Refused,
     /// Nobody answered, or the receiver asked to wait: not before this time is over.
-    Later(Duration),
+    Retry(Duration),
 }
 
 /// Why a request was not accepted.
@@ -71,9 +71,9 @@ pub(crate) struct Sender {
     wait: Duration,
     is_failing: bool,
     /// When a failure was last written to the log.
-    said: Option<Instant>,
+    logged_at: Option<Instant>,
     /// The log has a line that the receiver fails, and none yet that it accepts again.
-    is_said_failing: bool,
+    has_logged_failure: bool,
 }
 
 impl Sender {
@@ -86,8 +86,8 @@ impl Sender {
             random: seed | 1,
             wait: FIRST_WAIT,
             is_failing: false,
-            said: None,
-            is_said_failing: false,
+            logged_at: None,
+            has_logged_failure: false,
         }
     }
 
@@ -95,7 +95,7 @@ impl Sender {
         self.is_failing
     }
 
-    /// One attempt, counted; a failure is told in the log.
+    /// One attempt, counted; a failure is logged.
     pub(crate) fn send(&mut self, body: &[u8], timeout: Duration) -> Sent {
         let (sent, error) = match self.post(body, timeout) {
             Ok(answer) => {
@@ -105,9 +105,8 @@ impl Sender {
             }
             Err(Failure::Refused(error)) => (Sent::Refused, error),
             Err(Failure::Temporary(error, after)) => {
-                let pause =
-                    after.map_or_else(|| self.next_wait(), |it| it.min(LONGEST_RETRY_AFTER));
-                (Sent::Later(pause), error)
+                let pause = after.unwrap_or_else(|| self.next_wait());
+                (Sent::Retry(pause), error)
             }
         };
         self.counts().failed.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +130,7 @@ impl Sender {
         let mut answer = request
             .send(body)
             .map_err(|error| Failure::Temporary(error.to_string(), None))?;
-        judge(
+        classify(
             answer.status().as_u16(),
             answer.headers(),
             SystemTime::now(),
@@ -158,7 +157,7 @@ impl Sender {
         self.wait = FIRST_WAIT;
         self.is_failing = false;
         let signal = self.signal.name();
-        if std::mem::take(&mut self.is_said_failing) {
+        if std::mem::take(&mut self.has_logged_failure) {
             tracing::info!(signal, "the OTLP receiver accepts requests again");
         }
         if let Some(partial) = &answer.partial_success
@@ -169,7 +168,7 @@ impl Sender {
                 .rejected
                 .fetch_add(rejected, Ordering::Relaxed);
             let error = &partial.error_message;
-            if self.may_say() {
+            if self.may_log() {
                 tracing::warn!(
                     signal,
                     rejected,
@@ -183,20 +182,20 @@ impl Sender {
     /// One line for a row of failures, and one a minute at most; the counters have the rest.
     fn note_failure(&mut self, error: &str) {
         self.is_failing = true;
-        if !self.is_said_failing && self.may_say() {
-            self.is_said_failing = true;
+        if !self.has_logged_failure && self.may_log() {
+            self.has_logged_failure = true;
             let signal = self.signal.name();
             tracing::warn!(signal, error, "the OTLP receiver does not accept requests");
         }
     }
 
-    fn may_say(&mut self) -> bool {
+    fn may_log(&mut self) -> bool {
         let now = Instant::now();
         let may = self
-            .said
-            .is_none_or(|said| now.duration_since(said) >= QUIET);
+            .logged_at
+            .is_none_or(|logged_at| now.duration_since(logged_at) >= LOG_INTERVAL);
         if may {
-            self.said = Some(now);
+            self.logged_at = Some(now);
         }
         may
     }
@@ -210,7 +209,7 @@ impl Sender {
 }
 
 /// What a status means (OTLP 1.x, OTLP/HTTP Response).
-fn judge(status: u16, headers: &HeaderMap, now: SystemTime) -> Result<(), Failure> {
+fn classify(status: u16, headers: &HeaderMap, now: SystemTime) -> Result<(), Failure> {
     match status {
         200..300 => Ok(()),
         429 | 502 | 503 | 504 => Err(Failure::Temporary(
@@ -221,14 +220,17 @@ fn judge(status: u16, headers: &HeaderMap, now: SystemTime) -> Result<(), Failur
     }
 }
 
-/// Seconds, or a date (RFC 9110, 10.2.3).
+/// Seconds, or a date (RFC 9110, 10.2.3); clamped, as a thread would spin for a receiver that answers 0 or a date in the past.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get("retry-after")?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or_default())
+    let asked = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let date = httpdate::parse_http_date(text).ok()?;
+            date.duration_since(now).unwrap_or_default()
+        }
+    };
+    Some(asked.clamp(FIRST_WAIT, LONGEST_RETRY_AFTER))
 }
 
 #[cfg(test)]
@@ -236,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_judged_by_status_and_retry_after() {
+    fn answers_are_classified_by_status_and_retry_after() {
         let now = httpdate::parse_http_date("Tue, 24 Nov 2026 13:00:00 GMT").expect("a date");
         let temporary = |status: u16, seconds: Option<u64>| {
             Err(Failure::Temporary(
@@ -255,7 +257,8 @@ mod tests {
             (429, "7", temporary(429, Some(7))),
             (500, "", refused(500)),
             (502, "", temporary(502, None)),
-            (503, "0", temporary(503, Some(0))),
+            (503, "0", temporary(503, Some(1))),
+            (503, "901", temporary(503, Some(900))),
             (
                 503,
                 "Tue, 24 Nov 2026 13:01:30 GMT",
@@ -264,7 +267,7 @@ mod tests {
             (
                 503,
                 "Tue, 24 Nov 2026 12:00:00 GMT",
-                temporary(503, Some(0)),
+                temporary(503, Some(1)),
             ),
             (503, "soon", temporary(503, None)),
             (504, "-1", temporary(504, None)),
@@ -274,7 +277,7 @@ mod tests {
                 headers.insert("retry-after", retry_after.parse().expect("a value"));
             }
             assert_eq!(
-                judge(status, &headers, now),
+                classify(status, &headers, now),
                 expected,
                 "{status} {retry_after}"
             );

@@ -58,7 +58,7 @@ enum Command {
     Place(place::Place),
     /// Make a line for the file of users
     Passwd(passwd::Passwd),
-    /// Make a token of the HTTP API, with a scope and an end
+    /// Make a token for the HTTP API, with a scope and an expiry
     Token(token::Token),
     /// Measure any MQTT broker: load, latency, losses, CPU a message
     Bench(bench::Bench),

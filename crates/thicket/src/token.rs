@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
-use thicket_access::{Role, time_of, token_line};
+use thicket_access::{Role, parse_time, token_line};
 use thicket_session::time::WallClock;
 
 /// Arguments of `thicket token`.
@@ -16,7 +16,7 @@ pub struct Token {
     /// What requests with the token may do
     #[arg(long)]
     scope: Scope,
-    /// When it expires: after a time such as 12h or 90d, at a time such as 2027-01-31T12:00:00Z, or `never`
+    /// When it expires: after a duration such as 12h or 90d, at a time such as 2027-01-31T12:00:00Z, or `never`
     #[arg(long, value_name = "TIME", default_value = "90d")]
     expires: String,
 }
@@ -56,15 +56,15 @@ fn expiry(text: &str, now: Duration) -> anyhow::Result<Option<WallClock>> {
         return Ok(None);
     }
     let now = WallClock::from_unix_millis(u64::try_from(now.as_millis())?);
-    let expires = time_of(text).or_else(|| {
+    let expires = parse_time(text).or_else(|| {
         let after = u64::try_from(length(text)?.as_millis()).ok()?;
         let millis = now.as_unix_millis().checked_add(after)?;
         Some(WallClock::from_unix_millis(millis))
     });
     let expires = expires.context(
-        "expected a time such as 12h or 90d, a time such as 2027-01-31T12:00:00Z, or `never`",
+        "expected a duration such as 12h or 90d, a time such as 2027-01-31T12:00:00Z, or `never`",
     )?;
-    anyhow::ensure!(expires > now, "expected a time to come");
+    anyhow::ensure!(expires > now, "expected a time in the future");
     Ok(Some(expires))
 }
 

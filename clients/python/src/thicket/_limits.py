@@ -1,4 +1,4 @@
-"""What a broker takes, by its CONNACK. It ends the connection for more, and would do so again and again."""
+"""The broker's limits from its CONNACK. It closes the connection of a client that exceeds them, at every retry."""
 
 from dataclasses import dataclass
 
@@ -29,11 +29,11 @@ class Limits:
     def refusal(self, message: Message, properties: Properties | None) -> Refused | None:
         """Why a message cannot be sent; None if it can."""
         if message.qos > self.qos:
-            return Refused(QOS_NOT_SUPPORTED, f"QoS {message.qos}, the broker takes up to {self.qos}")
+            return Refused(QOS_NOT_SUPPORTED, f"QoS {message.qos}, the broker allows at most {self.qos}")
         if message.retain and not self.retain:
             return Refused(RETAIN_NOT_SUPPORTED, "the broker retains no messages")
         if self.packet_size is not None and (size := publish_size(message, properties)) > self.packet_size:
-            return Refused(PACKET_TOO_LARGE, f"a packet of {size} bytes, the broker takes up to {self.packet_size}")
+            return Refused(PACKET_TOO_LARGE, f"a packet of {size} bytes, the broker allows at most {self.packet_size}")
         return None
 
 

@@ -649,9 +649,9 @@ class Session:
                 continue
             # One filter a packet: so an answer about a better node is about one.
             if self._login.version == 5:
-                # What is retained has come, or is in the session, or is still to come.
-                is_new = SEND_RETAINED_IF_NEW if topic_filter in self._doubtful else SEND_RETAINED
-                options = SubscribeOptions(qos=how.qos, retainHandling=DO_NOT_SEND if how.is_moved else is_new)
+                # In doubt: the session may have the subscription, so retained messages only if it is new.
+                retain_handling = SEND_RETAINED_IF_NEW if topic_filter in self._doubtful else SEND_RETAINED
+                options = SubscribeOptions(qos=how.qos, retainHandling=DO_NOT_SEND if how.is_moved else retain_handling)
                 _, mid = self._paho.subscribe(topic_filter, options=options)
             else:
                 _, mid = self._paho.subscribe(topic_filter, how.qos)

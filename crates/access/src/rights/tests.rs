@@ -191,3 +191,31 @@ fn the_cache_answers_as_the_rights_do_and_stays_bounded() {
     assert!(cached.may_publish(&long));
     assert!(!cached.verdicts.contains_key(&*long));
 }
+
+#[test]
+fn a_mistyped_word_of_access_is_refused() {
+    for text in [
+        "den home/safe/#",
+        "wirte x/%c",
+        "denyread home/#",
+        "deny redwrite a",
+        "my topic/+",
+    ] {
+        let refused = Rule::parse(text, true);
+        assert!(
+            matches!(refused, Err(RuleError::UnknownAccess { .. })),
+            "{text}: {refused:?}"
+        );
+    }
+    for text in [
+        "readwrite my topic/+",
+        "my/to pic",
+        "deny my/to pic",
+        "home/#",
+        "read",
+        "%u x/y",
+    ] {
+        let parsed = Rule::parse(text, true);
+        assert_eq!(parsed.is_ok(), text != "read", "{text}: {parsed:?}");
+    }
+}

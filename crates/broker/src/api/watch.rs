@@ -129,7 +129,7 @@ pub struct CertificateEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = WhoAmI)]
 pub struct WhoAmIEntry {
-    /// `viewer`, `admin` or `metrics`; none: the HTTP API has no users, and pages change nothing.
+    /// `viewer` or `admin`; none: the HTTP API has no users, and pages change nothing.
     #[schema(required)]
     pub role: Option<String>,
 }

@@ -326,7 +326,7 @@ fn tokens(settings: &Settings) -> Result<Option<TokenSource>, ConfigError> {
                 || settings.jwt_allow_no_expiry.is_some();
             return if others {
                 Err(ConfigError::Conflict(
-                    "jwt_algorithm, jwt_issuer, jwt_audience, jwt_user_claim and jwt_allow_no_expiry say nothing without a jwt_key, jwt_jwks or jwt_oidc_issuer",
+                    "jwt_algorithm, jwt_issuer, jwt_audience, jwt_user_claim and jwt_allow_no_expiry have no effect without jwt_key, jwt_jwks or jwt_oidc_issuer",
                 ))
             } else {
                 Ok(None)
@@ -406,7 +406,7 @@ fn provider(settings: &Settings) -> Result<Option<KeyProvider>, ConfigError> {
         (None, None) => {
             return if settings.jwt_ca.is_some() || settings.jwt_refresh_s.is_some() {
                 Err(ConfigError::Conflict(
-                    "jwt_ca and jwt_refresh_s say nothing without a jwt_jwks or jwt_oidc_issuer",
+                    "jwt_ca and jwt_refresh_s have no effect without jwt_jwks or jwt_oidc_issuer",
                 ))
             } else {
                 Ok(None)
@@ -466,7 +466,7 @@ fn hook(settings: &Settings) -> Result<Option<Hook>, ConfigError> {
             || settings.auth_hook_on_failure.is_some();
         if others {
             return Err(ConfigError::Conflict(
-                "auth_hook_ca, auth_hook_timeout_ms, auth_hook_cache_s and auth_hook_on_failure say nothing without an auth_hook",
+                "auth_hook_ca, auth_hook_timeout_ms, auth_hook_cache_s and auth_hook_on_failure have no effect without auth_hook",
             ));
         }
         return Ok(None);

@@ -355,7 +355,7 @@ fn http_hosts(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     let names = settings.http_hosts.clone().unwrap_or_default();
     if !names.is_empty() && !has_api_users(settings) {
         return Err(ConfigError::Conflict(
-            "http_hosts says nothing without http_users or http_tokens: the API answers to this host only",
+            "http_hosts has no effect without http_users or http_tokens: the API answers to this host only",
         ));
     }
     let is_name = |name: &String| {

@@ -30,7 +30,7 @@ pub(super) fn check(settings: &Settings) -> Result<Option<FlappingLimit>, Config
     if connects == 0 {
         return if settings.flapping_window_s.is_some() || settings.flapping_ban_s.is_some() {
             Err(ConfigError::Conflict(
-                "flapping_window_s and flapping_ban_s say nothing without flapping_connects",
+                "flapping_window_s and flapping_ban_s have no effect without flapping_connects",
             ))
         } else {
             Ok(None)

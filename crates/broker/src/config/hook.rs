@@ -159,7 +159,7 @@ fn plan(table: &HookSettings) -> Result<HookPlan, ConfigError> {
     }
     if table.dead_letter_bytes.is_some() && table.dead_letters.is_none() {
         return Err(ConfigError::Conflict(
-            "hook.dead_letter_bytes says nothing without hook.dead_letters",
+            "hook.dead_letter_bytes has no effect without hook.dead_letters",
         ));
     }
     thicket_hooks::agent(&default.url, table.ca_file.as_deref())?;

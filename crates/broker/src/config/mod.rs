@@ -45,7 +45,7 @@ pub use settings::{
     RebalanceChoice, RedirectChoice, SessionScopeChoice, Settings,
 };
 pub(crate) use telemetry::read_headers;
-pub use telemetry::{Share, TelemetryPlan};
+pub use telemetry::{SampleRatio, TelemetryPlan};
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
 impl Config {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError, HookSettings,
-    ListenerSettings, OnFailure, Share, check, file, units,
+    ListenerSettings, OnFailure, SampleRatio, check, file, units,
 };
 use crate::storage::SyncMode;
 
@@ -719,14 +719,14 @@ pub struct Settings {
     /// [default: true]
     #[arg(long, env = "THICKET_OTLP_TRACES", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Telemetry")]
     pub otlp_traces: Option<bool>,
-    /// How many of the messages without `traceparent` begin a trace, from 0 to 1: they get that property [default: 0]
+    /// Ratio of the messages without `traceparent` that start a trace, from 0 to 1; the property is added to them [default: 0]
     #[arg(
         long,
         env = "THICKET_OTLP_SAMPLE",
-        value_name = "SHARE",
+        value_name = "RATIO",
         help_heading = "Telemetry"
     )]
-    pub otlp_sample: Option<Share>,
+    pub otlp_sample: Option<SampleRatio>,
     /// Spans that wait to be sent at most; beyond it they are dropped and counted [default: 2048]
     #[arg(
         long,

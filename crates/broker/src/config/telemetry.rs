@@ -24,46 +24,47 @@ pub struct TelemetryPlan {
     pub traces: Option<Tracing>,
 }
 
-/// A share from 0 to 1: so many of 2^64.
+/// A ratio from 0 to 1, as a fraction of 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Share(u64);
+pub struct SampleRatio(u64);
 
-const SHARE: &str = "a share from 0 to 1, such as 0.001";
+const RATIO: &str = "a ratio from 0 to 1, such as 0.001";
 
-impl Share {
-    fn new(share: f64) -> Option<Self> {
+impl SampleRatio {
+    fn new(ratio: f64) -> Option<Self> {
         // What is one too many for 64 bits becomes the largest number.
-        let part = share * 2_f64.powi(64);
-        (0.0..=1.0).contains(&share).then_some(Self(part as u64))
+        let part = ratio * 2_f64.powi(64);
+        (0.0..=1.0).contains(&ratio).then_some(Self(part as u64))
     }
 }
 
-impl FromStr for Share {
+impl FromStr for SampleRatio {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let share = text.parse().ok().and_then(Self::new);
-        share.ok_or_else(|| format!("expected {SHARE}"))
+        let ratio = text.parse().ok().and_then(Self::new);
+        ratio.ok_or_else(|| format!("expected {RATIO}"))
     }
 }
 
-impl<'de> Deserialize<'de> for Share {
+impl<'de> Deserialize<'de> for SampleRatio {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Number;
 
         impl Visitor<'_> for Number {
-            type Value = Share;
+            type Value = SampleRatio;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(SHARE)
+                f.write_str(RATIO)
             }
 
-            fn visit_f64<E: Error>(self, share: f64) -> Result<Share, E> {
-                Share::new(share).ok_or_else(|| E::custom(format!("{share}: expected {SHARE}")))
+            fn visit_f64<E: Error>(self, ratio: f64) -> Result<SampleRatio, E> {
+                SampleRatio::new(ratio)
+                    .ok_or_else(|| E::custom(format!("{ratio}: expected {RATIO}")))
             }
 
-            fn visit_i64<E: Error>(self, share: i64) -> Result<Share, E> {
-                self.visit_f64(share as f64)
+            fn visit_i64<E: Error>(self, ratio: i64) -> Result<SampleRatio, E> {
+                self.visit_f64(ratio as f64)
             }
         }
 
@@ -115,17 +116,17 @@ fn traces(settings: &Settings) -> Result<Option<Tracing>, ConfigError> {
     if settings.otlp_traces == Some(false) {
         return if settings.otlp_sample.is_some() || settings.otlp_queue_spans.is_some() {
             Err(ConfigError::Conflict(
-                "otlp_sample and otlp_queue_spans say nothing with otlp_traces = false",
+                "otlp_sample and otlp_queue_spans have no effect with otlp_traces = false",
             ))
         } else {
             Ok(None)
         };
     }
-    let Share(drawn) = settings.otlp_sample.unwrap_or_default();
+    let SampleRatio(drawn) = settings.otlp_sample.unwrap_or_default();
     Ok(Some(Tracing { drawn }))
 }
 
-/// Keys that say nothing without an endpoint.
+/// Keys that have no effect without an endpoint.
 fn refuse_others(settings: &Settings) -> Result<(), ConfigError> {
     let others = settings.otlp_ca.is_some()
         || settings.otlp_headers_file.is_some()
@@ -135,7 +136,7 @@ fn refuse_others(settings: &Settings) -> Result<(), ConfigError> {
         || settings.otlp_queue_spans.is_some();
     if others {
         return Err(ConfigError::Conflict(
-            "otlp_ca, otlp_headers_file, otlp_interval, otlp_traces, otlp_sample and otlp_queue_spans say nothing without an otlp_endpoint",
+            "otlp_ca, otlp_headers_file, otlp_interval, otlp_traces, otlp_sample and otlp_queue_spans have no effect without otlp_endpoint",
         ));
     }
     Ok(())
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_traced_by_their_publishers_wish_and_by_a_share() {
+    fn messages_are_traced_if_their_publisher_asks_or_by_a_ratio() {
         let good = "otlp_endpoint = 'http://localhost:4318'\n";
         for (rest, expected) in [
             ("", Some(0)),
@@ -209,8 +210,8 @@ mod tests {
             let drawn = plan.expect(rest).traces.map(|it| it.drawn);
             assert_eq!(drawn, expected, "{rest}");
         }
-        assert_eq!("0.25".parse(), Ok(Share(1 << 62)));
-        assert!("1e1".parse::<Share>().is_err() && "NaN".parse::<Share>().is_err());
+        assert_eq!("0.25".parse(), Ok(SampleRatio(1 << 62)));
+        assert!("1e1".parse::<SampleRatio>().is_err() && "NaN".parse::<SampleRatio>().is_err());
     }
 
     #[test]
@@ -264,7 +265,7 @@ mod tests {
             (format!("{good}otlp_sample = 1.5\n"), "otlp_sample = 1.5"),
             (
                 format!("{good}otlp_sample = -0.1\n"),
-                "-0.1: expected a share from 0 to 1",
+                "-0.1: expected a ratio from 0 to 1",
             ),
             (
                 format!("{good}otlp_queue_spans = 0\n"),
@@ -272,11 +273,11 @@ mod tests {
             ),
             (
                 format!("{good}otlp_traces = false\notlp_sample = 0.1\n"),
-                "otlp_sample and otlp_queue_spans say nothing with otlp_traces = false",
+                "otlp_sample and otlp_queue_spans have no effect with otlp_traces = false",
             ),
             (
                 "otlp_interval = '15s'\n".to_owned(),
-                "say nothing without an otlp_endpoint",
+                "have no effect without otlp_endpoint",
             ),
         ] {
             let error = checked(&text).expect_err(expected).to_string();

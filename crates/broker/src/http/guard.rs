@@ -249,7 +249,7 @@ pub(super) async fn check(
         }
         Ok(Identity::Expired(token)) => {
             if let Some(suppressed) = log::may_say(Subject::Peer(source)) {
-                tracing::warn!(peer = %source, token, suppressed, "HTTP API: a token that has expired");
+                tracing::warn!(peer = %source, token_name = &*token, suppressed, "HTTP API: an expired token was refused");
             }
             let realm = [(
                 header::WWW_AUTHENTICATE,

@@ -77,7 +77,7 @@ fn settings_that_say_nothing_alone_are_refused() {
                 jwt_issuer: text("x"),
                 ..default()
             },
-            "without a jwt_key",
+            "without jwt_key",
         ),
         (
             Settings {
@@ -114,14 +114,14 @@ fn settings_that_say_nothing_alone_are_refused() {
                 jwt_refresh_s: Some(60),
                 ..default()
             },
-            "without a jwt_jwks",
+            "without jwt_jwks",
         ),
         (
             Settings {
                 auth_hook_cache_s: Some(1),
                 ..default()
             },
-            "without an auth_hook",
+            "without auth_hook",
         ),
         (
             Settings {

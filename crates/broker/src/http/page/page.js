@@ -348,7 +348,7 @@ function showTopics(entry) {
 async function ask(path, options) {
   const answer = await fetch(path, options);
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(body.detail || `${path} answers ${answer.status}`);
+  if (!answer.ok) throw new Error(body.detail || body.error || `${path} answers ${answer.status}`);
   return body;
 }
 
