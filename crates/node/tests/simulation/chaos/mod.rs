@@ -390,7 +390,10 @@ fn nodes_whose_disks_stall_or_fail_lose_nothing() {
     play(
         "nodes_whose_disks_stall_or_fail_lose_nothing",
         Plan::STALLED,
-        &[(RoutingMode::Flood, &[200_051, 200_083]), (RoutingMode::Mesh, &[8])],
+        &[
+            (RoutingMode::Flood, &[200_051, 200_083]),
+            (RoutingMode::Mesh, &[8]),
+        ],
     );
 }
 
