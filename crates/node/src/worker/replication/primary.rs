@@ -20,7 +20,6 @@ use crate::{
     ConnectionId, Now, Peer,
     mail::{Content, UpNode},
     marks::{Mark, SETTLED},
-    queue::History,
     worker::{
         Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_wanted,
         sessions::Session,
@@ -486,9 +485,6 @@ impl Worker {
             self.barrier_of_backup_passed(barrier);
             return;
         };
-        // A node that considers this one down sends to the backups only, so they need the marks of what reached this node.
-        let is_apart = self.primaries.is_apart(now.instant);
-        let marks = is_apart.then(|| History::of_marks(self.marks_of_streams()));
         let found = self
             .journal
             .streams
@@ -496,9 +492,6 @@ impl Worker {
             .find(|(_, it)| it.id == stream);
         let Some((index, stream)) = found else { return };
         stream.has_barrier = false;
-        if let Some(marks) = &marks {
-            stream.writer.history(WORKER_MARKS, &marks.encode());
-        }
         let mut covered = Vec::new();
         for (key, number) in sessions {
             if let Some(session) = self.sessions.get_mut(key)
@@ -507,10 +500,6 @@ impl Worker {
             {
                 session.stored.backups.set(index, Stage::Covered);
                 session.end_interruption();
-                if is_apart && !session.marks.is_empty() {
-                    let history = History::of_marks(session.marks.clone());
-                    stream.writer.history(number, &history.encode());
-                }
                 stream.writer.covered(number);
                 stream.note_covered();
                 covered.push(key);
