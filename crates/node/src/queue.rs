@@ -187,16 +187,6 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Marks only.
-    pub const fn of_marks(marks: Marks) -> Self {
-        Self {
-            marks,
-            taken: TakenByPublisher::new(),
-            inbound: None,
-            branch: None,
-        }
-    }
-
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = encode_marks(&self.marks);
         encode_taken(&mut bytes, self.taken.iter().map(|(uid, it)| (*uid, it)));
