@@ -16,13 +16,10 @@ use thicket_session::{
 use super::{
     Progress,
     backup::{Awaited, Backup, Source, SourceKey, Unacknowledged, Unblocked},
-    primary::WORKER_MARKS,
 };
 use crate::{
     EventLevel, Now, Peer,
     mail::{Adopted, Content, InterestChange},
-    marks::Marks,
-    queue::History,
     worker::{
         SessionKey, Worker,
         interests::Member,
@@ -54,8 +51,6 @@ struct Reading {
     /// Messages that must come before the position is held.
     blocks: u32,
     unblocked: Vec<Unblocked>,
-    /// Marks of what reached the primary, if it sent them.
-    primary_marks: Option<Marks>,
     /// Sessions told whole.
     wholes: Vec<u64>,
     /// A message that was named has not come.
@@ -149,7 +144,6 @@ impl Worker {
             changes,
             blocks: 0,
             unblocked: Vec::new(),
-            primary_marks: None,
             wholes: Vec::new(),
             lacks: false,
             adopted: Vec::new(),
@@ -286,10 +280,6 @@ impl Worker {
                     };
                     self.backup_took(reading.source, *session, *uid, taken);
                 }
-                JournalEntry::History {
-                    session: WORKER_MARKS,
-                    value,
-                } => reading.primary_marks = History::decode(value).map(|history| history.marks),
                 JournalEntry::History { session, value } => {
                     if let Some(backup) = self.backup_mut(reading.source, *session) {
                         backup.history = Some(value.to_vec());
@@ -384,19 +374,7 @@ impl Worker {
             JournalEntry::Covered { .. } => {
                 let mark = backup.mark;
                 backup.is_learning = false;
-                // Messages before the barrier are in the full sync, or the primary has finished them. If it sent the marks of what reached
-                // it, messages outside them are kept.
-                let history = backup.history.take().and_then(|it| History::decode(&it));
-                let session_marks = history.map(|history| history.marks).unwrap_or_default();
-                let is_unknown = |id: MessageId| {
-                    let marks = reading.primary_marks.as_ref();
-                    let has_reached =
-                        |marks: &Marks| marks.contain(id) || session_marks.contain(id);
-                    id.is_sent() && !marks.is_none_or(has_reached)
-                };
-                backup.pending.retain(|pending| {
-                    pending.arrival > mark || is_unknown(pending.delivery.message.id())
-                });
+                backup.pending.retain(|pending| pending.arrival > mark);
             }
             JournalEntry::Run(run) => {
                 let mut append = run.first;

@@ -108,9 +108,6 @@ impl Primaries {
     }
 }
 
-/// Not the number of a session: under it a primary sends the marks of all messages that reached its worker.
-pub(super) const WORKER_MARKS: u64 = 0;
-
 /// What is covered when a barrier has been passed.
 #[derive(Debug)]
 struct Behind {
