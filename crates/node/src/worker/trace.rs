@@ -1,7 +1,7 @@
 //! Traces of messages: what the shell makes spans of, where [`Observed::traces`](crate::Observed) says so. Elsewhere nothing here is called.
 //!
 //! A message is traced if its user property `traceparent` says that its trace is sampled, or if it has none and is drawn. One that is drawn
-//! gets the property, as the last of its properties, so that other nodes and subscribers go on with the trace.
+//! gets the property, as the last of its properties, so that other nodes and subscribers continue the trace.
 
 use std::collections::BTreeMap;
 
