@@ -128,11 +128,7 @@ fn play_one(
 
 #[test]
 fn a_node_alone_keeps_every_promise() {
-    play(
-        "a_node_alone_keeps_every_promise",
-        Plan::ALONE,
-        &[(RoutingMode::Mesh, &[200_672, 200_919])],
-    );
+    play("a_node_alone_keeps_every_promise", Plan::ALONE, &[]);
 }
 
 #[test]
