@@ -324,11 +324,18 @@ impl Writer {
         for filter in &branch.touched {
             self.bytes(filter.to_string().as_bytes());
         }
-        let bits = [branch.is_partial, branch.is_interrupted, branch.is_unserved];
+        let bits = [
+            branch.is_partial,
+            branch.is_interrupted,
+            branch.is_unserved,
+            branch.since_connect.is_some(),
+        ];
         let bits = bits.into_iter().zip(0..);
         self.u8(bits.fold(0, |all, (bit, place)| all | u8::from(bit) << place));
-        let since_connect = branch.since_connect;
-        self.optional_u64(since_connect.map(|time| time.as_millis() as u64));
+        // Last, where the version before does not look.
+        if let Some(time) = branch.since_connect {
+            self.u64(time.as_millis() as u64);
+        }
     }
 
     fn will(&mut self, will: &WillSnapshot) {
@@ -487,9 +494,9 @@ impl<'a> Reader<'a> {
         branch.is_partial = bits & 1 != 0;
         branch.is_interrupted = bits & 2 != 0;
         branch.is_unserved = bits & 4 != 0;
-        if !self.0.is_empty() {
-            let since_connect = self.optional_u64("connection of a branch")?;
-            branch.since_connect = since_connect.map(Duration::from_millis);
+        if bits & 8 != 0 {
+            let time = self.u64("connection of a branch")?;
+            branch.since_connect = Some(Duration::from_millis(time));
         }
         Ok(branch)
     }
