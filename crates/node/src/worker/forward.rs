@@ -219,10 +219,14 @@ impl Worker {
     ) -> MessageId {
         let is_acknowledged = publish.qos > Qos::AtMostOnce;
         let asks_hub = publish.retain || !route.nodes.is_empty();
+        // What is to be retained has its number wherever it goes: without one, the last word on a contended topic would be taken for another
+        // message by those who got it at QoS 0.
+        let is_numbered =
+            |granted: Qos| is_acknowledged && (publish.retain || granted > Qos::AtMostOnce);
         let waits_for = route
             .workers
             .iter()
-            .filter(|(_, qos)| is_acknowledged && *qos > Qos::AtMostOnce)
+            .filter(|(_, qos)| is_numbered(*qos))
             .count() as u32
             + u32::from(is_acknowledged && asks_hub);
         let number = if waits_for > 0 {
@@ -237,7 +241,7 @@ impl Worker {
         let mut leaving = Leaving::new(record_of(publish, number, publish.qos, source.publication));
         let mut has_qos0_workers = false;
         for (worker, qos) in &route.workers {
-            if is_acknowledged && *qos == Qos::AtMostOnce {
+            if is_acknowledged && !is_numbered(*qos) {
                 has_qos0_workers = true;
             } else {
                 self.batches.add_for_worker(*worker, &mut leaving);
@@ -261,7 +265,7 @@ impl Worker {
             let record = record_of(publish, 0, Qos::AtMostOnce, source.publication);
             let mut leaving = Leaving::new(record);
             for (worker, qos) in &route.workers {
-                if *qos == Qos::AtMostOnce {
+                if !is_numbered(*qos) {
                     self.batches.add_for_worker(*worker, &mut leaving);
                 }
             }

@@ -50,6 +50,28 @@ fn a_new_subscription_gets_what_is_retained_after_its_suback() {
     });
 }
 
+/// Its last value is said again where another one may have come last.
+#[test]
+fn what_several_connections_write_in_turn_comes_once_to_subscribers_of_qos_0() {
+    play(|world| {
+        let subscribers: Vec<_> = (0..4)
+            .map(|number| world.plain(&format!("subscriber-{number}")))
+            .collect();
+        for subscriber in &subscribers {
+            world.subscribe(*subscriber, "a", 0);
+        }
+        let payloads = ["1", "2", "3", "4"];
+        let publishers = payloads.map(|payload| world.plain(&format!("publisher-{payload}")));
+        for (publisher, payload) in publishers.into_iter().zip(payloads) {
+            retain(world, publisher, "a", payload);
+        }
+        for subscriber in subscribers {
+            let expected = payloads.map(|payload| format!("PUBLISH a '{payload}'"));
+            assert_eq!(world.hear(subscriber), expected, "{}", world.net.seed);
+        }
+    });
+}
+
 #[test]
 fn retain_handling_says_when_retained_messages_are_sent() {
     let message = "PUBLISH a 'x' retain";
