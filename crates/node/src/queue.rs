@@ -104,8 +104,9 @@ fn encode_taken<'a>(bytes: &mut Vec<u8>, taken: impl IntoIterator<Item = (u128, 
     let mut count: u32 = 0;
     for (uid, taken) in taken {
         bytes.extend_from_slice(&uid.to_le_bytes());
-        bytes.extend_from_slice(&taken.highest.to_le_bytes());
-        for word in taken.bits {
+        let (highest, bits) = taken.parts();
+        bytes.extend_from_slice(&highest.to_le_bytes());
+        for word in bits {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         count += 1;
@@ -124,7 +125,7 @@ fn decode_taken(bytes: &[u8]) -> Option<(TakenByPublisher, &[u8])> {
         }
         let highest = u32::from_le_bytes(*bytes[16..].first_chunk()?);
         let uid = u128::from_le_bytes(*bytes.first_chunk()?);
-        Some((uid, Generations { highest, bits }))
+        Some((uid, Generations::of(highest, bits)))
     };
     Some((taken.iter().map(publisher).collect::<Option<_>>()?, rest))
 }

@@ -107,9 +107,8 @@ impl Worker {
         let enough = self.journal.writer.len() + BYTES_PER_ROUND.min(room);
         if checkpoint.next == 0 && checkpoint.sequence == 0 {
             for (uid, generations) in self.seen.iter() {
-                self.journal
-                    .writer
-                    .seen(uid, generations.highest, &generations.bits);
+                let (highest, bits) = generations.parts();
+                self.journal.writer.seen(uid, highest, bits);
             }
         }
         while self.journal.writer.len() < enough {

@@ -16,6 +16,7 @@ use super::{
     journal::Taken,
     replication::{Level, hold},
     role::Role,
+    seen::Named,
 };
 use crate::{ConnectionId, Now};
 
@@ -30,7 +31,9 @@ pub(super) struct Outgoing<'a> {
     /// Made when the first taker has to keep it.
     message: Option<Rc<Message>>,
     /// For QoS 2 of a persistent publisher.
-    pub publication: Option<&'a PublicationId>,
+    publication: Option<&'a PublicationId>,
+    /// Of that publication.
+    checksum: u16,
     /// It came before, so only sessions that did not take it then take it now.
     pub is_seen: bool,
     /// Nodes with backups of the sessions that get it do not get it by themselves.
@@ -52,12 +55,30 @@ impl<'a> Outgoing<'a> {
             group: None,
             message: None,
             publication: None,
+            checksum: 0,
             is_seen: false,
             is_alone: false,
             is_journaled: false,
             copied: 0,
             waits_for: 0,
         }
+    }
+
+    /// It is a publication that may come again.
+    pub fn set_publication(&mut self, id: &'a PublicationId) {
+        self.publication = Some(id);
+        self.checksum = Named::new(*id, self.publish.topic, self.publish.payload).checksum;
+    }
+
+    /// The publication that it is, if it may come again.
+    pub fn named(&self) -> Option<Named> {
+        let (id, checksum) = (*self.publication?, self.checksum);
+        Some(Named { id, checksum })
+    }
+
+    /// The same by its name alone.
+    pub const fn publication(&self) -> Option<&'a PublicationId> {
+        self.publication
     }
 
     /// The shared subscription it goes to a member of.
@@ -134,7 +155,7 @@ impl Worker {
         if outgoing.publish.retain && !takers.is_empty() {
             self.note_overtaking(takers, outgoing.publish.topic);
             self.last_retained
-                .note(outgoing.publish, outgoing.id, outgoing.publication);
+                .note(outgoing.publish, outgoing.id, outgoing.publication());
         }
         for taker in takers {
             if taker.no_local && from == Some(taker.session) {
@@ -220,9 +241,9 @@ impl Worker {
         let is_seen = outgoing.is_seen && outgoing.group.is_none();
         // What a backup took is what its primary says, but for QoS 0, of which that says nothing.
         let decides = session.backup().is_none() || qos == Qos::AtMostOnce;
-        if let Some(publication) = outgoing.publication
+        if let Some(publication) = outgoing.named()
             && decides
-            && !session.is_new(*publication, qos, is_seen)
+            && !session.is_new(publication, qos, is_seen)
         {
             self.journal.passed(session.stored, outgoing.id);
             return;

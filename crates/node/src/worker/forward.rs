@@ -402,7 +402,9 @@ impl Worker {
         let (publish, expires_at) = publish_of(record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
         outgoing.id = message_id(origin, record.number);
-        outgoing.publication = record.publication.as_ref();
+        if let Some(id) = &record.publication {
+            outgoing.set_publication(id);
+        }
         outgoing.is_alone = way == Way::Hint;
         let route = self.route(record.topic);
         if route.withheld > 0 {
@@ -410,7 +412,8 @@ impl Worker {
         }
         let mut sent_on = 0;
         if record.shared.is_empty() {
-            outgoing.is_seen = record.publication.is_some_and(|id| !self.seen.insert(id));
+            let named = outgoing.named();
+            outgoing.is_seen = named.is_some_and(|named| !self.seen.insert(named));
             self.deliver(now, &route.takers, &mut outgoing, None);
             self.journal.note(&outgoing);
         } else {

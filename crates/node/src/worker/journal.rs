@@ -225,7 +225,7 @@ impl Journal {
     /// The message of this moment was delivered: if it is a publication that may come again, that is stored too.
     #[inline]
     pub fn note(&mut self, outgoing: &Outgoing<'_>) {
-        if let Some(id) = outgoing.publication
+        if let Some(id) = outgoing.publication()
             && self.is_on
             && !outgoing.is_journaled
         {
@@ -541,7 +541,8 @@ pub(super) fn write_counters(writer: &mut JournalWriter, session: &Session) {
 /// The QoS 2 publications that a session took.
 pub(super) fn write_taken(writer: &mut JournalWriter, session: &Session) {
     for (uid, taken) in session.taken.iter() {
-        writer.taken(session.stored.number, uid, taken.highest, &taken.bits);
+        let (highest, bits) = taken.parts();
+        writer.taken(session.stored.number, uid, highest, bits);
     }
 }
 
@@ -560,7 +561,7 @@ fn write_outgoing(writer: &mut JournalWriter, now: Now, outgoing: &Outgoing<'_>)
         id: outgoing.id,
         expires_at_ms: outgoing.expires_at.map(|at| wall_ms(now, at)),
         publication: outgoing
-            .publication
+            .publication()
             .map(|id| (id.session, id.packet_id, id.generation)),
         publish: *outgoing.publish,
     });

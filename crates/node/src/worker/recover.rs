@@ -10,11 +10,10 @@ use std::{
     time::Duration,
 };
 
-use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{
-        JournalEntries, JournalEntry, JournalError, Message, Publication, RecoveredSession,
-        SnapshotError, StoredMessage, StoredSession, Subscription, decode_subscription,
+        JournalEntries, JournalEntry, JournalError, Message, RecoveredSession, SnapshotError,
+        StoredMessage, StoredSession, Subscription, decode_subscription,
     },
     topic::SubscriptionFilter,
 };
@@ -24,7 +23,7 @@ use super::{
     interests::Member,
     journal::{instant_of, wall_ms},
     role::{Handed, Role},
-    seen::{Generations, Taken},
+    seen::{Generations, Named, Taken, publication_id},
     sessions::Session,
     timers::Timer,
 };
@@ -51,7 +50,7 @@ pub(super) struct Recovery {
     /// The last message of the record that is being read.
     last: Option<Rc<Message>>,
     /// Its publication, if it is one that may come again.
-    last_publication: Option<PublicationId>,
+    last_publication: Option<Named>,
     log: u8,
 }
 
@@ -110,19 +109,18 @@ impl Worker {
         for entry in JournalEntries::new(record)? {
             match entry? {
                 JournalEntry::Message(message) => {
-                    recovery.last_publication = message.publication.map(publication_id);
+                    self.checkpoints.pass_name(message.name);
+                    recovery.take_message(now, &message);
                     if let Some(publication) = recovery.last_publication {
                         self.seen.insert(publication);
                     }
-                    self.checkpoints.pass_name(message.name);
-                    recovery.take_message(now, &message);
                 }
                 JournalEntry::Noted(publication) => {
-                    self.seen.insert(publication_id(publication));
+                    self.seen.insert(publication_id(publication).into());
                 }
                 JournalEntry::Seen { uid, highest, bits } => {
                     let bits = *bits;
-                    self.seen.restore(uid, Generations { highest, bits });
+                    self.seen.restore(uid, Generations::of(highest, bits));
                 }
                 entry => {
                     if log == self.journal.log()
@@ -287,6 +285,7 @@ impl Recovery {
         if stored.name > 0 {
             self.named.insert(stored.name, Rc::clone(&message));
         }
+        self.last_publication = Named::of(&message);
         self.last = Some(message);
     }
 
@@ -301,19 +300,16 @@ impl Recovery {
                 let message = message.ok_or(JournalError::Malformed("message of an append"))?;
                 if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
                     recovering.held.handle_append(append, message);
-                    if let Some(id) = self.last_publication.filter(|_| append.message == 0) {
-                        let taken = Generations::new(id.generation);
-                        recovering.taken.insert_before(id.session, taken);
+                    if let Some(named) = self.last_publication.filter(|_| append.message == 0) {
+                        let taken = Generations::of_one(named);
+                        recovering.taken.insert_before(named.id.session, taken);
                     }
                 }
             }
             JournalEntry::Taken {
                 uid, highest, bits, ..
             } => {
-                let taken = Generations {
-                    highest: *highest,
-                    bits: **bits,
-                };
+                let taken = Generations::of(*highest, **bits);
                 if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
                     recovering.taken.insert_before(*uid, taken);
                 }
@@ -390,14 +386,6 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         | JournalEntry::History { .. }
         | JournalEntry::Taken { .. }
         | JournalEntry::Passed { .. } => debug_assert!(false, "looked at by the caller"),
-    }
-}
-
-fn publication_id((session, packet_id, generation): Publication) -> PublicationId {
-    PublicationId {
-        session,
-        packet_id,
-        generation,
     }
 }
 

@@ -1,22 +1,91 @@
 //! QoS 2 publications of persistent publishers that came here: whoever sends one again after its node stopped is told apart
 //! from whoever sends a new one (rule 10 between nodes).
+//!
+//! A publication is known by the number of its publisher's session, its generation. Two nodes may give one generation to two publications:
+//! a client sends again what it had under way, and a node that has not heard of that counts on from what it knows, though the node where
+//! the client was before may have lived on, out of sight, and have finished some of them. So the last generations are known by their
+//! content too.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::Remembered;
 use thicket_overlay::record::PublicationId;
-use thicket_session::server::{GENERATIONS_OF_A_BRANCH, Message, SEEN_WORDS};
+use thicket_session::server::{GENERATIONS_OF_A_BRANCH, Message, Publication, SEEN_WORDS};
 
 /// Publishers remembered.
 const PUBLISHERS: usize = 10_000;
 const WORD_BITS: u32 = u128::BITS;
 
+/// Generations of one publisher that are known by their content too: those that a client has under way at a time, as a rule.
+const CHECKSUMS: u32 = 32;
+/// Bytes at each end of a payload that its checksum covers.
+const CHECKED_BYTES: usize = 64;
+
+/// A publication by its name, and by what it says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named {
+    pub id: PublicationId,
+    /// Of packet identifier, topic and payload; 0: not known.
+    pub checksum: u16,
+}
+
+impl Named {
+    pub fn new(id: PublicationId, topic: &str, payload: &[u8]) -> Self {
+        let checksum = checksum(id.packet_id, topic, payload);
+        Self { id, checksum }
+    }
+
+    /// The publication that a message is, if it may come again.
+    pub fn of(message: &Message) -> Option<Self> {
+        let id = publication_id(message.publication()?);
+        Some(Self::new(id, message.topic(), message.payload()))
+    }
+}
+
+impl From<PublicationId> for Named {
+    fn from(id: PublicationId) -> Self {
+        Self { id, checksum: 0 }
+    }
+}
+
+/// A publication's name as a record has it.
+pub(super) fn publication_id((session, packet_id, generation): Publication) -> PublicationId {
+    PublicationId {
+        session,
+        packet_id,
+        generation,
+    }
+}
+
+/// Not 0, and the same on every machine.
+fn checksum(packet_id: u16, topic: &str, payload: &[u8]) -> u16 {
+    let (begin, rest) = payload.split_at(payload.len().min(CHECKED_BYTES));
+    let end = &rest[rest.len().saturating_sub(CHECKED_BYTES)..];
+    let lens = [packet_id.into(), topic.len() as u64, payload.len() as u64];
+    let words = [topic.as_bytes(), begin, end].into_iter().flat_map(words);
+    let sum = lens.into_iter().chain(words).fold(0, |sum: u64, word| {
+        (sum.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    });
+    u16::max((sum >> 48) as u16, 1)
+}
+
+/// The bytes as numbers, zeros behind the last of them.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    })
+}
+
 /// The last generations of one publisher: more than a client may have without PUBREC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Generations {
-    pub highest: u32,
+    highest: u32,
     /// Bit `n`: `highest - n` was seen.
-    pub bits: [u128; SEEN_WORDS],
+    bits: [u128; SEEN_WORDS],
+    /// Of generation `n` at `n` modulo their count, of the last ones; 0: not known, or not seen.
+    checksums: [u16; CHECKSUMS as usize],
 }
 
 impl Generations {
@@ -24,19 +93,38 @@ impl Generations {
     pub const fn new(generation: u32) -> Self {
         let mut bits = [0; SEEN_WORDS];
         bits[0] = 1;
+        Self::of(generation, bits)
+    }
+
+    /// Those of which bit `n` says that `highest - n` was seen. What they said is not known.
+    pub const fn of(highest: u32, bits: [u128; SEEN_WORDS]) -> Self {
         Self {
-            highest: generation,
+            highest,
             bits,
+            checksums: [0; CHECKSUMS as usize],
         }
     }
 
+    /// The highest generation seen, and a bit for each one below, as `of` takes them.
+    pub const fn parts(&self) -> (u32, &[u128; SEEN_WORDS]) {
+        (self.highest, &self.bits)
+    }
+
+    /// One publication.
+    pub(super) const fn of_one(named: Named) -> Self {
+        let mut one = Self::new(named.id.generation);
+        one.checksums[(named.id.generation % CHECKSUMS) as usize] = named.checksum;
+        one
+    }
+
     /// Whether it is new.
-    fn insert(&mut self, generation: u32) -> bool {
+    fn insert(&mut self, named: Named) -> bool {
+        let generation = named.id.generation;
         let ahead = generation.wrapping_sub(self.highest) as i32;
         if ahead > 0 {
-            self.shift(ahead.unsigned_abs());
-            self.highest = generation;
+            self.raise(generation);
             self.bits[0] |= 1;
+            *self.checksum_mut(generation) = named.checksum;
             return true;
         }
         let behind = ahead.unsigned_abs();
@@ -45,15 +133,41 @@ impl Generations {
             return true;
         };
         let bit = 1 << (behind % WORD_BITS);
-        let is_new = *word & bit == 0;
+        let is_free = *word & bit == 0;
         *word |= bit;
+        if behind >= CHECKSUMS {
+            return is_free;
+        }
+        let known = self.checksum_mut(generation);
+        let is_other = *known > 0 && named.checksum > 0 && *known != named.checksum;
+        let is_new = is_free || is_other;
+        if is_new || *known == 0 {
+            *known = named.checksum;
+        }
         is_new
     }
 
-    fn contains(&self, generation: u32) -> bool {
+    fn contains(&self, named: Named) -> bool {
+        let generation = named.id.generation;
         let behind = self.highest.wrapping_sub(generation);
         let word = self.bits.get((behind / WORD_BITS) as usize);
-        word.is_some_and(|word| word & (1 << (behind % WORD_BITS)) != 0)
+        let is_seen = word.is_some_and(|word| word & (1 << (behind % WORD_BITS)) != 0);
+        let known = self.checksum(generation);
+        is_seen && (known == 0 || named.checksum == 0 || known == named.checksum)
+    }
+
+    /// What a generation said; 0: that is not known.
+    const fn checksum(&self, generation: u32) -> u16 {
+        if self.highest.wrapping_sub(generation) < CHECKSUMS {
+            self.checksums[(generation % CHECKSUMS) as usize]
+        } else {
+            0
+        }
+    }
+
+    /// Of one of the last generations.
+    const fn checksum_mut(&mut self, generation: u32) -> &mut u16 {
+        &mut self.checksums[(generation % CHECKSUMS) as usize]
     }
 
     /// What either has.
@@ -61,10 +175,25 @@ impl Generations {
         if other.highest.wrapping_sub(self.highest) as i32 > 0 {
             std::mem::swap(self, &mut other);
         }
-        other.shift(self.highest.wrapping_sub(other.highest));
+        other.raise(self.highest);
         for (word, other) in self.bits.iter_mut().zip(other.bits) {
             *word |= other;
         }
+        for (checksum, other) in self.checksums.iter_mut().zip(other.checksums) {
+            if *checksum == 0 {
+                *checksum = other;
+            }
+        }
+    }
+
+    /// Another generation is the highest.
+    fn raise(&mut self, highest: u32) {
+        let count = highest.wrapping_sub(self.highest);
+        for ahead in 0..count.min(CHECKSUMS) {
+            *self.checksum_mut(highest.wrapping_sub(ahead)) = 0;
+        }
+        self.highest = highest;
+        self.shift(count);
     }
 
     fn shift(&mut self, count: u32) {
@@ -113,9 +242,10 @@ impl Seen {
         }
     }
 
-    fn contains(&self, id: PublicationId) -> bool {
-        let seen = self.publishers.get(&publisher(id.session, id.generation));
-        seen.is_some_and(|it| it.contains(id.generation))
+    fn contains(&self, named: Named) -> bool {
+        let publisher = publisher(named.id.session, named.id.generation);
+        let seen = self.publishers.get(&publisher);
+        seen.is_some_and(|it| it.contains(named))
     }
 
     /// Whether nothing of its publisher was forgotten for want of room.
@@ -133,12 +263,12 @@ impl Seen {
     }
 
     /// Notes a publication; whether it is new.
-    pub fn insert(&mut self, id: PublicationId) -> bool {
-        let publisher = publisher(id.session, id.generation);
+    pub fn insert(&mut self, named: Named) -> bool {
+        let publisher = publisher(named.id.session, named.id.generation);
         if let Some(generations) = self.publishers.get_mut(&publisher) {
-            return generations.insert(id.generation);
+            return generations.insert(named);
         }
-        self.remember(publisher, Generations::new(id.generation));
+        self.remember(publisher, Generations::of_one(named));
         true
     }
 
@@ -199,30 +329,26 @@ impl Taken {
     const PUBLISHERS: usize = 64;
 
     /// Notes a publication; whether it is new to the session.
-    pub fn insert(&mut self, id: PublicationId) -> bool {
-        if self.before.contains(id) {
+    pub fn insert(&mut self, named: Named) -> bool {
+        if self.before.contains(named) {
             return false;
         }
-        self.here.insert(id);
+        self.here.insert(named);
         true
     }
 
     /// The session took a message.
     #[inline]
     pub fn note(&mut self, message: &Message) {
-        if let Some((session, packet_id, generation)) = message.publication() {
-            self.insert(PublicationId {
-                session,
-                packet_id,
-                generation,
-            });
+        if let Some(named) = Named::of(message) {
+            self.insert(named);
         }
     }
 
     /// The same of a publication that others here have seen before; false as well if nobody can say.
-    pub fn insert_again(&mut self, id: PublicationId) -> bool {
-        let is_known = self.before.is_whole_for(id) && self.here.is_whole_for(id);
-        is_known && !self.before.contains(id) && self.here.insert(id)
+    pub fn insert_again(&mut self, named: Named) -> bool {
+        let is_known = self.before.is_whole_for(named.id) && self.here.is_whole_for(named.id);
+        is_known && !self.before.contains(named) && self.here.insert(named)
     }
 
     /// Publishers remembered; of one perhaps several times.
@@ -264,12 +390,18 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn id(generation: u32) -> PublicationId {
-        PublicationId {
-            session: 1,
+    /// A publication of a session.
+    fn of(session: u128, generation: u32) -> Named {
+        let id = PublicationId {
+            session,
             packet_id: 1,
             generation,
-        }
+        };
+        Named::new(id, "a", b"")
+    }
+
+    fn id(generation: u32) -> Named {
+        of(1, generation)
     }
 
     #[test]
@@ -330,7 +462,7 @@ mod tests {
             assert_eq!(taken.insert_again(id(generation)), is_new, "{generation}");
         }
         for session in 2..=Taken::PUBLISHERS as u128 + 1 {
-            taken.insert(PublicationId { session, ..id(1) });
+            taken.insert(of(session, 1));
         }
         assert!(!taken.insert_again(id(8)), "its publisher was forgotten");
     }
@@ -339,16 +471,70 @@ mod tests {
     fn publishers_are_bounded_and_the_first_is_forgotten_first() {
         let mut seen = Seen::default();
         for session in 0..=PUBLISHERS as u128 {
-            seen.insert(PublicationId { session, ..id(1) });
+            seen.insert(of(session, 1));
         }
         assert_eq!(seen.iter().count(), PUBLISHERS);
-        assert!(seen.insert(PublicationId {
-            session: 0,
-            ..id(1)
-        }));
-        assert!(!seen.insert(PublicationId {
-            session: 5,
-            ..id(1)
-        }));
+        assert!(seen.insert(of(0, 1)));
+        assert!(!seen.insert(of(5, 1)));
+    }
+
+    #[test]
+    fn two_publications_of_one_generation_are_told_apart_by_what_they_say() {
+        let named = |packet_id, topic: &str, payload: &[u8]| {
+            let id = PublicationId {
+                session: 1,
+                packet_id,
+                generation: 40,
+            };
+            Named::new(id, topic, payload)
+        };
+        let known = named(1, "a/b", b"on");
+        let long = [b'x'; 3 * CHECKED_BYTES];
+        let mut longer = long;
+        longer[CHECKED_BYTES - 1] = b'y';
+        let others = [
+            named(2, "a/b", b"on"),
+            named(1, "a/c", b"on"),
+            named(1, "a/b", b"off"),
+            named(1, "a/b", &long),
+            named(1, "a/b", &longer),
+            named(1, "a/b", &long[1..]),
+        ];
+        for other in others {
+            let mut seen = Seen::default();
+            assert!(seen.insert(known) && !seen.insert(known));
+            assert!(seen.insert(other), "{other:?}");
+            assert!(!seen.insert(other), "{other:?} again");
+            assert!(
+                !seen.insert(other.id.into()),
+                "its content is not known, so it may be the same"
+            );
+            let mut taken = Taken::default();
+            taken.insert(known);
+            taken.go_on();
+            assert!(!taken.insert(known) && taken.insert(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn content_is_known_of_the_last_generations_whichever_came_first() {
+        let said = |generation, payload: &[u8]| Named::new(of(1, generation).id, "a", payload);
+        for first in [0, 1000, 12_345] {
+            let mut seen = Seen::default();
+            for ahead in [0, 3, 1, 2, CHECKSUMS + 1] {
+                assert!(seen.insert(said(first + ahead, b"one")));
+            }
+            // The first ones are farther back now than what is known by its content.
+            for (ahead, is_new) in [(0, false), (1, false), (2, true), (3, true)] {
+                let other = said(first + ahead, b"two");
+                assert_eq!(seen.insert(other), is_new, "{first} + {ahead}");
+            }
+        }
+        let mut one = Generations::of_one(said(7, b"one"));
+        one.merge(Generations::of_one(said(9, b"one")));
+        let mut other = Generations::of_one(said(9, b"one"));
+        other.merge(Generations::of_one(said(7, b"one")));
+        assert_eq!(one, other);
+        assert!(one.contains(said(7, b"one")) && !one.contains(said(7, b"two")));
     }
 }

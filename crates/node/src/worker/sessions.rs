@@ -10,7 +10,6 @@ use hashbrown::HashMap;
 use slab::Slab;
 use thicket_access::Grant;
 use thicket_mqtt::{PacketId, Qos, ReasonCode};
-use thicket_overlay::record::PublicationId;
 use thicket_session::{
     server::{
         Delivery, Epoch, Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill,
@@ -29,7 +28,7 @@ use super::{
     retained::Overtaken,
     rights::SessionRights,
     role::Role,
-    seen::Taken,
+    seen::{Named, Taken},
 };
 use crate::{ConnectionId, Limits, Now, marks::Marks};
 
@@ -192,19 +191,12 @@ impl Session {
 
     /// Whether it takes a message that has come: see [`Self::is_new`].
     pub fn is_new_message(&mut self, delivery: &Delivery, is_seen: bool) -> bool {
-        let publication = delivery.message.publication();
-        publication.is_none_or(|(session, packet_id, generation)| {
-            let publication = PublicationId {
-                session,
-                packet_id,
-                generation,
-            };
-            self.is_new(publication, delivery.qos, is_seen)
-        })
+        let publication = Named::of(&delivery.message);
+        publication.is_none_or(|publication| self.is_new(publication, delivery.qos, is_seen))
     }
 
     /// Whether it takes a QoS 2 publication of a persistent publisher. `is_seen`: it came here before, though perhaps not to this one.
-    pub fn is_new(&mut self, publication: PublicationId, qos: Qos, is_seen: bool) -> bool {
+    pub fn is_new(&mut self, publication: Named, qos: Qos, is_seen: bool) -> bool {
         if !self.is_persistent() || (is_seen && qos == Qos::AtMostOnce) {
             return !is_seen;
         }

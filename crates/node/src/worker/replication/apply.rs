@@ -6,7 +6,7 @@ use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::NodeId;
 use thicket_session::{
     server::{
-        JournalEntries, JournalEntry, Message, MessageId, PlainAppend, Publication, StoredMessage,
+        JournalEntries, JournalEntry, Message, MessageId, PlainAppend, StoredMessage,
         StoredSession, decode_subscription,
     },
     time::Instant,
@@ -26,7 +26,7 @@ use crate::{
         journal::instant_of,
         recover::apply_entry,
         role::Role,
-        seen::{Generations, Taken},
+        seen::{Generations, Named, Taken},
         sessions::Session,
         timers::Timer,
     },
@@ -46,7 +46,7 @@ struct Reading {
     position: u64,
     last: Option<Rc<Message>>,
     /// Of the last message.
-    publication: Option<Publication>,
+    publication: Option<Named>,
     changes: Vec<InterestChange>,
     /// Messages that must come before the position is held.
     blocks: u32,
@@ -213,8 +213,9 @@ impl Worker {
             let entry = entry.map_err(|error| text(&error))?;
             match &entry {
                 JournalEntry::Message(message) => {
-                    reading.publication = message.publication;
-                    reading.last = Some(message_of(now, message));
+                    let whole = message_of(now, message);
+                    reading.publication = Named::of(&whole);
+                    reading.last = Some(whole);
                 }
                 JournalEntry::Value { session, value } => {
                     reading.found = None;
@@ -274,10 +275,7 @@ impl Worker {
                     highest,
                     bits,
                 } => {
-                    let taken = Generations {
-                        highest: *highest,
-                        bits: **bits,
-                    };
+                    let taken = Generations::of(*highest, **bits);
                     self.backup_took(reading.source, *session, *uid, taken);
                 }
                 JournalEntry::History { session, value } => {
@@ -312,8 +310,8 @@ impl Worker {
                         (entry, reading.publication)
                         && append.reference.is_none()
                     {
-                        let (uid, _, generation) = publication;
-                        let taken = Generations::new(generation);
+                        let uid = publication.id.session;
+                        let taken = Generations::of_one(publication);
                         self.backup_took(reading.source, append.session, uid, taken);
                     }
                     if let JournalEntry::Covered { session } = entry {

@@ -122,6 +122,49 @@ fn a_client_that_stayed_where_it_was_stays_and_gets_what_was_published_on_the_ot
     });
 }
 
+/// A node counts on from what it knows of a publisher's session: what is sent again to it may get the generation that the other side has
+/// given to something else.
+#[test]
+fn what_is_sent_again_on_one_side_does_not_stand_for_what_was_finished_on_the_other() {
+    play(|world, parting| {
+        let away = client_at(world, 0, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(away, "a", 2);
+        world.hang_up(away);
+        let other = client_at(world, 1, resuming(V5, "other", 1000), "CONNACK");
+        world.subscribe(other, "a", 2);
+        let publisher = client_at(world, 0, resuming(V5, "publisher", 1000), "CONNACK");
+        become_covered(world);
+        part(world, parting);
+        for (packet_id, payload) in [(1, "one"), (2, "two")] {
+            world.publish(publisher, "a", payload, 2, packet_id);
+            world.expect(publisher, &[&format!("PUBREC {packet_id}")]);
+            world.send(publisher, &Packet::Pubrel(plain(packet_id)));
+            world.expect(publisher, &[&format!("PUBCOMP {packet_id}")]);
+        }
+        world.publish(publisher, "a", "again", 2, 3);
+        world.hear(publisher);
+        world.hang_up(publisher);
+        let subscriber = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK present");
+        let there = client_at(world, 1, resuming(V5, "publisher", 1000), "CONNACK present");
+        let again = Publish {
+            dup: true,
+            qos: qos(2),
+            packet_id: Some(id(3)),
+            ..Publish::new("a", b"again")
+        };
+        world.send(there, &Packet::Publish(again));
+        world.expect(there, &["PUBREC 3"]);
+        heal(world);
+        let expected = ["again", "one", "two"].map(|it| format!("PUBLISH a '{it}' q2"));
+        for client in [subscriber, other] {
+            let mut came = messages(world, client);
+            // Both sides took it, and nobody can tell that it is the same.
+            came.dedup();
+            assert_eq!(came, expected, "seed {}", world.net.seed);
+        }
+    });
+}
+
 #[test]
 fn a_client_that_stayed_where_it_was_gets_no_pubrel_again() {
     play(|world, parting| {
