@@ -96,7 +96,19 @@ impl Worker {
                     self.met.push(debt);
                     continue;
                 }
-                Debt::Sender { .. } | Debt::Will(_) => {
+                // It was sent on from here to a member of a group.
+                Debt::Sender {
+                    from,
+                    origin,
+                    number,
+                } => {
+                    thicket_session::reach!(
+                        "worker/groups: a message that was sent on was refused"
+                    );
+                    self.refuse_record(from, origin, number);
+                    continue;
+                }
+                Debt::Will(_) => {
                     self.met.push(debt);
                     continue;
                 }

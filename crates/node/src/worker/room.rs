@@ -183,13 +183,18 @@ impl Worker {
                 self.journal.passed(session.stored, id);
             }
         }
-        let numbers = vec![(record.number, record.number)];
+        self.refuse_record(from, origin, record.number);
+        true
+    }
+
+    /// Tells whoever sent a message here that it found no room.
+    pub(super) fn refuse_record(&mut self, from: Peer, origin: Origin, number: u64) {
+        let numbers = vec![(number, number)];
         let content = match from {
             Peer::Worker(_) => Content::Refused(numbers),
             Peer::Hub => Content::NotAdmitted { origin, numbers },
         };
         self.mail_after_records(from, content);
-        true
     }
 }
 
