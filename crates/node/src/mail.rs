@@ -348,6 +348,21 @@ pub(crate) enum SessionState {
     Ended,
 }
 
+/// A message of a session that reached a backup alone: the session had moved when it came.
+#[derive(Debug, Clone)]
+pub(crate) struct ReachedBackup {
+    /// The primary's node; where the message arrives, that of the backup.
+    pub node: NodeId,
+    /// The worker of the primary, and the stream by which it tells the backup.
+    pub worker: u8,
+    pub stream: u64,
+    /// The session's number there.
+    pub session: u64,
+    pub origin: Origin,
+    /// A record.
+    pub bytes: Vec<u8>,
+}
+
 /// The content of a mail.
 #[derive(Debug)]
 pub(crate) enum Content {
@@ -559,6 +574,8 @@ pub(crate) enum Content {
         stream: u64,
         wanted: Vec<(u64, u64)>,
     },
+    /// Worker to hub, and from there to the primary's worker.
+    ReachedBackup(ReachedBackup),
     /// Hub to worker: what a node was told by a stream may be lost.
     BackupsLost { node: NodeId },
     /// Hub to worker: a node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups.

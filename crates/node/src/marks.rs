@@ -207,6 +207,19 @@ impl Came {
         number <= self.last && !self.gaps.iter().any(|gap| gap.contains(number))
     }
 
+    /// What of it came later than a number.
+    pub fn after(&self, number: u64) -> Self {
+        // A gap in which it lies, or that begins with the next one, goes on from what is left out.
+        let reaches = |gap: &&Gap| gap.after <= number && number < gap.before;
+        let around = self.gaps.iter().find(reaches);
+        let begin = Gap {
+            after: 0,
+            before: around.map_or(number + 1, |gap| gap.before),
+        };
+        let later = self.gaps.iter().filter(|gap| gap.after > number);
+        Self::with_gaps(self.last, [begin].into_iter().chain(later.copied()))
+    }
+
     /// What came here or there; of more gaps than two can have the last ones.
     fn union(&self, other: &Self) -> Self {
         let last = self.last.max(other.last);
@@ -317,6 +330,19 @@ mod tests {
             !mark.has(61),
             "sent again: nothing can be said of what is newer"
         );
+    }
+
+    #[test]
+    fn what_came_after_a_number_is_what_came_but_for_what_is_up_to_it() {
+        let gap = |after, before| Gap { after, before };
+        let came = Came::with_gaps(30, [gap(4, 8), gap(10, 12), gap(20, 25)]);
+        for number in 0..=31 {
+            let after = came.after(number);
+            for id in 1..=32 {
+                let expected = id > number && came.contains(id);
+                assert_eq!(after.contains(id), expected, "{id} after {number}");
+            }
+        }
     }
 
     #[test]

@@ -188,6 +188,16 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// Nothing but what came.
+    pub const fn of_marks(marks: Marks) -> Self {
+        Self {
+            marks,
+            taken: TakenByPublisher::new(),
+            inbound: None,
+            branch: None,
+        }
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = encode_marks(&self.marks);
         encode_taken(&mut bytes, self.taken.iter().map(|(uid, it)| (*uid, it)));

@@ -3,7 +3,10 @@
 use thicket_overlay::NodeSlot;
 
 use super::{Hub, Message, hints::HintMessage};
-use crate::{EventLevel, Now};
+use crate::{
+    EventLevel, Now, WorkerId,
+    mail::{Content, ReachedBackup},
+};
 
 impl Hub {
     /// A message of another hub.
@@ -169,6 +172,25 @@ impl Hub {
             } => self
                 .ownership
                 .handle_backups_wanted(&mut self.cx, node, worker, stream, wanted),
+            Message::ReachedBackup {
+                worker,
+                stream,
+                session,
+                origin,
+                record,
+            } if worker < self.cx.config.workers => {
+                let reached = ReachedBackup {
+                    node,
+                    worker,
+                    stream,
+                    session,
+                    origin,
+                    bytes: record.to_vec(),
+                };
+                self.cx
+                    .mail(WorkerId(worker), Content::ReachedBackup(reached));
+            }
+            Message::ReachedBackup { .. } => {}
             Message::Members(members) => self.handle_members(&members),
             Message::Settings(settings) => self.handle_settings(node, &settings),
         }

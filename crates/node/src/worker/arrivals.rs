@@ -9,7 +9,10 @@ use thicket_session::{
 };
 
 use super::{SessionKey, Worker, sessions::Session};
-use crate::{Now, marks::Mark};
+use crate::{
+    Now,
+    marks::{Mark, Marks},
+};
 
 /// How far all streams had come when a session, or its backup, came to this worker.
 #[derive(Debug)]
@@ -45,6 +48,12 @@ impl Worker {
         self.begun = Some(begun);
     }
 
+    /// What has come to a session: where it was before, and since it is at this worker. What came here before that, for others, is none of
+    /// it.
+    pub(super) fn marks_of_session(&self, session: &Session) -> Marks {
+        session.marks_with(&self.marks_of_streams(), &self.marks)
+    }
+
     /// How far all streams have come.
     pub(super) fn come_by_now(&self, now: Now) -> Begun {
         let own = (self.own_stream(), self.pending.next_number() - 1);
@@ -67,6 +76,22 @@ impl Worker {
 }
 
 impl Session {
+    /// See [`Worker::marks_of_session`]. `streams`: what came to its worker, by `marks`.
+    pub fn marks_with(&self, streams: &Marks, marks: &BTreeMap<MessageStream, Mark>) -> Marks {
+        let Some(begun) = &self.begun else {
+            return streams.union(&self.marks);
+        };
+        let since = streams.iter().map(|(stream, came)| {
+            let is_up_since = |mark: &Mark| mark.up_since() >= begun.at;
+            let came = match begun.last.get(stream) {
+                Some(last) if !marks.get(stream).is_some_and(is_up_since) => came.after(*last),
+                Some(_) | None => came.clone(),
+            };
+            (*stream, came)
+        });
+        since.collect::<Marks>().union(&self.marks)
+    }
+
     /// Whether a message came to the session at the node `own`, or, if it was sent here too, is about to; or came where it was before.
     /// `streams`: what came to its worker.
     pub fn has_come(

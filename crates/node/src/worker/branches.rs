@@ -79,13 +79,13 @@ impl Worker {
     /// it is here, with all that comes: both nodes get that, so no loss of power finds it nowhere. On disk it stays what it was: if this node
     /// is started again, the other one may not have it.
     fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
-        let mut marks = self.marks_of_streams();
         let key = self.sessions.find(client_id);
+        let session = key.and_then(|key| self.sessions.get(key));
+        let marks = session.map(|session| self.marks_of_session(session));
         let session = key.and_then(|key| Some((key, self.sessions.get_mut(key)?)));
         let session = session.filter(|(_, session)| session.role.is_branch());
         let queue = match session {
             Some((key, session)) => {
-                marks = marks.union(&session.marks);
                 session.will = None;
                 let front = session.outbound.front_sequence();
                 let first = session.first_own_sequence();
@@ -94,7 +94,7 @@ impl Worker {
                 let taken = session.taken.iter_here();
                 let before = session.taken.iter_before().filter(|_| first == 0);
                 let queue = queue::encode(
-                    &marks,
+                    &marks.unwrap_or_default(),
                     before.chain(taken),
                     session.outbound.queue().skip(skipped as usize),
                     now.instant,

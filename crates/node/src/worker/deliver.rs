@@ -192,7 +192,8 @@ impl Worker {
         outgoing.group = None;
     }
 
-    fn deliver_to(&mut self, now: Now, taker: &Taker, outgoing: &mut Outgoing<'_>) {
+    /// Delivers to one taker, see `begin_alone`.
+    pub(super) fn deliver_to(&mut self, now: Now, taker: &Taker, outgoing: &mut Outgoing<'_>) {
         let retain = outgoing.publish.retain && taker.retain_as_published;
         self.deliver_form(
             now,
@@ -258,7 +259,8 @@ impl Worker {
         if let Role::Backup(backup) = &mut session.role {
             if qos > Qos::AtMostOnce {
                 let delivery = keep(outgoing);
-                let unblocked = backup.take(now.instant, &mut session.taken, delivery, is_seen);
+                let way = (is_seen, outgoing.is_alone);
+                let unblocked = backup.take(now.instant, &mut session.taken, delivery, way);
                 self.unblocked.extend(unblocked);
             }
             return;

@@ -159,5 +159,6 @@ impl Worker {
                 self.note_late(now, origin, record.number);
             }
         }
+        self.watch_hints(now);
     }
 }

@@ -203,7 +203,8 @@ impl Worker {
         switchover: Switchover,
     ) {
         self.journal.write_done();
-        let marks = self.marks_of_streams();
+        let session = self.sessions.get(key);
+        let marks = session.map(|session| self.marks_of_session(session));
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -212,7 +213,7 @@ impl Worker {
             "what its client published at QoS 2 is accepted everywhere before it comes to another node"
         );
         let history = History {
-            marks: marks.union(&session.marks),
+            marks: marks.unwrap_or_default(),
             taken: session.taken.iter().map(|(uid, it)| (uid, *it)).collect(),
             // The client of a node that is drained is still connected, and answered there.
             inbound: (switchover.reason != Reason::Drain).then(|| {

@@ -62,6 +62,7 @@ mod kind {
     pub(super) const REBALANCE_ASKED: u8 = 92;
     pub(super) const REBALANCE_TOLD: u8 = 93;
     pub(super) const REBALANCE_REFUSED: u8 = 94;
+    pub(super) const REACHED_BACKUP: u8 = 95;
 }
 
 impl Message<'_> {
@@ -207,6 +208,19 @@ impl Message<'_> {
                 }
                 kind::COPIES_WANTED
             }
+            Self::ReachedBackup {
+                worker,
+                stream,
+                session,
+                origin,
+                record,
+            } => {
+                out.push(*worker);
+                put_u64(&mut out, *stream);
+                put_u64(&mut out, *session);
+                put_record(&mut out, *origin, record);
+                kind::REACHED_BACKUP
+            }
             Self::Settings(settings) => {
                 for (key, value) in settings {
                     put_bytes(&mut out, key.as_bytes());
@@ -313,10 +327,7 @@ impl Message<'_> {
             }
             Self::Retained { messages } => {
                 for RetainedRecord { origin, record } in messages {
-                    put_u64(&mut out, origin.node.0);
-                    put_u64(&mut out, origin.incarnation.0);
-                    put_u64(&mut out, u64::from(origin.stream.0));
-                    put_bytes(&mut out, record);
+                    put_record(&mut out, *origin, record);
                 }
                 kind::RETAINED
             }
@@ -325,6 +336,14 @@ impl Message<'_> {
         };
         (kind, out)
     }
+}
+
+/// A message, and where it comes from.
+fn put_record(out: &mut Vec<u8>, origin: Origin, record: &[u8]) {
+    put_u64(out, origin.node.0);
+    put_u64(out, origin.incarnation.0);
+    put_u64(out, u64::from(origin.stream.0));
+    put_bytes(out, record);
 }
 
 impl<'a> Message<'a> {
@@ -442,6 +461,17 @@ impl<'a> Message<'a> {
                 stream: reader.u64()?,
                 wanted: reader.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
             },
+            kind::REACHED_BACKUP => {
+                let (worker, stream, session) = (reader.u8()?, reader.u64()?, reader.u64()?);
+                let RetainedRecord { origin, record } = reader.retained()?;
+                Self::ReachedBackup {
+                    worker,
+                    stream,
+                    session,
+                    origin,
+                    record,
+                }
+            }
             kind::SETTINGS => Self::Settings(reader.rest_of(|it| Some((it.text()?, it.text()?)))?),
             kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),
             kind::STATE => Self::State(read_state(&mut reader)?),

@@ -12,6 +12,9 @@
 //! | who answers for a message | `Keep`, answered by `Kept`; `Done` | keep it too; no more |
 //! | likewise, to the node that is back | `Hinted`, answered by `Taken` | these are for you |
 //!
+//! A session may have moved from that node meanwhile. If a backup of it is left there, the message reaches the backup alone, which
+//! passes it on to the primary (`replication`).
+//!
 //! A message keeps its name (origin, stream and number there), so whoever has it already knows it. What is kept is kept in memory.
 
 mod absent;

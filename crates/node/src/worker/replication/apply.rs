@@ -16,10 +16,12 @@ use thicket_session::{
 use super::{
     Progress,
     backup::{Awaited, Backup, Source, SourceKey, Unacknowledged, Unblocked},
+    orphans::SUCCESSION,
 };
 use crate::{
     EventLevel, Now, Peer,
     mail::{Adopted, Content, InterestChange},
+    queue::History,
     worker::{
         SessionKey, Worker,
         interests::Member,
@@ -372,7 +374,16 @@ impl Worker {
             JournalEntry::Covered { .. } => {
                 let mark = backup.mark;
                 backup.is_learning = false;
-                backup.pending.retain(|pending| pending.arrival > mark);
+                // Messages before the barrier are in the full sync, or the primary has finished them. If it says what reached the session
+                // there, other messages are kept.
+                let history = backup.history.take().and_then(|it| History::decode(&it));
+                let is_unknown = |id: MessageId| {
+                    let reached = history.as_ref().map(|history| &history.marks);
+                    id.is_sent() && reached.is_some_and(|reached| !reached.contain(id))
+                };
+                backup.pending.retain(|pending| {
+                    pending.arrival > mark || is_unknown(pending.delivery.message.id())
+                });
             }
             JournalEntry::Run(run) => {
                 let mut append = run.first;
@@ -645,6 +656,12 @@ impl Worker {
         }
     }
 
+    /// Messages came that other nodes had kept for this one.
+    pub(in super::super) fn watch_hints(&mut self, now: Now) {
+        self.sources.lacks |= self.sessions.backups() > 0;
+        self.watch_backups(now);
+    }
+
     /// Asks primaries for what did not come, forgets what they will not speak of.
     pub(in super::super) fn check_backups(&mut self, now: Now) {
         if self.sources.timer_at.is_none_or(|at| at > now.instant) {
@@ -656,7 +673,19 @@ impl Worker {
         self.sources.orphans.forget_replaced(now.instant);
         let since = |at: Instant, patience: Duration| at + patience <= now.instant;
         let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
+        let mut alone = Vec::new();
         for backup in self.sessions.backups_mut() {
+            for pending in backup.pending.iter_mut() {
+                let Some(told_at) = &mut pending.told_at else {
+                    continue;
+                };
+                self.sources.lacks = true;
+                if *told_at <= now.instant {
+                    *told_at = now.instant + SUCCESSION;
+                    let message = Rc::clone(&pending.delivery.message);
+                    alone.push((backup.source, backup.number, message));
+                }
+            }
             backup.pending.retain(|pending| {
                 let is_over = since(pending.since, FORGOTTEN);
                 if is_over {
@@ -675,6 +704,9 @@ impl Worker {
                     self.sources.lacks = true;
                 }
             }
+        }
+        for (source, number, message) in alone {
+            self.tell_reached(now, source, number, &message);
         }
         for ((to, worker), wanted) in wanted {
             let stream = self.sources.sources.get(&(to, worker)).map(|it| it.stream);

@@ -13,7 +13,7 @@ use thicket_session::{
 
 use super::{
     Progress,
-    orphans::Orphans,
+    orphans::{Orphans, SUCCESSION},
     pending::{Pending, Pendings},
     wills::{HeldWillCount, HeldWills},
 };
@@ -158,14 +158,15 @@ impl Backup {
         }
     }
 
-    /// A message came. The position that waits for it no longer. `taken`: the session's. `is_seen`: see [`Pending`].
+    /// A message came. The position that waits for it no longer. `taken`: the session's. `is_seen`: see
+    /// [`Pending`]; `is_hint`: another node had kept it for this one.
     #[inline(always)]
     pub fn take(
         &mut self,
         now: Instant,
         taken: &mut Taken,
         delivery: Delivery,
-        is_seen: bool,
+        (is_seen, is_hint): (bool, bool),
     ) -> Option<Unblocked> {
         if !self.awaited.is_empty()
             && let Some(awaited) = self.awaited.remove(&delivery.message.id())
@@ -176,7 +177,8 @@ impl Backup {
         }
         if self.passed.is_empty() || self.passed.remove(&delivery.message.id()).is_none() {
             self.arrivals += 1;
-            let pending = Pending::new(self.arrivals, now, delivery, is_seen);
+            let mut pending = Pending::new(self.arrivals, now, delivery, is_seen);
+            pending.told_at = is_hint.then(|| now + SUCCESSION);
             self.pending.push(pending);
         }
         None

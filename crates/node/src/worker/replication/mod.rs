@@ -28,6 +28,8 @@
 //! A session is *covered* when all of that holds: from its beginning, or when the backup has been told the whole of it (`learning`), has
 //! its interests applied everywhere, and all that was on its way to the primary before has come (a barrier, as for a session that moves).
 //!
+//! A message that was kept for a node by others may reach a backup there alone: the backup sends it to the primary (`reached`).
+//!
 //! Of a session that ends with its connection another node holds nothing but its will (`wills`). A will that goes out is held by another
 //! node until all who want it have it (`going`).
 
@@ -39,6 +41,7 @@ mod orphans;
 mod pending;
 mod primary;
 mod promote;
+mod reached;
 mod replica_set;
 mod shares;
 mod stream;

@@ -18,6 +18,8 @@ pub(in super::super) struct Pending {
     number: u64,
     /// A publication of QoS 2 that came to this worker before, though perhaps not to the session.
     pub is_seen: bool,
+    /// Another node had kept it for this one. If the session was here then, its primary does not get it by itself: it is told at this time.
+    pub told_at: Option<Instant>,
 }
 
 impl Pending {
@@ -29,6 +31,7 @@ impl Pending {
             number: delivery.message.id().number,
             delivery,
             is_seen,
+            told_at: None,
         }
     }
 }
@@ -71,6 +74,12 @@ impl Pendings {
     pub fn bytes(&self) -> u64 {
         let all = self.queues.iter().flat_map(|queue| &queue.messages);
         all.map(|pending| pending.delivery.message.cost()).sum()
+    }
+
+    /// All of them, in no order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Pending> {
+        let queues = self.queues.iter_mut();
+        queues.flat_map(|queue| &mut queue.messages)
     }
 
     /// A message came. Its arrival is above those of all that are here.

@@ -19,7 +19,8 @@ use super::{
 use crate::{
     ConnectionId, Now, Peer,
     mail::{Content, UpNode},
-    marks::{Mark, SETTLED},
+    marks::{Mark, Marks, SETTLED},
+    queue::History,
     worker::{
         Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_wanted,
         sessions::Session,
@@ -482,6 +483,13 @@ impl Worker {
             self.barrier_of_backup_passed(barrier);
             return;
         };
+        // A node that considers this one down sends to the backups only, so they need to know what reached each session here.
+        let is_apart = self.primaries.is_apart(now.instant);
+        let streams = if is_apart {
+            self.marks_of_streams()
+        } else {
+            Marks::new()
+        };
         let found = self
             .journal
             .streams
@@ -497,6 +505,11 @@ impl Worker {
             {
                 session.stored.backups.set(index, Stage::Covered);
                 session.end_interruption();
+                if is_apart {
+                    let reached = session.marks_with(&streams, &self.marks);
+                    let history = History::of_marks(reached);
+                    stream.writer.history(number, &history.encode());
+                }
                 stream.writer.covered(number);
                 stream.note_covered();
                 covered.push(key);

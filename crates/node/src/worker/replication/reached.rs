@@ -1,0 +1,111 @@
+//! Messages that reached a backup alone. Another node had kept them for this one while it could not reach it, and meanwhile their session moved
+//! away from here: nobody but the backup knows that the primary should have them.
+//!
+//! If the primary does not mention such a message, the backup sends it to the primary, again and again until it does.
+
+use thicket_overlay::{
+    Incarnation, NodeId, StreamId,
+    record::{Record, Records},
+};
+use thicket_session::server::Message;
+
+use super::backup::SourceKey;
+use crate::{
+    Now, Peer,
+    mail::{Content, Origin, ReachedBackup},
+    worker::{
+        Worker,
+        deliver::Outgoing,
+        forward::{message_id, publish_of},
+        seen::publication_id,
+    },
+};
+
+impl Worker {
+    /// Sends the primary a message of a session, by its number there.
+    pub(super) fn tell_reached(
+        &mut self,
+        now: Now,
+        source: SourceKey,
+        session: u64,
+        message: &Message,
+    ) {
+        let (node, worker) = source;
+        let Some(stream) = self.sources.sources.get(&source).map(|it| it.stream) else {
+            return;
+        };
+        thicket_session::reach!("worker/replication/reached: a message came to a backup alone");
+        let id = message.id();
+        let left = message.expires_at().map(|at| at.since(now.instant));
+        let record = Record {
+            number: id.number,
+            qos: message.qos(),
+            retain: message.retain(),
+            expiry_left_ms: left.map(|left| left.as_millis() as u64),
+            publication: message.publication().map(publication_id),
+            topic: message.topic(),
+            properties: message.properties(),
+            payload: message.payload(),
+            ..Record::default()
+        };
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        let origin = Origin {
+            node: NodeId(id.node),
+            incarnation: Incarnation(id.incarnation),
+            stream: StreamId(u16::from(id.stream)),
+        };
+        let reached = ReachedBackup {
+            node,
+            worker,
+            stream,
+            session,
+            origin,
+            bytes,
+        };
+        self.mail(Peer::Hub, Content::ReachedBackup(reached));
+    }
+
+    /// A backup of a session here has got a message: it is the session's unless it came here too, or where the session was before.
+    pub(in super::super) fn handle_reached_backup(&mut self, now: Now, reached: &ReachedBackup) {
+        let Some(index) = self.journal.streams.find(reached.node) else {
+            return;
+        };
+        let stream = self.journal.streams.get(index);
+        if stream.is_none_or(|stream| stream.id != reached.stream) {
+            return;
+        }
+        let is_it = |stored: &super::StoredAs| {
+            stored.number == reached.session && stored.backups.has(index)
+        };
+        let found = self.sessions.iter().find(|(_, it)| is_it(&it.stored));
+        let Some((key, session)) = found else {
+            return;
+        };
+        let Some(Ok((record, _))) = Records::new(&reached.bytes).next() else {
+            return;
+        };
+        let id = message_id(reached.origin, record.number);
+        let stored = session.stored;
+        let has_come =
+            session.imported.contains(&id) || session.has_come(id, self.config.node, &self.marks);
+        let route = self.route(record.topic);
+        let taker = route.takers.iter().find(|taker| taker.session == key);
+        let Some(taker) = taker.filter(|_| !has_come) else {
+            return self.journal.passed(stored, id);
+        };
+        let (publish, expires_at) = publish_of(&record, now);
+        let mut outgoing = Outgoing::new(&publish, expires_at);
+        outgoing.id = id;
+        if let Some(publication) = &record.publication {
+            outgoing.set_publication(publication);
+        }
+        let named = outgoing.named();
+        outgoing.is_seen = named.is_some_and(|named| !self.seen.insert(named));
+        self.begin_alone();
+        self.deliver_to(now, taker, &mut outgoing);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.imported.insert(id);
+        }
+    }
+}
