@@ -217,9 +217,10 @@ fn nothing_comes_twice_that_must_not(
                 Qos::ExactlyOnce => arrival.qos != Qos::AtLeastOnce,
             };
             if once {
-                // Without a number nobody can tell that a client which moved while a link stood still, be it too short for anyone to
-                // notice, has it from where it was.
-                let is_unknown = publication.qos == Qos::AtMostOnce && ledger.has_partings;
+                // Without a number nobody can tell that a client has it from where it was, if the message comes later than the session: its
+                // way over a tree is longer than the session's, or a link stood still, be it too short for anyone to notice.
+                let may_be_late = ledger.has_partings || routing != RoutingMode::Mesh;
+                let is_unknown = publication.qos == Qos::AtMostOnce && may_be_late;
                 let connection = is_unknown.then_some(arrival.connection);
                 arrivals
                     .entry((arrival.publication, arrival.forks, connection))

@@ -128,7 +128,11 @@ fn play_one(
 
 #[test]
 fn a_node_alone_keeps_every_promise() {
-    play("a_node_alone_keeps_every_promise", Plan::ALONE, &[]);
+    play(
+        "a_node_alone_keeps_every_promise",
+        Plan::ALONE,
+        &[(RoutingMode::Mesh, &[200_672, 200_919])],
+    );
 }
 
 #[test]
@@ -199,7 +203,10 @@ fn nodes_whose_links_stay_keep_every_promise() {
     play(
         "nodes_whose_links_stay_keep_every_promise",
         Plan::LINKED,
-        &[(RoutingMode::Mesh, &[0, 1, 3])],
+        &[
+            (RoutingMode::Mesh, &[0, 1, 3]),
+            (RoutingMode::Topic, &[129]),
+        ],
     );
 }
 
@@ -255,6 +262,7 @@ fn two_nodes_that_are_parted_lose_nothing() {
         Plan::SPLIT,
         &[
             (RoutingMode::Mesh, &[636, 501_124]),
+            (RoutingMode::Topic, &[253]),
             (RoutingMode::Flood, &[700_179]),
         ],
     );
@@ -272,7 +280,7 @@ fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
                 &[48, 138, 139, 334, 453, 956, 200_093, 121, 245],
             ),
             (RoutingMode::Tree, &[1, 50, 98, 636, 201_474, 501_522]),
-            (RoutingMode::Flood, &[95, 117, 203, 283, 764]),
+            (RoutingMode::Flood, &[95, 117, 203, 283, 764, 201_031]),
         ],
     );
 }
@@ -300,7 +308,10 @@ fn nodes_that_stand_still_lose_nothing_with_two_backups() {
     play(
         "nodes_that_stand_still_lose_nothing_with_two_backups",
         Plan::PAUSED_WITH_TWO_BACKUPS,
-        &[(RoutingMode::Tree, &[200_390])],
+        &[
+            (RoutingMode::Tree, &[200_390]),
+            (RoutingMode::Flood, &[200_447]),
+        ],
     );
 }
 
@@ -407,7 +418,7 @@ fn nodes_whose_queues_are_full_lose_nothing_that_they_acknowledged() {
         &[
             (RoutingMode::Mesh, &[156]),
             (RoutingMode::Topic, &[85]),
-            (RoutingMode::Tree, &[14, 118, 10, 34, 70]),
+            (RoutingMode::Tree, &[14, 118, 10, 34, 70, 200_002]),
             (RoutingMode::Flood, &[243, 3]),
         ],
     );
@@ -463,7 +474,10 @@ fn clients_that_the_rebalancer_has_moved_while_nodes_are_parted_lose_nothing() {
     play(
         "clients_that_the_rebalancer_has_moved_while_nodes_are_parted_lose_nothing",
         Plan::MOVING_AND_PARTED,
-        &[(RoutingMode::Mesh, &[201_020])],
+        &[
+            (RoutingMode::Mesh, &[201_020]),
+            (RoutingMode::Flood, &[295]),
+        ],
     );
 }
 
