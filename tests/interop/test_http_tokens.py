@@ -1,10 +1,13 @@
 """Tokens of the HTTP API: scopes, expiry, revocation, the audit log, and `ctl` with a token from a file."""
 
 import datetime
+import hashlib
 import http.client
 import json
 import os
+import re
 import subprocess
+import tempfile
 import unittest
 
 from nodes import BINARY, OneNode, wait_until
@@ -97,6 +100,25 @@ class OfTokens(Files, RawCases, OneNode):
         self.assertIn("expired", json.loads(text)["detail"])
         self.assertEqual(self.reload(), (200, []), "an expired line stays readable")
 
+    def test_the_days_that_are_left_are_in_the_metrics_and_in_the_check(self):
+        hashed = self.tokens["viewer"][1].split()[-1]
+        expired = f"viewer old 2001-01-01T00:00:00Z {hashed}\n"
+        lines = [make(name, "metrics", expires)[1] for name, expires in (("long", "90d"), ("soon", "3d"), ("ever", "never"))]
+        self.set_tokens("".join(lines) + expired + self.tokens["admin"][1])
+        page = self.ask("/metrics", self.tokens["admin"][0])[2]
+        days = dict(re.findall(r'^thicket_http_token_expiry_days{token="([\w-]+)"} (-?\d+)$', page, re.MULTILINE))
+        self.assertEqual(set(days), {"long", "soon", "old", "admin-1"})
+        self.assertEqual((days["long"], days["soon"], days["admin-1"]), ("89", "2", "0"))
+        self.assertLess(int(days["old"]), -9000)
+        command = [BINARY, "broker", "--check", "--http-tokens", str(self.directory / "http-tokens")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = [line for line in done.stdout.splitlines() if line.startswith("http_tokens")]
+        self.assertEqual(len(said), 4)
+        self.assertIn("http_tokens, token long: 89 days left", said)
+        self.assertIn("http_tokens, token soon: 2 days left: replace it soon", said)
+        self.assertRegex("\n".join(said), r"token old: expired \d+ days ago: make a new one and remove its line")
+
     def test_a_line_that_is_removed_revokes_its_token(self):
         self.assertEqual(self.status("/v1/nodes", self.tokens["viewer"][0]), 200)
         self.set_tokens(self.tokens["admin"][1])
@@ -104,7 +126,7 @@ class OfTokens(Files, RawCases, OneNode):
         self.assertEqual(self.status("/v1/nodes", self.tokens["admin"][0]), 200)
         for text, words in (
             ("viewer a never\n", "line 1: expected `SCOPE NAME EXPIRES HASH`"),
-            (self.tokens["admin"][1] * 2, "line 2: this name is listed twice"),
+            (self.tokens["admin"][1] * 2, "line 2: expected another name, admin-1 is on line 1"),
             ("root a never $sha256$00", "line 1: expected the scope"),
         ):
             self.write("http-tokens", text)
@@ -216,6 +238,21 @@ class Command(unittest.TestCase):
         end = datetime.datetime.fromisoformat(expires)
         days = (end - datetime.datetime.now(datetime.UTC)).total_seconds() / 86400
         self.assertAlmostEqual(days, 90, places=2)
+
+    def test_the_token_is_written_to_a_new_file_for_its_owner_only(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "token")
+            done = self.run_token("a", "--scope", "viewer", "--token-file", path)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            with open(path) as file:
+                token = file.read()
+            self.assertTrue(token.endswith("\n"))
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            self.assertIn(hashlib.sha256(token.strip().encode()).hexdigest(), done.stdout)
+            again = self.run_token("a", "--scope", "viewer", "--token-file", path)
+            self.assertNotEqual(again.returncode, 0)
+            self.assertEqual(again.stdout, "")
+            self.assertIn("exists", again.stderr)
 
     def test_what_makes_no_sense_is_refused(self):
         for arguments, words in (

@@ -280,3 +280,28 @@ class Check(OneNode):
             done = self.check("--config", file.name)
         self.assertEqual(done.returncode, 1)
         self.assertIn("did you mean `tls_certificate`?", done.stderr)
+
+    def test_all_faults_are_printed_at_once(self):
+        with tempfile.TemporaryDirectory() as directory:
+            file = os.path.join(directory, "thicket.toml")
+            users, tokens, acl = (os.path.join(directory, name) for name in ("users", "tokens", "acl"))
+            for path, text in ((users, "ann=secret\n"), (tokens, "root a never x\n"), (acl, "user ann\nallow a\n")):
+                with open(path, "w") as out:
+                    out.write(text)
+            with open(file, "w") as out:
+                out.write(f"client_name = 'x'\nworkers = 'two'\nusers = '{users}'\nacl = '{acl}'\nhttp_tokens = '{tokens}'\n")
+                out.write("[[listener]]\naddress = 'tls://127.0.0.1:0'\ntls_certificate = '/nowhere/crt'\ntls_key = '/nowhere/key'\n")
+            done = self.check("--config", file, "--backups", "9")
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn("secret", done.stderr)
+        for fault in (
+            "unknown key `client_name`",
+            "workers = 'two'",
+            f"users: {users}, line 1: expected",
+            f"{tokens}: line 1: expected the scope",
+            f"{acl}: line 2: expected",
+            "cannot read a certificate from /nowhere/crt",
+            "cannot read a key from /nowhere/key",
+            "backups = 9: expected a number from 0 to 3",
+        ):
+            self.assertEqual(done.stderr.count(fault), 1, f"{fault} in {done.stderr}")

@@ -5,7 +5,7 @@
 //! looked up at every request.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 use thicket_session::time::WallClock;
 use time::format_description::well_known::Rfc3339;
@@ -128,7 +128,7 @@ impl ApiUsers {
                     credential: Credential::Token,
                     expires: None,
                 };
-                self.tokens.insert(digest, user).is_some()
+                self.has_token(name) || self.tokens.insert(digest, user).is_some()
             }
             None => {
                 users::check_argon2(hash)?;
@@ -176,12 +176,23 @@ impl ApiUsers {
         }
     }
 
+    /// Names of the tokens that expire, and when; by name.
+    #[must_use]
+    pub fn expiries(&self) -> Vec<(&str, WallClock)> {
+        let tokens = self.tokens.values();
+        let mut all: Vec<_> = tokens
+            .filter_map(|user| Some((&*user.name, user.expires?)))
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
     /// Adds the tokens of a file to the users; empty lines and lines that start with `#` say nothing.
     ///
     /// # Errors
     /// The first line that is not `SCOPE NAME EXPIRES HASH`, or names a token a second time. The hash is not repeated.
     pub fn add_tokens(&mut self, text: &str) -> Result<(), Problem> {
-        let mut names = HashSet::new();
+        let mut lines = HashMap::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -189,14 +200,26 @@ impl ApiUsers {
             }
             let problem = |expected| Problem::new(index + 1, expected);
             let (digest, user) = token_of_line(line).map_err(problem)?;
-            if !names.insert(user.name.clone()) {
-                return Err(problem("this name is listed twice"));
+            // The audit log and bans name the token.
+            let name = user.name.clone();
+            if let Some(first) = lines.insert(name.clone(), index + 1) {
+                let expected = format!("expected another name, {name} is on line {first}");
+                return Err(Problem::new(index + 1, expected));
+            }
+            if self.has_token(&name) {
+                let expected =
+                    format!("expected another name, a token of `http_users` is named {name}");
+                return Err(Problem::new(index + 1, expected));
             }
             if self.tokens.insert(digest, user).is_some() {
                 return Err(problem("this token is listed twice"));
             }
         }
         Ok(())
+    }
+
+    fn has_token(&self, name: &str) -> bool {
+        self.tokens.values().any(|user| &*user.name == name)
     }
 }
 
@@ -329,6 +352,7 @@ mod tests {
         );
         let mut all = ApiUsers::default();
         all.add_tokens(&text.join("\n")).expect("a good file");
+        assert_eq!(all.expiries(), [("deploy:1", noon)]);
         let role =
             |token: &[u8], at: u64| match all.with_token(token, WallClock::from_unix_millis(at)) {
                 TokenCheck::Valid(user) => user.role.name().to_owned(),
@@ -379,7 +403,7 @@ mod tests {
             ),
             (
                 format!("viewer a never {hash}\nadmin a never {other}"),
-                "line 2: this name is listed twice",
+                "line 2: expected another name, a is on line 1",
             ),
             (
                 format!("viewer a never {hash}\nadmin b never {hash}"),
@@ -393,6 +417,10 @@ mod tests {
             assert!(error.starts_with(expected), "{text}: {error}");
             assert!(!error.contains("hunter2"), "{error}");
         }
+        let mut all = ApiUsers::parse(&format!("admin a:{hash}")).expect("a good file");
+        let added = all.add_tokens(&format!("# more\nviewer a never {other}"));
+        let expected = "line 2: expected another name, a token of `http_users` is named a";
+        assert_eq!(added.map_err(|it| it.to_string()), Err(expected.to_owned()));
         for name in ["", "a b", "#a", "a\n"] {
             assert!(
                 token_line(Role::Viewer, name, None, &hash).is_err(),
@@ -405,6 +433,7 @@ mod tests {
     fn a_bad_line_is_refused_with_its_number() {
         let hash = hash_token(b"x");
         let twice = format!("viewer a:{hash}\nviewer b:{hash}");
+        let same_name = format!("viewer a:{hash}\nviewer a:{}", hash_token(b"y"));
         let cases = [
             (
                 "no role",
@@ -435,6 +464,11 @@ mod tests {
             (
                 "the same token",
                 &twice,
+                "line 2: this user is listed twice",
+            ),
+            (
+                "two tokens of one name",
+                &same_name,
                 "line 2: this user is listed twice",
             ),
         ];

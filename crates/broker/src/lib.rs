@@ -63,20 +63,22 @@ mod sockets;
 mod storage;
 mod telemetry;
 mod thread;
+mod tokens;
 mod traces;
 mod transport;
 
 pub use certificates::{CertificateDays, SOON_DAYS, certificate_days};
 pub use config::{
     Access, AlgorithmChoice, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings,
-    BridgeVersion, ClientCertificateChoice, Config, ConfigError, DiscoverChoice, Dns,
+    BridgeVersion, ClientCertificateChoice, Config, ConfigError, ConfigErrors, DiscoverChoice, Dns,
     FlappingLimit, Hook, KeyProvider, KeySource, Listen, ListenerSettings, LogFormat, LogLevel,
     Multicast, OnFailure, OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice,
     SampleRatio, SessionScopeChoice, Settings, TelemetryPlan, TooOpen, TransportChoice, Users,
-    UsersError, WebSocket, hash_for_scram, hash_password, make_token,
+    UsersError, WebSocket, hash_for_scram, hash_password, make_token, parse_seconds,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;
 pub use node::{Failure, Node, StartError};
 pub use reload::Reload;
 pub use storage::{RecoveryError, SyncMode};
+pub use tokens::{SOON_DAYS_OF_TOKENS, TokenDays, token_days};

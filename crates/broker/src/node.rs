@@ -229,6 +229,7 @@ impl Node {
         inspector.flapping = Arc::clone(&node.flapping);
         inspector.links = links;
         inspector.certificates = certificates.clone();
+        inspector.guard = Some(node.guard.clone());
         inspector.websockets = websockets.into();
         inspector.watchers = Watchers::new(config.http_connections);
         inspector.expectation = Expectation::new(config.expect_nodes);
@@ -317,7 +318,10 @@ impl Node {
         self.guard.set(http_users);
         let (desk, guard) = (Arc::clone(authenticator.desk()), self.guard.clone());
         self.reload.add("users and rights", move || {
-            let loaded = access.load(&listeners).map_err(|error| error.to_string())?;
+            let loaded = access.load(&listeners).map_err(|faults| {
+                let each: Vec<_> = faults.iter().map(ToString::to_string).collect();
+                each.join("; ")
+            })?;
             desk.set_policy(loaded.policy);
             guard.set(loaded.http_users);
             Ok(())

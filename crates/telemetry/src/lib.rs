@@ -31,6 +31,7 @@ pub use encode::{Period, metrics_request, traces_request};
 pub use exporter::{Exporter, ExporterError, Monitor, Requests, Statistics, unix_nanos};
 pub use headers::Headers;
 pub use metric::{Buckets, Family, Kind, Sample, Table, Value};
+pub use sender::PATHS;
 pub use span::{Attribute, Role, Span};
 
 /// Where an exporter sends, and its bounds.

@@ -20,6 +20,9 @@ const LONGEST_ANSWER: u64 = 64 * 1024;
 /// Time between two lines of the log that a receiver fails.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// The paths of OTLP behind an endpoint: of metrics and of spans.
+pub const PATHS: [&str; 2] = [Signal::Metrics.path(), Signal::Traces.path()];
+
 /// What a request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {

@@ -9,7 +9,8 @@ use clap::{ArgMatches, CommandFactory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::{
-    CertificateDays, Config, Failure, Node, SOON_DAYS, Settings, certificate_days,
+    CertificateDays, Config, ConfigErrors, Failure, Node, SOON_DAYS, SOON_DAYS_OF_TOKENS, Settings,
+    TokenDays, certificate_days, token_days,
 };
 
 use crate::{environment, service_manager};
@@ -42,15 +43,21 @@ enum Wake {
 /// Runs a node until SIGINT or SIGTERM. `matches`: where the values of `arguments` came from.
 pub fn run(arguments: Broker, matches: &ArgMatches) -> anyhow::Result<()> {
     let names = std::env::vars_os().map(|(name, _)| name);
-    environment::refuse_unknown(&crate::Cli::command(), names)?;
+    let strange = environment::unknown(&crate::Cli::command(), names);
     let mut settings = arguments.settings;
+    let mut of_file = Vec::new();
     if let Some(path) = &arguments.config {
-        settings = settings.or(Settings::from_file(path)?);
+        let (read, faults) = match Settings::from_file(path) {
+            Ok(read) => read,
+            Err(fault) => return Err(in_lines(strange, Some(fault.into()), matches)),
+        };
+        (settings, of_file) = (settings.or(read), faults);
     }
     thicket_broker::start_log(settings.log_level, settings.log_format);
-    let config = settings
-        .check()
-        .map_err(|error| name_variable(error.into(), matches))?;
+    let config = match settings.check_after(of_file) {
+        Ok(config) if strange.is_empty() => config,
+        checked => return Err(in_lines(strange, checked.err(), matches)),
+    };
     if arguments.check {
         let listen: Vec<_> = config
             .listeners
@@ -62,6 +69,7 @@ pub fn run(arguments: Broker, matches: &ArgMatches) -> anyhow::Result<()> {
             "the configuration is good; it listens on {}",
             listen.join(" ")
         )?;
+        check_tokens(&config)?;
         return check_certificates(&config);
     }
     raise_descriptor_limit();
@@ -117,12 +125,37 @@ fn addresses(node: &Node) -> String {
     addresses.join(" ")
 }
 
-/// Says which variable a bad value came from, if it came from one.
-fn name_variable(error: anyhow::Error, matches: &ArgMatches) -> anyhow::Error {
-    match environment::variable_of(&error.to_string(), matches) {
-        Some(variable) => error.context(format!("environment variable {variable}")),
-        None => error,
+/// Says how long tokens of the HTTP API are still valid. One that has expired is refused, and harms nobody.
+fn check_tokens(config: &Config) -> anyhow::Result<()> {
+    for TokenDays { name, days } in token_days(config) {
+        let left = match days {
+            ..0 => format!(
+                "expired {} days ago: make a new one and remove its line",
+                -days
+            ),
+            0..=SOON_DAYS_OF_TOKENS => format!("{days} days left: replace it soon"),
+            _ => format!("{days} days left"),
+        };
+        crate::print(&format!("http_tokens, token {name}: {left}\n"))?;
     }
+    Ok(())
+}
+
+/// A line for each fault. Those of values say which variable they came from, if they came from one.
+fn in_lines(
+    strange: Vec<String>,
+    faults: Option<ConfigErrors>,
+    matches: &ArgMatches,
+) -> anyhow::Error {
+    let of_values = faults.iter().flat_map(ConfigErrors::iter).map(|fault| {
+        let words = fault.to_string();
+        match environment::variable_of(&words, matches) {
+            Some(variable) => format!("environment variable {variable}: {words}"),
+            None => words,
+        }
+    });
+    let all: Vec<_> = strange.into_iter().chain(of_values).collect();
+    anyhow::Error::msg(all.join("\n"))
 }
 
 /// Every connection is a descriptor, and the usual soft limit of 1024 is meant for other programs.

@@ -9,23 +9,21 @@ const PREFIX: &str = "THICKET_";
 /// Read where they are used, as no flag should show them to other users of the machine.
 const PASSWORDS: [&str; 2] = ["THICKET_BENCH_PASSWORD", "THICKET_DISPATCH_PASSWORD"];
 
-/// Refuses the first variable of ours that no command knows. `names`: of the environment.
-pub fn refuse_unknown(
-    command: &clap::Command,
-    names: impl IntoIterator<Item = OsString>,
-) -> anyhow::Result<()> {
+/// The variables of ours that no command knows, a line for each. `names`: of the environment.
+pub fn unknown(command: &clap::Command, names: impl IntoIterator<Item = OsString>) -> Vec<String> {
     let known = known(command);
     let names: BTreeSet<_> = names
         .into_iter()
         .map(|name| name.to_string_lossy().into_owned())
         .filter(|name| name.starts_with(PREFIX) && !is_service_link(name))
         .collect();
-    let Some(name) = names.into_iter().find(|name| !known.contains(name)) else {
-        return Ok(());
+    let unknown = names.into_iter().filter(|name| !known.contains(name));
+    let line = |name: String| {
+        let hint =
+            nearest(&name, &known).map_or(String::new(), |near| format!("; did you mean {near}?"));
+        format!("unknown environment variable {name}{hint}")
     };
-    let hint =
-        nearest(&name, &known).map_or(String::new(), |near| format!("; did you mean {near}?"));
-    anyhow::bail!("unknown environment variable {name}{hint}")
+    unknown.map(line).collect()
 }
 
 /// Adds to a refusal by the command line where the value came from, if that was the environment.
@@ -99,9 +97,9 @@ mod tests {
 
     fn refusal(name: &str) -> Option<String> {
         let names = ["PATH", name].map(OsString::from);
-        refuse_unknown(&crate::Cli::command(), names)
-            .err()
-            .map(|error| error.to_string())
+        let mut found = unknown(&crate::Cli::command(), names);
+        assert!(found.len() <= 1, "{found:?}");
+        found.pop()
     }
 
     #[test]

@@ -9,8 +9,9 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use thicket_access::{Acl, Algorithm, ApiUsers, ListenerPolicy, Policy, Tokens, UserClaim};
 
-use super::check::{in_range, invalid};
-use super::{ConfigError, Listen, Settings, Users};
+use super::check::invalid;
+use super::error::Faults;
+use super::{ConfigError, ConfigErrors, Listen, Settings, Users};
 
 const DEFAULT_HOOK_TIMEOUT_MS: u64 = 1000;
 const DEFAULT_HOOK_CACHE_S: u64 = 60;
@@ -130,29 +131,29 @@ pub enum AlgorithmChoice {
 impl Access {
     /// Reads all that `settings` names.
     /// `is_guarded`: every listener has said for itself who may connect.
-    pub(super) fn check(settings: &Settings, is_guarded: bool) -> Result<Self, ConfigError> {
-        let hook = hook(settings)?;
+    pub(super) fn check(settings: &Settings, is_guarded: bool, faults: &mut Faults) -> Self {
+        let hook = hook(settings, faults);
         let knows_somebody = names_users(settings);
         if settings.allow_anonymous == Some(false) && !knows_somebody && !is_guarded {
-            return Err(ConfigError::Conflict(
+            faults.add(ConfigError::Conflict(
                 "allow_anonymous = false needs a file of users, or nobody could connect",
             ));
         }
         let sources = Sources {
             users: settings.users.clone(),
             acl: settings.acl.clone(),
-            tokens: tokens(settings)?,
+            tokens: faults.or_default(tokens(settings)),
             trusts_certificates: settings.certificate_users == Some(true),
             allows_anonymous: settings.allow_anonymous.unwrap_or(!knows_somebody),
             http_users: settings.http_users.clone(),
             http_tokens: settings.http_tokens.clone(),
         };
-        Ok(Self {
-            loaded: sources.load()?,
+        Self {
+            loaded: sources.load(faults),
             sources,
             hook,
-            provider: provider(settings)?,
-        })
+            provider: provider(settings, faults),
+        }
     }
 
     /// Whether a client without a user name is let in without asking anybody.
@@ -174,20 +175,17 @@ impl Access {
     /// Reads the files again. `listeners`: what is otherwise at listeners; their own files are read again too.
     ///
     /// # Errors
-    /// The first file that is no good. Nothing was changed.
-    pub(crate) fn load(&self, listeners: &[ListenerAccess]) -> Result<Loaded, ConfigError> {
-        let mut loaded = self.sources.load()?;
-        loaded.policy.listeners = listeners
-            .iter()
-            .map(|listener| {
-                let again = |path: &PathBuf| Users::from_file(path).map(|read| read.users);
-                Ok(ListenerPolicy {
-                    users: listener.users.as_ref().map(again).transpose()?,
-                    allows_anonymous: listener.allows_anonymous,
-                })
-            })
-            .collect::<Result<_, ConfigError>>()?;
-        Ok(loaded)
+    /// The files that are no good. Nothing was changed.
+    pub(crate) fn load(&self, listeners: &[ListenerAccess]) -> Result<Loaded, ConfigErrors> {
+        let mut faults = Faults::default();
+        let mut loaded = self.sources.load(&mut faults);
+        let again = |path: &PathBuf| Users::from_file(path).map(|read| read.users);
+        let policies = listeners.iter().map(|listener| ListenerPolicy {
+            users: faults.or_default(listener.users.as_ref().map(again).transpose()),
+            allows_anonymous: listener.allows_anonymous,
+        });
+        loaded.policy.listeners = policies.collect();
+        faults.end(loaded)
     }
 }
 
@@ -229,43 +227,43 @@ pub(super) const fn names_users(settings: &Settings) -> bool {
 }
 
 impl Sources {
-    fn load(&self) -> Result<Loaded, ConfigError> {
-        let users = self.users.as_deref().map(Users::from_file).transpose()?;
+    fn load(&self, faults: &mut Faults) -> Loaded {
+        let users = self.users.as_deref().map(Users::from_file).transpose();
         let acl = self.acl.as_deref().map(|path| {
             let text = read("acl", path)?;
             Acl::parse(&text).map_err(|problem| bad_line("acl", path, &problem))
         });
+        let tokens = self.tokens.as_ref().map(TokenSource::load).transpose();
         let policy = Policy {
-            users: users.map(|read| read.users),
-            acl: acl.transpose()?,
-            tokens: self.tokens.as_ref().map(TokenSource::load).transpose()?,
+            users: faults.or_default(users).map(|read| read.users),
+            acl: faults.or_default(acl.transpose()),
+            tokens: faults.or_default(tokens),
             trusts_certificates: self.trusts_certificates,
             allows_anonymous: self.allows_anonymous,
             listeners: Vec::new(),
         };
-        Ok(Loaded {
+        Loaded {
             policy,
-            http_users: self.api_users()?,
-        })
+            http_users: self.api_users(faults),
+        }
     }
-}
 
-impl Sources {
     /// Those of both files, if there is one.
-    fn api_users(&self) -> Result<Option<ApiUsers>, ConfigError> {
-        let mut all = None;
-        if let Some(path) = &self.http_users {
+    fn api_users(&self, faults: &mut Faults) -> Option<ApiUsers> {
+        let users = self.http_users.as_deref().map(|path| {
             let text = read("http_users", path)?;
-            let users = ApiUsers::parse(&text);
-            all = Some(users.map_err(|problem| bad_line("http_users", path, &problem))?);
+            ApiUsers::parse(&text).map_err(|problem| bad_line("http_users", path, &problem))
+        });
+        let mut all = faults.or_default(users.transpose());
+        if let Some(path) = self.http_tokens.as_deref() {
+            let all = all.get_or_insert_default();
+            let added = read("http_tokens", path).and_then(|text| {
+                let added = all.add_tokens(&text);
+                added.map_err(|problem| bad_line("http_tokens", path, &problem))
+            });
+            faults.or_default(added);
         }
-        if let Some(path) = &self.http_tokens {
-            let text = read("http_tokens", path)?;
-            all.get_or_insert_default()
-                .add_tokens(&text)
-                .map_err(|problem| bad_line("http_tokens", path, &problem))?;
-        }
-        Ok(all)
+        all
     }
 }
 
@@ -386,50 +384,48 @@ fn token_file(settings: &Settings) -> Result<Option<(PathBuf, Algorithm)>, Confi
     }
 }
 
-fn provider(settings: &Settings) -> Result<Option<KeyProvider>, ConfigError> {
-    let (source, url) = match (&settings.jwt_jwks, &settings.jwt_oidc_issuer) {
-        (Some(url), _) => {
-            let url = checked_provider_url("jwt_jwks", url.clone())?;
-            (KeySource::Jwks(url.clone()), url)
+fn provider(settings: &Settings, faults: &mut Faults) -> Option<KeyProvider> {
+    let is_set = settings.jwt_jwks.is_some() || settings.jwt_oidc_issuer.is_some();
+    if !is_set {
+        if settings.jwt_ca.is_some() || settings.jwt_refresh_s.is_some() {
+            faults.add(ConfigError::Conflict(
+                "jwt_ca and jwt_refresh_s have no effect without jwt_jwks or jwt_oidc_issuer",
+            ));
         }
-        (None, Some(url)) => {
-            let url = checked_provider_url("jwt_oidc_issuer", url.clone())?;
-            if url.contains(['?', '#']) {
-                return Err(invalid(
-                    "jwt_oidc_issuer",
-                    url,
-                    "an issuer, without `?` and `#`",
-                ));
-            }
-            (KeySource::Oidc(url.clone()), url)
-        }
-        (None, None) => {
-            return if settings.jwt_ca.is_some() || settings.jwt_refresh_s.is_some() {
-                Err(ConfigError::Conflict(
-                    "jwt_ca and jwt_refresh_s have no effect without jwt_jwks or jwt_oidc_issuer",
-                ))
-            } else {
-                Ok(None)
-            };
-        }
-    };
-    if settings.jwt_ca.is_some() && !url.starts_with("https://") {
-        return Err(ConfigError::Conflict(
-            "jwt_ca is for a jwt_jwks or jwt_oidc_issuer that begins with https://",
-        ));
+        return None;
     }
-    thicket_hooks::agent(&url, settings.jwt_ca.as_deref())?;
-    let refresh_s = in_range(
+    let refresh_s = faults.in_range(
         "jwt_refresh_s",
         settings.jwt_refresh_s,
         DEFAULT_JWT_REFRESH_S,
         10..=86_400,
-    )?;
-    Ok(Some(KeyProvider {
+    );
+    let source = faults.keep(key_source(settings))?;
+    let (KeySource::Jwks(url) | KeySource::Oidc(url)) = &source;
+    if settings.jwt_ca.is_some() && !url.starts_with("https://") {
+        faults.add(ConfigError::Conflict(
+            "jwt_ca is for a jwt_jwks or jwt_oidc_issuer that begins with https://",
+        ));
+    }
+    faults.keep(thicket_hooks::agent(url, settings.jwt_ca.as_deref()));
+    Some(KeyProvider {
         source,
         authorities: settings.jwt_ca.clone(),
         refresh: Duration::from_secs(refresh_s),
-    }))
+    })
+}
+
+fn key_source(settings: &Settings) -> Result<KeySource, ConfigError> {
+    if let Some(url) = &settings.jwt_jwks {
+        return checked_provider_url("jwt_jwks", url.clone()).map(KeySource::Jwks);
+    }
+    let key = "jwt_oidc_issuer";
+    let issuer = settings.jwt_oidc_issuer.clone().unwrap_or_default();
+    let issuer = checked_provider_url(key, issuer)?;
+    if issuer.contains(['?', '#']) {
+        return Err(invalid(key, issuer, "an issuer, without `?` and `#`"));
+    }
+    Ok(KeySource::Oidc(issuer))
 }
 
 /// Who can change the keys on their way can sign tokens: without TLS they come from this host only.
@@ -458,51 +454,45 @@ pub(crate) fn checked_provider_url(key: &'static str, url: String) -> Result<Str
     }
 }
 
-fn hook(settings: &Settings) -> Result<Option<Hook>, ConfigError> {
+fn hook(settings: &Settings, faults: &mut Faults) -> Option<Hook> {
     let Some(url) = settings.auth_hook.clone() else {
         let others = settings.auth_hook_ca.is_some()
             || settings.auth_hook_timeout_ms.is_some()
             || settings.auth_hook_cache_s.is_some()
             || settings.auth_hook_on_failure.is_some();
         if others {
-            return Err(ConfigError::Conflict(
+            faults.add(ConfigError::Conflict(
                 "auth_hook_ca, auth_hook_timeout_ms, auth_hook_cache_s and auth_hook_on_failure have no effect without auth_hook",
             ));
         }
-        return Ok(None);
+        return None;
     };
-    let url = super::hook::checked_url("auth_hook", url)?;
-    if settings.auth_hook_ca.is_some() && !url.starts_with("https://") {
-        return Err(ConfigError::Conflict(
+    let url = faults.or_default(super::hook::checked_url("auth_hook", url));
+    if settings.auth_hook_ca.is_some() && !url.is_empty() && !url.starts_with("https://") {
+        faults.add(ConfigError::Conflict(
             "auth_hook_ca is for an auth_hook that begins with https://",
         ));
     }
-    thicket_hooks::agent(&url, settings.auth_hook_ca.as_deref())?;
-    let timeout_ms = settings
-        .auth_hook_timeout_ms
-        .unwrap_or(DEFAULT_HOOK_TIMEOUT_MS);
-    if !(10..=60_000).contains(&timeout_ms) {
-        return Err(ConfigError::Invalid {
-            key: "auth_hook_timeout_ms",
-            value: timeout_ms.to_string(),
-            expected: "10 to 60000".into(),
-        });
-    }
-    let cache_s = settings.auth_hook_cache_s.unwrap_or(DEFAULT_HOOK_CACHE_S);
-    if cache_s > 86_400 {
-        return Err(ConfigError::Invalid {
-            key: "auth_hook_cache_s",
-            value: cache_s.to_string(),
-            expected: "0 to 86400".into(),
-        });
-    }
-    Ok(Some(Hook {
+    faults.keep(thicket_hooks::agent(&url, settings.auth_hook_ca.as_deref()));
+    let timeout_ms = faults.in_range(
+        "auth_hook_timeout_ms",
+        settings.auth_hook_timeout_ms,
+        DEFAULT_HOOK_TIMEOUT_MS,
+        10..=60_000,
+    );
+    let cache_s = faults.in_range(
+        "auth_hook_cache_s",
+        settings.auth_hook_cache_s,
+        DEFAULT_HOOK_CACHE_S,
+        0..=86_400,
+    );
+    Some(Hook {
         url,
         authorities: settings.auth_hook_ca.clone(),
         timeout: Duration::from_millis(timeout_ms),
         cache: Duration::from_secs(cache_s),
         on_failure: settings.auth_hook_on_failure.unwrap_or_default(),
-    }))
+    })
 }
 
 #[cfg(test)]

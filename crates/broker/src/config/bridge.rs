@@ -9,6 +9,7 @@ use thicket_bridge::{Bounds, BridgeConfig, Direction, Retain, Rule, RuleConfig, 
 use thicket_mqtt::{ProtocolVersion, Qos};
 
 use super::check::{checked_name, host_and_port, in_range, invalid};
+use super::error::Faults;
 use super::{ConfigError, Settings, units};
 
 /// A table `[[bridge]]`; what is `None` was not given.
@@ -166,54 +167,55 @@ impl BridgePlan {
 pub(super) fn check(
     settings: &Settings,
     has_plain_listener: bool,
-) -> Result<Vec<BridgePlan>, ConfigError> {
+    faults: &mut Faults,
+) -> Vec<BridgePlan> {
     let tables = settings.bridge.as_deref().unwrap_or_default();
     if !tables.is_empty() && !has_plain_listener {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "a bridge connects to its own node over plain TCP, so the node needs a listener for that, such as localhost:1883",
         ));
     }
     let mut plans: Vec<BridgePlan> = Vec::new();
     for table in tables {
-        let plan = plan(table)?;
-        if plans.iter().any(|other| other.name == plan.name) {
-            return Err(invalid(
-                "bridge.name",
-                plan.name,
-                "another name than other bridges",
-            ));
+        let plan = plan(table, faults);
+        let is_same = |other: &BridgePlan| !plan.name.is_empty() && other.name == plan.name;
+        if plans.iter().any(is_same) {
+            let expected = "another name than other bridges";
+            faults.add(invalid("bridge.name", &plan.name, expected));
         }
         plans.push(plan);
     }
-    Ok(plans)
+    plans
 }
 
-fn plan(table: &BridgeSettings) -> Result<BridgePlan, ConfigError> {
-    let name = checked_name("bridge.name", table.name.clone().unwrap_or_default())?;
-    let address = host_and_port("bridge.address", table.address.clone().unwrap_or_default())?;
+fn plan(table: &BridgeSettings, faults: &mut Faults) -> BridgePlan {
+    let name = table.name.clone().unwrap_or_default();
+    let name = faults.or_default(checked_name("bridge.name", name));
+    let address = table.address.clone().unwrap_or_default();
+    let address = faults.or_default(host_and_port("bridge.address", address));
     let id = table.id.clone().map(|id| checked_name("bridge.id", id));
     let client_id = table.client_id.clone();
+    let client_id = client_id.map(|id| checked_name("bridge.client_id", id));
     if table.rule.is_empty() {
-        return Err(invalid(
+        faults.add(invalid(
             "bridge.rule",
             "[]",
             format!("at least one rule for the bridge {name}"),
         ));
     }
-    let rules = table.rule.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+    let rules = table.rule.iter().map(rule);
+    let rules = rules.filter_map(|rule| faults.keep(rule)).collect();
     let version = match table.version.unwrap_or_default() {
         BridgeVersion::V311 => ProtocolVersion::V311,
         BridgeVersion::V5 => ProtocolVersion::V5,
     };
     let default = BridgeConfig::new("", version, rules);
     let retry = default.longest_retry.as_secs();
-    Ok(BridgePlan {
+    BridgePlan {
         name,
         address,
-        id: id.transpose()?,
-        client_id: client_id
-            .map(|id| checked_name("bridge.client_id", id))
-            .transpose()?,
+        id: faults.or_default(id.transpose()),
+        client_id: faults.or_default(client_id.transpose()),
         config: BridgeConfig {
             local: side(
                 table,
@@ -223,47 +225,49 @@ fn plan(table: &BridgeSettings) -> Result<BridgePlan, ConfigError> {
                     "bridge.local_password_file",
                     table.local_password_file.as_deref(),
                 ),
-            )?,
+                faults,
+            ),
             remote: side(
                 table,
                 default.remote,
                 table.user.clone(),
                 ("bridge.password_file", table.password_file.as_deref()),
-            )?,
-            bounds: bounds(table, default.bounds)?,
-            memory: Duration::from_secs(in_range(
+                faults,
+            ),
+            bounds: bounds(table, default.bounds, faults),
+            memory: Duration::from_secs(faults.in_range(
                 "bridge.memory_s",
                 table.memory_s,
                 default.memory.as_secs(),
                 0..=3600,
-            )?),
+            )),
             ring_repeats: table.ring_repeats.unwrap_or(default.ring_repeats),
-            longest_retry: Duration::from_secs(in_range(
+            longest_retry: Duration::from_secs(faults.in_range(
                 "bridge.reconnect_maximum_s",
                 table.reconnect_maximum_s,
                 retry,
                 1..=86_400,
-            )?),
+            )),
             ..default
         },
-    })
+    }
 }
 
-fn bounds(table: &BridgeSettings, default: Bounds) -> Result<Bounds, ConfigError> {
-    Ok(Bounds {
-        messages: in_range(
+fn bounds(table: &BridgeSettings, default: Bounds, faults: &mut Faults) -> Bounds {
+    Bounds {
+        messages: faults.in_range(
             "bridge.queue_messages",
             table.queue_messages,
             default.messages,
             1..=10_000_000,
-        )?,
-        bytes: in_range(
+        ),
+        bytes: faults.in_range(
             "bridge.queue_bytes",
             table.queue_bytes,
             default.bytes,
             1024..=usize::MAX,
-        )?,
-    })
+        ),
+    }
 }
 
 fn side(
@@ -271,19 +275,21 @@ fn side(
     default: SideConfig,
     user_name: Option<String>,
     (key, password_file): (&'static str, Option<&Path>),
-) -> Result<SideConfig, ConfigError> {
-    Ok(SideConfig {
+    faults: &mut Faults,
+) -> SideConfig {
+    let password = password_file.map(|path| password(key, path));
+    SideConfig {
         user_name,
-        password: password_file.map(|path| password(key, path)).transpose()?,
+        password: faults.or_default(password.transpose()),
         keep_alive: table.keep_alive_s.unwrap_or(default.keep_alive),
-        session_expiry_interval: in_range(
+        session_expiry_interval: faults.in_range(
             "bridge.session_expiry_s",
             table.session_expiry_s,
             default.session_expiry_interval,
             1..=u32::MAX,
-        )?,
+        ),
         ..default
-    })
+    }
 }
 
 /// The bytes of a file without the line's end.
@@ -345,11 +351,8 @@ pub(crate) fn reached(mut address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use super::super::checked;
     use super::*;
-
-    fn checked(text: &str) -> Result<super::super::Config, ConfigError> {
-        Settings::from_toml(Path::new("thicket.toml"), text)?.check()
-    }
 
     const GOOD: &str = "[[bridge]]\nname = 'plant'\naddress = 'broker:1883'\n[[bridge.rule]]\ntopic = 'a/#'\ndirection = 'both'\n";
 
@@ -442,8 +445,9 @@ mod tests {
             .lines()
             .map_while(|line| line.strip_prefix("# "));
         let text: String = lines.map(|line| format!("{line}\n")).collect();
-        let settings =
-            Settings::from_toml(Path::new("deploy/thicket.toml"), &text).expect("a good table");
+        let (settings, faults) =
+            Settings::from_toml(Path::new("deploy/thicket.toml"), &text).expect("TOML");
+        assert!(faults.is_empty(), "{faults:?}");
         assert_eq!(settings.bridge.map(|all| all[0].rule.len()), Some(2));
         for key in BridgeSettings::KEYS.iter().chain(&BridgeRuleSettings::KEYS) {
             let is_shown = *key == "rule" || text.contains(&format!("{key} = "));

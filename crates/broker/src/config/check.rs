@@ -7,10 +7,10 @@ use thicket_node::{Limits, MAXIMUM_BACKUPS, RetainedLimits, Takes};
 use thicket_transport::tls::LinkTls;
 
 use super::access::names_users;
-use super::error::TooOpen;
+use super::error::{Faults, TooOpen};
 use super::{
-    Access, ClusterSecret, Config, ConfigError, DiscoverChoice, Dns, Listen, Multicast,
-    PlacementListen, RebalanceChoice, RedirectChoice, Settings, bridge, listener,
+    Access, ClusterSecret, Config, ConfigError, ConfigErrors, DiscoverChoice, Dns, Listen,
+    Multicast, PlacementListen, RebalanceChoice, RedirectChoice, Settings, bridge, listener,
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
@@ -30,94 +30,118 @@ const LONGEST_NAME: usize = 255;
 /// Workers are numbered in a byte; a node of more cores is better run as two.
 const MOST_WORKERS: u32 = 128;
 
-pub(super) fn check(settings: Settings) -> Result<Config, ConfigError> {
-    let limits = limits(&settings)?;
-    let link_tls = link_tls(&settings)?;
-    let listeners = listener::check(&settings, limits.maximum_packet_size, link_tls.as_ref())?;
-    let (access, secret) = trust(&settings, &listeners)?;
-    let open = listeners.iter().find(|listen| !listen.is_loopback());
-    let multicast = multicast(&settings, open.is_none())?;
-    let dns = dns(&settings)?;
-    let seeds = all_hosts_and_ports("seed", settings.seed.as_deref())?;
+/// Whatever is wrong is found at once: a value that is not good is noted, and its default stands in its place for the checks after it.
+pub(super) fn check(settings: Settings, mut faults: Faults) -> Result<Config, ConfigErrors> {
+    let config = config(&settings, &mut faults);
+    faults.end(config)
+}
+
+fn config(settings: &Settings, faults: &mut Faults) -> Config {
+    let limits = limits(settings, faults);
+    let link_tls = link_tls(settings, faults);
+    let listeners = listener::check(
+        settings,
+        limits.maximum_packet_size,
+        link_tls.as_ref(),
+        faults,
+    );
+    let secret = trust(settings, listeners.as_deref(), faults);
+    // Then every listener has users of its own, or wants certificates.
+    let is_guarded = listeners.iter().flatten().all(|listen| listen.is_guarded);
+    let access = Access::check(settings, is_guarded, faults);
+    let is_loopback = listeners.iter().flatten().all(Listen::is_loopback);
+    let multicast = faults.or_default(multicast(settings, is_loopback));
+    let dns = faults.or_default(dns(settings));
+    let seeds = faults.or_default(all_hosts_and_ports("seed", settings.seed.as_deref()));
     let is_alone = multicast.is_none() && dns.is_none() && seeds.is_empty();
-    Ok(Config {
-        name: settings
-            .name
-            .clone()
-            .map(|name| checked_name("name", name))
-            .transpose()?,
-        cluster_name: checked_name(
+    let placement = listeners
+        .as_deref()
+        .map(|listeners| placement(settings, listeners));
+    let has_plain_listener = listeners
+        .as_deref()
+        .is_none_or(|listeners| listeners.iter().any(Listen::is_plain));
+    Config {
+        name: faults.or_default(
+            settings
+                .name
+                .clone()
+                .map(|name| checked_name("name", name))
+                .transpose(),
+        ),
+        cluster_name: faults.or_default(checked_name(
             "cluster_name",
             settings
                 .cluster_name
                 .clone()
                 .unwrap_or_else(|| DEFAULT_CLUSTER_NAME.into()),
-        )?,
-        advertise: settings
-            .advertise
-            .clone()
-            .map(|address| host_and_port("advertise", address))
-            .transpose()?,
-        http: http(settings.http.as_deref(), has_api_users(&settings))?,
-        probe: probe(settings.probe.as_deref())?,
-        placement: placement(&settings, &listeners)?,
-        http_hosts: http_hosts(&settings)?,
-        http_connections: in_range(
+        )),
+        advertise: faults.or_default(
+            settings
+                .advertise
+                .clone()
+                .map(|address| host_and_port("advertise", address))
+                .transpose(),
+        ),
+        http: faults.or_default(http(settings.http.as_deref(), has_api_users(settings))),
+        probe: faults.or_default(probe(settings.probe.as_deref())),
+        placement: faults.or_default(placement.unwrap_or(Ok(None))),
+        http_hosts: faults.or_default(http_hosts(settings)),
+        http_connections: faults.in_range(
             "http_connections",
             settings.http_connections,
             DEFAULT_HTTP_CONNECTIONS,
             1..=1024,
-        )?,
-        expect_nodes: in_range(
+        ),
+        expect_nodes: faults.in_range(
             "expect_nodes",
             settings.expect_nodes,
             if seeds.is_empty() { 1 } else { 2 },
             1..=4096,
-        )?,
+        ),
         seeds,
         multicast,
         dns,
-        discovery_grace: discovery_grace(settings.discovery_grace_ms, is_alone)?,
-        routing: super::routing::check(&settings)?,
-        workers: workers(settings.workers)?,
+        discovery_grace: faults.or_default(discovery_grace(settings.discovery_grace_ms, is_alone)),
+        routing: super::routing::check(settings, faults),
+        workers: faults.or_default(workers(settings.workers)),
         data: settings.data.clone(),
         sync: settings.sync.unwrap_or_default(),
-        backups: backups(settings.backups)?,
+        backups: faults.or_default(backups(settings.backups)),
         hint_bytes: settings.hint_bytes.unwrap_or(thicket_node::HINT_BYTES),
         ack: settings.ack.unwrap_or_default(),
         partition: settings.partition.map(Into::into).unwrap_or_default(),
-        redirect: redirect(&settings)?,
+        redirect: faults.or_default(redirect(settings)),
         redirect_by_topics: settings.redirect == Some(RedirectChoice::Topics),
-        redirect_refusals: redirect_refusals(&settings)?,
-        redirect_per_s: in_range(
+        redirect_refusals: faults.or_default(redirect_refusals(settings)),
+        redirect_per_s: faults.in_range(
             "redirect_per_s",
             settings.redirect_per_s,
             DEFAULT_REDIRECT_PER_S,
             1..=1_000_000,
-        )?,
-        redirect_references: in_range(
+        ),
+        redirect_references: faults.in_range(
             "redirect_references",
             settings.redirect_references,
             1,
             1..=8,
-        )? as u8,
-        rebalance: rebalance(&settings)?,
+        ) as u8,
+        rebalance: faults.or_default(rebalance(settings)),
         access,
         secret,
         link_tls,
         limits,
         connections: settings.connections.unwrap_or(0),
-        flapping: super::flapping::check(&settings)?,
+        flapping: super::flapping::check(settings, faults),
         memory_bytes: settings.memory_bytes,
         system_interval: Duration::from_secs(
             settings.sys_interval_s.unwrap_or(DEFAULT_SYS_INTERVAL_S),
         ),
-        retained: retained(&settings),
-        hooks: super::hook::check(&settings)?,
-        telemetry: super::telemetry::check(&settings)?,
-        bridges: bridge::check(&settings, listeners.iter().any(Listen::is_plain))?,
-        listeners,
-    })
+        retained: retained(settings),
+        hooks: super::hook::check(settings, faults),
+        telemetry: super::telemetry::check(settings, faults),
+        bridges: bridge::check(settings, has_plain_listener, faults),
+        listeners: listeners.unwrap_or_default(),
+    }
 }
 
 fn rebalance(settings: &Settings) -> Result<thicket_node::RebalanceConfig, ConfigError> {
@@ -193,65 +217,64 @@ pub(super) fn checked_name(key: &'static str, name: String) -> Result<String, Co
     Ok(name)
 }
 
-/// Who may connect and which nodes may join. With a listener that others can reach, somebody has to have said both.
+/// The secret of the cluster. With a listener that others can reach, somebody has to have said who may connect and which nodes may join.
 fn trust(
     settings: &Settings,
-    listeners: &[Listen],
-) -> Result<(Access, Option<ClusterSecret>), ConfigError> {
-    let secret = settings
-        .cluster_secret_file
-        .as_deref()
-        .map(ClusterSecret::from_file)
-        .transpose()?;
-    if secret.is_some() && settings.insecure_links == Some(true) {
-        return Err(ConfigError::Conflict(
+    listeners: Option<&[Listen]>,
+    faults: &mut Faults,
+) -> Option<ClusterSecret> {
+    let file = settings.cluster_secret_file.as_deref();
+    let secret = faults.or_default(file.map(ClusterSecret::from_file).transpose());
+    if file.is_some() && settings.insecure_links == Some(true) {
+        faults.add(ConfigError::Conflict(
             "cluster_secret_file and insecure_links exclude each other: links have a secret or they have none",
         ));
     }
     let has_certificate = settings.link_tls_certificate.is_some();
     if has_certificate && settings.insecure_links == Some(true) {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "link_tls_certificate and insecure_links exclude each other: links have certificates or they have none",
         ));
     }
-    let links_are_guarded = secret.is_some() || has_certificate;
+    let links_are_guarded = file.is_some() || has_certificate;
     let node_is_guarded = names_users(settings) || settings.allow_anonymous == Some(true);
+    let Some(listeners) = listeners else {
+        return secret;
+    };
     let open = listeners.iter().filter(|listen| !listen.is_loopback());
     // The one that says least, to be named.
     if let Some(open) = open.min_by_key(|listen| listen.is_guarded) {
         let clients = !node_is_guarded && !open.is_guarded;
         let links = !links_are_guarded && settings.insecure_links != Some(true);
         if clients || links {
-            return Err(ConfigError::TooOpen(TooOpen {
+            faults.add(ConfigError::TooOpen(TooOpen {
                 listen: open.text.clone(),
                 clients,
                 links,
             }));
         }
     } else if !links_are_guarded && settings.insecure_links == Some(false) {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "insecure_links = false needs a cluster_secret_file or a link_tls_certificate",
         ));
     }
-    // Then every listener has users of its own, or wants certificates.
-    let is_guarded = listeners.iter().all(|listen| listen.is_guarded);
-    let access = Access::check(settings, is_guarded)?;
-    Ok((access, secret))
+    secret
 }
 
 /// Certificate, key and authority of links: all of them or none.
-fn link_tls(settings: &Settings) -> Result<Option<LinkTls>, ConfigError> {
+fn link_tls(settings: &Settings, faults: &mut Faults) -> Option<LinkTls> {
     let (certificate, key, authority) = match (
         &settings.link_tls_certificate,
         &settings.link_tls_key,
         &settings.link_tls_ca,
     ) {
-        (None, None, None) => return Ok(None),
+        (None, None, None) => return None,
         (Some(certificate), Some(key), Some(authority)) => (certificate, key, authority),
         _ => {
-            return Err(ConfigError::Conflict(
+            faults.add(ConfigError::Conflict(
                 "link_tls_certificate, link_tls_key and link_tls_ca belong together: give all three or none",
             ));
+            return None;
         }
     };
     let tls = LinkTls {
@@ -259,8 +282,12 @@ fn link_tls(settings: &Settings) -> Result<Option<LinkTls>, ConfigError> {
         key: key.clone(),
         authority: authority.clone(),
     };
-    tls.load()?;
-    Ok(Some(tls))
+    let of_files = tls.server().faults();
+    if of_files.is_empty() {
+        faults.or_default(tls.load().map(drop));
+    }
+    of_files.into_iter().for_each(|fault| faults.add(fault));
+    Some(tls)
 }
 
 fn http(text: Option<&str>, has_users: bool) -> Result<Option<SocketAddr>, ConfigError> {
@@ -508,55 +535,55 @@ fn workers(given: Option<u32>) -> Result<u8, ConfigError> {
     Ok(u8::try_from(count).expect("at most 128"))
 }
 
-fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
+fn limits(settings: &Settings, faults: &mut Faults) -> Limits {
     let default = Limits::default();
     // The smallest CONNECT with a client id of 23 bytes must fit; the largest packet there is (5.0 section 2.1.4).
-    let packet = in_range(
+    let packet = faults.in_range(
         "maximum_packet_size",
         settings.maximum_packet_size,
         default.maximum_packet_size,
         64..=268_435_460,
-    )?;
-    let connect_timeout = in_range(
+    );
+    let connect_timeout = faults.in_range(
         "connect_timeout_s",
         settings.connect_timeout_s,
         default.connect_timeout.as_secs(),
         1..=3600,
-    )?;
-    Ok(Limits {
+    );
+    Limits {
         maximum_packet_size: packet,
-        receive_maximum: in_range(
+        receive_maximum: faults.in_range(
             "receive_maximum",
             settings.receive_maximum,
             default.receive_maximum,
             1..=u16::MAX,
-        )?,
+        ),
         topic_alias_maximum: settings
             .topic_alias_maximum
             .unwrap_or(default.topic_alias_maximum),
-        inflight_maximum: in_range(
+        inflight_maximum: faults.in_range(
             "inflight_maximum",
             settings.inflight_maximum,
             default.inflight_maximum,
             1..=u16::MAX,
-        )?,
+        ),
         queue_messages: settings.queue_messages.unwrap_or(default.queue_messages),
         queue_bytes: settings.queue_bytes.unwrap_or(default.queue_bytes),
         on_full: settings.on_full.map_or(default.on_full, Into::into),
-        out_buffer_bytes: in_range(
+        out_buffer_bytes: faults.in_range(
             "out_buffer_bytes",
             settings.out_buffer_bytes,
             default.out_buffer_bytes,
             1024..=u32::MAX,
-        )?,
+        ),
         subscriptions: settings.subscriptions.unwrap_or(default.subscriptions),
-        client_id_bytes: in_range(
+        client_id_bytes: faults.in_range(
             "client_id_bytes",
             settings.client_id_bytes,
             default.client_id_bytes,
             // What every server must take [MQTT-3.1.3-5].
             23..=u16::MAX,
-        )?,
+        ),
         session_scope: settings
             .session_scope
             .map_or(default.session_scope, Into::into),
@@ -574,12 +601,12 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         client_bytes_per_s: settings
             .client_bytes_per_s
             .unwrap_or(default.client_bytes_per_s),
-        topic_levels: in_range(
+        topic_levels: faults.in_range(
             "topic_levels",
             settings.topic_levels,
             default.topic_levels,
             1..=u16::MAX,
-        )?,
+        ),
         session_expiry_maximum: settings
             .session_expiry_maximum_s
             .unwrap_or(default.session_expiry_maximum),
@@ -590,7 +617,7 @@ fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         connect_timeout: Duration::from_secs(connect_timeout),
         relocate_after: settings.relocate_after.unwrap_or(default.relocate_after),
         reason_strings: settings.reason_strings.unwrap_or(default.reason_strings),
-    })
+    }
 }
 
 fn retained(settings: &Settings) -> RetainedLimits {

@@ -1,8 +1,10 @@
 //! What is wrong with a configuration, in words that say what to do.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::UsersError;
+use super::check::in_range;
 
 /// A configuration that cannot be used. Nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +69,112 @@ pub enum ConfigError {
     /// A certificate or a key is no good.
     #[error("tls: {0}")]
     Tls(#[from] thicket_transport::tls::TlsError),
+}
+
+/// All faults that were found in a configuration, at least one, in the order of the checks. Nothing was started.
+#[derive(Debug)]
+pub struct ConfigErrors(Vec<ConfigError>);
+
+impl ConfigErrors {
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
+        self.0.iter()
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(fault: ConfigError) -> Self {
+        Self(vec![fault])
+    }
+}
+
+/// A line each, or several where a fault has several.
+impl std::fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, fault) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Collects the faults of a configuration while it is checked.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    found: Vec<ConfigError>,
+    /// Some keys of the file could not be read.
+    is_partial: bool,
+}
+
+impl Faults {
+    /// Goes on from those that were found in the file.
+    pub(super) fn of_file(found: Vec<ConfigError>) -> Self {
+        Self {
+            is_partial: !found.is_empty(),
+            found,
+        }
+    }
+
+    pub(super) fn add(&mut self, fault: impl Into<ConfigError>) {
+        let fault = fault.into();
+        let is_combination = matches!(fault, ConfigError::Conflict(_) | ConfigError::TooOpen(_));
+        // What is missing may be in a key that could not be read.
+        if is_combination && self.is_partial {
+            return;
+        }
+        // Listeners may share a file.
+        let text = fault.to_string();
+        if self.found.iter().all(|other| other.to_string() != text) {
+            self.found.push(fault);
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    /// The value, if it is good.
+    pub(super) fn keep<T>(&mut self, checked: Result<T, impl Into<ConfigError>>) -> Option<T> {
+        checked.map_err(|fault| self.add(fault)).ok()
+    }
+
+    /// The value, or a default in the place of one that is not good: the configuration is not used then.
+    pub(super) fn or_default<T: Default>(
+        &mut self,
+        checked: Result<T, impl Into<ConfigError>>,
+    ) -> T {
+        self.keep(checked).unwrap_or_default()
+    }
+
+    /// As `in_range`, with the default in the place of a value that is not good.
+    pub(super) fn in_range<T>(
+        &mut self,
+        key: &'static str,
+        given: Option<T>,
+        default: T,
+        range: RangeInclusive<T>,
+    ) -> T
+    where
+        T: PartialOrd + std::fmt::Display + Clone,
+    {
+        let checked = in_range(key, given, default.clone(), range);
+        self.keep(checked).unwrap_or(default)
+    }
+
+    /// What was checked, if nothing was found.
+    pub(super) fn end<T>(self, checked: T) -> Result<T, ConfigErrors> {
+        if self.found.is_empty() {
+            Ok(checked)
+        } else {
+            Err(ConfigErrors(self.found))
+        }
+    }
 }
 
 /// What must be chosen before a listener may be reached by others.

@@ -3,13 +3,19 @@
 use std::path::Path;
 
 use clap::Args;
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::{
     BridgeRuleSettings, BridgeSettings, ConfigError, HookSettings, ListenerSettings, Settings,
 };
 
+/// Tables of the file that are no flags.
+const TABLES: [&str; 3] = ["listener", "bridge", "hook"];
+
 /// Reads and parses `path`.
-pub(super) fn read(path: &Path) -> Result<Settings, ConfigError> {
+pub(super) fn read(path: &Path) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
         key: "config",
         path: path.to_owned(),
@@ -18,49 +24,146 @@ pub(super) fn read(path: &Path) -> Result<Settings, ConfigError> {
     parse(path, &text)
 }
 
-/// Parses the text of a file; `path` is for the words of errors.
-pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, ConfigError> {
+/// Parses the text of a file; `path` is for the words of errors. The settings come without the keys that have a fault.
+pub(super) fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
     let malformed = |error: toml::de::Error| ConfigError::Malformed {
         path: path.to_owned(),
         problem: error.to_string(),
     };
-    let table: toml::Table = text.parse().map_err(malformed)?;
-    let known = known_keys();
+    let root = DeTable::parse(text).map_err(malformed)?;
+    let span = root.span();
+    let mut reader = Reader {
+        path,
+        root: root.into_inner(),
+        faults: Vec::new(),
+    };
     // Looked for before serde does: its own refusal lists all keys there are, ours names the nearest.
-    refuse_unknown(path, &table, &known)?;
-    for listener in tables(&table, "listener") {
-        refuse_unknown(path, listener, &ListenerSettings::KEYS.map(str::to_owned))?;
-    }
-    for hook in tables(&table, "hook") {
-        refuse_unknown(path, hook, &HookSettings::KEYS.map(str::to_owned))?;
-    }
-    for bridge in tables(&table, "bridge") {
-        refuse_unknown(path, bridge, &BridgeSettings::KEYS.map(str::to_owned))?;
-        for rule in tables(bridge, "rule") {
-            refuse_unknown(path, rule, &BridgeRuleSettings::KEYS.map(str::to_owned))?;
+    reader.remove_unknown();
+    let settings = loop {
+        let root = Spanned::new(span.clone(), reader.root.clone());
+        match Settings::deserialize(toml::Deserializer::from(root)) {
+            Ok(settings) => break settings,
+            Err(mut error) => {
+                error.set_input(Some(text));
+                let at = error.span().map_or(0, |span| span.start);
+                reader.faults.push((at, malformed(error)));
+                if !remove(&mut reader.root, at) {
+                    break Settings::default();
+                }
+            }
+        }
+    };
+    let mut faults = reader.faults;
+    faults.sort_by_key(|(at, _)| *at);
+    Ok((
+        settings,
+        faults.into_iter().map(|(_, fault)| fault).collect(),
+    ))
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    /// Without the keys that have a fault.
+    root: DeTable<'a>,
+    /// With their places in the text.
+    faults: Vec<(usize, ConfigError)>,
+}
+
+impl Reader<'_> {
+    fn remove_unknown(&mut self) {
+        let (path, faults) = (self.path, &mut self.faults);
+        remove_unknown(path, &mut self.root, &known_keys(), faults);
+        for listener in tables(&mut self.root, "listener") {
+            remove_unknown(path, listener, &owned(&ListenerSettings::KEYS), faults);
+        }
+        for hook in tables(&mut self.root, "hook") {
+            remove_unknown(path, hook, &owned(&HookSettings::KEYS), faults);
+        }
+        for bridge in tables(&mut self.root, "bridge") {
+            remove_unknown(path, bridge, &owned(&BridgeSettings::KEYS), faults);
+            for rule in tables(bridge, "rule") {
+                remove_unknown(path, rule, &owned(&BridgeRuleSettings::KEYS), faults);
+            }
         }
     }
-    toml::from_str(text).map_err(malformed)
+}
+
+fn owned(keys: &[&str]) -> Vec<String> {
+    keys.iter().map(|&key| key.to_owned()).collect()
 }
 
 /// The tables of an array.
-fn tables<'a>(table: &'a toml::Table, key: &str) -> impl Iterator<Item = &'a toml::Table> {
-    let array = table.get(key).and_then(toml::Value::as_array);
+fn tables<'a, 'i>(
+    table: &'a mut DeTable<'i>,
+    key: &str,
+) -> impl Iterator<Item = &'a mut DeTable<'i>> {
+    let values = table
+        .iter_mut()
+        .filter(move |(name, _)| name.get_ref() == key);
+    values.flat_map(|(_, value)| tables_of(value))
+}
+
+fn tables_of<'a, 'i>(
+    value: &'a mut Spanned<DeValue<'i>>,
+) -> impl Iterator<Item = &'a mut DeTable<'i>> {
+    let array = match value.get_mut() {
+        DeValue::Array(array) => Some(array.iter_mut()),
+        _ => None,
+    };
     array
         .into_iter()
         .flatten()
-        .filter_map(toml::Value::as_table)
+        .filter_map(|it| match it.get_mut() {
+            DeValue::Table(table) => Some(table),
+            _ => None,
+        })
 }
 
-fn refuse_unknown(path: &Path, table: &toml::Table, known: &[String]) -> Result<(), ConfigError> {
-    let Some(key) = table.keys().find(|key| !known.contains(key)) else {
-        return Ok(());
-    };
-    Err(ConfigError::UnknownKey {
-        path: path.to_owned(),
-        key: key.clone(),
-        nearest: nearest(key, known),
-    })
+fn remove_unknown(
+    path: &Path,
+    table: &mut DeTable<'_>,
+    known: &[String],
+    faults: &mut Vec<(usize, ConfigError)>,
+) {
+    retain(table, |key, _| {
+        let name: &str = key.get_ref();
+        let is_known = known.iter().any(|it| it == name);
+        if !is_known {
+            let fault = ConfigError::UnknownKey {
+                path: path.to_owned(),
+                key: name.to_owned(),
+                nearest: nearest(name, known),
+            };
+            faults.push((key.span().start, fault));
+        }
+        is_known
+    });
+}
+
+/// Removes the key whose value stands at a place of the text, of a table within an array only that key of it; whether there was one.
+fn remove(table: &mut DeTable<'_>, at: usize) -> bool {
+    let mut is_found = false;
+    for (key, value) in table.iter_mut() {
+        let name: &str = key.get_ref();
+        if TABLES.contains(&name) || name == "rule" {
+            is_found |= tables_of(value).any(|table| remove(table, at));
+        }
+    }
+    // What a header of tables spans is the header.
+    retain(table, |_, value| {
+        let is_it = !is_found && value.span().contains(&at);
+        is_found |= is_it;
+        !is_it
+    });
+    is_found
+}
+
+fn retain<'i>(
+    table: &mut DeTable<'i>,
+    mut is_kept: impl FnMut(&Spanned<DeString<'i>>, &Spanned<DeValue<'i>>) -> bool,
+) {
+    let all = std::mem::take(table).into_iter();
+    *table = all.filter(|(key, value)| is_kept(key, value)).collect();
 }
 
 /// Every key there is: the names of the flags' fields, and the tables that are no flags.
@@ -69,7 +172,7 @@ fn known_keys() -> Vec<String> {
     command
         .get_arguments()
         .map(|argument| argument.get_id().to_string())
-        .chain(["listener", "bridge", "hook"].map(str::to_owned))
+        .chain(TABLES.map(str::to_owned))
         .collect()
 }
 
@@ -84,14 +187,19 @@ fn nearest(key: &str, known: &[String]) -> Option<String> {
         .map(|(_, candidate)| candidate.clone())
 }
 
+/// What a file with this text makes of a node.
+#[cfg(test)]
+pub(super) fn checked(text: &str) -> Result<super::Config, super::ConfigErrors> {
+    let (settings, faults) = parse(Path::new("thicket.toml"), text)?;
+    settings.check_after(faults)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn error_of(text: &str) -> String {
-        parse(Path::new("thicket.toml"), text)
-            .expect_err(text)
-            .to_string()
+        checked(text).expect_err(text).to_string()
     }
 
     #[test]
@@ -119,9 +227,7 @@ mod tests {
     #[test]
     fn the_sample_file_names_every_key_and_shows_the_defaults() {
         let sample = include_str!("../../../../deploy/thicket.toml");
-        let config = parse(Path::new("deploy/thicket.toml"), sample)
-            .and_then(Settings::check)
-            .expect("the sample file is good");
+        let config = checked(sample).expect("the sample file is good");
         let default = Settings::default().check().expect("defaults are good");
         assert_eq!(config.limits, default.limits);
         assert_eq!(config.retained, default.retained);
@@ -149,7 +255,8 @@ mod tests {
             .lines()
             .filter_map(|line| line.strip_prefix("# "));
         let text: String = lines.map(|line| format!("{line}\n")).collect();
-        let settings = parse(Path::new("deploy/thicket.toml"), &text).expect("a good table");
+        let (settings, faults) = parse(Path::new("deploy/thicket.toml"), &text).expect("TOML");
+        assert!(faults.is_empty(), "{faults:?}");
         assert_eq!(settings.listener.map(|all| all.len()), Some(1));
         for key in ListenerSettings::KEYS {
             assert!(
@@ -177,5 +284,71 @@ mod tests {
         ] {
             assert!(error.contains(word), "`{word}` in {error}");
         }
+    }
+
+    #[test]
+    fn all_faults_are_found_at_once_and_each_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        std::fs::write(at("acl"), "topic read a\nallow b\n").expect("written");
+        let text = format!(
+            "workers = 'two'
+clustername = 'x'
+users = '{}'
+acl = '{}'
+http_tokens = '{}'
+backups = 9
+maximum_packet_size = 7
+topic_levels = 0
+jwt_ca = 'x'
+[[listener]]
+address = 'tls://127.0.0.1:0'
+tls_certificate = '{}'
+tls_key = '{}'
+connections = 'many'
+proxyprotocol = true
+[[listener]]
+address = 'nowhere'
+[[hook]]
+name = 'h'
+url = 'x'
+events = ['connect']
+batch = 0
+",
+            at("users"),
+            at("acl"),
+            at("http-tokens"),
+            at("crt"),
+            at("key"),
+        );
+        let faults = checked(&text).expect_err("bad");
+        let found: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        let expected = [
+            "invalid type: string \"two\", expected u32",
+            "unknown key `clustername`; did you mean `cluster_name`?",
+            "invalid type: string \"many\", expected u32",
+            "unknown key `proxyprotocol`; did you mean `proxy_protocol`?",
+            "maximum_packet_size = 7: expected 64",
+            "topic_levels = 0: expected 1",
+            "cannot read a certificate from",
+            "cannot read a key from",
+            "listen = nowhere: expected HOST:PORT",
+            "users: cannot read",
+            "line 2: expected `user`, `topic` or `pattern`",
+            "http_tokens: cannot read",
+            "backups = 9: expected a number from 0 to 3",
+            "hook.url = x",
+            "hook.batch = 0",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.contains(expected), "`{expected}` in {found}");
+        }
+        // Where all keys could be read, combinations are looked at as well.
+        let error = error_of("jwt_ca = 'x'\nbackups = 9\n");
+        assert!(
+            error.contains("backups = 9") && error.contains("jwt_ca"),
+            "{error}"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::check::in_range;
+use super::error::Faults;
 use super::{ConfigError, Settings};
 
 const DEFAULT_WINDOW_S: u64 = 60;
@@ -20,34 +20,36 @@ pub struct FlappingLimit {
 }
 
 /// `None`: as often as it likes.
-pub(super) fn check(settings: &Settings) -> Result<Option<FlappingLimit>, ConfigError> {
-    let connects = in_range(
+pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Option<FlappingLimit> {
+    let connects = faults.in_range(
         "flapping_connects",
         settings.flapping_connects,
         0,
         0..=1_000_000,
-    )?;
+    );
     if connects == 0 {
-        return if settings.flapping_window_s.is_some() || settings.flapping_ban_s.is_some() {
-            Err(ConfigError::Conflict(
+        // One that is not good is no bound either, and was noted.
+        let is_given = settings.flapping_connects.is_some_and(|it| it > 0);
+        let has_others = settings.flapping_window_s.is_some() || settings.flapping_ban_s.is_some();
+        if has_others && !is_given {
+            faults.add(ConfigError::Conflict(
                 "flapping_window_s and flapping_ban_s have no effect without flapping_connects",
-            ))
-        } else {
-            Ok(None)
-        };
+            ));
+        }
+        return None;
     }
-    let seconds = |key, given, default| in_range(key, given, default, 1..=86_400);
+    let mut seconds = |key, given, default| faults.in_range(key, given, default, 1..=86_400);
     let window_s = seconds(
         "flapping_window_s",
         settings.flapping_window_s,
         DEFAULT_WINDOW_S,
-    )?;
-    let ban_s = seconds("flapping_ban_s", settings.flapping_ban_s, DEFAULT_BAN_S)?;
-    Ok(Some(FlappingLimit {
+    );
+    let ban_s = seconds("flapping_ban_s", settings.flapping_ban_s, DEFAULT_BAN_S);
+    Some(FlappingLimit {
         connects,
         window: Duration::from_secs(window_s),
         ban: Duration::from_secs(ban_s),
-    }))
+    })
 }
 
 #[cfg(test)]
@@ -57,13 +59,15 @@ mod tests {
     #[test]
     fn a_limit_is_named_or_there_is_none() {
         let of = |connects, window_s, ban_s| {
-            check(&Settings {
+            let settings = Settings {
                 flapping_connects: connects,
                 flapping_window_s: window_s,
                 flapping_ban_s: ban_s,
                 ..Settings::default()
-            })
-            .map_err(|error| error.to_string())
+            };
+            let mut faults = Faults::default();
+            let limit = check(&settings, &mut faults);
+            faults.end(limit).map_err(|error| error.to_string())
         };
         assert_eq!(of(None, None, None), Ok(None));
         assert_eq!(of(Some(0), None, None), Ok(None));

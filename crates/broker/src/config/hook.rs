@@ -7,7 +7,8 @@ use serde::Deserialize;
 use thicket_hooks::HookConfig;
 use thicket_session::topic::TopicFilter;
 
-use super::check::{checked_name, in_range, invalid};
+use super::check::{checked_name, invalid};
+use super::error::Faults;
 use super::{ConfigError, Settings, units};
 
 /// A table `[[hook]]`; what is `None` was not given.
@@ -100,19 +101,21 @@ pub struct HookPlan {
 }
 
 /// All hooks. Reads their secrets and certificates.
-pub(super) fn check(settings: &Settings) -> Result<Vec<HookPlan>, ConfigError> {
+pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Vec<HookPlan> {
     let mut plans: Vec<HookPlan> = Vec::new();
     for table in settings.hook.as_deref().unwrap_or_default() {
-        let plan = plan(table)?;
+        let plan = plan(table, faults);
         let is_same = |other: &&HookPlan, part: fn(&HookConfig) -> String| {
             part(&other.config) == part(&plan.config)
         };
-        if plans
-            .iter()
-            .any(|other| is_same(&other, |it| it.name.clone()))
+        let has_name = !plan.config.name.is_empty();
+        if has_name
+            && plans
+                .iter()
+                .any(|other| is_same(&other, |it| it.name.clone()))
         {
-            let name = plan.config.name;
-            return Err(invalid("hook.name", name, "another name than other hooks"));
+            let name = &plan.config.name;
+            faults.add(invalid("hook.name", name, "another name than other hooks"));
         }
         let path = plan.config.dead_letters.as_ref();
         if plans
@@ -122,7 +125,7 @@ pub(super) fn check(settings: &Settings) -> Result<Vec<HookPlan>, ConfigError> {
             let path = path
                 .map(|path| path.display().to_string())
                 .unwrap_or_default();
-            return Err(invalid(
+            faults.add(invalid(
                 "hook.dead_letters",
                 path,
                 "another file than other hooks",
@@ -130,21 +133,23 @@ pub(super) fn check(settings: &Settings) -> Result<Vec<HookPlan>, ConfigError> {
         }
         plans.push(plan);
     }
-    Ok(plans)
+    plans
 }
 
-fn plan(table: &HookSettings) -> Result<HookPlan, ConfigError> {
-    let name = checked_name("hook.name", table.name.clone().unwrap_or_default())?;
-    let url = checked_url("hook.url", table.url.clone().unwrap_or_default())?;
+fn plan(table: &HookSettings, faults: &mut Faults) -> HookPlan {
+    let name = table.name.clone().unwrap_or_default();
+    let name = faults.or_default(checked_name("hook.name", name));
+    let url = table.url.clone().unwrap_or_default();
+    let url = faults.or_default(checked_url("hook.url", url));
     if table.events.is_empty() {
-        return Err(invalid(
+        faults.add(invalid(
             "hook.events",
             "[]",
             "at least one of connect, disconnect, subscribe, unsubscribe, publish, session, cluster",
         ));
     }
     if table.events.contains(&HookKind::Publish) == table.filters.is_empty() {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "hook.filters names the topics of hook.events = [\"publish\"]: give both or neither",
         ));
     }
@@ -152,64 +157,67 @@ fn plan(table: &HookSettings) -> Result<HookPlan, ConfigError> {
         TopicFilter::new(text).map_err(|error| invalid("hook.filters", text, error.to_string()))
     };
     let default = HookConfig::new(name, url);
-    if table.ca_file.is_some() && !default.url.starts_with("https://") {
-        return Err(ConfigError::Conflict(
+    if table.ca_file.is_some() && !default.url.is_empty() && !default.url.starts_with("https://") {
+        faults.add(ConfigError::Conflict(
             "hook.ca_file is for a hook.url that begins with https://",
         ));
     }
     if table.dead_letter_bytes.is_some() && table.dead_letters.is_none() {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "hook.dead_letter_bytes has no effect without hook.dead_letters",
         ));
     }
-    thicket_hooks::agent(&default.url, table.ca_file.as_deref())?;
-    Ok(HookPlan {
+    let authorities = table.ca_file.as_deref();
+    faults.keep(thicket_hooks::agent(&default.url, authorities));
+    let filters = table.filters.iter().map(filter);
+    let filters = filters.filter_map(|filter| faults.keep(filter)).collect();
+    HookPlan {
         kinds: table.events.clone(),
-        filters: table.filters.iter().map(filter).collect::<Result<_, _>>()?,
+        filters,
         config: HookConfig {
-            secret: secret(table)?,
+            secret: faults.or_default(secret(table)),
             authorities: table.ca_file.clone(),
-            batch: in_range("hook.batch", table.batch, default.batch, 1..=10_000)?,
-            queue_events: in_range(
+            batch: faults.in_range("hook.batch", table.batch, default.batch, 1..=10_000),
+            queue_events: faults.in_range(
                 "hook.queue_events",
                 table.queue_events,
                 default.queue_events,
                 1..=10_000_000,
-            )?,
-            queue_bytes: in_range(
+            ),
+            queue_bytes: faults.in_range(
                 "hook.queue_bytes",
                 table.queue_bytes,
                 default.queue_bytes,
                 1024..=usize::MAX,
-            )?,
-            timeout: Duration::from_millis(in_range(
+            ),
+            timeout: Duration::from_millis(faults.in_range(
                 "hook.timeout_ms",
                 table.timeout_ms,
                 default.timeout.as_millis() as u64,
                 10..=60_000,
-            )?),
-            attempts: in_range(
+            )),
+            attempts: faults.in_range(
                 "hook.attempts",
                 table.attempts,
                 default.attempts,
                 1..=1_000_000,
-            )?,
-            longest_wait: Duration::from_secs(in_range(
+            ),
+            longest_wait: Duration::from_secs(faults.in_range(
                 "hook.retry_maximum_s",
                 table.retry_maximum_s,
                 default.longest_wait.as_secs(),
                 1..=3600,
-            )?),
+            )),
             dead_letters: table.dead_letters.clone(),
-            dead_letter_bytes: in_range(
+            dead_letter_bytes: faults.in_range(
                 "hook.dead_letter_bytes",
                 table.dead_letter_bytes,
                 default.dead_letter_bytes,
                 1024..=u64::MAX,
-            )?,
+            ),
             ..default
         },
-    })
+    }
 }
 
 /// The bytes of a file without the line's end.
@@ -254,13 +262,10 @@ pub(super) fn checked_url(key: &'static str, url: String) -> Result<String, Conf
 mod tests {
     use std::path::Path;
 
+    use super::super::checked;
     use super::*;
 
     const GOOD: &str = "[[hook]]\nname = 'a'\nurl = 'http://localhost:1/x'\nevents = ['connect']\n";
-
-    fn checked(text: &str) -> Result<super::super::Config, ConfigError> {
-        Settings::from_toml(Path::new("thicket.toml"), text)?.check()
-    }
 
     #[test]
     fn a_hook_has_the_defaults() {
@@ -314,7 +319,9 @@ mod tests {
             .lines()
             .map_while(|line| line.strip_prefix("# "));
         let text: String = lines.map(|line| format!("{line}\n")).collect();
-        let settings = Settings::from_toml(Path::new("thicket.toml"), &text).expect("good");
+        let read = Settings::from_toml(Path::new("thicket.toml"), &text).expect("TOML");
+        let (settings, faults) = read;
+        assert!(faults.is_empty(), "{faults:?}");
         assert_eq!(settings.hook.map(|all| all.len()), Some(1));
         for key in HookSettings::KEYS {
             assert!(text.contains(&format!("\n{key} = ")), "{key}");

@@ -10,6 +10,7 @@ use thicket_transport::tls::{ClientCertificates, LinkTls, ServerTls};
 
 use super::access::names_users;
 use super::check::{in_range, invalid};
+use super::error::Faults;
 use super::{ConfigError, Listen, Settings, Users, WebSocket, units};
 
 const DEFAULT_LISTEN: &str = "localhost:1883";
@@ -112,16 +113,18 @@ impl ListenerSettings {
     ];
 }
 
-/// All listeners: those of `listen`, then the tables; without either, the default.
+/// All listeners: those of `listen`, then the tables; without either, the default. `None`: one of them is not good.
 pub(super) fn check(
     settings: &Settings,
     maximum_packet_size: u32,
     link_tls: Option<&LinkTls>,
-) -> Result<Vec<Listen>, ConfigError> {
+    faults: &mut Faults,
+) -> Option<Vec<Listen>> {
     let tables = settings.listener.as_deref().unwrap_or_default();
     let short: Vec<String> = match &settings.listen {
         Some(texts) if texts.is_empty() && tables.is_empty() => {
-            return Err(invalid("listen", "[]", "at least one HOST:PORT"));
+            faults.add(invalid("listen", "[]", "at least one HOST:PORT"));
+            return None;
         }
         Some(texts) => texts.clone(),
         None if tables.is_empty() => vec![DEFAULT_LISTEN.to_owned()],
@@ -131,11 +134,12 @@ pub(super) fn check(
         address: Some(text),
         ..ListenerSettings::default()
     });
-    let all = plain
+    let all: Vec<Option<Listen>> = plain
         .chain(tables.iter().cloned())
-        .map(|table| listener(table, settings, maximum_packet_size, link_tls))
-        .collect::<Result<Vec<Listen>, ConfigError>>()?;
-    let mut all = all;
+        .map(|table| listener(table, settings, maximum_packet_size, link_tls, faults))
+        .collect();
+    // All of them are looked at, also after one that is not good.
+    let mut all: Vec<Listen> = all.into_iter().collect::<Option<_>>()?;
     if all.iter().any(|listen| listen.takes == Takes::Links) {
         // Links have listeners of their own, and come in nowhere else.
         for listen in &mut all {
@@ -145,48 +149,53 @@ pub(super) fn check(
         }
     }
     if link_tls.is_some() && !all.iter().any(Listen::takes_links) {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "link_tls_certificate needs a listener for links, such as listen = [\"localhost:1883\", \"link://0.0.0.0:1884\"]",
         ));
     }
     if all.iter().all(|listen| listen.takes == Takes::Links) {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "all listeners are for links: no client could connect",
         ));
     }
-    Ok(all)
+    Some(all)
 }
 
+/// `None`: it is not good.
 fn listener(
     table: ListenerSettings,
     settings: &Settings,
     maximum_packet_size: u32,
     link_tls: Option<&LinkTls>,
-) -> Result<Listen, ConfigError> {
-    let text = table.address.clone().ok_or(ConfigError::Conflict(
+    faults: &mut Faults,
+) -> Option<Listen> {
+    let before = faults.count();
+    let text = faults.keep(table.address.clone().ok_or(ConfigError::Conflict(
         "a [[listener]] without an address: expected address = \"HOST:PORT\"",
-    ))?;
-    let (transport, rest, path) = split(&text, table.transport)?;
+    )))?;
+    let (transport, rest, path) = faults.keep(split(&text, table.transport))?;
     let (addresses, socket_path) = match transport {
         TransportChoice::Unix => (Vec::new(), Some(PathBuf::from(rest))),
-        _ => (addresses(&text, rest)?, None),
+        _ => (faults.or_default(addresses(&text, rest)), None),
     };
     let websocket = matches!(transport, TransportChoice::Ws | TransportChoice::Wss)
-        .then(|| websocket(&table, settings, path))
-        .transpose()?;
+        .then(|| faults.keep(websocket(&table, settings, path)))
+        .flatten();
     let is_link = transport == TransportChoice::Link;
     let tls = match (transport, link_tls) {
-        (TransportChoice::Tls | TransportChoice::Wss, _) => Some(tls(&table, settings, &text)?),
-        (TransportChoice::Link, None) if settings.cluster_secret_file.is_none() => {
+        (TransportChoice::Tls | TransportChoice::Wss, _) => tls(&table, settings, &text, faults),
+        (TransportChoice::Link, None) if !names_links(settings) => {
             let expected = "a cluster_secret_file, or link_tls_certificate, link_tls_key and link_tls_ca, for such a listener";
-            return Err(invalid("listen", &text, expected));
+            faults.add(invalid("listen", &text, expected));
+            None
         }
         // What such a listener speaks is that of all links.
         (TransportChoice::Link, _)
         | (TransportChoice::Tcp | TransportChoice::Ws | TransportChoice::Unix, _) => None,
     };
-    refuse_strangers(&table, transport)?;
-    let users = table.users.as_deref().map(Users::from_file).transpose()?;
+    faults.or_default(refuse_strangers(&table, transport));
+    let users = table.users.as_deref().map(Users::from_file);
+    let users = faults.or_default(users.transpose());
     let requires_certificate = tls
         .as_ref()
         .is_some_and(|tls| tls.client_certificates == ClientCertificates::Required);
@@ -196,15 +205,15 @@ fn listener(
         .unwrap_or(users.is_none() && (requires_certificate || node_is_open));
     if !is_link
         && !allow_anonymous
-        && users.is_none()
+        && table.users.is_none()
         && !names_users(settings)
         && settings.allow_anonymous != Some(false)
     {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "allow_anonymous = false at a [[listener]] needs a file of users, there or for the node, or nobody could connect",
         ));
     }
-    Ok(Listen {
+    let listen = Listen {
         addresses,
         socket_path,
         // A choice made for this listener; what was chosen for the node is looked at elsewhere.
@@ -220,7 +229,7 @@ fn listener(
         tls,
         websocket,
         proxy_protocol: table.proxy_protocol.unwrap_or(false),
-        topic_prefix: topic_prefix(table.topic_prefix)?,
+        topic_prefix: faults.or_default(topic_prefix(table.topic_prefix)),
         allow_anonymous,
         users,
         connections: table.connections,
@@ -228,16 +237,22 @@ fn listener(
             .connections_per_s
             .or(settings.connections_per_s)
             .unwrap_or(DEFAULT_CONNECTIONS_PER_S),
-        maximum_packet_size: in_range(
+        maximum_packet_size: faults.in_range(
             "maximum_packet_size",
             table.maximum_packet_size,
             maximum_packet_size,
             64..=maximum_packet_size.max(64),
-        )?,
-        advertise: advertise(table.advertise)?,
+        ),
+        advertise: faults.or_default(advertise(table.advertise)),
         transport,
         text,
-    })
+    };
+    (faults.count() == before).then_some(listen)
+}
+
+/// Whether anything is set that links prove themselves by.
+const fn names_links(settings: &Settings) -> bool {
+    settings.cluster_secret_file.is_some() || settings.link_tls_certificate.is_some()
 }
 
 fn advertise(given: Option<String>) -> Result<Option<String>, ConfigError> {
@@ -347,6 +362,19 @@ fn tls(
     table: &ListenerSettings,
     settings: &Settings,
     text: &str,
+    faults: &mut Faults,
+) -> Option<ServerTls> {
+    let tls = faults.keep(tls_files(table, settings, text))?;
+    let of_files = tls.faults();
+    of_files.into_iter().for_each(|fault| faults.add(fault));
+    Some(tls)
+}
+
+/// Which files are meant.
+fn tls_files(
+    table: &ListenerSettings,
+    settings: &Settings,
+    text: &str,
 ) -> Result<ServerTls, ConfigError> {
     let given = |own: &Option<PathBuf>, of_node: &Option<PathBuf>, key| {
         let path = own.clone().or_else(|| of_node.clone());
@@ -385,7 +413,7 @@ fn tls(
             "tls_client_ca says whose certificates are believed, but clients are not asked for any: add tls_client_certificate = \"required\" (or \"optional\", or \"off\")",
         ));
     }
-    let tls = ServerTls {
+    Ok(ServerTls {
         certificate: given(
             &table.tls_certificate,
             &settings.tls_certificate,
@@ -394,9 +422,7 @@ fn tls(
         key: given(&table.tls_key, &settings.tls_key, "tls_key")?,
         client_authorities,
         client_certificates,
-    };
-    tls.load()?;
-    Ok(tls)
+    })
 }
 
 /// Keys that mean nothing with this transport would be silently ignored otherwise.

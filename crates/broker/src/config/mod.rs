@@ -33,12 +33,14 @@ pub(crate) use access::{Loaded, checked_provider_url};
 
 pub(crate) use bridge::reached;
 pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};
-pub use error::{ConfigError, TooOpen};
+pub use error::{ConfigError, ConfigErrors, TooOpen};
 pub use flapping::FlappingLimit;
 pub use hook::{HookKind, HookPlan, HookSettings};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
 use thicket_overlay::RoutingConfig;
 
+#[cfg(test)]
+use file::checked;
 pub use secret::ClusterSecret;
 pub use settings::{
     Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
@@ -46,6 +48,7 @@ pub use settings::{
 };
 pub(crate) use telemetry::read_headers;
 pub use telemetry::{SampleRatio, TelemetryPlan};
+pub use units::parse_seconds;
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
 impl Config {

@@ -4,6 +4,7 @@ use thicket_overlay::RoutingConfig;
 use thicket_overlay::routing::{RootPolicy, RootWeights, RoutingMode};
 
 use super::check::invalid;
+use super::error::Faults;
 use super::{ConfigError, Settings};
 
 /// Weights above this would let one number decide alone, whatever the others say.
@@ -11,44 +12,52 @@ const HIGHEST_WEIGHT: u32 = 1_000_000;
 /// More trees than this would take gigabytes.
 const MOST_TREES: u32 = 1_000_000;
 
-pub(super) fn check(settings: &Settings) -> Result<RoutingConfig, ConfigError> {
+pub(super) fn check(settings: &Settings, faults: &mut Faults) -> RoutingConfig {
     let default = RoutingConfig::default();
     let mode = match settings.routing.as_deref() {
         None => default.mode,
-        Some(text) => text
-            .parse::<RoutingMode>()
-            .map_err(|_| invalid("routing", format!("{text:?}"), "mesh, topic, tree or flood"))?,
+        Some(text) => {
+            let mode = text
+                .parse::<RoutingMode>()
+                .map_err(|_| invalid("routing", format!("{text:?}"), "mesh, topic, tree or flood"));
+            faults.keep(mode).unwrap_or(default.mode)
+        }
     };
     let root_policy = match settings.root_policy.as_deref() {
         None => default.root_policy,
-        Some(text) => text.parse::<RootPolicy>().map_err(|_| {
-            invalid(
-                "root_policy",
-                format!("{text:?}"),
-                "capacity, balance or delay",
-            )
-        })?,
+        Some(text) => {
+            let policy = text.parse::<RootPolicy>().map_err(|_| {
+                invalid(
+                    "root_policy",
+                    format!("{text:?}"),
+                    "capacity, balance or delay",
+                )
+            });
+            faults.keep(policy).unwrap_or(default.root_policy)
+        }
     };
-    let maximum_trees = at_most("maximum_trees", settings.maximum_trees, MOST_TREES)?;
-    Ok(RoutingConfig {
+    let maximum_trees =
+        faults.or_default(at_most("maximum_trees", settings.maximum_trees, MOST_TREES));
+    RoutingConfig {
         mode,
         root_policy,
-        weights: weights(settings, default.weights)?,
+        weights: weights(settings, default.weights, faults),
         maximum_trees: maximum_trees.map_or(default.maximum_trees, |count| count as usize),
         ..default
-    })
+    }
 }
 
-fn weights(settings: &Settings, default: RootWeights) -> Result<RootWeights, ConfigError> {
-    let weight = |key, given, default| {
-        Ok::<_, ConfigError>(at_most(key, given, HIGHEST_WEIGHT)?.unwrap_or(default))
+fn weights(settings: &Settings, default: RootWeights, faults: &mut Faults) -> RootWeights {
+    let mut weight = |key, given, default| {
+        let given = faults.or_default(at_most(key, given, HIGHEST_WEIGHT));
+        given.unwrap_or(default)
     };
-    Ok(RootWeights {
-        alpha: weight("root_alpha", settings.root_alpha, default.alpha)?,
-        beta: weight("root_beta", settings.root_beta, default.beta)?,
-        gamma: weight("root_gamma", settings.root_gamma, default.gamma)?,
-        delta: weight("root_delta", settings.root_delta, default.delta)?,
-    })
+    RootWeights {
+        alpha: weight("root_alpha", settings.root_alpha, default.alpha),
+        beta: weight("root_beta", settings.root_beta, default.beta),
+        gamma: weight("root_gamma", settings.root_gamma, default.gamma),
+        delta: weight("root_delta", settings.root_delta, default.delta),
+    }
 }
 
 fn at_most(key: &'static str, given: Option<u32>, most: u32) -> Result<Option<u32>, ConfigError> {
@@ -71,7 +80,12 @@ mod tests {
             maximum_trees: Some(7),
             ..Settings::default()
         };
-        let routing = check(&given).expect("good");
+        let checked = |settings: &Settings| {
+            let mut faults = Faults::default();
+            let routing = check(settings, &mut faults);
+            faults.end(routing)
+        };
+        let routing = checked(&given).expect("good");
         assert_eq!(
             (routing.mode, routing.root_policy),
             (RoutingMode::Topic, RootPolicy::Balance)
@@ -111,7 +125,7 @@ mod tests {
             ),
         ];
         for (settings, key, expected) in cases {
-            let error = check(&settings).expect_err(key).to_string();
+            let error = checked(&settings).expect_err(key).to_string();
             assert!(error.contains(key) && error.contains(expected), "{error}");
         }
     }

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::error::Faults;
 use super::{
-    AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError, HookSettings,
-    ListenerSettings, OnFailure, SampleRatio, check, file, units,
+    AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError, ConfigErrors,
+    HookSettings, ListenerSettings, OnFailure, SampleRatio, check, file, units,
 };
 use crate::storage::SyncMode;
 
@@ -909,11 +910,11 @@ pub enum LogFormat {
 }
 
 impl Settings {
-    /// Reads a file.
+    /// Reads a file: the settings without the keys and values that we do not know, and those faults, by line.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML, or has a key or a value we do not know.
-    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+    /// The file cannot be read, or is not TOML.
+    pub fn from_file(path: &Path) -> Result<(Self, Vec<ConfigError>), ConfigError> {
         file::read(path)
     }
 
@@ -921,16 +922,25 @@ impl Settings {
     ///
     /// # Errors
     /// As [`Settings::from_file`].
-    pub fn from_toml(path: &Path, text: &str) -> Result<Self, ConfigError> {
+    pub fn from_toml(path: &Path, text: &str) -> Result<(Self, Vec<ConfigError>), ConfigError> {
         file::parse(path, text)
     }
 
     /// The configuration, if every value makes sense. Reads the files named and resolves the names of listeners.
     ///
     /// # Errors
-    /// The first value or combination that makes no sense.
-    pub fn check(self) -> Result<Config, ConfigError> {
-        check::check(self)
+    /// All values and combinations that make no sense.
+    pub fn check(self) -> Result<Config, ConfigErrors> {
+        self.check_after(Vec::new())
+    }
+
+    /// As [`Settings::check`], where some keys of the file could not be read.
+    ///
+    /// # Errors
+    /// The faults of the file, if there are any, and all values that make no sense. Combinations are not looked at then: a missing part may
+    /// be in a key that could not be read.
+    pub fn check_after(self, faults: Vec<ConfigError>) -> Result<Config, ConfigErrors> {
+        check::check(self, Faults::of_file(faults))
     }
 }
 

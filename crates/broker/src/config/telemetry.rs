@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use thicket_node::Tracing;
-use thicket_telemetry::{ExporterConfig, Headers};
+use thicket_telemetry::{ExporterConfig, Headers, PATHS};
 
-use super::check::{in_range, invalid};
+use super::check::invalid;
+use super::error::Faults;
 use super::hook::checked_url;
 use super::{ConfigError, Settings};
 
@@ -73,33 +74,35 @@ impl<'de> Deserialize<'de> for SampleRatio {
 }
 
 /// `None`: nothing is exported. Reads headers and certificates.
-pub(super) fn check(settings: &Settings) -> Result<Option<TelemetryPlan>, ConfigError> {
+pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Option<TelemetryPlan> {
     let Some(endpoint) = settings.otlp_endpoint.clone() else {
-        return refuse_others(settings).map(|()| None);
+        faults.or_default(refuse_others(settings));
+        return None;
     };
-    let endpoint = checked_endpoint(endpoint)?;
-    if settings.otlp_ca.is_some() && !endpoint.starts_with("https://") {
-        return Err(ConfigError::Conflict(
+    let endpoint = faults.or_default(checked_endpoint(endpoint));
+    if settings.otlp_ca.is_some() && !endpoint.is_empty() && !endpoint.starts_with("https://") {
+        faults.add(ConfigError::Conflict(
             "otlp_ca is for an otlp_endpoint that begins with https://",
         ));
     }
-    thicket_hooks::agent(&endpoint, settings.otlp_ca.as_deref())?;
+    let authorities = settings.otlp_ca.as_deref();
+    faults.keep(thicket_hooks::agent(&endpoint, authorities));
     let default = ExporterConfig::new(endpoint);
-    let interval_s = in_range(
+    let interval_s = faults.in_range(
         "otlp_interval",
         settings.otlp_interval,
         default.interval.as_secs(),
         1..=86_400,
-    )?;
+    );
     let headers_file = settings.otlp_headers_file.clone();
-    let queue_spans = in_range(
+    let queue_spans = faults.in_range(
         "otlp_queue_spans",
         settings.otlp_queue_spans,
         default.queue_spans,
         1..=1_000_000,
-    )?;
-    let headers = headers_file.as_deref().map(read_headers).transpose()?;
-    Ok(Some(TelemetryPlan {
+    );
+    let headers = faults.or_default(headers_file.as_deref().map(read_headers).transpose());
+    Some(TelemetryPlan {
         exporter: ExporterConfig {
             authorities: settings.otlp_ca.clone(),
             headers: headers.unwrap_or_default(),
@@ -108,8 +111,8 @@ pub(super) fn check(settings: &Settings) -> Result<Option<TelemetryPlan>, Config
             ..default
         },
         headers_file,
-        traces: traces(settings)?,
-    }))
+        traces: faults.or_default(traces(settings)),
+    })
 }
 
 fn traces(settings: &Settings) -> Result<Option<Tracing>, ConfigError> {
@@ -156,6 +159,13 @@ fn checked_endpoint(text: String) -> Result<String, ConfigError> {
         let expected = "the base URL of an OTLP receiver, such as http://127.0.0.1:4318";
         return Err(invalid(key, text, expected));
     }
+    // Receivers are often described by one of these paths.
+    let plain = text.trim_end_matches('/');
+    let mut bases = PATHS.iter().filter_map(|path| plain.strip_suffix(path));
+    if let Some(base) = bases.next() {
+        let expected = format!("the base URL {base}: the node adds {}", PATHS.join(" and "));
+        return Err(invalid(key, text, expected));
+    }
     Ok(text)
 }
 
@@ -176,11 +186,11 @@ pub(crate) fn read_headers(path: &Path) -> Result<Headers, ConfigError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ConfigErrors;
     use super::*;
 
-    fn checked(text: &str) -> Result<Option<TelemetryPlan>, ConfigError> {
-        let settings = Settings::from_toml(Path::new("thicket.toml"), text)?;
-        settings.check().map(|config| config.telemetry)
+    fn checked(text: &str) -> Result<Option<TelemetryPlan>, ConfigErrors> {
+        super::super::checked(text).map(|config| config.telemetry)
     }
 
     #[test]
@@ -237,6 +247,14 @@ mod tests {
             (
                 "otlp_endpoint = 'http://localhost/?a=b'\n".to_owned(),
                 "otlp_endpoint = http://localhost/?a=b",
+            ),
+            (
+                "otlp_endpoint = 'http://localhost:4318/v1/metrics'\n".to_owned(),
+                "otlp_endpoint = http://localhost:4318/v1/metrics: expected the base URL http://localhost:4318: the node adds /v1/metrics and /v1/traces",
+            ),
+            (
+                "otlp_endpoint = 'https://a/otlp/v1/traces/'\n".to_owned(),
+                "expected the base URL https://a/otlp: the node adds",
             ),
             (
                 "otlp_endpoint = 'http://a b:1'\n".to_owned(),

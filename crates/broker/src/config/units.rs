@@ -139,6 +139,14 @@ readers! {
     Millis: millis millis_of_file,
 }
 
+/// A time such as `90s`, `15min`, `2h` or `1d`, or a bare number of seconds, as keys of the configuration take it.
+///
+/// # Errors
+/// What was expected.
+pub fn parse_seconds<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    seconds(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

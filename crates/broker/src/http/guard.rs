@@ -27,6 +27,7 @@ use crate::authenticator::HASHERS;
 use crate::clock::wall_ms;
 use crate::log::{self, Subject};
 use crate::pool::{Places, Pool};
+use crate::tokens::{TokenDays, days_of};
 
 /// Passwords that were good lately are not hashed again, as many at a time.
 const REMEMBERED: usize = 64;
@@ -108,6 +109,11 @@ impl Guard {
         *self.0.users.write().unwrap_or_else(PoisonError::into_inner) = users.map(Arc::new);
         self.0.generation.fetch_add(1, Ordering::AcqRel);
         self.good().clear();
+    }
+
+    /// How long the tokens that expire are still valid.
+    pub(super) fn token_days(&self) -> Vec<TokenDays> {
+        self.users().as_deref().map(days_of).unwrap_or_default()
     }
 
     fn generation(&self) -> u64 {

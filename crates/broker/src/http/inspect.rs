@@ -10,6 +10,7 @@ use thicket_node::{
 };
 use tokio::sync::oneshot;
 
+use super::guard::Guard;
 use super::operate::Traced;
 use super::relay::Own;
 use super::serve::Seats;
@@ -62,6 +63,8 @@ pub(crate) struct Inspector {
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) expectation: Expectation,
     pub(crate) certificates: Certificates,
+    /// Whose users and tokens the HTTP API asks for.
+    pub(crate) guard: Option<Guard>,
     pub(crate) watchers: Watchers,
     /// Listeners for WebSocket.
     pub(crate) websockets: Arc<[WebSocketEntry]>,
@@ -93,6 +96,7 @@ impl Inspector {
             memory_bytes,
             expectation: Expectation::new(1),
             certificates: Certificates::default(),
+            guard: None,
             watchers: Watchers::new(1),
             websockets: Arc::new([]),
             disk: None,

@@ -7,6 +7,7 @@ mod limits;
 mod otlp;
 mod rebalance;
 
+use super::guard::Guard;
 use super::inspect::{Inspector, Silence};
 use thicket_node::RedirectionReport;
 use thicket_process::Process;
@@ -18,6 +19,7 @@ use crate::api::{MembershipEntry, NodeEntry, TrafficCounts};
 use crate::certificates::CertificateDays;
 use crate::counters::Counters;
 use crate::histogram::Distribution;
+use crate::tokens::TokenDays;
 
 /// Everything there is to scrape.
 pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
@@ -42,6 +44,7 @@ pub(crate) async fn table(inspector: &Inspector) -> Result<Table, Silence> {
     }
     page.process();
     page.certificates(&inspector.certificates.days());
+    page.tokens(inspector.guard.as_ref().map(Guard::token_days));
     bridges::append(&mut page, &inspector.bridges);
     hooks::append(&mut page, &inspector.hooks.statistics());
     if let Some(exporter) = inspector.counters.exporter.get() {
@@ -306,6 +309,17 @@ impl Page {
         for CertificateDays { key, path, days } in all {
             let file = path.to_string_lossy();
             self.sample(&[("key", key), ("file", &file)], days);
+        }
+    }
+
+    fn tokens(&mut self, all: Option<Vec<TokenDays>>) {
+        self.family(
+            "thicket_http_token_expiry_days",
+            Gauge,
+            "Days that a token of the HTTP API is still valid",
+        );
+        for TokenDays { name, days } in all.iter().flatten() {
+            self.sample(&[("token", name)], days);
         }
     }
 

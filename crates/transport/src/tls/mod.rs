@@ -140,6 +140,28 @@ impl ServerTls {
         config.send_tls13_tickets = 1;
         Ok(Arc::new(config))
     }
+
+    /// All that [`ServerTls::load`] would refuse: each file that cannot be used, or that they do not go together.
+    #[must_use]
+    pub fn faults(&self) -> Vec<TlsError> {
+        let Err(first) = self.load() else {
+            return Vec::new();
+        };
+        let asks = self.client_certificates != ClientCertificates::Off;
+        let trusted = self.client_authorities.as_deref().filter(|_| asks);
+        let own = certificates(&self.certificate)
+            .and_then(|chain| refuse_outdated(&self.certificate, &chain));
+        let of_files = [
+            trusted.and_then(|path| authorities(path).err()),
+            own.err(),
+            private_key(&self.key).err(),
+        ];
+        let mut all: Vec<_> = of_files.into_iter().flatten().collect();
+        if all.is_empty() {
+            all.push(first);
+        }
+        all
+    }
 }
 
 /// What a client trusts, and what it shows.

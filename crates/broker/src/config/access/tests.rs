@@ -2,9 +2,13 @@ use super::*;
 use crate::scratch::Scratch;
 
 fn error_of(settings: Settings) -> String {
-    Access::check(&settings, false)
-        .expect_err("refused")
-        .to_string()
+    checked(&settings).expect_err("refused").to_string()
+}
+
+fn checked(settings: &Settings) -> Result<Access, ConfigErrors> {
+    let mut faults = Faults::default();
+    let access = Access::check(settings, false, &mut faults);
+    faults.end(access)
 }
 
 #[test]
@@ -192,7 +196,7 @@ fn who_is_let_in_unasked_follows_from_what_is_set() {
         ),
     ];
     for (name, settings, expected) in cases {
-        let access = Access::check(&settings, false).expect(name);
+        let access = checked(&settings).expect(name);
         assert_eq!(access.allows_anonymous(), expected, "{name}");
     }
 }

@@ -1,0 +1,63 @@
+//! How long the tokens of the HTTP API are still valid: in the metrics and when the configuration is checked.
+
+use thicket_access::ApiUsers;
+use thicket_session::time::WallClock;
+
+use crate::clock::wall_ms;
+use crate::config::Config;
+
+/// From here on a token expires soon.
+pub const SOON_DAYS_OF_TOKENS: i64 = 7;
+const DAY_MS: i64 = 86_400_000;
+
+/// A token that expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenDays {
+    /// As the file of tokens has it.
+    pub name: String,
+    /// Whole days left; less than 0: it has expired.
+    pub days: i64,
+}
+
+/// The tokens that a configuration names, without those that never expire; by name.
+#[must_use]
+pub fn token_days(config: &Config) -> Vec<TokenDays> {
+    let users = config.access.loaded.http_users.as_ref();
+    users.map(days_of).unwrap_or_default()
+}
+
+/// Those of the users and tokens that the HTTP API has.
+pub(crate) fn days_of(users: &ApiUsers) -> Vec<TokenDays> {
+    let now = WallClock::from_unix_millis(wall_ms());
+    let days = |(name, expires): (&str, WallClock)| TokenDays {
+        name: name.to_owned(),
+        days: days_between(now, expires),
+    };
+    users.expiries().into_iter().map(days).collect()
+}
+
+fn days_between(now: WallClock, expires: WallClock) -> i64 {
+    let millis = |time: WallClock| i64::try_from(time.as_unix_millis()).unwrap_or(i64::MAX);
+    (millis(expires) - millis(now)).div_euclid(DAY_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_on_its_last_day_has_0_days_left_and_one_that_expired_less() {
+        let at = WallClock::from_unix_millis;
+        let now = 30 * DAY_MS as u64;
+        for (expires, expected) in [
+            (now + 2 * DAY_MS as u64, 2),
+            (now + DAY_MS as u64 - 1, 0),
+            (now, 0),
+            (now - 1, -1),
+            (0, -30),
+            (u64::MAX, (i64::MAX - 30 * DAY_MS) / DAY_MS),
+        ] {
+            assert_eq!(days_between(at(now), at(expires)), expected, "{expires}");
+        }
+    }
+}
