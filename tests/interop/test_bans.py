@@ -63,6 +63,20 @@ class Bans(Ctl, RawCases, ThreeNodes):
         self.until_all(name, 0)
         wait_until(lambda: name not in str(self.bans(1)), "the ban to leave the list")
 
+    def test_a_ban_takes_a_time_with_a_unit(self):
+        name = self.client_id("units")
+        for argument, milliseconds in (("--for=2h", 7_200_000), ("--seconds=90", 90_000), ("--seconds=15min", 900_000)):
+            self.ctl("ban", "--client", name, argument)
+            (ban,) = [it for it in self.bans() if it["client_id"] == name]
+            self.assertEqual(ban["until_ms"] - ban["since_ms"], milliseconds)
+        for bad in ("soon", "1y", "0", "500ms"):
+            api = f"127.0.0.1:{self.cluster.nodes[0].http_port}"
+            done = subprocess.run([BINARY, "ctl", "--api", api, "ban", "--client", name, "--for", bad], capture_output=True, check=False, text=True)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("expected", done.stderr)
+            self.assertIn("--for <TIME>", done.stderr)
+        self.ctl("unban", "--client", name)
+
     def test_bans_are_hidden_from_clients_and_are_no_retained_messages(self):
         name = self.client_id("hidden/+/#")
         self.ctl("ban", "--client", name)

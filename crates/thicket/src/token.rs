@@ -1,6 +1,8 @@
 //! `thicket token`: a token of the HTTP API, and its line for the file of tokens.
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow};
@@ -19,6 +21,9 @@ pub struct Token {
     /// When it expires: after a duration such as 12h or 90d, at a time such as 2027-01-31T12:00:00Z, or `never`
     #[arg(long, value_name = "TIME", default_value = "90d")]
     expires: String,
+    /// Write the token to this new file, which only its owner can read, instead of standard error
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 /// What a token is for.
@@ -32,7 +37,7 @@ enum Scope {
     Admin,
 }
 
-/// Prints the token on standard error, this once, and `SCOPE NAME EXPIRES HASH` on standard output.
+/// Prints the token on standard error or writes it to a file, this once, and prints `SCOPE NAME EXPIRES HASH` on standard output.
 pub fn run(arguments: &Token) -> anyhow::Result<()> {
     let role = match arguments.scope {
         Scope::Metrics => Role::Metrics,
@@ -45,9 +50,24 @@ pub fn run(arguments: &Token) -> anyhow::Result<()> {
     let (token, hash) = thicket_broker::make_token()?;
     let line = token_line(role, &arguments.name, expires, &hash)
         .map_err(|expected| anyhow!("{:?} cannot be used: {expected}", arguments.name))?;
-    eprintln!("{token}");
+    match &arguments.token_file {
+        Some(path) => write_token(path, &token)
+            .with_context(|| format!("cannot write the token to {}", path.display()))?,
+        None => eprintln!("{token}"),
+    }
     writeln!(std::io::stdout(), "{line}")?;
     Ok(())
+}
+
+/// Never into a file that is there: others may be able to read that one.
+fn write_token(path: &Path, token: &str) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    writeln!(file, "{token}")
 }
 
 /// `now`: since 1970. `None`: never.
@@ -68,18 +88,11 @@ fn expiry(text: &str, now: Duration) -> anyhow::Result<Option<WallClock>> {
     Ok(Some(expires))
 }
 
+/// With a unit: nobody means 90 seconds by `90`.
 fn length(text: &str) -> Option<Duration> {
-    let end = text.find(|char: char| !char.is_ascii_digit())?;
-    let seconds = match &text[end..] {
-        "s" => 1,
-        "min" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        "w" => 604_800,
-        _ => return None,
-    };
-    let number: u64 = text[..end].parse().ok()?;
-    number.checked_mul(seconds).map(Duration::from_secs)
+    let has_unit = text.ends_with(|char: char| char.is_ascii_alphabetic());
+    let seconds = has_unit.then(|| thicket_broker::parse_seconds(text).ok());
+    seconds.flatten().map(Duration::from_secs)
 }
 
 #[cfg(test)]

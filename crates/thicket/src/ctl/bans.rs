@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use thicket_bench::report::render;
 use thicket_broker::api::bans::{BanEntry, BanRequest};
+use thicket_broker::parse_seconds;
 
 use super::cluster::query;
 use super::view::nothing;
@@ -30,12 +31,20 @@ pub struct Whom {
 pub struct BanArguments {
     #[command(flatten)]
     whom: Whom,
-    /// For so long; without it until `unban`
-    #[arg(long, value_name = "SECONDS")]
+    /// How long, such as 90s, 15min, 2h or 1d; a bare number is seconds; without it until `unban`
+    #[arg(long = "for", visible_alias = "seconds", value_name = "TIME", value_parser = length)]
     seconds: Option<u64>,
     /// Why, for other operators
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
+}
+
+/// At least a second.
+fn length(text: &str) -> Result<u64, String> {
+    match parse_seconds(text)? {
+        0 => Err("expected at least 1s; without it a ban lasts until `unban`".to_owned()),
+        seconds => Ok(seconds),
+    }
 }
 
 /// Bans.
@@ -90,5 +99,30 @@ fn who(entry: &BanEntry) -> String {
     match (id, name) {
         (Some(id), Some(name)) => format!("{id} of {name}"),
         (id, name) => id.or(name).or(address).unwrap_or_else(nothing),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_a_ban_has_a_unit_or_is_in_seconds() {
+        for (text, expected) in [
+            ("3600", Some(3600)),
+            ("1h", Some(3600)),
+            ("15min", Some(900)),
+            ("2d", Some(172_800)),
+            ("0", None),
+            ("0h", None),
+            ("500ms", None),
+            ("1y", None),
+            ("h", None),
+            ("", None),
+        ] {
+            assert_eq!(length(text).ok(), expected, "{text}");
+        }
+        let error = length("soon").expect_err("no time");
+        assert!(error.contains("such as 90s, 15min, 2h or 1d"), "{error}");
     }
 }

@@ -32,8 +32,8 @@ pub struct Publish {
     /// Have the nodes retain the message; with an empty payload they forget the one they have
     #[arg(long, short)]
     retain: bool,
-    /// The message expires after this time
-    #[arg(long, value_name = "SECONDS")]
+    /// The message expires after this time, such as 90s or 1h; a bare number is seconds
+    #[arg(long, value_name = "TIME", value_parser = thicket_broker::parse_seconds::<u32>)]
     expiry: Option<u32>,
     /// Content type
     #[arg(long, value_name = "TEXT")]

@@ -113,8 +113,8 @@ enum Topic {
     },
     /// Refuse new clients, hand the sessions to their backups, disconnect the clients
     Drain {
-        /// How long to wait until nothing is left, seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        /// How long to wait until nothing is left, such as 90s or 5min; a bare number is seconds
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = thicket_broker::parse_seconds::<u64>)]
         timeout: u64,
     },
     /// Restart all nodes, one after the other: drain it, run a command that restarts it, wait until it is ready and every session has its backups

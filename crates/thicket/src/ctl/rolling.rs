@@ -22,8 +22,8 @@ pub struct RollingRestart {
     /// HTTP APIs of the nodes [default: those that the nodes tell of themselves]
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = address)]
     apis: Vec<String>,
-    /// How long to wait for each step of a node, seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    /// How long to wait for each step of a node, such as 90s or 10min; a bare number is seconds
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = thicket_broker::parse_seconds::<u64>)]
     timeout: u64,
     /// Say what would be done
     #[arg(long)]

@@ -22,8 +22,8 @@ pub struct Trace {
     /// All PUBLISH packets whose topic matches this filter, a listener's prefix included
     #[arg(short, long, value_name = "FILTER", group = "subject")]
     topic: Option<String>,
-    /// End after so many seconds
-    #[arg(short = 'W', long, value_name = "SECONDS", default_value_t = 60)]
+    /// End after this time, such as 90s or 5min; a bare number is seconds
+    #[arg(short = 'W', long, value_name = "TIME", default_value = "60s", value_parser = thicket_broker::parse_seconds::<u64>)]
     seconds: u64,
     /// End after so many packets
     #[arg(short = 'C', long, default_value_t = 1000)]
