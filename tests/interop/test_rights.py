@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 
-from nodes import BINARY, BrokerTest, OneNode, ThreeNodes, wait_until
+from nodes import BINARY, BrokerTest, Node, OneNode, ThreeNodes, free_port, wait_until
 from wire import Kind, Property, RawCases, RawClient, connect, packet, properties
 
 NOT_AUTHORIZED = 0x87
@@ -411,6 +411,62 @@ class HookAsked(WithHook, OneNode):
         self.assertEqual(client.ping(), [])
         for client in waiting:
             self.assertEqual(client.expect(Kind.CONNACK).reason_code, SERVER_UNAVAILABLE)
+
+
+class HookInTheLog(WithHook, OneNode):
+    """A denial, a timeout, an answer that cannot be used and a hook that is away are lines of their own."""
+
+    more = ("--log-format", "json")
+
+    @classmethod
+    def write_files(cls):
+        super().write_files()
+        cls.gone = ("--auth-hook", f"http://127.0.0.1:{free_port()}/x", "--auth-hook-on-failure", "deny", "--log-format", "json")
+
+    def line(self, node, message):
+        """The fields of the line with this message."""
+        lines = [json.loads(line) for line in node.log_from(0).splitlines() if line.startswith("{")]
+        return next((line for line in lines if line["message"] == message), None)
+
+    def expect_line(self, node, message, **fields):
+        wait_until(lambda: self.line(node, message), message)
+        line = self.line(node, message)
+        self.assertEqual({key: line.get(key) for key in fields}, fields, line)
+        self.assertNotIn("password", line)
+        return line
+
+    def test_each_way_to_be_refused_has_a_line_of_its_own(self):
+        (node,) = self.cluster.nodes
+        for name, code, level, message in (
+            ("bad", NOT_AUTHORIZED, "INFO", "auth_hook: the hook denied the client"),
+            ("slow", SERVER_UNAVAILABLE, "WARN", "auth_hook: no answer in time"),
+            ("odd", SERVER_UNAVAILABLE, "WARN", "auth_hook: the answer cannot be used"),
+        ):
+            self.assertEqual(self.code(name, "lamp"), code)
+            on_failure = "unavailable" if level == "WARN" else None
+            line = self.expect_line(node, message, client_id="lamp", user_name=name, level=level, on_failure=on_failure)
+            self.assertIn("127.0.0.1:", line["peer"])
+        gone = Node("gone", (), self.gone)
+        self.addCleanup(gone.log.close)
+        self.addCleanup(gone.stop)
+        wait_until(lambda: gone.ask("/v1/health/ready") is not None, "the node to be ready")
+        with RawClient(gone.port) as client:
+            self.assertEqual(client.try_connect("lamp", user="ann", password="p").reason_code, NOT_AUTHORIZED)
+        line = self.expect_line(gone, "auth_hook: the hook cannot be reached", client_id="lamp", user_name="ann", on_failure="deny")
+        self.assertIn("refused", line["error"])
+
+    def test_a_line_names_the_client_as_it_names_itself_and_its_user_beside(self):
+        (node,) = self.cluster.nodes
+        with RawClient(self.here) as client:
+            client.connect("fridge", user="good", password="p")
+        for message in ("client connected", "client disconnected"):
+
+            def line(message=message):
+                lines = [json.loads(line) for line in node.log_from(0).splitlines() if line.startswith("{")]
+                return next((it for it in lines if it["message"] == message and it.get("client_id") == "fridge"), None)
+
+            wait_until(line, message)
+            self.assertEqual(line()["user_name"], "good")
 
 
 class HookAllowing(WithHook, OneNode):

@@ -27,6 +27,32 @@ const NAMES: [&str; 16] = [
     "user_name",
 ];
 
+/// The name under which the cluster knows a session: with whose it is, if sessions belong to users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SessionName<'a> {
+    /// As the client sent it.
+    pub(crate) client_id: &'a str,
+    pub(crate) user_name: Option<&'a str>,
+    /// Of the listener.
+    pub(crate) topic_prefix: Option<&'a str>,
+}
+
+impl<'a> SessionName<'a> {
+    /// Between the parts. A user name may hold it, the others do not.
+    const SEPARATOR: char = '\u{1f}';
+
+    pub(crate) fn of(name: &'a str) -> Self {
+        let (scope, client_id) = name.rsplit_once(Self::SEPARATOR).unwrap_or(("", name));
+        let (prefix, user) = scope.split_once(Self::SEPARATOR).unwrap_or((scope, ""));
+        let filled = |part: &'a str| Some(part).filter(|part| !part.is_empty());
+        Self {
+            client_id,
+            user_name: filled(user),
+            topic_prefix: filled(prefix),
+        }
+    }
+}
+
 macro_rules! line {
     ($level:ident, $event:expr, $thread:expr, $suppressed:expr) => {{
         let field = |name: &str| {
@@ -36,14 +62,15 @@ macro_rules! line {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| value.as_str())
         };
-        // The name of a session begins with whose it is.
-        let client_id = field("client_id").map(|name| name.replace('\u{1f}', "/"));
+        let session = field("client_id").map(SessionName::of);
+        let user_name = field("user_name").filter(|name| !name.is_empty());
         let more = others($event);
         tracing::$level!(
             thread = $thread,
             address = field("address"),
-            client_id,
-            user_name = field("user_name").filter(|name| !name.is_empty()),
+            client_id = session.map(|it| it.client_id),
+            user_name = user_name.or_else(|| session?.user_name),
+            topic_prefix = session.and_then(|it| it.topic_prefix),
             error = field("error"),
             name = field("name"),
             node = field("node"),
@@ -122,4 +149,32 @@ fn others(event: &Event) -> String {
     rest.map(|(key, value)| format!("{key}={value}"))
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_session_tells_identifier_user_and_prefix() {
+        for (name, client_id, user_name, topic_prefix) in [
+            ("lamp", "lamp", None, None),
+            ("\u{1f}ann\u{1f}lamp", "lamp", Some("ann"), None),
+            ("tenant/\u{1f}\u{1f}lamp", "lamp", None, Some("tenant/")),
+            (
+                "t/\u{1f}ann\u{1f}x\u{1f}lamp",
+                "lamp",
+                Some("ann\u{1f}x"),
+                Some("t/"),
+            ),
+            ("", "", None, None),
+        ] {
+            let expected = SessionName {
+                client_id,
+                user_name,
+                topic_prefix,
+            };
+            assert_eq!(SessionName::of(name), expected, "{name:?}");
+        }
+    }
 }

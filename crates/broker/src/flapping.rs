@@ -12,6 +12,7 @@ use thicket_session::time::{Instant, WallClock};
 
 use crate::config::FlappingLimit;
 use crate::counters::Counters;
+use crate::event::SessionName;
 use crate::log::{self, Subject};
 use crate::mailbox::Letter;
 
@@ -70,8 +71,7 @@ impl Flapping {
             field.map_or("", |(_, value)| value.as_str())
         };
         let (session, user_name) = (field("client_id"), field("user_name"));
-        // The name of a session begins with whose it is.
-        let client_id = session.rsplit('\u{1f}').next().unwrap_or(session);
+        let client_id = SessionName::of(session).client_id;
         let client = self.hashes.hash_one((session, user_name));
         let found = {
             let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);

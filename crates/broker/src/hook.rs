@@ -45,8 +45,60 @@ impl HookQueue {
             since: Instant::now(),
         };
         let turned_away = self.asked.submit(source, asked)?.request;
+        NoAnswer::Full.log(&turned_away, self.on_failure);
         let verdict = without_answer(self.on_failure, &turned_away, policy);
         Some((turned_away.asker, verdict))
+    }
+}
+
+/// Why there is no answer about a client.
+#[derive(Debug, PartialEq, Eq)]
+enum NoAnswer {
+    /// The request, or its place in the queue, took longer than it may.
+    TimedOut,
+    /// No connection to the hook, or it broke.
+    Unreachable(String),
+    /// Another status, or a body that is not understood.
+    Unusable(String),
+    /// The queue has no capacity for this client.
+    Full,
+}
+
+impl From<ureq::Error> for NoAnswer {
+    fn from(error: ureq::Error) -> Self {
+        use std::io::ErrorKind::TimedOut;
+        match error {
+            ureq::Error::Timeout(_) => Self::TimedOut,
+            ureq::Error::Io(error) if error.kind() == TimedOut => Self::TimedOut,
+            error @ (ureq::Error::Io(_)
+            | ureq::Error::HostNotFound
+            | ureq::Error::ConnectionFailed
+            | ureq::Error::Tls(_)
+            | ureq::Error::Rustls(_)) => Self::Unreachable(error.to_string()),
+            error => Self::Unusable(error.to_string()),
+        }
+    }
+}
+
+impl NoAnswer {
+    fn log(&self, request: &Request, on_failure: OnFailure) {
+        let (message, error) = match self {
+            Self::TimedOut => ("auth_hook: no answer in time", None),
+            Self::Unreachable(error) => ("auth_hook: the hook cannot be reached", Some(error)),
+            Self::Unusable(error) => ("auth_hook: the answer cannot be used", Some(error)),
+            Self::Full => ("auth_hook: too many clients wait for an answer", None),
+        };
+        if let Some(suppressed) = log::may_say(Subject::Message(message)) {
+            tracing::warn!(
+                client_id = request.client_id,
+                user_name = request.user_name,
+                peer = %request.peer,
+                error,
+                on_failure = on_failure.name(),
+                suppressed,
+                "{message}"
+            );
+        }
     }
 }
 
@@ -105,15 +157,22 @@ impl HookDesk {
                 let grant = policy.grant_for_hook(name, &request.client_id, rules.as_deref());
                 allowed(Arc::new(grant))
             }
-            Ok(Answer::Deny) => Verdict::NotAuthorized,
-            Ok(Answer::Ignore) => settle_unknown(&policy, request, true),
-            Err(error) => {
-                self.desk.counters.hook_failures.add_one();
-                let message = "the hook gave no answer";
-                if let Some(suppressed) = log::may_say(Subject::Message(message)) {
-                    let client_id = &request.client_id;
-                    tracing::warn!(error, client_id, suppressed, "{message}");
+            Ok(Answer::Deny) => {
+                if let Some(suppressed) = log::may_say(Subject::Visits(request.source())) {
+                    tracing::info!(
+                        client_id = request.client_id,
+                        user_name = request.user_name,
+                        peer = %request.peer,
+                        suppressed,
+                        "auth_hook: the hook denied the client"
+                    );
                 }
+                Verdict::NotAuthorized
+            }
+            Ok(Answer::Ignore) => settle_unknown(&policy, request, true),
+            Err(failure) => {
+                self.desk.counters.hook_failures.add_one();
+                failure.log(request, self.settings.on_failure);
                 without_answer(self.settings.on_failure, request, &policy)
             }
         };
@@ -125,7 +184,7 @@ impl HookDesk {
         request: &Request,
         since: Instant,
         policy: &Arc<Policy>,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, NoAnswer> {
         let password = request.password.as_deref().map(String::from_utf8_lossy);
         let peer = request.peer.to_string();
         let question = Question {
@@ -142,16 +201,17 @@ impl HookDesk {
         }
         let left = self.settings.timeout.saturating_sub(since.elapsed());
         if left.is_zero() {
-            return Err("waited for its turn until the deadline".into());
+            return Err(NoAnswer::TimedOut);
         }
         let answer = self.ask(&question, left)?;
         self.remember(key, answer.clone());
         Ok(answer)
     }
 
-    fn ask(&self, question: &Question<'_>, timeout: Duration) -> Result<Answer, String> {
+    fn ask(&self, question: &Question<'_>, timeout: Duration) -> Result<Answer, NoAnswer> {
         self.desk.counters.hook_requests.add_one();
-        let body = serde_json::to_string(question).map_err(|error| error.to_string())?;
+        let unusable = |error: String| NoAnswer::Unusable(error);
+        let body = serde_json::to_string(question).map_err(|error| unusable(error.to_string()))?;
         let mut response = self
             .agent
             .post(&self.settings.url)
@@ -159,19 +219,17 @@ impl HookDesk {
             .timeout_global(Some(timeout))
             .build()
             .header("content-type", "application/json")
-            .send(body)
-            .map_err(|error| error.to_string())?;
+            .send(body)?;
         let status = response.status().as_u16();
         if !(200..300).contains(&status) {
-            return Err(format!("status {status}, expected 200"));
+            return Err(unusable(format!("status {status}, expected 200")));
         }
         let body = response
             .body_mut()
             .with_config()
             .limit(ANSWER_BYTES)
-            .read_to_vec()
-            .map_err(|error| error.to_string())?;
-        Answer::parse(&body).map_err(|error| error.to_string())
+            .read_to_vec()?;
+        Answer::parse(&body).map_err(|error| unusable(error.to_string()))
     }
 
     fn remembered(&self, key: &[u8; 32], policy: &Arc<Policy>) -> Option<Answer> {

@@ -12,6 +12,7 @@ use thicket_node::{
 use thicket_session::topic::TopicFilter;
 
 use crate::config::{HookKind, HookPlan};
+use crate::event::SessionName;
 
 /// All hooks of a node.
 #[derive(Debug, Default)]
@@ -152,11 +153,7 @@ fn field((key, value): &(&'static str, String)) -> Option<(&'static str, Value)>
     let text = |text: &str| Value::Text(text.to_owned());
     Some(match (*key, value.as_str()) {
         (_, "") => return None,
-        // The name of a session begins with whose it is.
-        ("client_id", name) => (
-            "client_id",
-            text(name.rsplit('\u{1f}').next().unwrap_or(name)),
-        ),
+        ("client_id", name) => ("client_id", text(SessionName::of(name).client_id)),
         ("user_name", name) => ("user", text(name)),
         ("peer", peer) => ("address", text(peer)),
         ("session_present", flag) => ("session_present", Value::Flag(flag == "true")),

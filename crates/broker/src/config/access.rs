@@ -107,6 +107,17 @@ pub enum OnFailure {
     Allow,
 }
 
+impl OnFailure {
+    /// As the configuration has it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+        }
+    }
+}
+
 /// How tokens are signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 pub enum AlgorithmChoice {
