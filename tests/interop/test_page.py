@@ -94,6 +94,16 @@ class Page(PageTest):
             self.assertEqual(re.findall(r"https?://(?!www\.w3\.org/2000/svg|\$\{state)[^\s\"'`]+", text), [], file)
             self.assertNotIn("innerHTML", text)
 
+    @unittest.skipUnless(shutil.which("node"), "needs Node")
+    def test_a_round_trip_that_nobody_has_measured_is_not_shown_as_0(self):
+        script = self.ask("/page.js")[2]
+        function = re.search(r"^function roundTrip\(.*?^}", script, re.MULTILINE | re.DOTALL)[0]
+        cases = [(None, 0, "< 1 ms"), (None, 12.5, "12.5 ms"), (None, 40, "40.0 ms")]
+        cases += [({"rtt_us": None}, 0, "–"), ({"rtt_us": 420}, 0, "0.42 ms"), ({"rtt_us": 40_400}, 40, "40.4 ms")]
+        asked = f"console.log(JSON.stringify({json.dumps(cases)}.map(([own, rtt]) => roundTrip(own, rtt))))"
+        done = subprocess.run(["node", "-e", function + asked], capture_output=True, check=True, text=True)
+        self.assertEqual(json.loads(done.stdout), [expected for *_, expected in cases])
+
     def test_users_are_asked_for(self):
         status, headers, _ = self.ask("/", user=None)
         self.assertEqual(status, 401)

@@ -65,7 +65,7 @@ pub struct OverlayNodeEntry {
 #[allow(missing_docs)]
 pub struct OverlayLinkEntry {
     pub nodes: [String; 2],
-    /// As published: in steps, 0 below one millisecond.
+    /// As published: in steps, 0 below one millisecond and until it is measured.
     pub rtt_ms: f64,
 }
 

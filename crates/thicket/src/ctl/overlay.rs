@@ -49,7 +49,7 @@ pub fn overview(entry: &OverlayEntry) -> String {
             vec![
                 link.nodes[0].clone(),
                 link.nodes[1].clone(),
-                format!("{} ms", link.rtt_ms),
+                round_trip(link.rtt_ms),
             ]
         })
         .collect();
@@ -135,14 +135,23 @@ pub fn dot(entry: &OverlayEntry, explanation: Option<&ExplanationEntry>) -> Stri
         };
         let _ = writeln!(
             text,
-            "  {} -- {} [label=\"{} ms\"{style}];",
+            "  {} -- {} [label=\"{}\"{style}];",
             quoted(a),
             quoted(b),
-            link.rtt_ms
+            round_trip(link.rtt_ms)
         );
     }
     text.push_str("}\n");
     text
+}
+
+/// As nodes publish it: 0 below one millisecond.
+fn round_trip(ms: f64) -> String {
+    if ms == 0.0 {
+        "<1 ms".to_owned()
+    } else {
+        format!("{ms} ms")
+    }
 }
 
 fn quoted(name: &str) -> String {
@@ -194,6 +203,14 @@ mod tests {
             edges: edges.iter().map(|edge| edge.map(str::to_owned)).collect(),
             topics: 0,
         }
+    }
+
+    #[test]
+    fn a_round_trip_below_a_millisecond_is_not_shown_as_none() {
+        assert_eq!(
+            [0.0, 1.5, 40.0].map(round_trip),
+            ["<1 ms", "1.5 ms", "40 ms"]
+        );
     }
 
     #[test]

@@ -144,9 +144,8 @@ function drawPicture(entry) {
     const isTree = entry.routing !== "mesh" && edges.has([from, to].sort().join("\n"));
     draw(picture, "line", { x1: a.x, y1: a.y, x2: b.x, y2: b.y, class: isTree ? "link tree" : "link" });
     const own = a.node.is_self ? b.node : b.node.is_self ? a.node : null;
-    const seen = own && own.rtt_us !== null ? own.rtt_us / 1000 : rtt;
     const rates = own && traffic.get(own.name);
-    const text = `${seen < 1 ? seen.toFixed(2) : seen.toFixed(1)} ms${rates ? `, ${bytes(rates.bytes_per_s)}/s` : ""}`;
+    const text = `${roundTrip(own, rtt)}${rates ? `, ${bytes(rates.bytes_per_s)}/s` : ""}`;
     labels.push({ x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 + 4, text });
   }
   for (const { x, y, text } of labels) draw(picture, "text", { x, y, class: "small" }, text);
@@ -161,6 +160,14 @@ function drawPicture(entry) {
     const name = node.name.length > 22 ? `${node.name.slice(0, 21)}…` : node.name;
     draw(picture, "text", { x, y: y + radius + 22, class: "name" }, name);
   }
+}
+
+// Of the link with a node, or of one between two other nodes, which publish it in steps: 0 below one millisecond.
+function roundTrip(own, published) {
+  if (own && own.rtt_us === null) return "–";
+  const ms = own ? own.rtt_us / 1000 : published;
+  if (!own && ms === 0) return "< 1 ms";
+  return `${ms < 1 ? ms.toFixed(2) : ms.toFixed(1)} ms`;
 }
 
 function drawCharts() {
