@@ -5,16 +5,18 @@
 //! says nothing turns away strangers only; whoever says at once what it wants is served.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -25,7 +27,7 @@ use thicket_transport::tls::rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::counters::Counter;
@@ -34,6 +36,9 @@ use crate::counters::Counter;
 const IDLE: Duration = Duration::from_secs(60);
 /// Largest head of a request, and most that is read of a body at a time.
 const BUFFER_BYTES: usize = 64 * 1024;
+/// Of a body that was refused before its end, most that is read after the answer, and for how long.
+const LINGER_BYTES: usize = 16 * 1024 * 1024;
+const LINGER: Duration = Duration::from_secs(2);
 /// When the process has no descriptor left, time until the next attempt.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -144,19 +149,83 @@ async fn answer_plain(
         address,
         certificate_name,
     };
-    let answer = |mut request: Request<Incoming>| {
+    let is_read = Arc::new(AtomicBool::new(true));
+    let answer = |request: Request<Incoming>| {
         seat.keep();
+        let mut request = request.map(|body| Watched::new(body, &is_read));
         request.extensions_mut().insert(seat.source);
         request.extensions_mut().insert(peer.clone());
         router.call(request)
     };
-    let _ = http1::Builder::new()
+    let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(service.head)
         .keep_alive(false)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service_fn(answer))
-        .await;
+        .without_shutdown();
+    if let Ok(parts) = served.await {
+        let mut stream = parts.io.into_inner();
+        let _ = poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await;
+        if !is_read.load(Ordering::Relaxed) {
+            let _ = timeout(LINGER, discard(&mut stream)).await;
+        }
+    }
+}
+
+/// Reads what is left of a body that was refused before its end: the peer may still be writing, and closing now would reset the connection
+/// before the answer is read.
+async fn discard(stream: &mut (impl AsyncRead + Unpin)) {
+    let mut scratch = vec![0; BUFFER_BYTES];
+    let mut left = LINGER_BYTES;
+    while left > 0 {
+        let mut buffer = ReadBuf::new(&mut scratch);
+        let read = poll_fn(|context| Pin::new(&mut *stream).poll_read(context, &mut buffer)).await;
+        let count = buffer.filled().len();
+        if read.is_err() || count == 0 {
+            return;
+        }
+        left = left.saturating_sub(count);
+    }
+}
+
+/// A body that says whether it was read to its end.
+struct Watched {
+    body: Incoming,
+    is_read: Arc<AtomicBool>,
+}
+
+impl Watched {
+    fn new(body: Incoming, is_read: &Arc<AtomicBool>) -> Self {
+        is_read.store(body.is_end_stream(), Ordering::Relaxed);
+        Self {
+            body,
+            is_read: Arc::clone(is_read),
+        }
+    }
+}
+
+impl Body for Watched {
+    type Data = <Incoming as Body>::Data;
+    type Error = <Incoming as Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        let is_end = matches!(polled, Poll::Ready(None)) || self.body.is_end_stream();
+        self.is_read.store(is_end, Ordering::Relaxed);
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 impl Seats {
