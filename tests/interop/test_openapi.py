@@ -106,10 +106,21 @@ class Schema:
         return [] if any(not it for it in found) else [f"{at}: none of {found}"]
 
 
+# Statuses that need circumstances: users, a name of two nodes, a node or a disk that fails.
+OF_CIRCUMSTANCES = {"401", "403", "409", "429", "502", "503", "504", "507"}
+# More than a body may have, and than the buffers of a connection hold.
+TOO_LONG = "x" * 9_000_000
+
+
 class Walk(Files, RawCases, OneNode):
     """Asks for operations as the document describes them."""
 
     credentials = {}
+
+    def setUp(self):
+        super().setUp()
+        # Operations by the statuses that they have answered.
+        self.seen = {}
 
     @property
     def port(self):
@@ -145,6 +156,7 @@ class Walk(Files, RawCases, OneNode):
         """The answer is one that the document lists, and its body is as described; the body."""
         status, media, text = answer
         self.assertIn(str(status), operation["responses"], text)
+        self.seen.setdefault(operation["operationId"], set()).add(str(status))
         if expected is not None:
             self.assertEqual(status, expected, text)
         content = operation["responses"][str(status)].get("content", {})
@@ -169,7 +181,17 @@ class Walk(Files, RawCases, OneNode):
             self.assertEqual(problem["field"], field, problem)
         return problem
 
+    def expect_all_seen(self, operations, *exceptions):
+        """No operation lists a status that it does not answer."""
+        for (method, path), operation in operations.items():
+            listed = set(operation["responses"]) - OF_CIRCUMSTANCES
+            unseen = listed - self.seen.get(operation["operationId"], set())
+            unseen = {status for status in unseen if (method, path, status) not in exceptions}
+            self.assertEqual(unseen, set(), f"{method} {path}")
+
     def refuse_bodies(self, document, operation, method, path):
+        answer = self.call(method, path, None, TOO_LONG)
+        self.refused(document, operation, answer, 413)
         for body, kind, status in (("{", "application/json", 400), ("{}", "text/plain", 415), ('{"nonsense": 1}', "application/json", 422)):
             problem = self.refused(document, operation, self.call(method, path, None, body, kind), status)
             self.assertEqual(problem["field"] is not None, status == 422, problem)
@@ -255,7 +277,24 @@ class OfTheNode(Walk):
                 kind = next(iter(operation.get("requestBody", {"content": {"": {}}})["content"]))
                 answer = self.call(method, place, query, body, kind)
                 self.check(document, operation, answer, status)
+            if path != place:
+                self.refused(document, operation, self.call(method, path.replace("{client_id}", "%FF")), 400, "client_id")
         self.expected_answers(document, operations)
+        forgotten = self.call("POST", "/v1/forget", None, {"node": "nobody"})
+        self.refused(document, operations["POST", "/v1/forget"], forgotten, 404)
+        self.refused(document, operations["POST", "/v1/import"], self.call("POST", "/v1/import", None, "{", "application/x-ndjson"), 400)
+        # There is no second node to forget, and nothing that cannot be read again.
+        self.expect_all_seen(operations, ("POST", "/v1/forget", "200"), ("POST", "/v1/reload", "422"))
+
+    def test_operations_have_tags_and_the_document_a_server(self):
+        document = self.document()
+        self.assertEqual(document["servers"], [{"url": "/"}])
+        named = {tag["name"] for tag in document["tags"]}
+        used = {tag for _, _, operation in self.operations(document) for tag in operation["tags"]}
+        self.assertEqual(named, used)
+        self.assertTrue(all(tag["description"] for tag in document["tags"]))
+        for method, path, operation in self.operations(document):
+            self.assertEqual(len(operation["tags"]), 1, f"{method} {path}")
 
     def refuse_parameters(self, document, operation, method, place, query):
         """A node that is not there, and every parameter that has a form in another one."""
@@ -279,6 +318,7 @@ class OfTheNode(Walk):
             ("GET", "/v1/clients", {"address": "here"}, None, 400, "address"),
             ("GET", "/v1/retained", {"filter": "a/#/b"}, None, 400, "filter"),
             ("GET", "/v1/retained/message", {}, None, 400, "topic"),
+            ("DELETE", "/v1/retained/message", {}, None, 400, "topic"),
             ("DELETE", "/v1/bans", {"address": "here"}, None, 400, "address"),
             ("POST", "/v1/trace", None, {"topic": "a/#/b"}, 400, "topic"),
             ("POST", "/v1/publish", None, {"topic": "a", "qos": 7}, 400, "qos"),
@@ -349,7 +389,11 @@ class OfThePlacementListener(Walk):
             answer = self.call(method, f"{place}/{self.client_id()}")
             self.check(document, operations[method, one], answer, status)
             self.refused(document, operations[method, one], self.call(method, f"{place}/{'c' * 1025}"), 422, "client_id")
+            self.refused(document, operations[method, one], self.call(method, f"{place}/%FF"), 400, "client_id")
         self.assertEqual(self.call("GET", place)[:2], (405, PROBLEM))
+        describe = operations["GET", "/v1/openapi.json"]
+        self.check(document, describe, self.call("GET", "/v1/openapi.json"), 200)
+        self.expect_all_seen(operations)
 
 
 del Walk

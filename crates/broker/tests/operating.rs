@@ -261,6 +261,7 @@ fn every_path_of_the_document_answers_with_what_it_says() {
         let place = path.replace("{client_id}", "c");
         let (status, body) = http(&node, &format!("{place}{question}"));
         assert_eq!(status, 200, "{path}: {body}");
+        assert!(operation["tags"][0].is_string(), "{path}");
         let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
         if !schema.is_null() {
             check(
@@ -273,6 +274,49 @@ fn every_path_of_the_document_answers_with_what_it_says() {
         asked += 1;
     }
     assert!(asked >= 9);
+    // Without a body and without parameters; what ends something comes last.
+    let mut all: Vec<(&String, &String, &serde_json::Value)> = Vec::new();
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        let operations = methods.as_object().into_iter().flatten();
+        all.extend(operations.map(|(method, operation)| (path, method, operation)));
+    }
+    all.sort_by_key(|(path, ..)| *path == "/v1/drain");
+    for (path, method, operation) in all {
+        if path == "/v1/watch" {
+            continue;
+        }
+        let place = path.replace("{client_id}", "c");
+        for query in ["", "?node=nobody", "?limit=x"] {
+            let (status, body) = http_do(
+                &node,
+                &method.to_uppercase(),
+                &format!("{place}{query}"),
+                "",
+                "",
+            );
+            let is_listed = operation["responses"][status.to_string()].is_object();
+            assert!(is_listed, "{method} {path}{query}: {status} {body}");
+        }
+    }
+}
+
+#[test]
+fn who_sends_too_long_a_body_reads_the_answer() {
+    let node = start(alone());
+    // More than the node takes of a message, and than the buffers of a connection hold.
+    let body = format!(
+        "{{\"topic\":\"a\",\"payload\":\"{}\"}}",
+        "x".repeat(9_000_000)
+    );
+    for _ in 0..8 {
+        let (status, answer) = http_do(&node, "POST", "/v1/publish", "", &body);
+        assert_eq!(status, 413, "{answer}");
+        let answer: serde_json::Value = serde_json::from_str(&answer).expect("a problem");
+        assert_eq!(answer["status"], 413);
+    }
+    wait_for_http(&node, "/v1/traffic", |_| {
+        metric(&node, "thicket_http_connections") == 1
+    });
 }
 
 /// Whether a value is what a schema says, as far as we use schemas.

@@ -153,12 +153,15 @@ fn is_same(a: &AuditEntry, b: &AuditEntry) -> bool {
 
 /// What was changed over the API of this node, the oldest first.
 #[utoipa::path(
-    get, path = "/v1/audit", operation_id = "audit",
+    get, path = "/v1/audit", tag = "administration", operation_id = "audit",
     params(
         ("after" = Option<u64>, Query, description = "Only entries with a higher number."),
         ("limit" = Option<u64>, Query, description = "At most this many."),
     ),
-    responses((status = 200, description = "The entries that are kept", body = Vec<AuditEntry>)),
+    responses(
+        (status = 200, description = "The entries that are kept", body = Vec<AuditEntry>),
+        (status = 400, description = "A parameter is not valid"),
+    ),
 )]
 async fn page(State(audit): State<Audit>, RawQuery(query): RawQuery) -> Answer<Vec<AuditEntry>> {
     let query = query.unwrap_or_default();

@@ -44,7 +44,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 }
 
 /// The clients that may not connect to any node.
-#[utoipa::path(get, path = "/v1/bans", operation_id = "bans", responses((status = 200, description = "All bans", body = Vec<BanEntry>)))]
+#[utoipa::path(get, path = "/v1/bans", tag = "clients", operation_id = "bans", responses((status = 200, description = "All bans", body = Vec<BanEntry>)))]
 async fn list(State(inspector): State<Inspector>) -> Answer<Vec<BanEntry>> {
     let bans = inspector.bans().await?;
     Ok(Json(bans.into_iter().map(BanEntry::from).collect()))
@@ -55,7 +55,7 @@ async fn list(State(inspector): State<Inspector>) -> Answer<Vec<BanEntry>> {
 /// By one of identifier, user and address, or by identifier and user. CONNECT is refused with 0x8A, clients that are connected are
 /// disconnected with 0x98.
 #[utoipa::path(
-    post, path = "/v1/bans", request_body = BanRequest,
+    post, path = "/v1/bans", tag = "clients", request_body = BanRequest,
     responses(
         (status = 200, description = "The ban", body = BanEntry),
         (status = 504, description = "Not all nodes have acknowledged it yet"),
@@ -83,9 +83,10 @@ async fn ban(
 
 /// Lifts a ban.
 #[utoipa::path(
-    delete, path = "/v1/bans", params(Whose),
+    delete, path = "/v1/bans", tag = "clients", params(Whose),
     responses(
         (status = 200, description = "The ban that was lifted", body = BanEntry),
+        (status = 400, description = "A parameter is not valid"),
         (status = 404, description = "There is no such ban, or `node` names no node that is up"),
         (status = 504, description = "Not all nodes have acknowledged it yet"),
         (status = 507, description = "A node has no capacity for it"),

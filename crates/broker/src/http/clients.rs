@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::cluster::bad_path;
 use super::guard::credentials_of;
 use super::inspect::PATIENCE;
 use super::openapi::{Document, Layers};
@@ -75,7 +76,7 @@ pub(super) fn described() -> OpenApiRouter<Clients> {
 
 /// Places a client: where its sessions should be, by its topics. Asking again keeps what stays and renews it.
 #[utoipa::path(
-    post, path = "/v1/placements", request_body = PlacementAsked,
+    post, path = "/v1/placements", tag = "placement", request_body = PlacementAsked,
     responses((status = 200, description = "Its placement", body = PlacementEntry)),
 )]
 async fn place(
@@ -106,10 +107,12 @@ async fn place(
 
 /// Where a client is placed.
 #[utoipa::path(
-    get, path = "/v1/placements/{client_id}", operation_id = "placement",
+    get, path = "/v1/placements/{client_id}", tag = "placement", operation_id = "placement",
     params(("client_id" = String, Path, description = "Client identifier.")),
     responses(
         (status = 200, description = "Its placement", body = PlacementEntry),
+        (status = 400, description = "The client identifier is not valid"),
+        (status = 404, description = "The client has no placement"),
         (status = 422, description = "The client identifier is too long"),
     ),
 )]
@@ -117,8 +120,12 @@ async fn one(
     State(clients): State<Clients>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
-    Path(client_id): Path<String>,
+    client_id: Result<Path<String>, PathRejection>,
 ) -> Response {
+    let client_id = match client_id {
+        Ok(Path(client_id)) => client_id,
+        Err(rejection) => return bad_path(&rejection),
+    };
     match clients.find(&peer, &headers, client_id).await {
         Ok((_, entry)) => Json(entry).into_response(),
         Err(response) => response,
@@ -127,10 +134,12 @@ async fn one(
 
 /// Ends the placement of a client.
 #[utoipa::path(
-    delete, path = "/v1/placements/{client_id}", operation_id = "remove_placement",
+    delete, path = "/v1/placements/{client_id}", tag = "placement", operation_id = "remove_placement",
     params(("client_id" = String, Path, description = "Client identifier.")),
     responses(
         (status = 204, description = "It is not placed any more"),
+        (status = 400, description = "The client identifier is not valid"),
+        (status = 404, description = "The client has no placement"),
         (status = 422, description = "The client identifier is too long"),
     ),
 )]
@@ -138,8 +147,12 @@ async fn remove(
     State(clients): State<Clients>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
-    Path(client_id): Path<String>,
+    client_id: Result<Path<String>, PathRejection>,
 ) -> Response {
+    let client_id = match client_id {
+        Ok(Path(client_id)) => client_id,
+        Err(rejection) => return bad_path(&rejection),
+    };
     match clients.find(&peer, &headers, client_id).await {
         Ok((name, _)) => remove_checked(&clients.inspector, name).await,
         Err(response) => response,

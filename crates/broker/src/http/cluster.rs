@@ -4,7 +4,7 @@ use std::error::Error;
 use std::net::IpAddr;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{OriginalUri, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
@@ -98,7 +98,13 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 }
 
 /// The sessions of all nodes, a page.
-#[utoipa::path(get, path = "/v1/clients", params(ClientFilter), responses((status = 200, description = "A page", body = ClientPage)))]
+#[utoipa::path(
+    get, path = "/v1/clients", tag = "clients", params(ClientFilter),
+    responses(
+        (status = 200, description = "A page", body = ClientPage),
+        (status = 400, description = "A parameter is not valid"),
+    ),
+)]
 async fn clients(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
@@ -170,7 +176,13 @@ fn sort(clients: &mut [ClientEntry], order: Order) {
 }
 
 /// The subscriptions of all nodes, a page.
-#[utoipa::path(get, path = "/v1/subscribers", params(SubscriberFilter), responses((status = 200, description = "A page", body = SubscriberPage)))]
+#[utoipa::path(
+    get, path = "/v1/subscribers", tag = "clients", params(SubscriberFilter),
+    responses(
+        (status = 200, description = "A page", body = SubscriberPage),
+        (status = 400, description = "A parameter is not valid"),
+    ),
+)]
 async fn subscribers(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
@@ -290,6 +302,11 @@ fn path_of(uri: &axum::http::Uri) -> String {
 
 pub(super) fn bad_query(rejection: &QueryRejection) -> Response {
     rejected(StatusCode::BAD_REQUEST, rejection.body_text(), rejection)
+}
+
+/// A client identifier in a path that is not UTF-8.
+pub(super) fn bad_path(rejection: &PathRejection) -> Response {
+    bad_field("client_id", &rejection.body_text())
 }
 
 pub(super) fn bad_body(rejection: &JsonRejection) -> Response {

@@ -202,7 +202,7 @@ impl Lease {
 }
 
 /// The role of the user or the token that the request is authenticated by.
-#[utoipa::path(get, path = "/v1/whoami", responses((status = 200, description = "The role", body = WhoAmIEntry)))]
+#[utoipa::path(get, path = "/v1/whoami", tag = "administration", responses((status = 200, description = "The role", body = WhoAmIEntry)))]
 pub(super) async fn who_am_i(request: Request) -> Json<WhoAmIEntry> {
     let asker = request.extensions().get::<Asker>();
     let role = asker.map(|asker| asker.0.role.name().to_owned());

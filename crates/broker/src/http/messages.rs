@@ -121,8 +121,11 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 
 /// The retained messages of the cluster, a page.
 #[utoipa::path(
-    get, path = "/v1/retained", operation_id = "retained", params(RetainedQuery),
-    responses((status = 200, description = "A page", body = RetainedPage)),
+    get, path = "/v1/retained", tag = "messages", operation_id = "retained", params(RetainedQuery),
+    responses(
+        (status = 200, description = "A page", body = RetainedPage),
+        (status = 400, description = "A parameter is not valid"),
+    ),
 )]
 async fn browse(
     State(inspector): State<Inspector>,
@@ -158,9 +161,10 @@ async fn browse(
 
 /// The retained message of a topic. Takes the role `admin`.
 #[utoipa::path(
-    get, path = "/v1/retained/message", operation_id = "retained_message", params(OneQuery),
+    get, path = "/v1/retained/message", tag = "messages", operation_id = "retained_message", params(OneQuery),
     responses(
         (status = 200, description = "The message", body = MessageBody),
+        (status = 400, description = "A parameter is not valid"),
         (status = 404, description = "No message is retained on the topic, or `node` names no node that is up"),
     ),
 )]
@@ -179,9 +183,10 @@ async fn read(
 
 /// Removes the retained message of a topic, at all nodes.
 #[utoipa::path(
-    delete, path = "/v1/retained/message", operation_id = "remove_retained_message", params(OneQuery),
+    delete, path = "/v1/retained/message", tag = "messages", operation_id = "remove_retained_message", params(OneQuery),
     responses(
         (status = 200, description = "It is removed", body = PublishedEntry),
+        (status = 400, description = "A parameter is not valid"),
         (status = 404, description = "No message is retained on the topic, or `node` names no node that is up"),
         (status = 504, description = "Not all nodes that must have it have acknowledged it yet"),
         (status = 507, description = "A queue, the disk or the retained messages have no capacity for it"),
@@ -202,7 +207,7 @@ async fn remove(
 
 /// Publishes a message; the answer comes when all nodes and clients that must have it have acknowledged it.
 #[utoipa::path(
-    post, path = "/v1/publish", request_body = MessageBody,
+    post, path = "/v1/publish", tag = "messages", request_body = MessageBody,
     responses(
         (status = 200, description = "It is published", body = PublishedEntry),
         (status = 503, description = "This side of the cluster has no quorum, or the node cannot answer now"),

@@ -252,19 +252,22 @@ fn described() -> OpenApiRouter<ApiState> {
 type Answer<T> = Result<Json<T>, Response>;
 
 /// The nodes of the cluster, as this node sees them.
-#[utoipa::path(get, path = "/v1/nodes", responses((status = 200, description = "All of them", body = Vec<NodeEntry>)))]
+#[utoipa::path(get, path = "/v1/nodes", tag = "cluster", responses((status = 200, description = "All of them", body = Vec<NodeEntry>)))]
 async fn nodes(State(inspector): State<Inspector>) -> Answer<Vec<NodeEntry>> {
     inspector.nodes().await.map(Json).map_err(silent)
 }
 
 /// The sessions on this node, by client identifier.
 #[utoipa::path(
-    get, path = "/v1/sessions",
+    get, path = "/v1/sessions", tag = "clients",
     params(
         ("search" = Option<String>, Query, description = "Only sessions that have this in client identifier, user name or address."),
         ("limit" = Option<usize>, Query, description = "At most this many."),
     ),
-    responses((status = 200, description = "The sessions", body = Vec<SessionEntry>)),
+    responses(
+        (status = 200, description = "The sessions", body = Vec<SessionEntry>),
+        (status = 400, description = "A parameter is not valid"),
+    ),
 )]
 async fn sessions(
     State(inspector): State<Inspector>,
@@ -292,26 +295,26 @@ async fn sessions(
 }
 
 /// The subscriptions of the sessions on this node.
-#[utoipa::path(get, path = "/v1/subscriptions", responses((status = 200, description = "By client identifier and filter", body = Vec<SubscriptionEntry>)))]
+#[utoipa::path(get, path = "/v1/subscriptions", tag = "clients", responses((status = 200, description = "By client identifier and filter", body = Vec<SubscriptionEntry>)))]
 async fn subscriptions(State(inspector): State<Inspector>) -> Answer<Vec<SubscriptionEntry>> {
     inspector.subscriptions().await.map(Json).map_err(silent)
 }
 
 /// The topics that clients of each node publish to most, with their rates.
-#[utoipa::path(get, path = "/v1/topics", responses((status = 200, description = "The heaviest first", body = Vec<TopicEntry>)))]
+#[utoipa::path(get, path = "/v1/topics", tag = "messages", responses((status = 200, description = "The heaviest first", body = Vec<TopicEntry>)))]
 async fn topics(State(inspector): State<Inspector>) -> Answer<Vec<TopicEntry>> {
     inspector.topics().await.map(Json).map_err(silent)
 }
 
 /// What this node has carried since its start.
-#[utoipa::path(get, path = "/v1/traffic", responses((status = 200, description = "Counts", body = TrafficEntry)))]
+#[utoipa::path(get, path = "/v1/traffic", tag = "monitoring", responses((status = 200, description = "Counts", body = TrafficEntry)))]
 async fn traffic(State(inspector): State<Inspector>) -> Answer<TrafficEntry> {
     inspector.traffic().await.map(Json).map_err(silent)
 }
 
 /// Reads users, rights, tokens and certificates again.
 #[utoipa::path(
-    post, path = "/v1/reload", operation_id = "reload",
+    post, path = "/v1/reload", tag = "administration", operation_id = "reload",
     responses(
         (status = 200, description = "All were read", body = ReloadEntry),
         (status = 422, description = "Something could not be read and stays as it was", body = ReloadEntry),
@@ -331,7 +334,7 @@ async fn read_again(State(reload): State<Reload>) -> Response {
 }
 
 /// The cluster as this node sees it: nodes, links and trees.
-#[utoipa::path(get, path = "/v1/overlay", responses((status = 200, description = "Its view", body = OverlayEntry)))]
+#[utoipa::path(get, path = "/v1/overlay", tag = "cluster", responses((status = 200, description = "Its view", body = OverlayEntry)))]
 async fn overlay(State(inspector): State<Inspector>) -> Answer<OverlayEntry> {
     inspector.overlay().await.map(Json).map_err(silent)
 }
@@ -346,12 +349,15 @@ enum Explained {
 
 /// Where a publication goes from each node, or where a client is, and why.
 #[utoipa::path(
-    get, path = "/v1/explain",
+    get, path = "/v1/explain", tag = "cluster",
     params(
         ("topic" = Option<String>, Query, description = "A topic name: where publications to it go. Required without `client_id`."),
         ("client_id" = Option<String>, Query, description = "A client identifier: why this client is where it is. Takes precedence over `topic`."),
     ),
-    responses((status = 200, description = "For a topic or for a client", body = Explained)),
+    responses(
+        (status = 200, description = "For a topic or for a client", body = Explained),
+        (status = 400, description = "`topic` is missing or not valid"),
+    ),
 )]
 async fn explain(
     State(inspector): State<Inspector>,
@@ -373,19 +379,19 @@ async fn explain(
 }
 
 /// The bridges of this node to brokers of another kind.
-#[utoipa::path(get, path = "/v1/bridges", responses((status = 200, description = "As configured", body = Vec<BridgeEntry>)))]
+#[utoipa::path(get, path = "/v1/bridges", tag = "cluster", responses((status = 200, description = "As configured", body = Vec<BridgeEntry>)))]
 async fn bridges(State(inspector): State<Inspector>) -> Json<Vec<BridgeEntry>> {
     Json(inspector.bridges.iter().map(BridgeEntry::from).collect())
 }
 
 /// Whether every thread of the node answers.
-#[utoipa::path(get, path = "/v1/health/live", responses((status = 200, description = "They do", body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/v1/health/live", tag = "monitoring", responses((status = 200, description = "They do", body = String, content_type = "text/plain")))]
 async fn live(State(inspector): State<Inspector>) -> Result<&'static str, Response> {
     inspector.traffic().await.map(|_| "live\n").map_err(silent)
 }
 
 /// Whether clients are served well by this node; 503 says why not.
-#[utoipa::path(get, path = "/v1/health/ready", responses((status = 200, description = "They are", body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/v1/health/ready", tag = "monitoring", responses((status = 200, description = "They are", body = String, content_type = "text/plain")))]
 async fn ready(State(inspector): State<Inspector>) -> Result<&'static str, Response> {
     match inspector.readiness().await.map_err(silent)? {
         Ok(()) => Ok("ready\n"),
@@ -397,7 +403,7 @@ async fn ready(State(inspector): State<Inspector>) -> Result<&'static str, Respo
 }
 
 /// Metrics in the text format of Prometheus.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, description = "All families", body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/metrics", tag = "monitoring", responses((status = 200, description = "All families", body = String, content_type = "text/plain")))]
 async fn metrics(State(inspector): State<Inspector>) -> Result<Response, Response> {
     let text = metrics::text(&inspector).await.map_err(silent)?;
     Ok(([(header::CONTENT_TYPE, METRICS_TEXT)], text).into_response())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::{Extension, Json};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
-use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
+use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Server};
 
 use crate::api::ErrorEntry;
 
@@ -28,36 +28,51 @@ pub(super) enum Layers {
 #[derive(Debug, Clone)]
 pub(super) struct Document(Arc<Value>);
 
-/// Answers that any operation may give, and when.
-const OF_NODE: [(&str, &str); 8] = [
-    ("400", "A parameter is not valid"),
+/// Answers of a status, and when they are given.
+type Answers = [(&'static str, &'static str)];
+
+/// Of the layers around all operations of a node: whom it answers, and which node does.
+const OF_NODE: &Answers = &[
+    (
+        "403",
+        "The request comes from the page of another site or names another host, or the role of the user or the token does not allow this",
+    ),
+    ("404", "`node` names no node that is up"),
+    ("409", "Several nodes have the name in `node`"),
+    ("502", "The node that `node` names gives no answer"),
+    ("503", "The node cannot answer now"),
+];
+/// Of those that ask for credentials.
+const OF_USERS: &Answers = &[
     (
         "401",
         "The API has users, and the request has no valid credentials",
     ),
-    (
-        "403",
-        "The role of the user or the token does not allow this, or the request comes from the page of another site",
-    ),
-    (
-        "404",
-        "No such resource, or `node` names no node that is up",
-    ),
-    ("409", "Several nodes have the name in `node`"),
     ("429", "Too many passwords are waiting to be checked"),
-    ("502", "The node that `node` names gives no answer"),
-    ("503", "The node cannot answer now"),
 ];
-const OF_CLIENTS: [(&str, &str); 3] = [
+/// Of the listener for clients elsewhere, where it asks who the client is.
+const OF_CLIENTS: &Answers = &[
     (
         "401",
         "The listener does not accept a client with these credentials",
     ),
-    ("404", "The client has no placement"),
     ("503", "The node cannot answer now"),
 ];
+/// Groups of operations.
+const TAGS: &Answers = &[
+    ("cluster", "Nodes, links, trees and bridges"),
+    ("clients", "Sessions, subscriptions and bans"),
+    ("messages", "Publishing, retained messages, topics"),
+    ("placement", "Where the sessions of clients should be"),
+    ("monitoring", "Health, metrics, memory, packets"),
+    (
+        "administration",
+        "Reload, export and import, audit log, this document",
+    ),
+    ("page", "The page of the node"),
+];
 /// Answers to a body that cannot be used.
-const OF_BODIES: [(&str, &str); 4] = [
+const OF_BODIES: &Answers = &[
     ("400", "The body is not valid JSON, or a field is not valid"),
     ("413", "The body is too long"),
     (
@@ -76,13 +91,15 @@ pub(super) fn empty(description: &str) -> OpenApi {
     let components = ComponentsBuilder::new().schema_from::<ErrorEntry>();
     OpenApiBuilder::new()
         .info(info.build())
+        // Wherever the document comes from.
+        .servers(Some([Server::new("/")]))
         .components(Some(components.build()))
         .build()
 }
 
 /// The document of the operations that were registered.
 #[utoipa::path(
-    get, path = "/v1/openapi.json", operation_id = "describe",
+    get, path = "/v1/openapi.json", tag = "administration", operation_id = "describe",
     responses((status = 200, description = "The document", body = Value))
 )]
 pub(super) async fn answer(Extension(document): Extension<Document>) -> Json<Value> {
@@ -100,6 +117,13 @@ impl Document {
                 complete(path, operation, layers);
             }
         }
+        let text = document["paths"].to_string();
+        let is_used = |name: &str| text.contains(&format!("[\"{name}\"]"));
+        let used = TAGS.iter().filter(|(name, _)| is_used(name));
+        let tags: Vec<Value> = used
+            .map(|(name, description)| json!({ "name": name, "description": description }))
+            .collect();
+        document["tags"] = json!(tags);
         close_tagged(&mut document["components"]["schemas"]);
         document["components"]["securitySchemes"] = json!({
             "password": { "type": "http", "scheme": "basic" },
@@ -111,14 +135,17 @@ impl Document {
 }
 
 fn complete(path: &str, operation: &mut Value, layers: Layers) {
-    let common = match layers {
-        Layers::OfNode => &OF_NODE[..],
-        Layers::OfClients => &OF_CLIENTS[..],
+    let asks_nobody = path.starts_with("/v1/health/");
+    let common: &[&Answers] = match layers {
+        Layers::OfNode if asks_nobody => &[OF_NODE],
+        Layers::OfNode => &[OF_NODE, OF_USERS],
+        Layers::OfClients if path == "/v1/openapi.json" => &[],
+        Layers::OfClients => &[OF_CLIENTS],
     };
     let takes_json = operation["requestBody"]["content"]["application/json"].is_object();
-    let of_body = if takes_json { &OF_BODIES[..] } else { &[] };
+    let of_body = if takes_json { OF_BODIES } else { &[] };
     if let Some(responses) = operation["responses"].as_object_mut() {
-        for (status, meaning) in of_body.iter().chain(common) {
+        for (status, meaning) in of_body.iter().chain(common.iter().copied().flatten()) {
             let described = || json!({ "description": meaning });
             responses.entry(*status).or_insert_with(described);
         }
@@ -129,7 +156,7 @@ fn complete(path: &str, operation: &mut Value, layers: Layers) {
         }
     }
     let Layers::OfNode = layers else { return };
-    if path.starts_with("/v1/health/") {
+    if asks_nobody {
         operation["security"] = json!([]);
     }
     if operation["parameters"].is_null() {
@@ -260,7 +287,10 @@ mod tests {
                         responses.keys().any(|status| status.starts_with('2')),
                         "{at}"
                     );
-                    assert!(responses.contains_key("503"), "{at}");
+                    let tags = operation["tags"].as_array().expect("tags");
+                    assert_eq!(tags.len(), 1, "{at}");
+                    let mut named = document["tags"].as_array().into_iter().flatten();
+                    assert!(named.any(|it| it["name"] == tags[0]), "{at}: {tags:?}");
                 }
             }
             assert!(ids.len() < most);
@@ -268,6 +298,59 @@ mod tests {
             let count = ids.len();
             ids.dedup();
             assert_eq!(ids.len(), count, "operations have names of their own");
+        }
+    }
+
+    /// The statuses of an operation.
+    fn statuses(document: &Value, method: &str, path: &str) -> Vec<String> {
+        let responses = document["paths"][path][method]["responses"].as_object();
+        let mut all: Vec<_> = responses.into_iter().flat_map(Map::keys).cloned().collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn an_operation_lists_the_statuses_that_it_can_answer() {
+        let of_node = of_node();
+        let common = ["403", "404", "409", "502", "503"];
+        let of_users = ["401", "429"];
+        let of_body = ["400", "413", "415", "422"];
+        for (method, path, others) in [
+            ("get", "/v1/health/ready", vec![&["200"][..]]),
+            ("get", "/v1/nodes", vec![&["200"], &of_users]),
+            ("get", "/v1/sessions", vec![&["200", "400"], &of_users]),
+            ("post", "/v1/drain", vec![&["200"], &of_users]),
+            ("post", "/v1/kick", vec![&["200"], &of_users, &of_body]),
+            (
+                "post",
+                "/v1/publish",
+                vec![&["200", "504", "507"], &of_users, &of_body],
+            ),
+            (
+                "delete",
+                "/v1/placements/{client_id}",
+                vec![&["204", "400"], &of_users],
+            ),
+            ("post", "/v1/import", vec![&["200", "400"], &of_users]),
+            ("post", "/v1/reload", vec![&["200", "422"], &of_users]),
+        ] {
+            let mut expected: Vec<_> = common.iter().chain(others.into_iter().flatten()).collect();
+            expected.sort();
+            assert_eq!(
+                statuses(&of_node, method, path).iter().collect::<Vec<_>>(),
+                expected,
+                "{method} {path}"
+            );
+        }
+        let of_clients = of_clients();
+        assert_eq!(statuses(&of_clients, "get", "/v1/openapi.json"), ["200"]);
+        let one = "/v1/placements/{client_id}";
+        assert_eq!(
+            statuses(&of_clients, "get", one),
+            ["200", "400", "401", "404", "422", "503"]
+        );
+        for document in [of_node, of_clients] {
+            assert_eq!(document["servers"], json!([{ "url": "/" }]));
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{OriginalUri, Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -13,7 +13,7 @@ use thicket_session::topic::TopicFilter;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::cluster::{bad_body, read};
+use super::cluster::{bad_body, bad_path, read};
 use super::relay::OnBehalf;
 use super::{Answer, ApiState, Inspector, Silence, audit, bad_field, failure, silent};
 use crate::api::overlay::text_of_query;
@@ -67,7 +67,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 }
 
 /// Where the memory of this node is.
-#[utoipa::path(get, path = "/v1/memory", responses((status = 200, description = "By use", body = MemoryLedger)))]
+#[utoipa::path(get, path = "/v1/memory", tag = "monitoring", responses((status = 200, description = "By use", body = MemoryLedger)))]
 async fn memory(State(inspector): State<Inspector>) -> Answer<MemoryLedger> {
     inspector.memory().await.map(Json).map_err(silent)
 }
@@ -78,7 +78,7 @@ type Body<T> = Result<Json<T>, JsonRejection>;
 ///
 /// The further sessions that a client was placed with belong to it. With `end_session` the sessions end too.
 #[utoipa::path(
-    post, path = "/v1/kick", request_body = KickEntry,
+    post, path = "/v1/kick", tag = "clients", request_body = KickEntry,
     responses(
         (status = 200, description = "It is done", body = KickEntry),
         (status = 404, description = "No node has such a client or session, or `node` names no node that is up"),
@@ -192,10 +192,11 @@ async fn disconnect(inspector: &Inspector, entry: KickEntry) -> Response {
 ///
 /// The further sessions of a placed client end too. Identifiers that do not fit into a path: `POST /v1/kick` with `end_session`.
 #[utoipa::path(
-    delete, path = "/v1/sessions/{client_id}",
+    delete, path = "/v1/sessions/{client_id}", tag = "clients",
     params(("client_id" = String, Path, description = "Client identifier; the sessions of all users that have it.")),
     responses(
         (status = 200, description = "It is done", body = KickEntry),
+        (status = 400, description = "The client identifier is not valid"),
         (status = 404, description = "No node has such a session, or `node` names no node that is up"),
         (status = 409, description = "The session is moving to another node, or this side has no quorum"),
     ),
@@ -204,8 +205,12 @@ pub(super) async fn end_session(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
-    Path(client_id): Path<String>,
+    client_id: Result<Path<String>, PathRejection>,
 ) -> Response {
+    let client_id = match client_id {
+        Ok(Path(client_id)) => client_id,
+        Err(rejection) => return bad_path(&rejection),
+    };
     let entry = KickEntry {
         client_id,
         user_name: None,
@@ -246,7 +251,7 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
 /// Drains this node: it refuses clients from now on and hands its sessions to the nodes with their backups.
 ///
 /// Each request is one step: ask again until nothing is left.
-#[utoipa::path(post, path = "/v1/drain", responses((status = 200, description = "What is left", body = DrainEntry)))]
+#[utoipa::path(post, path = "/v1/drain", tag = "cluster", responses((status = 200, description = "What is left", body = DrainEntry)))]
 async fn drain(State(inspector): State<Inspector>) -> Response {
     // First: nobody is sent here from now on.
     inspector.hooks.note_draining();
@@ -262,17 +267,17 @@ async fn drain(State(inspector): State<Inspector>) -> Response {
 }
 
 /// How many nodes belong to the cluster, and whether this side of it serves clients.
-#[utoipa::path(get, path = "/v1/membership", responses((status = 200, description = "The numbers", body = MembershipEntry)))]
+#[utoipa::path(get, path = "/v1/membership", tag = "cluster", responses((status = 200, description = "The numbers", body = MembershipEntry)))]
 async fn membership(State(inspector): State<Inspector>) -> Answer<MembershipEntry> {
     inspector.membership().await.map(Json).map_err(silent)
 }
 
 /// Removes a node that is down from the cluster.
 #[utoipa::path(
-    post, path = "/v1/forget", request_body = ForgetEntry,
+    post, path = "/v1/forget", tag = "cluster", request_body = ForgetEntry,
     responses(
         (status = 200, description = "The node that was removed", body = ForgottenEntry),
-        (status = 404, description = "No node has that name or identity"),
+        (status = 404, description = "No node has that name or identity, or `node` of the query names no node that is up"),
         (status = 409, description = "The node is up, or several nodes have the name"),
     ),
 )]
@@ -299,7 +304,7 @@ async fn forget(State(inspector): State<Inspector>, body: Body<ForgetEntry>) -> 
 
 /// Begins to watch the packets of a client, or the PUBLISH packets of a topic filter; ends what was watched before.
 #[utoipa::path(
-    post, path = "/v1/trace", request_body = TraceRequest,
+    post, path = "/v1/trace", tag = "monitoring", request_body = TraceRequest,
     responses((status = 200, description = "Nothing yet: the lines are asked for", body = TraceLines)),
 )]
 async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest>) -> Response {
@@ -333,7 +338,7 @@ async fn start_trace(State(inspector): State<Inspector>, body: Body<TraceRequest
 }
 
 /// Ends the watch.
-#[utoipa::path(delete, path = "/v1/trace", responses((status = 200, description = "Nothing is watched any more", body = TraceLines)))]
+#[utoipa::path(delete, path = "/v1/trace", tag = "monitoring", responses((status = 200, description = "Nothing is watched any more", body = TraceLines)))]
 async fn stop_trace(State(inspector): State<Inspector>) -> Json<TraceLines> {
     inspector.traced.set(None);
     inspector.order_all(|worker, _| worker.stop_trace());
@@ -342,10 +347,10 @@ async fn stop_trace(State(inspector): State<Inspector>) -> Json<TraceLines> {
 
 /// The packets since the last request. A watch whose lines nobody asks for ends after ten seconds.
 #[utoipa::path(
-    post, path = "/v1/trace/lines",
+    post, path = "/v1/trace/lines", tag = "monitoring",
     responses(
         (status = 200, description = "The lines", body = TraceLines),
-        (status = 404, description = "Nothing is watched"),
+        (status = 404, description = "Nothing is watched, or `node` names no node that is up"),
     ),
 )]
 async fn trace_lines(State(inspector): State<Inspector>) -> Response {

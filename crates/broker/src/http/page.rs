@@ -19,7 +19,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 }
 
 /// The page of this node.
-#[utoipa::path(get, path = "/", operation_id = "page", responses((status = 200, description = "Its text", body = String, content_type = "text/html")))]
+#[utoipa::path(get, path = "/", tag = "page", operation_id = "page", responses((status = 200, description = "Its text", body = String, content_type = "text/html")))]
 async fn html(State(inspector): State<Inspector>, headers: HeaderMap) -> Response {
     let mut answer = file("text/html; charset=utf-8", include_str!("page/index.html"));
     let policy = policy(&inspector.websockets, own_host(&headers));
@@ -32,13 +32,13 @@ async fn html(State(inspector): State<Inspector>, headers: HeaderMap) -> Respons
 }
 
 /// The style of the page.
-#[utoipa::path(get, path = "/page.css", operation_id = "page_style", responses((status = 200, description = "Its text", body = String, content_type = "text/css")))]
+#[utoipa::path(get, path = "/page.css", tag = "page", operation_id = "page_style", responses((status = 200, description = "Its text", body = String, content_type = "text/css")))]
 async fn style() -> Response {
     file("text/css; charset=utf-8", include_str!("page/page.css"))
 }
 
 /// The script of the page.
-#[utoipa::path(get, path = "/page.js", operation_id = "page_script", responses((status = 200, description = "Its text", body = String, content_type = "text/javascript")))]
+#[utoipa::path(get, path = "/page.js", tag = "page", operation_id = "page_script", responses((status = 200, description = "Its text", body = String, content_type = "text/javascript")))]
 async fn script() -> Response {
     let text = include_str!("page/page.js");
     file("text/javascript; charset=utf-8", text)

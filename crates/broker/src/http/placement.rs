@@ -1,7 +1,7 @@
 //! `/v1/placements`: where the sessions of clients should be.
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -9,7 +9,7 @@ use thicket_node::{PlacementAsked, PlacementEntry, PlacementError, PlacementRequ
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::cluster::field_of;
+use super::cluster::{bad_path, field_of};
 use super::{ApiState, Inspector, problem, silent};
 use crate::api::ErrorEntry;
 use crate::api::overlay::text_of_query;
@@ -25,7 +25,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 
 /// Places a client: where its sessions should be, by its topics. Asking again keeps what stays and renews it.
 #[utoipa::path(
-    post, path = "/v1/placements", request_body = PlacementAsked,
+    post, path = "/v1/placements", tag = "placement", request_body = PlacementAsked,
     responses((status = 200, description = "Its placement", body = PlacementEntry)),
 )]
 async fn place(
@@ -70,7 +70,7 @@ pub(super) async fn place_checked(
 
 /// The clients that are placed, by client identifier, a page of 1000.
 #[utoipa::path(
-    get, path = "/v1/placements", operation_id = "placements",
+    get, path = "/v1/placements", tag = "placement", operation_id = "placements",
     params(("after" = Option<String>, Query, description = "The last client identifier of the page before.")),
     responses((status = 200, description = "A page", body = Vec<PlacementEntry>)),
 )]
@@ -93,14 +93,22 @@ async fn all(State(inspector): State<Inspector>, RawQuery(query): RawQuery) -> R
 
 /// Where a client is placed.
 #[utoipa::path(
-    get, path = "/v1/placements/{client_id}", operation_id = "placement",
+    get, path = "/v1/placements/{client_id}", tag = "placement", operation_id = "placement",
     params(("client_id" = String, Path, description = "Client identifier.")),
     responses(
         (status = 200, description = "Its placement", body = PlacementEntry),
+        (status = 400, description = "The client identifier is not valid"),
         (status = 404, description = "The client is not placed, or `node` names no node that is up"),
     ),
 )]
-async fn one(State(inspector): State<Inspector>, Path(client_id): Path<String>) -> Response {
+async fn one(
+    State(inspector): State<Inspector>,
+    client_id: Result<Path<String>, PathRejection>,
+) -> Response {
+    let client_id = match client_id {
+        Ok(Path(client_id)) => client_id,
+        Err(rejection) => return bad_path(&rejection),
+    };
     match inspector.placement(client_id).await {
         Ok(Some(report)) => Json(PlacementEntry::new(&report, "")).into_response(),
         Ok(None) => problem((&PlacementError::Unknown).into()),
@@ -110,15 +118,22 @@ async fn one(State(inspector): State<Inspector>, Path(client_id): Path<String>) 
 
 /// Ends the placement of a client.
 #[utoipa::path(
-    delete, path = "/v1/placements/{client_id}", operation_id = "remove_placement",
+    delete, path = "/v1/placements/{client_id}", tag = "placement", operation_id = "remove_placement",
     params(("client_id" = String, Path, description = "Client identifier.")),
     responses(
         (status = 204, description = "It is not placed any more"),
+        (status = 400, description = "The client identifier is not valid"),
         (status = 404, description = "The client is not placed, or `node` names no node that is up"),
     ),
 )]
-async fn remove(State(inspector): State<Inspector>, Path(client_id): Path<String>) -> Response {
-    remove_checked(&inspector, client_id).await
+async fn remove(
+    State(inspector): State<Inspector>,
+    client_id: Result<Path<String>, PathRejection>,
+) -> Response {
+    match client_id {
+        Ok(Path(client_id)) => remove_checked(&inspector, client_id).await,
+        Err(rejection) => bad_path(&rejection),
+    }
 }
 
 /// Has a client placed no more. `name`: of its session.

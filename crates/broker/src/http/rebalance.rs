@@ -27,7 +27,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 
 /// Which clients should be at other nodes, as the rebalancer planned last, and what it does.
 #[utoipa::path(
-    get, path = "/v1/rebalance", operation_id = "rebalance",
+    get, path = "/v1/rebalance", tag = "placement", operation_id = "rebalance",
     responses(
         (status = 200, description = "The last plan", body = RebalanceReport),
         (status = 409, description = "Rebalancing is off, or several nodes have the name in `node`"),
@@ -39,7 +39,7 @@ async fn show(State(inspector): State<Inspector>) -> Answer<RebalanceReport> {
 
 /// Plans anew, and has the clients moved unless it is a dry run.
 #[utoipa::path(
-    post, path = "/v1/rebalance", operation_id = "plan", request_body = RebalanceRequest,
+    post, path = "/v1/rebalance", tag = "placement", operation_id = "plan", request_body = RebalanceRequest,
     responses(
         (status = 200, description = "The plan", body = RebalanceReport),
         (status = 409, description = "Rebalancing is off, or clients are being moved already"),

@@ -21,12 +21,15 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 
 /// The sessions of this node with their filters, a page, for `thicket plan`.
 #[utoipa::path(
-    get, path = "/v1/recording", operation_id = "recording",
+    get, path = "/v1/recording", tag = "placement", operation_id = "recording",
     params(
         ("after" = Option<String>, Query, description = "`next` of the page before."),
         ("limit" = Option<usize>, Query, description = "Sessions on a page; 1000 if it is not given.", minimum = 1, maximum = 1000),
     ),
-    responses((status = 200, description = "A page", body = RecordingPage)),
+    responses(
+        (status = 200, description = "A page", body = RecordingPage),
+        (status = 400, description = "A parameter is not valid"),
+    ),
 )]
 async fn page(
     State(inspector): State<Inspector>,

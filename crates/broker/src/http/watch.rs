@@ -46,7 +46,7 @@ impl Watchers {
 
 /// The cluster as this node sees it, about once a second, as server-sent events.
 #[utoipa::path(
-    get, path = "/v1/watch",
+    get, path = "/v1/watch", tag = "monitoring",
     responses(
         (status = 200, description = "Events; the data of each is such an object", body = WatchEntry, content_type = "text/event-stream"),
         (status = 503, description = "The limit of watchers is reached, or the node cannot answer now"),

@@ -58,10 +58,13 @@ impl From<Silence> for Broken {
 
 /// Takes the lines of an export.
 #[utoipa::path(
-    post, path = "/v1/import", operation_id = "import",
+    post, path = "/v1/import", tag = "administration", operation_id = "import",
     params(("replace" = Option<bool>, Query, description = "Whether sessions and retained messages replace those that are there; otherwise these stay.")),
     request_body(content = Line, description = "Lines, each of which is such an object", content_type = "application/x-ndjson"),
-    responses((status = 200, description = "All lines were read", body = ImportEntry)),
+    responses(
+        (status = 200, description = "All lines were read", body = ImportEntry),
+        (status = 400, description = "A line or the query is not valid; the lines before it were imported"),
+    ),
 )]
 pub(super) async fn answer(
     State(inspector): State<Inspector>,
