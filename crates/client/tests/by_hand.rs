@@ -247,6 +247,11 @@ impl Connection {
         }
     }
 
+    async fn unsuback(&mut self, packet_id: PacketId) {
+        let unsuback = Unsuback::new(packet_id, vec![ReasonCode::Success]);
+        self.write(&Packet::Unsuback(unsuback)).await;
+    }
+
     async fn puback(&mut self, packet_id: PacketId, place: Option<&str>) {
         let user_properties = place
             .iter()
@@ -335,8 +340,7 @@ async fn a_session_is_left_when_it_is_silent_and_a_ping_is_answered() {
     let Said::Unsubscribe(packet_id, _) = there.read().await else {
         panic!("expected UNSUBSCRIBE");
     };
-    let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
-    there.write(&Packet::Unsuback(done)).await;
+    there.unsuback(packet_id).await;
     assert_eq!(there.read().await, Said::Pingreq);
     let late = PacketId(NonZeroU16::MIN);
     let publish = Publish {
@@ -453,8 +457,7 @@ async fn a_subscription_in_doubt_is_asked_for_again_or_ended() {
         panic!("expected UNSUBSCRIBE");
     };
     assert_eq!(filter, "goes");
-    let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
-    back.write(&Packet::Unsuback(done)).await;
+    back.unsuback(packet_id).await;
     let mut there = second.next().await;
     there.accept().await;
     assert_eq!(there.grant(|_| None).await.0, "goes");
@@ -603,8 +606,7 @@ async fn a_better_node_for_a_filter_or_a_topic_is_followed() {
         panic!("expected UNSUBSCRIBE");
     };
     assert_eq!(filter, "a");
-    let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
-    connection.write(&Packet::Unsuback(done)).await;
+    connection.unsuback(packet_id).await;
     let client = opening.await.expect("no panic").expect("served");
     let publishing = publish(&client, "t", Qos::AtLeastOnce);
     let packet_id = loop {
@@ -665,8 +667,7 @@ async fn a_further_session_that_is_refused_leaves_its_topics_to_the_first() {
             }
             Said::Unsubscribe(packet_id, _) => {
                 has_filter = false;
-                let done = Unsuback::new(packet_id, vec![ReasonCode::Success]);
-                connection.write(&Packet::Unsuback(done)).await;
+                connection.unsuback(packet_id).await;
             }
             Said::Publish(topic, Some(packet_id), _) => {
                 assert_eq!(topic, "x");

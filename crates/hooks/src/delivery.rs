@@ -45,7 +45,7 @@ impl Delivery {
 
     /// Until the queue is closed and empty.
     pub(crate) fn run(mut self) {
-        while let Some(events) = self.shared.queue.take(self.shared.config.batch) {
+        while let Some(events) = self.next_batch() {
             self.sequence += 1;
             match self.deliver(&events) {
                 Ok(()) => {
@@ -58,6 +58,12 @@ impl Delivery {
                 Err(reason) => self.shared.bury(&reason, &events),
             }
         }
+    }
+
+    /// What waits, without waiting for more; `None`: the queue is closed and empty.
+    fn next_batch(&self) -> Option<Vec<Event>> {
+        let batch = self.shared.config.batch;
+        self.shared.queue.take(batch, Duration::ZERO)
     }
 
     /// Attempts until one succeeds or there are no more; then why.

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::dead_letters::DeadLetters;
 use crate::delivery::Delivery;
@@ -42,9 +43,9 @@ pub(crate) struct Shared {
     pub(crate) config: HookConfig,
     pub(crate) node: String,
     pub(crate) run: String,
-    pub(crate) queue: Queue,
+    pub(crate) queue: Queue<Event>,
     /// What found no place, on its way to the file: no worker waits for a disk.
-    overflow: Queue,
+    overflow: Queue<Event>,
     dead_letters: Option<Mutex<DeadLetters>>,
     pub(crate) counts: Counts,
 }
@@ -80,9 +81,13 @@ impl Hook {
         };
         let shared = Arc::new(Shared {
             dead_letters: config.dead_letters.as_ref().map(open).transpose()?,
-            queue: Queue::new(config.queue_events, config.queue_bytes),
+            queue: Queue::with_bytes(config.queue_events, config.queue_bytes, Event::len),
             // A short queue must not mean that a burst is lost on its way to the file.
-            overflow: Queue::new(config.queue_events.max(WRITTEN), config.queue_bytes),
+            overflow: Queue::with_bytes(
+                config.queue_events.max(WRITTEN),
+                config.queue_bytes,
+                Event::len,
+            ),
             config,
             node: node.to_owned(),
             run: run.to_owned(),
@@ -94,7 +99,7 @@ impl Hook {
         };
         let overflow = Arc::clone(&shared);
         this.spawn("hook-overflow", move || {
-            while let Some(events) = overflow.overflow.take(WRITTEN) {
+            while let Some(events) = overflow.overflow.take(WRITTEN, Duration::ZERO) {
                 overflow.bury("the queue is full", &events);
             }
         })?;

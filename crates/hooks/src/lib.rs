@@ -18,6 +18,7 @@ use std::time::Duration;
 pub use agent::{AgentError, agent};
 pub use event::{Event, Value};
 pub use hook::{Hook, Statistics};
+pub use queue::Queue;
 pub use signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
 
 /// Where a hook delivers, and its bounds.

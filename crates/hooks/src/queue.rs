@@ -1,73 +1,105 @@
-//! Events that wait, with a bound on their number and on their bytes.
+//! What waits to be sent over HTTP, with a bound on its number and on its bytes, and the order to stop.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Event;
-
-/// First in, first out; an event that finds no place is given back.
+/// First in, first out, between threads that never wait and one that does. What comes when the queue is full is given back.
+///
+/// ```
+/// use std::time::Duration;
+/// use thicket_hooks::Queue;
+///
+/// let queue = Queue::new(2);
+/// assert_eq!([1, 2, 3].map(|it| queue.push(it)), [None, None, Some(3)]);
+/// assert_eq!(queue.take(9, Duration::ZERO), Some(vec![1, 2]));
+/// queue.close(Duration::from_secs(1));
+/// assert_eq!(queue.take(9, Duration::ZERO), None);
+/// ```
 #[derive(Debug)]
-pub(crate) struct Queue {
-    maximum_events: usize,
+pub struct Queue<T> {
+    maximum: usize,
     maximum_bytes: usize,
-    waiting: Mutex<Waiting>,
+    bytes_of: fn(&T) -> usize,
+    waiting: Mutex<Waiting<T>>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct Waiting {
-    events: VecDeque<Event>,
+#[derive(Debug)]
+struct Waiting<T> {
+    items: VecDeque<T>,
     bytes: usize,
-    /// Nothing more comes, and what is left must be settled by then.
+    /// Nothing more comes, and what is left must be sent by then.
     closed: Option<Instant>,
 }
 
-impl Queue {
-    pub(crate) fn new(maximum_events: usize, maximum_bytes: usize) -> Self {
+impl<T> Queue<T> {
+    /// A queue of `maximum` items, of whatever size.
+    #[must_use]
+    pub fn new(maximum: usize) -> Self {
+        Self::with_bytes(maximum, usize::MAX, |_| 0)
+    }
+
+    /// A queue of `maximum` items, and of `maximum_bytes` together. `bytes_of`: of an item; the same at every call.
+    #[must_use]
+    pub fn with_bytes(maximum: usize, maximum_bytes: usize, bytes_of: fn(&T) -> usize) -> Self {
         Self {
-            maximum_events,
+            maximum,
             maximum_bytes,
-            waiting: Mutex::default(),
+            bytes_of,
+            waiting: Mutex::new(Waiting {
+                items: VecDeque::new(),
+                bytes: 0,
+                closed: None,
+            }),
             changed: Condvar::new(),
         }
     }
 
-    /// Adds an event; gives it back if there is no place for it.
-    pub(crate) fn push(&self, event: Event) -> Option<Event> {
-        let len = event.len();
+    /// Adds an item; gives it back if the queue is full or closed.
+    pub fn push(&self, item: T) -> Option<T> {
+        let bytes = (self.bytes_of)(&item);
         let mut waiting = self.lock();
-        let is_full =
-            waiting.events.len() >= self.maximum_events || waiting.bytes + len > self.maximum_bytes;
+        let is_full = waiting.items.len() >= self.maximum
+            || waiting.bytes.saturating_add(bytes) > self.maximum_bytes;
         if is_full || waiting.closed.is_some() {
-            return Some(event);
+            return Some(item);
         }
-        waiting.bytes += len;
-        waiting.events.push_back(event);
-        if waiting.events.len() == 1 {
+        waiting.bytes += bytes;
+        waiting.items.push_back(item);
+        if waiting.items.len() == 1 {
             self.changed.notify_all();
         }
         None
     }
 
-    /// Waits for events and takes up to `count` of them; `None`: the queue is closed and empty.
-    pub(crate) fn take(&self, count: usize) -> Option<Vec<Event>> {
+    /// Waits for items, then for `linger` or until there are `count`, and takes up to `count`; `None`: the queue is closed and empty.
+    pub fn take(&self, count: usize, linger: Duration) -> Option<Vec<T>> {
         let mut waiting = self.lock();
-        while waiting.events.is_empty() {
+        while waiting.items.is_empty() {
             if waiting.closed.is_some() {
                 return None;
             }
             let woken = self.changed.wait(waiting);
             waiting = woken.unwrap_or_else(PoisonError::into_inner);
         }
-        let count = count.min(waiting.events.len());
-        let batch: Vec<_> = waiting.events.drain(..count).collect();
-        waiting.bytes -= batch.iter().map(Event::len).sum::<usize>();
-        Some(batch)
+        let end = Instant::now() + linger;
+        while waiting.items.len() < count && waiting.closed.is_none() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let woken = self.changed.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let count = count.min(waiting.items.len());
+        let taken: Vec<_> = waiting.items.drain(..count).collect();
+        waiting.bytes -= taken.iter().map(self.bytes_of).sum::<usize>();
+        Some(taken)
     }
 
     /// Waits so long, or until the queue is closed.
-    pub(crate) fn pause(&self, time: Duration) {
+    pub fn pause(&self, time: Duration) {
         let end = Instant::now() + time;
         let mut waiting = self.lock();
         while waiting.closed.is_none() {
@@ -80,63 +112,102 @@ impl Queue {
         }
     }
 
-    /// Takes nothing more. What waits must be settled within `time`.
-    pub(crate) fn close(&self, time: Duration) {
+    /// Takes nothing more. What waits must be sent within `time`.
+    pub fn close(&self, time: Duration) {
         let mut waiting = self.lock();
         waiting.closed.get_or_insert(Instant::now() + time);
         self.changed.notify_all();
     }
 
-    /// Until when what waits must be settled, once the queue is closed.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    /// Until when what waits must be sent, once the queue is closed.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
         self.lock().closed
     }
 
-    /// Events and bytes that wait.
-    pub(crate) fn size(&self) -> (usize, usize) {
+    /// Items and bytes that wait.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
         let waiting = self.lock();
-        (waiting.events.len(), waiting.bytes)
+        (waiting.items.len(), waiting.bytes)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    fn event(number: u64) -> Event {
-        Event {
+    use super::*;
+    use crate::Event;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn items_leave_in_order_and_are_given_back_above_either_bound() {
+        let queue = Queue::with_bytes(3, 10, |item: &&str| item.len());
+        assert_eq!(
+            ["a", "b", "c", "d"].map(|it| queue.push(it)),
+            [None, None, None, Some("d")]
+        );
+        assert_eq!(queue.take(2, Duration::ZERO), Some(vec!["a", "b"]));
+        assert_eq!(queue.size(), (1, 1));
+        assert_eq!(
+            queue.push("more than there is room for"),
+            Some("more than there is room for")
+        );
+        assert_eq!(queue.push("nine more"), None);
+        assert_eq!(queue.push("."), Some("."), "of bytes");
+        assert_eq!(queue.take(9, Duration::ZERO), Some(vec!["c", "nine more"]));
+        assert_eq!(queue.size(), (0, 0));
+    }
+
+    #[test]
+    fn events_count_with_their_bytes() {
+        let event = |number| Event {
             number,
             time_ms: 0,
             name: "test",
             fields: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn events_leave_in_order_and_find_no_place_above_either_bound() {
-        let queue = Queue::new(3, 1 << 20);
-        for number in 1..=3 {
-            assert_eq!(queue.push(event(number)), None);
-        }
-        assert_eq!(queue.push(event(4)), Some(event(4)));
-        assert_eq!(queue.take(2), Some(vec![event(1), event(2)]));
-        assert_eq!(queue.size(), (1, event(3).len()));
-        let narrow = Queue::new(10, event(1).len());
-        assert_eq!(narrow.push(event(1)), None);
-        assert_eq!(narrow.push(event(2)), Some(event(2)));
+        };
+        let queue = Queue::with_bytes(10, event(1).len(), Event::len);
+        assert_eq!(queue.push(event(1)), None);
+        assert_eq!(queue.size(), (1, event(1).len()));
+        assert_eq!(queue.push(event(2)), Some(event(2)));
     }
 
     #[test]
     fn a_closed_queue_takes_nothing_and_gives_what_it_has() {
-        let queue = Queue::new(3, 1 << 20);
-        queue.push(event(1));
+        let queue = Queue::new(3);
+        assert_eq!(queue.push(1), None);
         queue.close(Duration::ZERO);
-        assert_eq!(queue.push(event(2)), Some(event(2)));
-        assert_eq!(queue.take(5), Some(vec![event(1)]));
-        assert_eq!(queue.take(5), None);
+        assert!(queue.deadline().is_some());
+        assert_eq!(queue.push(2), Some(2));
+        assert_eq!(queue.take(5, LONG), Some(vec![1]));
+        assert_eq!(queue.take(5, LONG), None);
+        queue.pause(LONG);
+    }
+
+    #[test]
+    fn who_takes_is_woken_by_the_first_item_and_waits_for_more_as_long_as_it_said() {
+        let queue = Arc::new(Queue::new(9));
+        let taker = {
+            let queue = Arc::clone(&queue);
+            std::thread::spawn(move || {
+                let first = queue.take(1, LONG);
+                (first, queue.take(9, LONG))
+            })
+        };
+        assert_eq!(queue.push(1), None);
+        while queue.size() != (0, 0) {
+            std::thread::yield_now();
+        }
+        assert_eq!([2, 3].map(|it| queue.push(it)), [None, None]);
+        queue.close(LONG);
+        let taken = taker.join().expect("no panic");
+        assert_eq!(taken, (Some(vec![1]), Some(vec![2, 3])));
     }
 }

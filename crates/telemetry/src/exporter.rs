@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use thicket_hooks::AgentError;
+use thicket_hooks::{AgentError, Queue};
 
 use crate::ExporterConfig;
 use crate::encode::{Period, metrics_request, traces_request};
 use crate::headers::Headers;
 use crate::metric::Table;
-use crate::queue::Queue;
 use crate::sender::{Sender, Sent, Signal};
 use crate::span::Span;
 
@@ -90,7 +89,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Counts,
     pub(crate) traces: Counts,
     headers: Mutex<Headers>,
-    queue: Queue,
+    queue: Queue<Span>,
     exported: AtomicU64,
     dropped: AtomicU64,
 }
@@ -204,7 +203,7 @@ impl Exporter {
 
     /// Hands in a span. One that finds the queue full is dropped and counted.
     pub fn submit(&self, span: Span) {
-        if !self.shared.queue.push(span) {
+        if self.shared.queue.push(span).is_some() {
             self.note_dropped();
         }
     }
@@ -265,7 +264,7 @@ impl Monitor {
             traces: shared.traces.read(),
             spans_exported: shared.exported.load(Ordering::Relaxed),
             spans_dropped: shared.dropped.load(Ordering::Relaxed),
-            spans_queued: shared.queue.len() as u64,
+            spans_queued: shared.queue.size().0 as u64,
         }
     }
 }

@@ -20,7 +20,6 @@ mod headers;
 mod message;
 mod metric;
 pub mod prometheus;
-mod queue;
 mod sender;
 mod span;
 
