@@ -17,6 +17,7 @@ from support import Control, Counting, addresses, placement, publish_all, urls
 import thicket
 
 README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
+PAGE = README.parents[2] / "docs" / "clients.md"
 MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
 
 
@@ -221,10 +222,10 @@ class Mosquitto(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(found, [(f"a/{qos}", bytes([qos]), qos) for qos in (0, 1, 2)])
                 await client.unsubscribe("a/+")
 
-    def test_the_examples_of_the_readme_run(self) -> None:
-        examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-        self.assertEqual(len(examples), 2)
-        for example in examples:
+    def test_the_examples_of_the_readme_and_of_the_page_run(self) -> None:
+        examples = [re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in (README, PAGE)]
+        self.assertEqual([len(of_page) for of_page in examples], [2, 1])
+        for example in examples[0] + examples[1]:
             code = example.replace("localhost:1883", f"127.0.0.1:{self.port}")
             result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual((result.returncode, result.stderr), (0, ""), example)

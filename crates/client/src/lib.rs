@@ -48,6 +48,11 @@
 //! [`Options::receive_queue`], [`Options::send_queue`]; when they are full the client reads no more, or lets publishers wait. What was
 //! received is acknowledged when it is read from the socket: at most the queue and one read of 16 KiB are lost if the process ends.
 
+/// The example at the top of the page for readers is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/clients.md")]
+struct Page;
+
 pub mod control;
 mod director;
 mod endpoint;
