@@ -76,7 +76,7 @@ class OfTokens(Files, RawCases, OneNode):
                 self.assertEqual(self.status(path, self.tokens[scope][0], method, body), status, f"{method} {path} {scope}")
         self.assertEqual(json.loads(self.ask("/v1/whoami", self.tokens["viewer"][0])[2]), {"role": "viewer"})
         status, headers, text = self.ask("/v1/nodes", self.tokens["metrics"][0])
-        self.assertEqual((headers["content-type"], json.loads(text)["detail"]), (PROBLEM, "this takes the role `viewer`"))
+        self.assertEqual((headers["content-type"], json.loads(text)["detail"]), (PROBLEM, "this takes the role or scope `viewer`"))
 
     def test_a_token_is_no_password_and_no_part_of_one_is_a_token(self):
         token, line = self.tokens["admin"]

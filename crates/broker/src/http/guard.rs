@@ -250,7 +250,7 @@ pub(super) async fn check(
             next.run(request).await
         }
         Ok(Identity::Known(_)) => {
-            let words = format!("this takes the role `{}`", needed.name());
+            let words = format!("this takes the role or scope `{}`", needed.name());
             failure(StatusCode::FORBIDDEN, &words)
         }
         Ok(Identity::Expired(token)) => {

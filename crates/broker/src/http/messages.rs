@@ -41,7 +41,7 @@ struct RetainedQuery {
     /// Messages on a page; 100 if it is not given.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// With the whole message of each; takes the role `admin`.
+    /// With the whole message of each; takes the role or scope `admin`.
     #[serde(default)]
     #[param(required = false)]
     payload: bool,
@@ -159,7 +159,7 @@ async fn browse(
     }))
 }
 
-/// The retained message of a topic. Takes the role `admin`.
+/// The retained message of a topic. Takes the role or scope `admin`.
 #[utoipa::path(
     get, path = "/v1/retained/message", tag = "messages", operation_id = "retained_message", params(OneQuery),
     responses(
@@ -232,7 +232,12 @@ async fn publish(
 /// Payloads are for those who may change them: the rights of clients to topics say nothing of users of the API. `None`: they may be read.
 fn withheld_from(asker: Option<&Asker>) -> Option<Response> {
     let is_viewer = asker.is_some_and(|Asker(user)| user.role < Role::Admin);
-    is_viewer.then(|| failure(StatusCode::FORBIDDEN, "payloads take the role `admin`"))
+    is_viewer.then(|| {
+        failure(
+            StatusCode::FORBIDDEN,
+            "payloads take the role or scope `admin`",
+        )
+    })
 }
 
 fn nothing_on(topic: &str) -> Response {

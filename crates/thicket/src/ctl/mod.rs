@@ -76,7 +76,7 @@ enum Topic {
     Traffic,
     /// The topics that clients publish to most, by node, with their rates
     Topics,
-    /// Have the node read its users and rights again; connected clients are looked at anew
+    /// Have the node read users, rights, certificates and other files again; rights apply to connected clients at once
     Reload,
     /// The view of the node that is asked: nodes, links, trees
     Overlay {
@@ -325,4 +325,30 @@ fn kick(api: &Api, entry: &KickEntry) -> anyhow::Result<()> {
     let what = if end_session { "session" } else { "connection" };
     writeln!(std::io::stdout(), "ended the {what} of {client_id}")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_table_of_commands_has_all_of_them_and_no_others() {
+        let page = include_str!("../../../../docs/operating.md");
+        let (_, section) = page.split_once("\n## Commands\n").expect("the section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let rows = section.lines().filter(|line| line.starts_with("| `ctl "));
+        let cells = rows.filter_map(|line| line.split(" | ").next());
+        let documented: BTreeSet<&str> = cells
+            .flat_map(|cell| cell.split("`ctl ").skip(1))
+            .filter_map(|rest| rest.split([' ', '`']).next())
+            .collect();
+        let command = Topic::augment_subcommands(clap::Command::new("ctl"));
+        let known: BTreeSet<&str> = command
+            .get_subcommands()
+            .map(clap::Command::get_name)
+            .collect();
+        assert_eq!(documented, known);
+    }
 }
