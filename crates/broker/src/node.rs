@@ -1,7 +1,10 @@
 //! A running node: threads, listeners, discovery and the HTTP API, from start to stop.
 
+mod bound;
+mod places;
+
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,12 +20,16 @@ use thicket_overlay::{NodeId, OverlayConfig};
 use thicket_storage::StorageError;
 use thicket_telemetry::Exporter;
 
-use crate::api::watch::WebSocketEntry;
+pub(crate) use self::places::Places;
+use self::{
+    bound::{Bound, bind_all, bind_http, by_thread, entrances, link_address, own_address},
+    places::host_name,
+};
 use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
 use crate::certificates::Certificates;
 use crate::clock::Clock;
-use crate::config::{Acknowledgement, Config, Listen, Loaded, TransportChoice, read_headers};
+use crate::config::{Acknowledgement, Config, Loaded, TransportChoice, read_headers};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
 use crate::disk::Disk;
@@ -34,7 +41,6 @@ use crate::housekeeper::{Duties, Housekeeper};
 use crate::http::{Clients, Guard, Hosts, Inspector, Own, Seats, Server, Watchers};
 use crate::identity::{Identity, IdentityError, random_id};
 use crate::links::Links;
-use crate::listener::{self, Listener};
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
 use crate::readiness::Expectation;
 use crate::reload::Reload;
@@ -623,47 +629,6 @@ fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<Join
         })
 }
 
-/// An address that is listened on, with a socket for each thread.
-struct Bound {
-    id: ListenerId,
-    /// None of a Unix socket.
-    address: Option<SocketAddr>,
-    listen: Listen,
-    entrance: Arc<Entrance>,
-    sockets: Vec<listener::Bound>,
-}
-
-impl Bound {
-    /// As a browser reaches it, if it speaks WebSocket.
-    fn websocket(&self) -> Option<WebSocketEntry> {
-        let (listen, bound) = (&self.listen, self.address?);
-        let path = listen.websocket.as_ref()?.path.clone();
-        let advertised = listen.advertise.as_ref();
-        // A balancer writes the PROXY header; a browser cannot.
-        if listen.proxy_protocol && advertised.is_none() {
-            return None;
-        }
-        let advertised = advertised.and_then(|address| address.rsplit_once(':'));
-        let own = || {
-            let ip = bound.ip();
-            let host = SocketAddr::new(ip, 0).to_string();
-            let host = host.strip_suffix(":0").map(str::to_owned);
-            (host.filter(|_| !ip.is_unspecified()), bound.port())
-        };
-        let (host, port) = match advertised {
-            Some((host, port)) => (Some(host.to_owned()), port.parse().ok()?),
-            None => own(),
-        };
-        Some(WebSocketEntry {
-            secure: listen.transport == TransportChoice::Wss,
-            host,
-            port,
-            path,
-            topic_prefix: listen.topic_prefix.clone(),
-        })
-    }
-}
-
 /// What the placement API goes by of the MQTT listener that it belongs to.
 struct ClientListener {
     id: ListenerId,
@@ -713,154 +678,6 @@ fn connections(configured: u32, http: u32) -> u32 {
         );
     }
     configured.min(left)
-}
-
-fn bind_all(
-    config: &Config,
-    gate: &Arc<NodeGate>,
-    links: Option<&Arc<Links>>,
-) -> Result<Vec<Bound>, StartError> {
-    let mut all = Vec::new();
-    for listen in &config.listeners {
-        let entrance = Arc::new(Entrance::new(listen, gate, links)?);
-        let workers = usize::from(config.workers);
-        match &listen.socket_path {
-            Some(path) => {
-                let sockets =
-                    listener::bind_unix(path, workers).map_err(|source| StartError::Bind {
-                        address: listen.text.clone(),
-                        key: "listen",
-                        source,
-                    })?;
-                let sockets = sockets.into_iter().map(listener::Bound::Unix).collect();
-                all.push(Bound::new(&all, None, listen, &entrance, sockets));
-            }
-            None => bind_one(listen, &entrance, workers, &mut all)?,
-        }
-    }
-    Ok(all)
-}
-
-impl Bound {
-    fn new(
-        before: &[Self],
-        address: Option<SocketAddr>,
-        listen: &Listen,
-        entrance: &Arc<Entrance>,
-        sockets: Vec<listener::Bound>,
-    ) -> Self {
-        Self {
-            id: ListenerId(u16::try_from(before.len()).expect("listeners are few")),
-            address,
-            listen: listen.clone(),
-            entrance: Arc::clone(entrance),
-            sockets,
-        }
-    }
-}
-
-/// Each once: a listener may have several addresses.
-fn entrances(bound: &[Bound]) -> Vec<Arc<Entrance>> {
-    let mut all: Vec<_> = bound
-        .iter()
-        .map(|bound| Arc::clone(&bound.entrance))
-        .collect();
-    all.dedup_by(|a, b| Arc::ptr_eq(a, b));
-    all
-}
-
-/// Where the node's own bridges come in: the first listener for plain TCP, one without a topic prefix if there is one. A
-/// configuration with bridges has such a listener.
-fn own_address(bound: &[Bound]) -> SocketAddr {
-    let plain = bound.iter().filter(|bound| bound.listen.is_plain());
-    let best = plain.min_by_key(|bound| !bound.listen.topic_prefix.is_empty());
-    best.and_then(|bound| bound.address)
-        .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-}
-
-/// Where links of other nodes can come in: the first listener for them, without TLS between nodes the first for plain TCP; none
-/// that suits: the first address at all.
-fn link_address(config: &Config, bound: &[Bound]) -> SocketAddr {
-    let suits = bound.iter().filter(|bound| bound.listen.takes_links());
-    let address = suits.chain(bound).find_map(|bound| bound.address);
-    let has_suitable = bound.iter().any(|bound| bound.listen.takes_links());
-    if !has_suitable && config.advertise.is_none() && looks_for_others(config) {
-        tracing::warn!("no listener for plain TCP: other nodes cannot link to this one");
-    }
-    address.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-}
-
-fn looks_for_others(config: &Config) -> bool {
-    config.multicast.is_some() || config.dns.is_some() || !config.seeds.is_empty()
-}
-
-/// A name may have addresses this host does not (`localhost` without IPv6): one that works suffices.
-fn bind_one(
-    listen: &Listen,
-    entrance: &Arc<Entrance>,
-    workers: usize,
-    all: &mut Vec<Bound>,
-) -> Result<(), StartError> {
-    let before = all.len();
-    let mut last = None;
-    for &address in &listen.addresses {
-        match listener::bind(address, workers) {
-            Ok((address, sockets)) => {
-                let sockets = sockets.into_iter().map(listener::Bound::Tcp).collect();
-                all.push(Bound::new(all, Some(address), listen, entrance, sockets));
-            }
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrNotAvailable
-                    || error.raw_os_error() == Some(NO_FAMILY) =>
-            {
-                tracing::debug!(%address, %error, "skipping an address this host does not have");
-                last = Some(error);
-            }
-            Err(source) => {
-                return Err(StartError::Bind {
-                    address: address.to_string(),
-                    key: "listen",
-                    source,
-                });
-            }
-        }
-    }
-    match last {
-        Some(source) if all.len() == before => Err(StartError::Bind {
-            address: listen.text.clone(),
-            key: "listen",
-            source,
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// EAFNOSUPPORT: a host without IPv6.
-const NO_FAMILY: i32 = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
-
-fn bind_http(address: SocketAddr, key: &'static str) -> Result<std::net::TcpListener, StartError> {
-    std::net::TcpListener::bind(address).map_err(|source| StartError::Bind {
-        address: address.to_string(),
-        key,
-        source,
-    })
-}
-
-/// Deals the sockets out: one of each address for each thread.
-fn by_thread(bound: Vec<Bound>, threads: usize) -> Vec<Vec<Listener>> {
-    let mut dealt: Vec<Vec<Listener>> = (0..threads).map(|_| Vec::new()).collect();
-    for Bound {
-        id,
-        sockets,
-        entrance,
-        ..
-    } in bound
-    {
-        for (thread, socket) in dealt.iter_mut().zip(sockets) {
-            thread.push(Listener::new(id, Arc::clone(&entrance), socket));
-        }
-    }
-    dealt
 }
 
 fn mailboxes(workers: u8) -> io::Result<(Vec<Poll>, Mailboxes)> {
@@ -930,79 +747,4 @@ fn hub_config(
         stores: config.stores(),
         redirection,
     }
-}
-
-/// What follows from where the node listens.
-pub(crate) struct Places {
-    name: String,
-    /// Where other nodes reach it.
-    pub(crate) address: String,
-    /// What announcements say: a wildcard is left to those who hear it, they know the way they heard it on.
-    pub(crate) announced: String,
-    /// The host under which this one is known, if somebody said which.
-    advertised_host: Option<String>,
-}
-
-impl Places {
-    fn of(config: &Config, first: SocketAddr) -> Self {
-        let reached = SocketAddr::new(outward(first.ip()), first.port());
-        // Announcements travel over IPv4, so a listener for IPv6 is not where their sender's address leads.
-        let announced = if first.is_ipv4() { first } else { reached };
-        Self {
-            name: config
-                .name
-                .clone()
-                .unwrap_or_else(|| format!("{}-{}", host_name(), first.port())),
-            address: config
-                .advertise
-                .clone()
-                .unwrap_or_else(|| reached.to_string()),
-            announced: config
-                .advertise
-                .clone()
-                .unwrap_or_else(|| announced.to_string()),
-            advertised_host: config
-                .advertise
-                .as_deref()
-                .and_then(|address| address.rsplit_once(':'))
-                .map(|(host, _)| host.to_owned()),
-        }
-    }
-
-    /// HOST:PORT under which others reach what listens at an address of this host.
-    fn outward(&self, address: SocketAddr) -> String {
-        let port = address.port();
-        match &self.advertised_host {
-            Some(host) => format!("{host}:{port}"),
-            None => SocketAddr::new(outward(address.ip()), port).to_string(),
-        }
-    }
-}
-
-fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
-}
-
-/// For a wildcard, the address this host uses towards others; loopback if it has no network.
-fn outward(ip: IpAddr) -> IpAddr {
-    if !ip.is_unspecified() {
-        return ip;
-    }
-    // Connecting a datagram socket sends nothing; it only asks the routing table. The addresses are for documentation (RFC 5737, RFC 3849).
-    let (any, elsewhere, fallback) = match ip {
-        IpAddr::V4(_) => ("0.0.0.0:0", "192.0.2.1:9", IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        IpAddr::V6(_) => (
-            "[::]:0",
-            "[2001:db8::1]:9",
-            IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
-        ),
-    };
-    let asked = UdpSocket::bind(any).and_then(|socket| {
-        socket.connect(elsewhere)?;
-        socket.local_addr()
-    });
-    asked.map_or(fallback, |local| local.ip())
 }
