@@ -192,9 +192,9 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_is_woken_by_the_first_item_and_waits_for_more_as_long_as_it_said() {
+    fn a_receiver_is_woken_by_the_first_item_and_waits_for_more_as_long_as_it_said() {
         let queue = Arc::new(Queue::new(9));
-        let taker = {
+        let receiver = {
             let queue = Arc::clone(&queue);
             std::thread::spawn(move || {
                 let first = queue.take(1, LONG);
@@ -207,7 +207,7 @@ mod tests {
         }
         assert_eq!([2, 3].map(|it| queue.push(it)), [None, None]);
         queue.close(LONG);
-        let taken = taker.join().expect("no panic");
-        assert_eq!(taken, (Some(vec![1]), Some(vec![2, 3])));
+        let received = receiver.join().expect("no panic");
+        assert_eq!(received, (Some(vec![1]), Some(vec![2, 3])));
     }
 }

@@ -349,10 +349,8 @@ pub(crate) enum SessionState {
 }
 
 /// A message of a session that reached a backup alone: the session had moved when it came.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReachedBackup {
-    /// The primary's node; where the message arrives, that of the backup.
-    pub node: NodeId,
     /// The worker of the primary, and the stream by which it tells the backup.
     pub worker: u8,
     pub stream: u64,
@@ -574,8 +572,11 @@ pub(crate) enum Content {
         stream: u64,
         wanted: Vec<(u64, u64)>,
     },
-    /// Worker to hub, and from there to the primary's worker.
-    ReachedBackup(ReachedBackup),
+    /// Worker to hub, for the primary's node; hub to the primary's worker, from the backup's node.
+    ReachedBackup {
+        node: NodeId,
+        reached: ReachedBackup,
+    },
     /// Hub to worker: what a node was told by a stream may be lost.
     BackupsLost { node: NodeId },
     /// Hub to worker: a node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups.

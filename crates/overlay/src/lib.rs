@@ -131,7 +131,7 @@ pub use overlay::Overlay;
 pub use overview::{
     ExplainedRoute, Explanation, OverlayState, Overview, OverviewNode, OverviewTree,
 };
-pub use rendezvous::{rendezvous, rendezvous_by_weight};
+pub use rendezvous::{fnv1a, rendezvous, rendezvous_by_weight};
 pub use report::{LinkCounters, NodeStatus, OverlayCounters, RoundTrips};
 pub use wire::WireError;
 pub use wire_version::WireVersion;

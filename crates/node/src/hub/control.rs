@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     NodeState, RebalanceError, RebalanceWish, RedirectionReason,
-    mail::{ClientHabits, Origin, Purpose},
+    mail::{ClientHabits, Origin, Purpose, ReachedBackup},
 };
 
 /// A message between hubs.
@@ -107,14 +107,8 @@ pub(super) enum Message<'a> {
         stream: u64,
         wanted: Vec<(u64, u64)>,
     },
-    /// A message of a session reached its backup here alone: the number of the session in a worker's stream, and the message as a record.
-    ReachedBackup {
-        worker: u8,
-        stream: u64,
-        session: u64,
-        origin: Origin,
-        record: &'a [u8],
-    },
+    /// A message of a session of yours reached its backup here alone.
+    ReachedBackup(ReachedBackup),
     /// All nodes that ever joined.
     Members(Vec<Membership<'a>>),
     /// Keys and values that must be the same on all nodes.

@@ -3,10 +3,7 @@
 use thicket_overlay::NodeSlot;
 
 use super::{Hub, Message, hints::HintMessage};
-use crate::{
-    EventLevel, Now, WorkerId,
-    mail::{Content, ReachedBackup},
-};
+use crate::{EventLevel, Now, WorkerId, mail::Content};
 
 impl Hub {
     /// A message of another hub.
@@ -172,25 +169,13 @@ impl Hub {
             } => self
                 .ownership
                 .handle_backups_wanted(&mut self.cx, node, worker, stream, wanted),
-            Message::ReachedBackup {
-                worker,
-                stream,
-                session,
-                origin,
-                record,
-            } if worker < self.cx.config.workers => {
-                let reached = ReachedBackup {
-                    node,
-                    worker,
-                    stream,
-                    session,
-                    origin,
-                    bytes: record.to_vec(),
-                };
-                self.cx
-                    .mail(WorkerId(worker), Content::ReachedBackup(reached));
+            Message::ReachedBackup(reached) => {
+                let worker = WorkerId(reached.worker);
+                if worker.0 < self.cx.config.workers {
+                    self.cx
+                        .mail(worker, Content::ReachedBackup { node, reached });
+                }
             }
-            Message::ReachedBackup { .. } => {}
             Message::Members(members) => self.handle_members(&members),
             Message::Settings(settings) => self.handle_settings(node, &settings),
         }

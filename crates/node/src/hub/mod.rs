@@ -57,7 +57,7 @@ use self::{
 use crate::{
     ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,
     WorkerId,
-    mail::{Claim, Content, ReachedBackup},
+    mail::{Claim, Content},
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
@@ -449,22 +449,8 @@ impl Hub {
                     .begin_backup_barrier(&mut self.cx, from, barrier)
             }
             Content::Covered(sets) => self.handle_covered(from, sets),
-            Content::ReachedBackup(ReachedBackup {
-                node,
-                worker,
-                stream,
-                session,
-                origin,
-                bytes,
-            }) => {
-                let message = Message::ReachedBackup {
-                    worker,
-                    stream,
-                    session,
-                    origin,
-                    record: &bytes,
-                };
-                self.cx.send(node, &message);
+            Content::ReachedBackup { node, reached } => {
+                self.cx.send(node, &Message::ReachedBackup(reached));
             }
             Content::Promoted { node } => self.handle_promoted(now, from, node),
             Content::TopicRates(rates) => {

@@ -8,7 +8,7 @@ use std::{
 
 use thicket_mqtt::Qos;
 use thicket_overlay::{
-    Incarnation, NodeId, NodeSlot, StreamId,
+    Incarnation, NodeId, NodeSlot, StreamId, fnv1a,
     record::{HybridTime, Record},
 };
 use thicket_session::{
@@ -682,14 +682,12 @@ const fn removed_by(node: NodeId) -> Origin {
     }
 }
 
-/// A fingerprint of one write (FNV-1a): the same on every machine.
+/// A fingerprint of one write.
 fn fingerprint(topic: &str, (time, node): WriteTime) -> u64 {
     let bytes = topic
         .bytes()
         .chain(time.millis.to_le_bytes())
         .chain(time.counter.to_le_bytes())
         .chain(node.0.to_le_bytes());
-    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    })
+    fnv1a(bytes)
 }

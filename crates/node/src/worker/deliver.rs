@@ -64,10 +64,11 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// It is a publication that may come again.
-    pub fn set_publication(&mut self, id: &'a PublicationId) {
-        self.publication = Some(id);
-        self.checksum = Named::new(*id, self.publish.topic, self.publish.payload).checksum;
+    /// `id`: if it is a publication that may come again.
+    pub fn set_publication(&mut self, id: Option<&'a PublicationId>) {
+        self.publication = id;
+        let (topic, payload) = (self.publish.topic, self.publish.payload);
+        self.checksum = id.map_or(0, |id| Named::new(*id, topic, payload).checksum);
     }
 
     /// The publication that it is, if it may come again.
@@ -171,6 +172,12 @@ impl Worker {
         if let Some(session) = self.sessions.get(key) {
             self.journal.passed(session.stored, outgoing.id);
         }
+    }
+
+    /// Notes that a message came; whether it is a publication that came before.
+    pub(super) fn note_seen(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        let named = outgoing.named();
+        named.is_some_and(|named| !self.seen.insert(named))
     }
 
     /// What follows goes to a single session.

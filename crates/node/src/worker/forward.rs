@@ -402,9 +402,7 @@ impl Worker {
         let (publish, expires_at) = publish_of(record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
         outgoing.id = message_id(origin, record.number);
-        if let Some(id) = &record.publication {
-            outgoing.set_publication(id);
-        }
+        outgoing.set_publication(record.publication.as_ref());
         outgoing.is_alone = way == Way::Hint;
         let route = self.route(record.topic);
         if route.withheld > 0 {
@@ -412,8 +410,7 @@ impl Worker {
         }
         let mut sent_on = 0;
         if record.shared.is_empty() {
-            let named = outgoing.named();
-            outgoing.is_seen = named.is_some_and(|named| !self.seen.insert(named));
+            outgoing.is_seen = self.note_seen(&outgoing);
             self.deliver(now, &route.takers, &mut outgoing, None);
             self.journal.note(&outgoing);
         } else {

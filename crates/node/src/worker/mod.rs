@@ -623,7 +623,9 @@ impl Worker {
             Content::BackupsAreWanted { by, stream, wanted } => {
                 self.handle_backups_wanted(now, by, stream, &wanted);
             }
-            Content::ReachedBackup(reached) => self.handle_reached_backup(now, &reached),
+            Content::ReachedBackup { node, reached } => {
+                self.handle_reached_backup(now, node, &reached);
+            }
             Content::BackupsLost { node } => self.handle_backups_lost(now, node),
             Content::GivenUpBy { node, paused } => self.handle_given_up_by(now, node, paused),
             Content::BackupBarrierPassed { barrier, request } => {

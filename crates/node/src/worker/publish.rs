@@ -325,12 +325,8 @@ impl Worker {
         if route.withheld > 0 {
             self.traffic.withheld_messages += u64::from(route.withheld);
         }
-        if let Some(id) = source.publication {
-            outgoing.set_publication(id);
-        }
-        let named = outgoing.named();
-        outgoing.is_seen =
-            named.is_some_and(|named| !self.seen.insert(named) && source.is_repeated);
+        outgoing.set_publication(source.publication);
+        outgoing.is_seen = self.note_seen(&outgoing) && source.is_repeated;
         let takers = &*route.takers;
         if route.is_local() && !publish.retain {
             self.deliver(now, takers, &mut outgoing, source.session);

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::Remembered;
-use thicket_overlay::record::PublicationId;
+use thicket_overlay::{fnv1a, record::PublicationId};
 use thicket_session::server::{GENERATIONS_OF_A_BRANCH, Message, Publication, SEEN_WORDS};
 
 /// Publishers remembered.
@@ -61,21 +61,16 @@ pub(super) fn publication_id((session, packet_id, generation): Publication) -> P
 fn checksum(packet_id: u16, topic: &str, payload: &[u8]) -> u16 {
     let (begin, rest) = payload.split_at(payload.len().min(CHECKED_BYTES));
     let end = &rest[rest.len().saturating_sub(CHECKED_BYTES)..];
-    let lens = [packet_id.into(), topic.len() as u64, payload.len() as u64];
-    let words = [topic.as_bytes(), begin, end].into_iter().flat_map(words);
-    let sum = lens.into_iter().chain(words).fold(0, |sum: u64, word| {
-        (sum.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-    });
-    u16::max((sum >> 48) as u16, 1)
-}
-
-/// The bytes as numbers, zeros behind the last of them.
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    })
+    let lengths = [topic.len() as u64, payload.len() as u64];
+    let bytes = packet_id
+        .to_le_bytes()
+        .into_iter()
+        .chain(lengths.into_iter().flat_map(u64::to_le_bytes))
+        .chain(topic.bytes())
+        .chain(begin.iter().chain(end).copied());
+    let sum = fnv1a(bytes);
+    let folded = sum ^ (sum >> 16) ^ (sum >> 32) ^ (sum >> 48);
+    u16::max(folded as u16, 1)
 }
 
 /// The last generations of one publisher: more than a client may have without PUBREC.
@@ -113,7 +108,7 @@ impl Generations {
     /// One publication.
     pub(super) const fn of_one(named: Named) -> Self {
         let mut one = Self::new(named.id.generation);
-        one.checksums[(named.id.generation % CHECKSUMS) as usize] = named.checksum;
+        *one.checksum_mut(named.id.generation) = named.checksum;
         one
     }
 

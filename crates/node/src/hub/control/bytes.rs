@@ -15,7 +15,7 @@ use crate::{
         },
         refusals::RefusedNumbers,
     },
-    mail::{Origin, Purpose},
+    mail::{Origin, Purpose, ReachedBackup},
 };
 
 /// Those of `hints::wire` are others.
@@ -208,17 +208,11 @@ impl Message<'_> {
                 }
                 kind::COPIES_WANTED
             }
-            Self::ReachedBackup {
-                worker,
-                stream,
-                session,
-                origin,
-                record,
-            } => {
-                out.push(*worker);
-                put_u64(&mut out, *stream);
-                put_u64(&mut out, *session);
-                put_record(&mut out, *origin, record);
+            Self::ReachedBackup(reached) => {
+                out.push(reached.worker);
+                put_u64(&mut out, reached.stream);
+                put_u64(&mut out, reached.session);
+                put_record(&mut out, reached.origin, &reached.bytes);
                 kind::REACHED_BACKUP
             }
             Self::Settings(settings) => {
@@ -464,13 +458,13 @@ impl<'a> Message<'a> {
             kind::REACHED_BACKUP => {
                 let (worker, stream, session) = (reader.u8()?, reader.u64()?, reader.u64()?);
                 let RetainedRecord { origin, record } = reader.retained()?;
-                Self::ReachedBackup {
+                Self::ReachedBackup(ReachedBackup {
                     worker,
                     stream,
                     session,
                     origin,
-                    record,
-                }
+                    bytes: record.to_vec(),
+                })
             }
             kind::SETTINGS => Self::Settings(reader.rest_of(|it| Some((it.text()?, it.text()?)))?),
             kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     ConnectionId, Now, Peer,
     mail::{Content, UpNode},
-    marks::{Mark, Marks, SETTLED},
+    marks::{Mark, SETTLED},
     queue::History,
     worker::{
         Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_wanted,
@@ -485,11 +485,7 @@ impl Worker {
         };
         // A node that considers this one down sends to the backups only, so they need to know what reached each session here.
         let is_apart = self.primaries.is_apart(now.instant);
-        let streams = if is_apart {
-            self.marks_of_streams()
-        } else {
-            Marks::new()
-        };
+        let streams = is_apart.then(|| self.marks_of_streams());
         let found = self
             .journal
             .streams
@@ -505,8 +501,8 @@ impl Worker {
             {
                 session.stored.backups.set(index, Stage::Covered);
                 session.end_interruption();
-                if is_apart {
-                    let reached = session.marks_with(&streams, &self.marks);
+                if let Some(streams) = &streams {
+                    let reached = session.marks_with(streams, &self.marks);
                     let history = History::of_marks(reached);
                     stream.writer.history(number, &history.encode());
                 }

@@ -56,19 +56,23 @@ impl Worker {
             stream: StreamId(u16::from(id.stream)),
         };
         let reached = ReachedBackup {
-            node,
             worker,
             stream,
             session,
             origin,
             bytes,
         };
-        self.mail(Peer::Hub, Content::ReachedBackup(reached));
+        self.mail(Peer::Hub, Content::ReachedBackup { node, reached });
     }
 
     /// A backup of a session here has got a message: it is the session's unless it came here too, or where the session was before.
-    pub(in super::super) fn handle_reached_backup(&mut self, now: Now, reached: &ReachedBackup) {
-        let Some(index) = self.journal.streams.find(reached.node) else {
+    pub(in super::super) fn handle_reached_backup(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        reached: &ReachedBackup,
+    ) {
+        let Some(index) = self.journal.streams.find(node) else {
             return;
         };
         let stream = self.journal.streams.get(index);
@@ -97,11 +101,8 @@ impl Worker {
         let (publish, expires_at) = publish_of(&record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
         outgoing.id = id;
-        if let Some(publication) = &record.publication {
-            outgoing.set_publication(publication);
-        }
-        let named = outgoing.named();
-        outgoing.is_seen = named.is_some_and(|named| !self.seen.insert(named));
+        outgoing.set_publication(record.publication.as_ref());
+        outgoing.is_seen = self.note_seen(&outgoing);
         self.begin_alone();
         self.deliver_to(now, taker, &mut outgoing);
         if let Some(session) = self.sessions.get_mut(key) {

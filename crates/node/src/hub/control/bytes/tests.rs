@@ -187,13 +187,13 @@ fn messages() -> Vec<Message<'static>> {
             stream: 2,
             wanted: vec![(3, 4), (5, 6)],
         },
-        Message::ReachedBackup {
+        Message::ReachedBackup(ReachedBackup {
             worker: 1,
             stream: 2,
             session: 3,
             origin: retained(4, b"").origin,
-            record: b"record",
-        },
+            bytes: b"record".to_vec(),
+        }),
         Message::Members(vec![membership(1, "north"), membership(2, "")]),
         Message::Settings(vec![("routing", "mesh"), ("name", "")]),
         Message::Place {
