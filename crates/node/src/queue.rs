@@ -284,7 +284,7 @@ mod tests {
                 11,
             )),
             branch: Some(Branch {
-                from: Some(4),
+                is_partial: true,
                 ..Branch::default()
             }),
         };

@@ -17,7 +17,7 @@ use thicket_session::server::{
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker, interests::Member, merge::Apart, role::Event, sessions::Session,
+    SessionKey, Worker, apart::Place, interests::Member, role::Event, sessions::Session,
     timers::Timer,
 };
 use crate::{
@@ -238,7 +238,7 @@ impl Worker {
 
 impl Session {
     /// All of the session but its queue.
-    pub(super) fn snapshot(&self, now: Instant) -> SessionSnapshot {
+    pub(super) fn snapshot(&self, own: Place, now: Instant) -> SessionSnapshot {
         let will = self
             .will
             .as_ref()
@@ -267,7 +267,7 @@ impl Session {
             next_packet_id: self.outbound.next_packet_id(),
             in_flight: self.in_flight_from(self.first_own_sequence()),
             will,
-            branch: self.branch(now),
+            branch: Some(self.branch(own, now)),
         }
     }
 
@@ -309,12 +309,9 @@ impl Session {
         );
         session.outbound.restore(snapshot.in_flight.iter().cloned());
         session.outbound.set_next_packet_id(snapshot.next_packet_id);
-        let branch = snapshot.branch.as_ref();
-        if branch.is_some_and(|branch| branch.from.is_some()) {
-            // Whoever has the session too gives other names to what its client publishes there.
-            session.inbound.branch_names();
+        if let Some(branch) = &snapshot.branch {
+            session.set_branch(branch);
         }
-        session.apart = branch.map(|branch| Box::new(Apart::of(branch)));
         let in_flight = snapshot
             .in_flight
             .iter()

@@ -498,9 +498,11 @@ impl Worker {
 
     /// The same, without backups yet. False: it is to have none.
     pub(super) fn write_anew(&mut self, now: Now, key: SessionKey) -> bool {
+        let place = self.place();
         let Some(session) = self.sessions.get_mut(key) else {
             return false;
         };
+        session.ancestors.note(session.as_ancestor(place));
         self.journal.forget(session);
         session.stored = StoredAs::default();
         if self.journal.is_on {

@@ -14,13 +14,9 @@
 //! A session that was begun with Clean Start after the other one was last claimed takes in nothing. Whether a message came here is known
 //! by its number: since a node is up (again) its streams come here whole.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_mqtt::PacketId;
-use thicket_overlay::NodeId;
 use thicket_session::{
     server::{Branch, Delivery, Epoch, MessageId, Redelivery, SessionSnapshot},
     time::Instant,
@@ -29,6 +25,7 @@ use thicket_session::{
 
 use super::{
     SessionKey, Worker,
+    apart::{Apart, Name, Place, name},
     arrivals::Begun,
     interests::Member,
     replication::{Level, Operation, Release},
@@ -39,31 +36,6 @@ use crate::{
     mail::{InterestChange, Merge},
     queue,
 };
-
-/// Messages remembered of the branches that a session took in: as many as the queues of two.
-const MERGED: usize = 200_000;
-
-/// Filters remembered of a session while nodes are out of sight.
-const TOUCHED: usize = 10_000;
-
-/// What a session keeps while another node may have it too.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Apart {
-    /// See [`Branch::from`].
-    pub from: Option<NodeId>,
-    /// See [`Branch::known`]; ascending.
-    pub known: Vec<MessageId>,
-    /// See [`Branch::pending`]; ascending.
-    pub pending: Vec<MessageId>,
-    /// See [`Branch::is_partial`].
-    pub is_partial: bool,
-    /// See [`Branch::touched`].
-    pub touched: BTreeSet<SubscriptionFilter>,
-    /// A client has connected since.
-    pub is_served: bool,
-    /// What came here with the session, or was taken in of other branches: until those have ended they may be taken in once more.
-    merged: BTreeSet<Name>,
-}
 
 /// What is left to be taken in when the other one's queue has come.
 #[derive(Debug)]
@@ -82,145 +54,6 @@ pub(super) struct Merging {
     fresh: Vec<SubscriptionFilter>,
     /// Filters that were held here until now.
     ended: Vec<SubscriptionFilter>,
-}
-
-impl Apart {
-    /// What came along with a session that moved here.
-    pub fn of(branch: &Branch) -> Self {
-        Self {
-            from: branch.from.map(NodeId),
-            known: branch.known.clone(),
-            pending: branch.pending.clone(),
-            is_partial: branch.is_partial,
-            touched: branch.touched.iter().cloned().collect(),
-            is_served: true,
-            merged: BTreeSet::new(),
-        }
-    }
-
-    /// What is kept of it when another branch has been taken in. That branch ends only when it is evicted; if the registrar changes
-    /// before, it is registered and taken in again, and by then nothing else would tell what it asked for and holds from news.
-    fn after(self, merging: &Merging, theirs: &[Delivery]) -> Self {
-        let mut after = Self {
-            touched: self.touched,
-            merged: self.merged,
-            is_served: true,
-            ..Self::default()
-        };
-        merging
-            .branch
-            .touched
-            .iter()
-            .cloned()
-            .for_each(|filter| after.touch(filter));
-        let in_flight = merging.in_flight.iter().filter_map(unacknowledged);
-        after.note_merged(theirs.iter().chain(in_flight).filter_map(name));
-        after
-    }
-
-    /// These came with another branch. Beyond the bound a branch that is registered again may give its client a message twice.
-    fn note_merged(&mut self, names: impl IntoIterator<Item = Name>) {
-        let room = MERGED.saturating_sub(self.merged.len());
-        self.merged.extend(names.into_iter().take(room));
-    }
-
-    /// A SUBSCRIBE or UNSUBSCRIBE of which the other node does not know.
-    pub fn touch(&mut self, filter: SubscriptionFilter) {
-        if self.touched.len() < TOUCHED {
-            self.touched.insert(filter);
-        }
-    }
-}
-
-impl Session {
-    /// See [`Apart`].
-    pub fn apart_mut(&mut self) -> &mut Apart {
-        self.apart.get_or_insert_default()
-    }
-
-    /// A backup is promoted. `known` ascends; see [`Apart`].
-    pub fn split_off(
-        &mut self,
-        from: NodeId,
-        known: Vec<MessageId>,
-        mut pending: Vec<MessageId>,
-        is_partial: bool,
-    ) {
-        pending.sort_unstable();
-        self.outbound.branch();
-        self.inbound.branch();
-        self.apart = Some(Box::new(Apart {
-            from: Some(from),
-            known,
-            pending,
-            is_partial,
-            ..Apart::default()
-        }));
-    }
-
-    /// All nodes are there, and none has another branch of the session. What its client asked for is remembered: a backup that was not told
-    /// may still go on.
-    pub fn forget_branches(&mut self) {
-        if let Some(apart) = &mut self.apart {
-            **apart = Apart {
-                touched: std::mem::take(&mut apart.touched),
-                ..Apart::default()
-            };
-        }
-    }
-
-    /// The session moved here with what it holds. Where it was it ends only when it is evicted; if the registrar changes before, what is there
-    /// is registered, and taken in as another branch.
-    pub fn note_taken_in(&mut self) {
-        let held = self.outbound.held_from(0);
-        let names = held.filter_map(|held| held.delivery().and_then(name));
-        let names: Vec<Name> = names.collect();
-        self.apart_mut().note_merged(names);
-    }
-
-    /// For another node; `None`: no other node has the session.
-    pub fn branch(&self, now: Instant) -> Option<Branch> {
-        let is_branch = self.role.is_branch();
-        if self.apart.is_none() && !is_branch {
-            return None;
-        }
-        let none = Apart::default();
-        let apart = self.apart.as_deref().unwrap_or(&none);
-        Some(Branch {
-            from: apart.from.map(|node| node.0),
-            known: apart.known.clone(),
-            pending: apart.pending.clone(),
-            touched: apart.touched.iter().cloned().collect(),
-            is_partial: apart.is_partial,
-            is_interrupted: is_branch && self.interrupted_at > 0,
-            since_connect: self.connected_at.map(|at| now.since(at)),
-            is_unserved: apart.from.is_some() && !apart.is_served,
-        })
-    }
-
-    /// A backup has all of the session since this node was restarted. A branch that is being merged keeps its starting point, because its
-    /// in-flight messages and its queue are sent one after the other.
-    pub fn end_interruption(&mut self) {
-        if !self.role.is_branch() {
-            self.interrupted_at = 0;
-        }
-    }
-
-    /// The first message that belongs to what another node takes in.
-    pub fn first_own_sequence(&self) -> u64 {
-        if self.role.is_branch() {
-            self.interrupted_at
-        } else {
-            0
-        }
-    }
-
-    /// Whether the session is as the node found it in its data directory when it started.
-    pub fn is_as_stored(&self) -> bool {
-        let apart = self.apart.as_deref();
-        let was_used = apart.is_some_and(|it| it.is_served || !it.touched.is_empty());
-        self.interrupted_at == self.outbound.next_sequence() && !was_used
-    }
 }
 
 impl Worker {
@@ -374,6 +207,7 @@ impl Worker {
 
     /// The other one's queue has come. False: no session is being taken in.
     pub(super) fn finish_merge(&mut self, now: Now, key: SessionKey, bytes: &[u8]) -> bool {
+        let place = self.place();
         let Some(session) = self.sessions.get_mut(key) else {
             return false;
         };
@@ -391,7 +225,10 @@ impl Worker {
         session.epoch = session.epoch.max(merging.epoch);
         let is_apart = self.primaries.is_apart(now.instant);
         let apart = session.apart.as_deref().cloned().unwrap_or_default();
-        let after = is_apart.then(|| Box::new(apart.after(&merging, &queue)));
+        let has_had_all = session.is_split_off(&merging.branch);
+        let in_flight = merging.in_flight.iter().filter_map(unacknowledged);
+        let names = queue.iter().chain(in_flight).filter_map(name);
+        let after = is_apart.then(|| Box::new(apart.after(&merging.branch, has_had_all, names)));
         let merged = if merging.is_void {
             thicket_session::reach!("worker/merge: a branch that a clean start has ended");
             0
@@ -410,7 +247,7 @@ impl Worker {
                 since: come.iter().filter(begun).copied().collect(),
                 all: come,
             };
-            session.take_in(*merging, queue, &come)
+            session.take_in(place, *merging, queue, &come)
         };
         session.apart = after;
         self.traffic.merged_sessions += 1;
@@ -428,14 +265,6 @@ impl Worker {
         self.pull(now, key);
         true
     }
-}
-
-/// A delivery of a message with a number of its own, so that it is known again: the message, and the group that chose the session.
-type Name = (MessageId, Option<Arc<str>>);
-
-fn name(delivery: &Delivery) -> Option<Name> {
-    let id = delivery.message.id();
-    (id.number > 0).then(|| (id, delivery.group.clone()))
 }
 
 /// What no group chose the session for: it comes to each node under its number.
@@ -490,7 +319,9 @@ const fn unacknowledged(redelivery: &Redelivery) -> Option<&Delivery> {
 
 impl Session {
     /// Takes in messages of another node's session; how many were new.
-    fn take_in(&mut self, merging: Merging, theirs: Vec<Delivery>, come: &Come) -> u64 {
+    fn take_in(&mut self, own: Place, merging: Merging, theirs: Vec<Delivery>, come: &Come) -> u64 {
+        let is_ours_split = merging.is_same && self.is_split_off(&merging.branch);
+        let is_theirs_split = merging.is_same && self.is_rival_split_off(own, &merging.branch);
         let Merging {
             in_flight,
             branch,
@@ -500,17 +331,8 @@ impl Session {
             ..
         } = merging;
         let apart = self.apart.take().unwrap_or_default();
-        // Whoever is no backup has had all that a backup knew when it was split off, wherever the session has moved since.
-        let is_ours_split = is_same && apart.from.is_some() && branch.from.is_none();
-        let is_theirs_split = is_same && apart.from.is_none() && branch.from.is_some();
         let known = Known {
-            ids: if is_ours_split {
-                &apart.known
-            } else if is_theirs_split {
-                &branch.known
-            } else {
-                &[]
-            },
+            ids: apart.known_with(&branch, is_ours_split, is_theirs_split),
             filters: self.filters_before(&apart, &fresh, &ended),
         };
         // PUBREL comes once in a connection [MQTT-4.4.0-1]: of a backup to which no client has come, whoever was copied has sent it.
@@ -578,6 +400,9 @@ impl Session {
             self.outbound.prepend(part);
         }
         self.outbound.resequence_queue();
+        if is_same {
+            self.ancestors.extend(&branch);
+        }
         merged
     }
 
@@ -598,7 +423,7 @@ impl Session {
     }
 
     /// Of what both held when they were split, what the other one holds no more is done with.
-    fn end_what_is_done(&mut self, there: &Sent, known: &Known<'_>) {
+    fn end_what_is_done(&mut self, there: &Sent, known: &Known) {
         let is_done =
             |delivery: &Delivery| known.contains(delivery) && !is_among(delivery, &there.names);
         let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
@@ -629,19 +454,18 @@ struct Come {
     since: BTreeSet<MessageId>,
 }
 
-/// Messages that both held when they were split.
-struct Known<'a> {
-    /// Ascending.
-    ids: &'a [MessageId],
+/// Messages that both held once: whichever of them one lacks now, it is done with.
+struct Known {
+    ids: BTreeSet<MessageId>,
     /// See `Session::filters_before`.
     filters: Vec<SubscriptionFilter>,
 }
 
-impl Known<'_> {
+impl Known {
     /// It is not told for which filter a message was known: if there are several, a group may have chosen the session since.
     fn contains(&self, delivery: &Delivery) -> bool {
         let id = delivery.message.id();
-        let is_known = id.number > 0 && self.ids.binary_search(&id).is_ok();
+        let is_known = id.number > 0 && self.ids.contains(&id);
         is_known && (delivery.group.is_none() || self.wanted(delivery.message.topic()).count() == 1)
     }
 

@@ -5,6 +5,7 @@
 //! of a round the batches become mail and each connection that has something to send is named once.
 
 mod acknowledge;
+mod apart;
 mod arrivals;
 mod attach;
 mod authentication;

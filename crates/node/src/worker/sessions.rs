@@ -20,9 +20,10 @@ use thicket_session::{
 };
 
 use super::{
+    apart::{Ancestors, Apart},
     arrivals::Begun,
     journal::wall_ms,
-    merge::{Apart, Merging},
+    merge::Merging,
     quota::Charge,
     replication::{Backup, StoredAs, WillBackup},
     retained::Overtaken,
@@ -101,6 +102,8 @@ pub(super) struct Session {
     pub clean_epoch: Epoch,
     /// Another node may have it too.
     pub apart: Option<Box<Apart>>,
+    /// Nodes whose session this one has taken in.
+    pub ancestors: Ancestors,
     /// What another node has of it is being taken in.
     pub merging: Option<Box<Merging>>,
     /// The sequence its next message had when the node was started with what is stored; 0: another node has had all of it since.
@@ -180,6 +183,7 @@ impl Session {
             stored: StoredAs::default(),
             epoch: Epoch::NONE,
             clean_epoch: Epoch::NONE,
+            ancestors: Ancestors::default(),
             apart: None,
             merging: None,
             interrupted_at: 0,

@@ -18,7 +18,6 @@ use super::{
     SessionKey, Worker,
     close::Cause,
     interests::Member,
-    merge::Apart,
     replication::{Replica, StoredAs},
     role::{Event, Reason, Role, Switchover},
 };
@@ -101,6 +100,7 @@ impl Worker {
     /// node would say PUBREC for it, and what the client publishes there might overtake it. The same goes for its will.
     pub(super) fn go_on_switching(&mut self, now: Now, key: SessionKey) {
         let has_going_will = self.has_going_will(key);
+        let own = self.place();
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -113,7 +113,7 @@ impl Worker {
         match &mut switchover.reason {
             Reason::Branch(request) => {
                 if let Some(request) = request.take() {
-                    let snapshot = session.snapshot(now.instant).encode(now.instant);
+                    let snapshot = session.snapshot(own, now.instant).encode(now.instant);
                     let answer = Fetched::Branch(snapshot);
                     // What this session published before must be on its way before anybody hears that it has gone.
                     self.mail_after_records(Peer::Hub, Content::Fetched { request, answer });
@@ -205,6 +205,7 @@ impl Worker {
         self.journal.write_done();
         let session = self.sessions.get(key);
         let marks = session.map(|session| self.marks_of_session(session));
+        let place = self.place();
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -220,7 +221,7 @@ impl Worker {
                 let ids = session.inbound.moving(true).collect();
                 (ids, session.inbound.generation())
             }),
-            branch: session.branch(now.instant),
+            branch: Some(session.branch(place, now.instant)),
         };
         let StoredAs { number, backups } = session.stored;
         // It comes before the others from now on, also if this node is down before it has read that.
@@ -384,11 +385,7 @@ impl Worker {
         if let Some(branch) = history.branch {
             let since_connect = branch.since_connect;
             session.connected_at = since_connect.map(|time| now.instant.before(time));
-            if branch.from.is_some() {
-                // Whoever has the session too gives other names to what its client publishes there.
-                session.inbound.branch_names();
-            }
-            session.apart = Some(Box::new(Apart::of(&branch)));
+            session.set_branch(&branch);
         }
         if is_apart {
             session.note_taken_in();

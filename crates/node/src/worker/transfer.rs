@@ -47,6 +47,7 @@ impl Worker {
             next: None,
         };
         let mut left = bytes;
+        let own = self.place();
         for (key, session) in self.sessions.iter() {
             if key.0 < place.session || !session.is_persistent() || session.role.is_frozen() {
                 continue;
@@ -65,7 +66,7 @@ impl Worker {
                     });
                     return page;
                 }
-                let snapshot = session.snapshot(now.instant).encode(now.instant);
+                let snapshot = session.snapshot(own, now.instant).encode(now.instant);
                 left = left.saturating_sub(snapshot.len());
                 page.items.push(Exported::Session(snapshot));
             }

@@ -25,7 +25,7 @@ pub use outbound::{
 };
 pub use recovered::RecoveredSession;
 pub use snapshot::{
-    Branch, SessionSnapshot, SnapshotError, WillSnapshot, decode_queue, encode_queue,
+    Ancestor, Branch, SessionSnapshot, SnapshotError, WillSnapshot, decode_queue, encode_queue,
 };
 pub use stored::{StoredSession, StoredWill, decode_subscription, encode_subscription};
 pub use subscription::{MatchedIdentifiers, Subscription};

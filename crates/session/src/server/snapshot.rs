@@ -43,11 +43,22 @@ pub struct SessionSnapshot {
     pub branch: Option<Branch>,
 }
 
+/// What one worker held of a session under one number of its streams: a node that has the session again later gives it another number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Node.
+    pub node: u64,
+    /// Worker.
+    pub worker: u8,
+    /// In that worker's streams; 0: unknown, from a node of an older version.
+    pub number: u64,
+}
+
 /// What tells apart what two nodes did to a session that both had for a while (rule 15 between nodes).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Branch {
     /// The primary of which it was a backup, before that went out of sight; `None`: it was no backup.
-    pub from: Option<u64>,
+    pub from: Option<Ancestor>,
     /// Messages that it held then and that the other node held too: whichever of them one side lacks later, it is done with.
     pub known: Vec<MessageId>,
     /// Messages that had come for it then and of which the other node may not have heard.
@@ -62,6 +73,10 @@ pub struct Branch {
     pub is_unserved: bool,
     /// Time since its client connected last; `None`: unknown, from a node of an older version.
     pub since_connect: Option<Duration>,
+    /// What it has taken in whole, itself included; `None`: unknown, from a node of an older version.
+    pub ancestors: Option<Vec<Ancestor>>,
+    /// Messages that branches which it took in held when they were split off.
+    pub shared: Vec<MessageId>,
 }
 
 /// A delayed will.
@@ -312,14 +327,15 @@ impl Writer {
         self.u64(id.number);
     }
 
+    fn message_ids(&mut self, ids: &[MessageId]) {
+        self.u32(ids.len() as u32);
+        ids.iter().for_each(|id| self.message_id(*id));
+    }
+
     fn branch(&mut self, branch: &Branch) {
-        self.optional_u64(branch.from);
-        for ids in [&branch.known, &branch.pending] {
-            self.u32(ids.len() as u32);
-            for id in ids {
-                self.message_id(*id);
-            }
-        }
+        self.optional_u64(branch.from.map(|from| from.node));
+        self.message_ids(&branch.known);
+        self.message_ids(&branch.pending);
         self.u32(branch.touched.len() as u32);
         for filter in &branch.touched {
             self.bytes(filter.to_string().as_bytes());
@@ -329,12 +345,26 @@ impl Writer {
             branch.is_interrupted,
             branch.is_unserved,
             branch.since_connect.is_some(),
+            branch.ancestors.is_some(),
         ];
         let bits = bits.into_iter().zip(0..);
         self.u8(bits.fold(0, |all, (bit, place)| all | u8::from(bit) << place));
         // Last, where the version before does not look.
         if let Some(time) = branch.since_connect {
             self.u64(time.as_millis() as u64);
+        }
+        if let Some(ancestors) = &branch.ancestors {
+            if let Some(from) = branch.from {
+                self.u8(from.worker);
+                self.u64(from.number);
+            }
+            self.u32(ancestors.len() as u32);
+            for ancestor in ancestors {
+                self.u64(ancestor.node);
+                self.u8(ancestor.worker);
+                self.u64(ancestor.number);
+            }
+            self.message_ids(&branch.shared);
         }
     }
 
@@ -484,7 +514,11 @@ impl<'a> Reader<'a> {
 
     fn branch(&mut self) -> Result<Branch, SnapshotError> {
         let mut branch = Branch {
-            from: self.optional_u64("node of a branch")?,
+            from: self.optional_u64("node of a branch")?.map(|node| Ancestor {
+                node,
+                worker: 0,
+                number: 0,
+            }),
             known: self.list("messages of a branch", Self::message_id)?,
             pending: self.list("messages of a branch", Self::message_id)?,
             touched: self.list("filters of a branch", Self::filter)?,
@@ -498,7 +532,25 @@ impl<'a> Reader<'a> {
             let time = self.u64("connection of a branch")?;
             branch.since_connect = Some(Duration::from_millis(time));
         }
+        if bits & 16 != 0 {
+            if let Some(from) = &mut branch.from {
+                *from = self.ancestor(from.node)?;
+            }
+            branch.ancestors = Some(self.list("ancestors of a branch", |reader| {
+                let node = reader.u64("node of a branch")?;
+                reader.ancestor(node)
+            })?);
+            branch.shared = self.list("messages of a branch", Self::message_id)?;
+        }
         Ok(branch)
+    }
+
+    fn ancestor(&mut self, node: u64) -> Result<Ancestor, SnapshotError> {
+        Ok(Ancestor {
+            node,
+            worker: self.u8("worker of a branch")?,
+            number: self.u64("number of a branch")?,
+        })
     }
 
     fn filter(&mut self) -> Result<SubscriptionFilter, SnapshotError> {
@@ -625,7 +677,11 @@ mod tests {
                 message_expiry_interval: Some(9),
             }),
             branch: Some(Branch {
-                from: Some(4),
+                from: Some(Ancestor {
+                    node: 4,
+                    worker: 1,
+                    number: 9,
+                }),
                 known: vec![delivery(1, Qos::AtLeastOnce).message.id()],
                 pending: vec![delivery(2, Qos::AtLeastOnce).message.id()],
                 touched: vec![SubscriptionFilter::parse("a/#").expect("valid")],
@@ -633,6 +689,17 @@ mod tests {
                 is_interrupted: true,
                 is_unserved: true,
                 since_connect: Some(Duration::from_millis(700)),
+                ancestors: Some(vec![Ancestor {
+                    node: u64::MAX,
+                    worker: 2,
+                    number: 8,
+                }]),
+                shared: vec![MessageId {
+                    node: 1,
+                    incarnation: 2,
+                    stream: 3,
+                    number: 4,
+                }],
             }),
         }
     }

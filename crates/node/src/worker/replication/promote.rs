@@ -3,6 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use thicket_overlay::NodeId;
+use thicket_session::server::Ancestor;
 
 use super::{
     backup::{Backup, SourceKey},
@@ -229,6 +230,7 @@ impl Worker {
         let Backup {
             source,
             is_learning,
+            number,
             stored,
             mut held,
             pending,
@@ -245,10 +247,17 @@ impl Worker {
         let mut pending: Vec<Pending> = pending.into_iter().collect();
         // Its publisher sent it again, and the primary would have passed it over.
         pending.retain(|it| session.is_new_message(&it.delivery, it.is_seen));
+        let from = Ancestor {
+            node: source.0.0,
+            worker: source.1,
+            number,
+        };
         if is_split {
             known.sort_unstable();
             let unheard = pending.iter().map(|it| it.delivery.message.id());
-            session.split_off(source.0, known, unheard.collect(), is_learning);
+            session.split_off(from, known, unheard.collect(), is_learning);
+        } else {
+            session.ancestors.note(from);
         }
         for Pending { delivery, .. } in pending {
             session.outbound.enqueue_accepted(delivery);

@@ -52,6 +52,10 @@ fn play(name: &str, plan: Plan, once_failed: &[(RoutingMode, &[u64])]) {
         let others = (first..first + count).map(|seed| (mode_of(plan, seed), seed));
         again.chain(others).collect()
     };
+    play_runs(name, plan, runs);
+}
+
+fn play_runs(name: &str, plan: Plan, runs: Vec<(RoutingMode, u64)>) {
     let is_verbose = number_from("SEED").is_some();
     let (count, mut excuses) = (runs.len(), Excuses::new());
     let failed: Vec<String> = runs
@@ -479,6 +483,30 @@ fn clients_that_the_rebalancer_has_moved_while_nodes_are_parted_lose_nothing() {
             (RoutingMode::Flood, &[295]),
         ],
     );
+}
+
+/// Three branches and more of one session: see `worker/apart`. Each of these lost a message or gave one twice.
+#[test]
+fn branches_of_branches_lose_nothing_in_runs_that_once_failed() {
+    use RoutingMode::{Flood, Mesh, Topic, Tree};
+    let name = "branches_of_branches_lose_nothing_in_runs_that_once_failed";
+    let two_backups = [
+        (Tree, 200_002),
+        (Flood, 200_005),
+        (Mesh, 200_006),
+        (Mesh, 200_009),
+        (Mesh, 300_027),
+    ];
+    play_runs(name, Plan::OVERLAPPING, two_backups.to_vec());
+    let majority = [
+        (Topic, 200_001),
+        (Tree, 200_000),
+        (Flood, 200_009),
+        (Tree, 200_015),
+    ];
+    play_runs(name, Plan::OVERLAPPING_MAJORITY, majority.to_vec());
+    let parted = [(Mesh, 300_003)];
+    play_runs(name, Plan::PAUSED_AND_PARTED, parted.to_vec());
 }
 
 #[test]

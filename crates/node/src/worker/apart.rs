@@ -1,0 +1,394 @@
+//! What a session knows of its branches: sessions of the same client on other nodes, which were one with it until nodes lost sight of each other.
+//!
+//! When a branch is taken in (`merge`), what both held once and one lacks now is done with. A branch tells what it held when it was split off
+//! its primary. The other one held that too if it has taken in what that primary had (its [`Ancestors`]), or says so of itself.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use thicket_overlay::NodeId;
+use thicket_session::{
+    server::{Ancestor, Branch, Delivery, MessageId},
+    time::Instant,
+    topic::SubscriptionFilter,
+};
+
+use super::{Worker, sessions::Session};
+
+/// Messages remembered of the branches that a session took in: as many as the queues of two.
+const MERGED: usize = 200_000;
+
+/// Filters remembered of a session while nodes are out of sight.
+const TOUCHED: usize = 10_000;
+
+/// What a session keeps while another node may have it too.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Apart {
+    /// See [`Branch::from`].
+    pub from: Option<Ancestor>,
+    /// See [`Branch::known`]; ascending.
+    pub known: Vec<MessageId>,
+    /// See [`Branch::pending`]; ascending.
+    pub pending: Vec<MessageId>,
+    /// See [`Branch::shared`].
+    pub shared: BTreeSet<MessageId>,
+    /// See [`Branch::is_partial`].
+    pub is_partial: bool,
+    /// See [`Branch::touched`].
+    pub touched: BTreeSet<SubscriptionFilter>,
+    /// A client has connected since.
+    pub is_served: bool,
+    /// What came here with the session, or was taken in of other branches: until those have ended they may be taken in once more.
+    pub merged: BTreeSet<Name>,
+}
+
+/// A worker of a node.
+pub(super) type Place = (NodeId, u8);
+
+/// What a session has taken in whole: it moved here from there, or that was a rival branch. What was split off one of these before holds nothing
+/// from before the split that is new here.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Ancestors(Vec<Ancestor>);
+
+impl Ancestors {
+    /// The latest are kept: what was split off an older one is known by its numbers alone.
+    const MAXIMUM: usize = 16;
+
+    pub fn note(&mut self, ancestor: Ancestor) {
+        if ancestor.number == 0 || self.0.contains(&ancestor) {
+            return;
+        }
+        if self.0.len() == Self::MAXIMUM {
+            self.0.remove(0);
+        }
+        self.0.push(ancestor);
+    }
+
+    /// Those of a session that was taken in.
+    pub fn extend(&mut self, branch: &Branch) {
+        for ancestor in branch.ancestors.iter().flatten() {
+            self.note(*ancestor);
+        }
+    }
+}
+
+impl Apart {
+    /// What came along with a session that moved here.
+    pub fn of(branch: &Branch) -> Self {
+        Self {
+            from: branch.from,
+            known: branch.known.clone(),
+            pending: branch.pending.clone(),
+            shared: branch.shared.iter().copied().collect(),
+            is_partial: branch.is_partial,
+            touched: branch.touched.iter().cloned().collect(),
+            is_served: true,
+            merged: BTreeSet::new(),
+        }
+    }
+
+    /// What is kept of it when another branch has been taken in. That branch ends only when it is evicted; if the registrar changes
+    /// before, it is registered and taken in again, and by then nothing else would tell what it asked for and holds from news.
+    /// `has_had_all`: that branch has had all that the primary of this one had when this one was split off.
+    pub fn after(
+        self,
+        branch: &Branch,
+        has_had_all: bool,
+        names: impl IntoIterator<Item = Name>,
+    ) -> Self {
+        let mut after = Self {
+            is_served: true,
+            is_partial: self.is_partial && !has_had_all,
+            ..self
+        };
+        let shared = branch.known.iter().chain(&branch.shared);
+        after.shared.extend(shared.take(MERGED));
+        branch
+            .touched
+            .iter()
+            .cloned()
+            .for_each(|filter| after.touch(filter));
+        after.note_merged(names);
+        after
+    }
+
+    /// These came with another branch. Beyond the bound a branch that is registered again may give its client a message twice.
+    fn note_merged(&mut self, names: impl IntoIterator<Item = Name>) {
+        let room = MERGED.saturating_sub(self.merged.len());
+        self.merged.extend(names.into_iter().take(room));
+    }
+
+    /// What both this one and another branch held once. `is_ours_split`, `is_theirs_split`: the other one has had all that the primary had when this
+    /// one was split off, or the reverse.
+    pub fn known_with(
+        &self,
+        branch: &Branch,
+        is_ours_split: bool,
+        is_theirs_split: bool,
+    ) -> BTreeSet<MessageId> {
+        let held =
+            |id: &&MessageId| self.known.binary_search(id).is_ok() || self.shared.contains(id);
+        let theirs = branch.known.iter().chain(&branch.shared);
+        let mut known: BTreeSet<MessageId> = theirs.filter(held).copied().collect();
+        if is_ours_split {
+            known.extend(&self.known);
+        }
+        if is_theirs_split {
+            known.extend(&branch.known);
+        }
+        known
+    }
+
+    /// A SUBSCRIBE or UNSUBSCRIBE of which the other node does not know.
+    pub fn touch(&mut self, filter: SubscriptionFilter) {
+        if self.touched.len() < TOUCHED {
+            self.touched.insert(filter);
+        }
+    }
+}
+
+impl Session {
+    /// See [`Apart`].
+    pub fn apart_mut(&mut self) -> &mut Apart {
+        self.apart.get_or_insert_default()
+    }
+
+    /// A backup is promoted. `known` ascends; see [`Apart`].
+    pub fn split_off(
+        &mut self,
+        from: Ancestor,
+        known: Vec<MessageId>,
+        mut pending: Vec<MessageId>,
+        is_partial: bool,
+    ) {
+        pending.sort_unstable();
+        self.outbound.branch();
+        self.inbound.branch();
+        self.apart = Some(Box::new(Apart {
+            from: Some(from),
+            known,
+            pending,
+            is_partial,
+            ..Apart::default()
+        }));
+    }
+
+    /// All nodes are there, and none has another branch of the session. What its client asked for is remembered: a backup that was not told
+    /// may still go on.
+    pub fn forget_branches(&mut self) {
+        if let Some(apart) = &mut self.apart {
+            **apart = Apart {
+                touched: std::mem::take(&mut apart.touched),
+                ..Apart::default()
+            };
+        }
+    }
+
+    /// The session moved here with what it holds. Where it was it ends only when it is evicted; if the registrar changes before, what is there
+    /// is registered, and taken in as another branch.
+    pub fn note_taken_in(&mut self) {
+        let held = self.outbound.held_from(0);
+        let names = held.filter_map(|held| held.delivery().and_then(name));
+        let names: Vec<Name> = names.collect();
+        self.apart_mut().note_merged(names);
+    }
+
+    /// For another node.
+    pub fn branch(&self, own: Place, now: Instant) -> Branch {
+        let is_branch = self.role.is_branch();
+        let none = Apart::default();
+        let apart = self.apart.as_deref().unwrap_or(&none);
+        let mut ancestors = self.ancestors.clone();
+        ancestors.note(self.as_ancestor(own));
+        Branch {
+            from: apart.from,
+            known: apart.known.clone(),
+            pending: apart.pending.clone(),
+            touched: apart.touched.iter().cloned().collect(),
+            is_partial: apart.is_partial,
+            is_interrupted: is_branch && self.interrupted_at > 0,
+            since_connect: self.connected_at.map(|at| now.since(at)),
+            is_unserved: apart.from.is_some() && !apart.is_served,
+            ancestors: Some(ancestors.0),
+            shared: apart.shared.iter().copied().collect(),
+        }
+    }
+
+    /// What is here until it is written down anew.
+    pub fn as_ancestor(&self, (node, worker): Place) -> Ancestor {
+        Ancestor {
+            node: node.0,
+            worker,
+            number: self.stored.number,
+        }
+    }
+
+    /// What comes with a session that was at another node.
+    pub fn set_branch(&mut self, branch: &Branch) {
+        self.ancestors.extend(branch);
+        if branch.from.is_some() {
+            // Whoever has the session too gives other names to what its client publishes there.
+            self.inbound.branch_names();
+        }
+        let apart = Apart::of(branch);
+        let is_rival =
+            apart.from.is_some() || !apart.pending.is_empty() || !apart.touched.is_empty();
+        self.apart = is_rival.then(|| Box::new(apart));
+    }
+
+    /// Whether this is what a backup became, and the rival has had all that its primary had then.
+    pub fn is_split_off(&self, rival: &Branch) -> bool {
+        let from = self.apart.as_deref().and_then(|apart| apart.from);
+        from.is_some_and(|from| match &rival.ancestors {
+            Some(ancestors) => ancestors.contains(&from),
+            // Of an older version, which tells no more.
+            None => rival.from.is_none(),
+        })
+    }
+
+    /// Whether the rival is what a backup became, and this one has had all that its primary had then.
+    pub fn is_rival_split_off(&self, own: Place, rival: &Branch) -> bool {
+        rival.from.is_some_and(|from| match &rival.ancestors {
+            Some(_) => from == self.as_ancestor(own) || self.ancestors.0.contains(&from),
+            // Of an older version, which tells no more.
+            None => self
+                .apart
+                .as_deref()
+                .is_none_or(|apart| apart.from.is_none()),
+        })
+    }
+
+    /// A backup has all of the session since this node was restarted. A branch that is being merged keeps its starting point, because its
+    /// in-flight messages and its queue are sent one after the other.
+    pub fn end_interruption(&mut self) {
+        if !self.role.is_branch() {
+            self.interrupted_at = 0;
+        }
+    }
+
+    /// The first message that belongs to what another node takes in.
+    pub fn first_own_sequence(&self) -> u64 {
+        if self.role.is_branch() {
+            self.interrupted_at
+        } else {
+            0
+        }
+    }
+
+    /// Whether the session is as the node found it in its data directory when it started.
+    pub fn is_as_stored(&self) -> bool {
+        let apart = self.apart.as_deref();
+        let was_used = apart.is_some_and(|it| it.is_served || !it.touched.is_empty());
+        self.interrupted_at == self.outbound.next_sequence() && !was_used
+    }
+}
+
+impl Worker {
+    pub(super) const fn place(&self) -> Place {
+        (self.config.node, self.id.0)
+    }
+}
+
+/// A delivery of a message with a number of its own, so that it is known again: the message, and the group that chose the session.
+pub(super) type Name = (MessageId, Option<Arc<str>>);
+
+pub(super) fn name(delivery: &Delivery) -> Option<Name> {
+    let id = delivery.message.id();
+    (id.number > 0).then(|| (id, delivery.group.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn id(number: u64) -> MessageId {
+        MessageId {
+            node: 1,
+            incarnation: 1,
+            stream: 0,
+            number,
+        }
+    }
+
+    const fn ancestor(node: u64, number: u64) -> Ancestor {
+        Ancestor {
+            node,
+            worker: 0,
+            number,
+        }
+    }
+
+    fn session() -> Session {
+        let limits = crate::Limits::default();
+        Session::new(1, "client".into(), 7, 60, &limits)
+    }
+
+    #[test]
+    fn what_was_split_off_a_primary_is_told_from_what_was_split_off_when_it_had_the_session_again()
+    {
+        let own = (NodeId(1), 0);
+        let rival = |from, ancestors: &[Ancestor]| Branch {
+            from,
+            ancestors: Some(ancestors.to_vec()),
+            ..Branch::default()
+        };
+        let mut ours = session();
+        ours.stored.number = 5;
+        ours.ancestors.note(ancestor(2, 3));
+        let of = |node, number| rival(Some(ancestor(node, number)), &[]);
+        // Of this one, of what it has taken in, and of the same nodes at another time.
+        let cases = [(1, 5, true), (1, 6, false), (2, 3, true), (2, 4, false)];
+        for (node, number, expected) in cases {
+            let is_split_off = ours.is_rival_split_off(own, &of(node, number));
+            assert_eq!(is_split_off, expected, "{node} {number}");
+        }
+        assert!(!ours.is_split_off(&rival(None, &[ancestor(2, 3)])));
+        ours.split_off(ancestor(2, 4), vec![id(1)], Vec::new(), false);
+        assert!(!ours.is_split_off(&rival(None, &[ancestor(2, 3)])));
+        assert!(ours.is_split_off(&rival(None, &[ancestor(2, 3), ancestor(2, 4)])));
+        // A node of an older version tells no ancestors.
+        let older = Branch::default();
+        assert!(ours.is_split_off(&older) && !ours.is_rival_split_off(own, &older));
+    }
+
+    #[test]
+    fn what_two_branches_of_a_lost_primary_held_is_known_to_both() {
+        let ours = Apart {
+            known: vec![id(1), id(2)],
+            shared: BTreeSet::from([id(3)]),
+            ..Apart::default()
+        };
+        let theirs = Branch {
+            known: vec![id(2), id(3), id(4)],
+            shared: vec![id(1), id(5)],
+            ..Branch::default()
+        };
+        let known = |is_ours_split, is_theirs_split| {
+            let known = ours.known_with(&theirs, is_ours_split, is_theirs_split);
+            known.into_iter().map(|id| id.number).collect::<Vec<_>>()
+        };
+        assert_eq!(known(false, false), [1, 2, 3]);
+        assert_eq!(known(false, true), [1, 2, 3, 4]);
+        let none = Branch::default();
+        let with_none = |is_ours_split| ours.known_with(&none, is_ours_split, false);
+        assert_eq!(with_none(false), BTreeSet::new());
+        assert_eq!(with_none(true), BTreeSet::from([id(1), id(2)]));
+        // What theirs held counts from now on, also for the next one.
+        let after = ours.clone().after(&theirs, false, []);
+        let next = Branch {
+            known: vec![id(4), id(5), id(6)],
+            ..Branch::default()
+        };
+        let known = after.known_with(&next, false, false);
+        assert_eq!(known, BTreeSet::from([id(4), id(5)]));
+    }
+
+    #[test]
+    fn the_latest_ancestors_are_kept() {
+        let mut ancestors = Ancestors::default();
+        (1..=20).for_each(|number| ancestors.note(ancestor(1, number)));
+        ancestors.note(ancestor(1, 20));
+        ancestors.note(ancestor(2, 0));
+        let numbers: Vec<u64> = ancestors.0.iter().map(|it| it.number).collect();
+        assert_eq!(numbers, (5..=20).collect::<Vec<_>>());
+    }
+}
