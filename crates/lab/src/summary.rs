@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use thicket_bench::statistics::{Estimate, estimate};
 
-use crate::results::Results;
+use crate::results::{GENERATOR_WAS_LIMIT, Results};
+
+/// The figure of a search for the highest rate.
+pub const SUSTAINABLE: &str = "sustainable_msgs_per_s";
 
 /// A system in a cell.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +67,17 @@ pub fn cell(estimate: &Estimate) -> String {
     }
 }
 
+/// The highest sustainable rate of a row, with `at least` where it is the load generator's limit in any repeat.
+#[must_use]
+pub fn rate_cell(row: &Row) -> Option<String> {
+    let rate = cell(row.figures.get(SUSTAINABLE)?);
+    Some(if row.is_lower_bound() {
+        format!("at least {rate}")
+    } else {
+        rate
+    })
+}
+
 /// A number for people: three significant digits, whole ones from 100 on.
 #[must_use]
 pub fn number(value: f64) -> String {
@@ -90,6 +104,13 @@ fn thousands(value: i64) -> String {
 }
 
 impl Row {
+    /// Whether the highest sustainable rate is what the load generator could do in any repeat, so that the broker's is not lower.
+    #[must_use]
+    pub fn is_lower_bound(&self) -> bool {
+        let limit = self.figures.get(GENERATOR_WAS_LIMIT);
+        limit.is_some_and(|limit| limit.mean > 0.0)
+    }
+
     /// The system and the parameters for which `is_shown` holds, in words.
     #[must_use]
     pub fn name(&self, is_shown: impl Fn(&str) -> bool) -> String {

@@ -6,9 +6,9 @@ use thicket_bench::report::escape;
 
 use super::{Beside, Figure, figures, growth_figure, tls};
 use crate::compare::spreads;
-use crate::results::{Environment, Results, Run};
+use crate::results::{Environment, GENERATOR_WAS_LIMIT, Results, Run};
 use crate::scaling::growth;
-use crate::summary::{Row, cell, in_words, number, rows, short};
+use crate::summary::{Row, cell, in_words, number, rate_cell, rows, short};
 
 pub(super) const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
@@ -85,6 +85,7 @@ pub fn to_html(
         );
     }
     cost_of_tls(&rows, &mut page);
+    limits_of_searches(&rows, &mut page);
     if rows
         .iter()
         .any(|row| row.figures.contains_key("sustainable_msgs_per_s"))
@@ -130,11 +131,43 @@ fn cost_of_tls(rows: &[Row], page: &mut String) {
     for cost in costs {
         let _ = writeln!(
             page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.0} %</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&cost.name),
-            number(cost.plain_per_s),
-            number(cost.tls_per_s),
-            100.0 * cost.lowered_by()
+            cost.plain(),
+            cost.with_tls(),
+            cost.lowering()
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+/// What limited the highest sustainable rates: both sides' CPU at the lowest rate that was not.
+fn limits_of_searches(rows: &[Row], page: &mut String) {
+    let has_limit = |row: &&Row| row.figures.contains_key(GENERATOR_WAS_LIMIT);
+    let limited: Vec<&Row> = rows.iter().filter(has_limit).collect();
+    if limited.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>What limited the highest rate</h2><p>CPU at the lowest rate that was not sustainable. The load generator is one thread: if it \
+         used 0.9 of a core and was 20 ms behind its schedule, it is the limit, and the broker's rate is at least what was found.</p><div class=\"wide\"><table><tr><th></th>\
+         <th>messages/s</th><th>generator, cores</th><th>behind, ms</th><th>brokers, cores</th><th>limit</th></tr>\n",
+    );
+    for row in limited {
+        let figure = |name: &str| row.figures.get(name).map_or("-".to_owned(), cell);
+        let limit = if row.is_lower_bound() {
+            "load generator"
+        } else {
+            "broker"
+        };
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{limit}</td></tr>",
+            escape(&row.name(|_| true)),
+            rate_cell(row).unwrap_or_default(),
+            figure("limit_generator_cpu_cores"),
+            figure("limit_generator_behind_ms"),
+            figure("limit_broker_cpu_cores"),
         );
     }
     page.push_str("</table></div>\n");
