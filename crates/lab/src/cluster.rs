@@ -153,6 +153,9 @@ impl Cluster {
         };
         for group in sites.chunks(alone.max(1)).take(1).chain([&sites[alone..]]) {
             for &site in group {
+                if site != sites[0] {
+                    std::thread::sleep(testbed.topology.start_every);
+                }
                 self.start_one(testbed, site)?;
             }
             self.wait_ready(testbed, group)?;
