@@ -1,6 +1,7 @@
 //! The measurements of a scenario, each by what `thicket bench` has for it, with clients in the namespaces of the sites.
 
 mod arrivals;
+pub(crate) mod placement;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -64,6 +65,12 @@ pub fn measure(
             Some(entrance) => arrivals::measure(scenario, &clients, entrance),
             None => Err(LabError::Machine(
                 "measure.kind = arrivals: brokers of others are not watched".to_owned(),
+            )),
+        },
+        (Measure::Placement, _) => match entrance {
+            Some(entrance) => placement::measure(scenario, &clients, &entrance),
+            None => Err(LabError::Machine(
+                "measure.kind = placement: brokers of others are not asked".to_owned(),
             )),
         },
         (Measure::Throughput { .. }, Some(generator)) => {

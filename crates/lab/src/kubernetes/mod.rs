@@ -80,6 +80,7 @@ pub fn export(
     let needs_own_brokers = match scenario.measure {
         Measure::Crash { .. } => Some("measure.kind crash: describe the death as a fault"),
         Measure::Arrivals { .. } => Some("measure.kind arrivals"),
+        Measure::Placement => Some("measure.kind placement"),
         Measure::Load | Measure::Throughput { .. } | Measure::Connections { .. } => None,
     };
     let has_tls = cells.iter().any(|cell| cell.scenario.workload.tls);

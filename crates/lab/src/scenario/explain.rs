@@ -29,6 +29,9 @@ impl Scenario {
                 "system:       {} by driver {}{settings}",
                 system.name, system.driver
             ));
+            if let Some(attach) = system.describe_attach() {
+                lines.push(format!("              {attach}"));
+            }
         }
         lines.extend(self.load_lines());
         if let Some(measure) = self.measure.describe() {

@@ -179,7 +179,10 @@ fn phases(
             run.metrics.insert("connections".to_owned(), count as f64);
             load.advance(load.now() + millis(hold_s.value()));
         }
-        Measure::Throughput { .. } | Measure::Arrivals { .. } | Measure::Crash { .. } => {}
+        Measure::Throughput { .. }
+        | Measure::Arrivals { .. }
+        | Measure::Placement
+        | Measure::Crash { .. } => {}
     }
     run.invalid.append(&mut load.problems);
     Ok(())

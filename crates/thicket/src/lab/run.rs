@@ -260,7 +260,7 @@ fn side_by_side(all: &[(String, Results)]) -> Table {
 }
 
 fn table(results: &Results) -> Table {
-    const SHOWN: [(&str, &str); 16] = [
+    const SHOWN: [(&str, &str); 19] = [
         (SUSTAINABLE, "MSGS/S"),
         ("limit_generator_cpu_cores", "GENERATOR CORES"),
         ("limit_broker_cpu_cores", "BROKER CORES"),
@@ -268,6 +268,9 @@ fn table(results: &Results) -> Table {
         ("difference_msgs_per_s", "MSGS/S APART"),
         ("difference_cpu_percent", "CPU % APART"),
         ("memory_bytes_per_connection", "BYTES EACH"),
+        ("internal_msgs_per_s", "NODE TO NODE/S"),
+        ("client_sessions", "SESSIONS"),
+        ("broker_cpu_us_per_message", "CPU US"),
         ("delay_mean_ms", "DELAY MS"),
         ("delay_p99_ms", "P99"),
         ("lost_messages", "LOST"),
