@@ -63,13 +63,13 @@ pub fn measure(
     match (&scenario.measure, generator) {
         (Measure::Arrivals { .. }, _) => match entrance {
             Some(entrance) => arrivals::measure(scenario, &clients, entrance),
-            None => Err(LabError::Machine(
+            None => Err(LabError::Misuse(
                 "measure.kind = arrivals: brokers of others are not watched".to_owned(),
             )),
         },
         (Measure::Placement, _) => match entrance {
             Some(entrance) => placement::measure(scenario, &clients, &entrance),
-            None => Err(LabError::Machine(
+            None => Err(LabError::Misuse(
                 "measure.kind = placement: brokers of others are not asked".to_owned(),
             )),
         },
@@ -81,7 +81,7 @@ pub fn measure(
         (Measure::Crash { .. }, _) => death(scenario, &clients.nodes, orders),
         (_, Some(generator)) => load(scenario, generator),
         (Measure::Load | Measure::Throughput { .. }, None) => {
-            Err(LabError::Machine("there are no clients".to_owned()))
+            Err(LabError::Misuse("there are no clients".to_owned()))
         }
     }
 }
@@ -120,7 +120,7 @@ fn throughput(
         step_s,
     } = &scenario.measure
     else {
-        return Err(LabError::Machine("no throughput is asked for".to_owned()));
+        return Err(LabError::Misuse("no throughput is asked for".to_owned()));
     };
     let settings = SearchSettings {
         criterion: below_mean_ms.map_or(STABLE, |ms| Criterion::MeanLatency {
@@ -297,7 +297,7 @@ fn death(
         after_s,
     } = &scenario.measure
     else {
-        return Err(LabError::Machine("no death is asked for".to_owned()));
+        return Err(LabError::Misuse("no death is asked for".to_owned()));
     };
     let brokers = each_once(nodes);
     let dies = brokers

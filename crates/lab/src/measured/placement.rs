@@ -94,7 +94,7 @@ pub(super) fn measure(
     entrance: &Entrance,
 ) -> Result<Measured, LabError> {
     let attach = (entrance.by)
-        .ok_or_else(|| LabError::Machine("system.attach: no placement is asked for".to_owned()))?;
+        .ok_or_else(|| LabError::Misuse("system.attach: no placement is asked for".to_owned()))?;
     let experiment = experiment(scenario, clients)?;
     let place = |node: &Node| node.namespace.clone();
     let started: std::io::Result<Vec<Site>> = (entrance.brokers.iter())
@@ -117,7 +117,7 @@ pub(super) fn measure(
 }
 
 fn experiment(scenario: &Scenario, clients: &Clients) -> Result<PlacementExperiment, LabError> {
-    let load = load_of(&clients.workload).map_err(LabError::Machine)?;
+    let load = load_of(&clients.workload).map_err(LabError::Misuse)?;
     let workload = &scenario.workload;
     let rate = workload.rate_per_s.map_or(0.0, |rate| rate.value());
     let seconds = workload.seconds.map_or(1.0, |seconds| seconds.value());

@@ -2,6 +2,7 @@
 
 mod explain;
 mod fault;
+mod lines;
 mod measure;
 mod network;
 mod sweep;
@@ -127,6 +128,21 @@ pub enum Attach {
     Learned,
 }
 
+impl Attach {
+    /// As in a scenario.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::Dispatcher => "dispatcher",
+            Self::Redirect => "redirect",
+            Self::Random => "random",
+            Self::Local => "local",
+            Self::Placed => "placed",
+            Self::Learned => "learned",
+        }
+    }
+}
+
 /// Sessions of a placed client where a system says nothing.
 const SESSIONS: usize = 4;
 /// Refusals of a learned client where a system says nothing.
@@ -215,9 +231,9 @@ impl System {
             }
             _ => "no attach: it is for measure.kind = \"placement\" and \"arrivals\"",
         };
-        let attach = self.attach;
         Err(format!(
-            "system.attach of {name}: {attach:?}, expected {expected}"
+            "system.attach of {name}: {}, expected {expected}",
+            self.attach.name()
         ))
     }
 }
@@ -262,7 +278,8 @@ impl Scenario {
     /// Reads a scenario and makes its cells; an error is a text with line and key.
     pub fn parse(text: &str) -> Result<(Self, Vec<Cell>), String> {
         let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
-        scenario.check()?;
+        let check = scenario.check();
+        check.map_err(|reason| lines::with_line(text, reason))?;
         let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         let cells = sweep::cells(&table, &scenario.sweeps)?;
         Ok((scenario, cells))
@@ -475,7 +492,7 @@ workload = { pattern = "social", topics = 4, subscribers = 2, topics_per_subscri
             (
                 ", attach = \"random\"",
                 "",
-                "system.attach of b: RoundRobin",
+                "system.attach of b: round-robin",
             ),
             ("attach = \"random\"", "attach = \"local\"", "pattern pair"),
             (
