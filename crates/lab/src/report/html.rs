@@ -13,7 +13,8 @@ use crate::summary::{Row, cell, in_words, number, rate_cell, rows, short};
 pub(super) const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
 td,th{padding:3px 9px;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}\
-td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}.figures{display:flex;flex-wrap:wrap;gap:6px}\
+td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}.figures{display:flex;flex-wrap:wrap;gap:6px}.sections{display:flex;flex-wrap:wrap;gap:0 1em}\
+section.wide{flex:0 0 100%}section.one{max-width:380px}section.one h2{min-height:2.5em}\
 .bad{background:#fbe3e4;border-left:4px solid #c00;padding:.5em 1em}.good{background:#e6f4ea;border-left:4px solid #080;padding:.5em 1em}\
 .key{margin-right:1.4em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}pre{background:#f6f6f6;padding:1em;overflow-x:auto}";
 
@@ -61,19 +62,36 @@ pub fn to_html(
         }
     }
     let repeats = results.runs.iter().map(|run| run.repeat).max().unwrap_or(0);
+    let bars = if repeats > 1 {
+        format!(
+            "Bars are means of {repeats} repeats; the lines on them are 95 % confidence intervals over the repeats (Student's t)."
+        )
+    } else {
+        "Bars are single runs: without repeats there is no confidence interval.".to_owned()
+    };
     let _ = writeln!(
         page,
-        "<p>{}</p><p>Bars are means of {repeats} repeats; the lines on them are 95 % confidence intervals (Student's t). Delay is from the moment a message \
+        "<p>{}</p><p>{bars} Delay is from the moment a message \
          was meant to be sent to its arrival. Traffic is Ethernet frames between the routers of sites, each counted once a link.</p>",
         Figure::legend(&systems)
     );
+    page.push_str("<div class=\"sections\">");
     for (title, figures) in figures(results) {
-        let _ = writeln!(page, "<h2>{}</h2><div class=\"figures\">", escape(&title));
+        // A section of one small figure has room beside it.
+        let (class, title) = (
+            if figures.len() == 1 { "one" } else { "wide" },
+            escape(&title),
+        );
+        let _ = writeln!(
+            page,
+            "<section class=\"{class}\"><h2>{title}</h2><div class=\"figures\">"
+        );
         for figure in figures {
             page.push_str(&figure.to_svg());
         }
-        page.push_str("</div>\n");
+        page.push_str("</div></section>\n");
     }
+    page.push_str("</div>\n");
     if let Some(figure) = growth_figure(&growth(results)) {
         let _ = writeln!(
             page,
