@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use thicket_bench::generator::{Generator, Load, Node, Scenario as Clients, Span, Watch};
 use thicket_bench::namespace::inside;
+use thicket_bench::placement::Attach as By;
 use thicket_bench::probe::round_trip;
 use thicket_bench::workload::Workload;
 use thicket_mqtt::Qos;
@@ -16,6 +17,7 @@ use thicket_mqtt::Qos;
 use crate::certificate;
 use crate::driver::{Brokers, Counter, Driver, Peer, Ready, fill, with_peer};
 use crate::error::LabError;
+use crate::measured::placement;
 use crate::net;
 use crate::scenario::{Attach, System};
 use crate::testbed::{Testbed, ended};
@@ -44,6 +46,10 @@ pub struct Entrance {
     pub brokers: Vec<Node>,
     /// Their processes, in this order.
     pub pids: Vec<u32>,
+    /// Their network namespaces, in this order.
+    pub api_namespaces: Vec<PathBuf>,
+    /// How clients of the client library find them, if they do.
+    pub by: Option<By>,
 }
 
 /// Each broker once: systems with one have it under the name of every site.
@@ -153,6 +159,9 @@ impl Cluster {
         };
         for group in sites.chunks(alone.max(1)).take(1).chain([&sites[alone..]]) {
             for &site in group {
+                if site != sites[0] {
+                    std::thread::sleep(testbed.topology.start_every);
+                }
                 self.start_one(testbed, site)?;
             }
             self.wait_ready(testbed, group)?;
@@ -225,7 +234,7 @@ impl Cluster {
 
     /// How publishers of the first site find their brokers.
     #[must_use]
-    pub fn entrance(&self) -> Entrance {
+    pub fn entrance(&self, testbed: &Testbed) -> Entrance {
         let brokers = each_once(&self.nodes);
         let children = self.children.iter().flatten();
         let dispatcher = self.driver.dispatcher.as_ref();
@@ -235,13 +244,26 @@ impl Cluster {
                 address: SocketAddr::new(IpAddr::V4(client_address(0)), dispatcher.port),
                 namespace: None,
             }],
-            (Attach::Dispatcher | Attach::RoundRobin | Attach::Redirect, _) => brokers.clone(),
+            (
+                Attach::Dispatcher
+                | Attach::RoundRobin
+                | Attach::Redirect
+                | Attach::Random
+                | Attach::Local
+                | Attach::Placed
+                | Attach::Learned,
+                _,
+            ) => brokers.clone(),
         };
         Entrance {
             attach: self.system.attach,
             nodes,
             brokers,
             pids: children.map(Child::id).collect(),
+            api_namespaces: (testbed.sites.iter())
+                .map(|site| net::path(&site.broker))
+                .collect(),
+            by: placement::by(&self.system),
         }
     }
 

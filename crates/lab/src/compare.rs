@@ -9,8 +9,9 @@ use crate::simulated;
 use crate::summary::{Row, rows};
 
 /// Figures that are compared.
-const COMPARED: [&str; 17] = [
+const COMPARED: [&str; 18] = [
     "sustainable_msgs_per_s",
+    "internal_msgs_per_s",
     "connects_per_s",
     "broker_start_s",
     "cluster_formed_s",

@@ -26,6 +26,9 @@ pub enum LabError {
     /// This machine does not allow it: no root, no namespaces, a tool is missing.
     #[error("this machine cannot run the lab: {0}")]
     Machine(String),
+    /// Misuse: what was asked does not fit the network that runs, or the measurement.
+    #[error("{0}")]
+    Misuse(String),
     /// A command of the system refused.
     #[error("{command}: {answer}")]
     Command {

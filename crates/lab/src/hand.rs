@@ -110,7 +110,7 @@ fn obey(
     testbed: &mut Testbed,
     cluster: &mut Option<&mut Cluster>,
 ) -> Result<(), String> {
-    fault.check_in(&testbed.topology)?;
+    fault.check_in(&testbed.topology, "")?;
     match cluster {
         Some(cluster) => faults::apply(fault, testbed, cluster).map_err(|error| error.to_string()),
         None if fault.site.is_some() => Err("this network was started without brokers".to_owned()),
@@ -155,10 +155,10 @@ pub fn running() -> Result<u32, LabError> {
         .collect();
     match running[..] {
         [lab] => Ok(lab),
-        [] => Err(LabError::Machine(
+        [] => Err(LabError::Misuse(
             "no network runs by hand: start one with `thicket lab up FILE`".to_owned(),
         )),
-        _ => Err(LabError::Machine(format!(
+        _ => Err(LabError::Misuse(format!(
             "{} networks run by hand, these commands are for one",
             running.len()
         ))),
@@ -169,12 +169,12 @@ pub fn running() -> Result<u32, LabError> {
 pub fn clients_of(site: &str) -> Result<PathBuf, LabError> {
     let lab = running()?;
     let Reply::Status(status) = order(&Order::Status)? else {
-        return Err(LabError::Machine("the lab does not answer".to_owned()));
+        return Err(LabError::Misuse("the lab does not answer".to_owned()));
     };
     let names: Vec<&str> = status.sites.iter().map(|(name, _)| name.as_str()).collect();
     match names.iter().position(|name| *name == site) {
         Some(number) => Ok(net::path(&net::site(lab, number).clients)),
-        None => Err(LabError::Machine(format!(
+        None => Err(LabError::Misuse(format!(
             "there is no site {site}, only {}",
             names.join(", ")
         ))),

@@ -1,6 +1,7 @@
 //! The measurements of a scenario, each by what `thicket bench` has for it, with clients in the namespaces of the sites.
 
 mod arrivals;
+pub(crate) mod placement;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,6 +30,10 @@ const STABLE: Criterion = Criterion::Stable {
     tolerance_per_s: 100.0,
     tolerance_share: 0.02,
 };
+/// Cores that a generator of one thread uses when it has no time left: what is missing goes to the kernel's own work.
+const GENERATOR_CORES: f64 = 0.9;
+/// How far such a generator is behind its schedule, in ms: at high rates it uses the core whole also while it is in time.
+const GENERATOR_BEHIND_MS: f64 = 20.0;
 /// Rest before a death where brokers do not tell of replicas.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -58,16 +63,25 @@ pub fn measure(
     match (&scenario.measure, generator) {
         (Measure::Arrivals { .. }, _) => match entrance {
             Some(entrance) => arrivals::measure(scenario, &clients, entrance),
-            None => Err(LabError::Machine(
+            None => Err(LabError::Misuse(
                 "measure.kind = arrivals: brokers of others are not watched".to_owned(),
             )),
         },
-        (Measure::Throughput { .. }, Some(generator)) => throughput(scenario, generator),
+        (Measure::Placement, _) => match entrance {
+            Some(entrance) => placement::measure(scenario, &clients, &entrance),
+            None => Err(LabError::Misuse(
+                "measure.kind = placement: brokers of others are not asked".to_owned(),
+            )),
+        },
+        (Measure::Throughput { .. }, Some(generator)) => {
+            let pids = entrance.map_or_else(Vec::new, |entrance| entrance.pids);
+            throughput(scenario, generator, Watch { pids })
+        }
         (Measure::Connections { count, hold_s }, _) => connections(clients, *count, hold_s.value()),
         (Measure::Crash { .. }, _) => death(scenario, &clients.nodes, orders),
         (_, Some(generator)) => load(scenario, generator),
         (Measure::Load | Measure::Throughput { .. }, None) => {
-            Err(LabError::Machine("there are no clients".to_owned()))
+            Err(LabError::Misuse("there are no clients".to_owned()))
         }
     }
 }
@@ -94,7 +108,11 @@ fn load(scenario: &Scenario, mut generator: Generator) -> Result<Measured, LabEr
     })
 }
 
-fn throughput(scenario: &Scenario, mut generator: Generator) -> Result<Measured, LabError> {
+fn throughput(
+    scenario: &Scenario,
+    mut generator: Generator,
+    watch: Watch,
+) -> Result<Measured, LabError> {
     let Measure::Throughput {
         below_mean_ms,
         from_per_s,
@@ -102,7 +120,7 @@ fn throughput(scenario: &Scenario, mut generator: Generator) -> Result<Measured,
         step_s,
     } = &scenario.measure
     else {
-        return Err(LabError::Machine("no throughput is asked for".to_owned()));
+        return Err(LabError::Misuse("no throughput is asked for".to_owned()));
     };
     let settings = SearchSettings {
         criterion: below_mean_ms.map_or(STABLE, |ms| Criterion::MeanLatency {
@@ -114,43 +132,107 @@ fn throughput(scenario: &Scenario, mut generator: Generator) -> Result<Measured,
         warm_up: Duration::from_millis(500),
         step: Duration::from_secs_f64(step_s.value()),
     };
-    let found = search(&mut generator, &settings, &Watch::default(), &mut |_| {})?;
+    let found = search(&mut generator, &settings, &watch, &mut |_| {})?;
     let best = found.steps.iter().filter(|step| step.sustainable);
     let best = best.max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
     let mut metrics = best.map_or_else(BTreeMap::new, |step| results::load_metrics(&step.outcome));
     metrics.insert("sustainable_msgs_per_s".to_owned(), found.mst_per_s);
-    let behind = |step: &Step| step.outcome.behind_schedule_ms;
-    let rates = found.steps.iter();
-    let behind_ms = behind_ms(rates.map(|it| (it.rate_per_s, it.sustainable, behind(it))));
-    let mut csv = String::from("rate_per_s,sustainable,delivered_per_s,delay_mean_ms,lost\n");
-    for step in &found.steps {
+    let tried: Vec<Tried> = found.steps.iter().map(Tried::of).collect();
+    let mut warnings = Vec::new();
+    if let Some(above) = lowest_not_sustained(&tried) {
+        metrics.extend(above.metrics());
+        if above.is_limit_of_generator() {
+            warnings.push(format!(
+                "the load generator was the limit, not the broker: at {:.0} messages/s it used {:.2} of the one core that it can use, and \
+                 was {:.0} ms behind its schedule; the broker's highest rate is at least {:.0} messages/s",
+                above.rate_per_s, above.generator_cores, above.behind_ms, found.mst_per_s
+            ));
+        }
+    }
+    let mut csv = String::from(
+        "rate_per_s,sustainable,delivered_per_s,delay_mean_ms,lost,generator_cpu_cores,generator_behind_ms,broker_cpu_cores\n",
+    );
+    for (step, tried) in found.steps.iter().zip(&tried) {
         let latency = step.outcome.latency.as_ref();
         let delay = latency.map_or(String::new(), |it| format!("{:.3}", it.mean_us / 1000.0));
+        let broker = (tried.broker_cores).map_or(String::new(), |cores| format!("{cores:.3}"));
         let _ = writeln!(
             csv,
-            "{:.1},{},{:.1},{delay},{}",
+            "{:.1},{},{:.1},{delay},{},{:.3},{:.1},{broker}",
             step.rate_per_s,
             step.sustainable,
             step.outcome.delivered_per_s,
-            step.outcome.counts.lost
+            step.outcome.counts.lost,
+            tried.generator_cores,
+            tried.behind_ms
         );
     }
     Ok(Measured {
         metrics,
-        behind_ms,
+        behind_ms: behind_ms(&tried),
+        warnings,
         samples: Some(csv),
         ..Measured::default()
     })
 }
 
+/// A rate that a search tried, and what each side used at it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Tried {
+    rate_per_s: f64,
+    is_sustainable: bool,
+    /// How far the clients were behind their schedule.
+    behind_ms: f64,
+    generator_cores: f64,
+    /// All brokers together; `None` if their processes are not known.
+    broker_cores: Option<f64>,
+}
+
+impl Tried {
+    fn of(step: &Step) -> Self {
+        Self {
+            rate_per_s: step.rate_per_s,
+            is_sustainable: step.sustainable,
+            behind_ms: step.outcome.behind_schedule_ms,
+            generator_cores: step.outcome.own.cores,
+            broker_cores: step.outcome.broker.map(|broker| broker.cpu.cores),
+        }
+    }
+
+    /// The generator is one thread: it had no time left for a higher rate.
+    fn is_limit_of_generator(&self) -> bool {
+        self.generator_cores >= GENERATOR_CORES && self.behind_ms >= GENERATOR_BEHIND_MS
+    }
+
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        let is_limit = f64::from(u8::from(self.is_limit_of_generator()));
+        let mut metrics = BTreeMap::from([
+            (results::GENERATOR_WAS_LIMIT.to_owned(), is_limit),
+            ("limit_generator_cpu_cores".to_owned(), self.generator_cores),
+            ("limit_generator_behind_ms".to_owned(), self.behind_ms),
+        ]);
+        if let Some(cores) = self.broker_cores {
+            metrics.insert("limit_broker_cpu_cores".to_owned(), cores);
+        }
+        metrics
+    }
+}
+
+/// The rate that bounds what was found from above.
+fn lowest_not_sustained(tried: &[Tried]) -> Option<&Tried> {
+    let failed = tried.iter().filter(|it| !it.is_sustainable);
+    failed.min_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s))
+}
+
 /// How far clients were behind their schedule in the two rates that a search rests on: the highest sustainable one, and the lowest that
-/// was not. A limit that is the generator's own is no limit of the broker. Of each rate: the rate, whether it was sustainable, and ms.
-fn behind_ms(rates: impl Iterator<Item = (f64, bool, f64)> + Clone) -> f64 {
-    let of = |sustainable| rates.clone().filter(move |(_, it, _)| *it == sustainable);
-    let by_rate = |a: &(f64, bool, f64), b: &(f64, bool, f64)| a.0.total_cmp(&b.0);
-    let decisive = [of(true).max_by(by_rate), of(false).min_by(by_rate)];
-    let behind = decisive.into_iter().flatten().map(|(_, _, behind)| behind);
-    behind.fold(0.0, f64::max)
+/// was not. A generator at its limit is behind at the latter, and the rate is a lower bound then; one that is behind with time to spare
+/// was kept from running.
+fn behind_ms(tried: &[Tried]) -> f64 {
+    let sustained = tried.iter().filter(|it| it.is_sustainable);
+    let highest = sustained.max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
+    let above = lowest_not_sustained(tried).filter(|it| !it.is_limit_of_generator());
+    let decisive = highest.into_iter().chain(above);
+    decisive.map(|it| it.behind_ms).fold(0.0, f64::max)
 }
 
 fn connections(clients: Clients, count: usize, hold_s: f64) -> Result<Measured, LabError> {
@@ -215,7 +297,7 @@ fn death(
         after_s,
     } = &scenario.measure
     else {
-        return Err(LabError::Machine("no death is asked for".to_owned()));
+        return Err(LabError::Misuse("no death is asked for".to_owned()));
     };
     let brokers = each_once(nodes);
     let dies = brokers
@@ -303,16 +385,31 @@ mod tests {
 
     #[test]
     fn a_search_is_as_late_as_the_two_rates_that_it_rests_on() {
-        let rates = |late: f64| {
+        let tried = |rate_per_s, is_sustainable, behind_ms, generator_cores| Tried {
+            rate_per_s,
+            is_sustainable,
+            behind_ms,
+            generator_cores,
+            broker_cores: Some(0.3),
+        };
+        let rates = |late, cores| {
             [
-                (1000.0, true, 900.0),
-                (2000.0, true, 3.0),
-                (3000.0, false, late),
-                (4000.0, false, 700.0),
+                tried(1000.0, true, 900.0, 0.1),
+                tried(2000.0, true, 3.0, 0.2),
+                tried(3000.0, false, late, cores),
+                tried(4000.0, false, 700.0, 1.0),
             ]
         };
-        assert_eq!(behind_ms(rates(1.0).into_iter()), 3.0);
-        assert_eq!(behind_ms(rates(250.0).into_iter()), 250.0);
-        assert_eq!(behind_ms([].into_iter()), 0.0);
+        assert_eq!(behind_ms(&rates(1.0, 0.4)), 3.0);
+        assert_eq!(behind_ms(&rates(250.0, 0.4)), 250.0, "kept from running");
+        assert_eq!(behind_ms(&rates(250.0, 0.95)), 3.0, "at its limit");
+        assert_eq!(behind_ms(&[]), 0.0);
+        let above = rates(250.0, 0.95);
+        let metrics = lowest_not_sustained(&above).unwrap().metrics();
+        assert_eq!(metrics[results::GENERATOR_WAS_LIMIT], 1.0);
+        assert_eq!(metrics["limit_broker_cpu_cores"], 0.3);
+        let slow_broker = rates(1.0, 1.0);
+        let metrics = lowest_not_sustained(&slow_broker).unwrap().metrics();
+        assert_eq!(metrics[results::GENERATOR_WAS_LIMIT], 0.0);
     }
 }

@@ -3,12 +3,11 @@
 use crate::report::tls;
 use crate::results::Results;
 use crate::scenario::{Measure, Scenario};
-use crate::summary::{Row, cell, number, rows};
+use crate::summary::{Row, cell, rate_cell, rows};
 
 /// The rate of M2 in messages a second.
 const RATE_PER_S: f64 = 1000.0;
 const DELAY: &str = "delay_mean_ms";
-const RATE: &str = "sustainable_msgs_per_s";
 
 /// A line of the table: what was measured, and of which systems.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +41,7 @@ pub fn table(results: &[Results]) -> (Vec<String>, Vec<Line>) {
         line(
             "M1: highest sustainable rate, messages/s",
             &all,
-            |scenario, row| is_search(scenario).then(|| figure(row, RATE))?,
+            |scenario, row| is_search(scenario).then(|| rate_cell(row))?,
         ),
         line(
             "M2: mean delay at 1000 messages/s, ms",
@@ -85,15 +84,13 @@ pub fn table(results: &[Results]) -> (Vec<String>, Vec<Line>) {
             &all,
             |_, row| figure(row, "resume_max_ms"),
         ),
-        costs_of_tls("M6: rate without TLS, messages/s", results, |cost| {
-            number(cost.plain_per_s)
-        }),
-        costs_of_tls("M6: with TLS, messages/s", results, |cost| {
-            number(cost.tls_per_s)
-        }),
-        costs_of_tls("M6: lowered by", results, |cost| {
-            format!("{:.0} %", 100.0 * cost.lowered_by())
-        }),
+        costs_of_tls(
+            "M6: rate without TLS, messages/s",
+            results,
+            tls::Cost::plain,
+        ),
+        costs_of_tls("M6: with TLS, messages/s", results, tls::Cost::with_tls),
+        costs_of_tls("M6: lowered by", results, tls::Cost::lowering),
     ];
     let lines = lines.into_iter().filter(|line| !line.figures.is_empty());
     (systems, lines.collect())
@@ -153,6 +150,7 @@ fn costs_of_tls(name: &'static str, results: &[Results], figure: fn(&tls::Cost) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::SUSTAINABLE as RATE;
     use serde_json::json;
 
     /// System, parameters, metrics.

@@ -19,6 +19,9 @@ pub const FILE: &str = "results.json";
 /// Figures of what brokers say they sent to each other while messages were published: bytes, and publications.
 pub const OWN_COUNTERS: [&str; 2] = ["publish_own_link_bytes", "publish_own_link_messages"];
 
+/// 1 where a search for the highest rate ended at what the load generator can do: the broker's rate is at least what was found.
+pub const GENERATOR_WAS_LIMIT: &str = "generator_was_limit";
+
 /// All of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {

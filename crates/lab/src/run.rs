@@ -23,7 +23,7 @@ use crate::error::LabError;
 use crate::faults;
 use crate::limits::Use;
 use crate::links::Backend;
-use crate::measured::{Measured, measure};
+use crate::measured::{Measured, measure, placement};
 use crate::probe::{self, PairRtt};
 use crate::results::{self, BrokerUse, LinkTraffic, Phase, Results, Run};
 use crate::scenario::{Cell, Measure, Scenario, System, clients};
@@ -195,7 +195,7 @@ impl Bench<'_> {
         let started = Cluster::start(
             testbed,
             driver,
-            system,
+            &self.with_arguments(system, cells[0]),
             self.options.program,
             &folder,
             self.uses_tls(),
@@ -241,6 +241,17 @@ impl Bench<'_> {
         });
         cluster.stop(testbed);
         result
+    }
+
+    /// The system, whose nodes are told how clients are placed where that is measured.
+    fn with_arguments(&self, system: &System, cell: usize) -> System {
+        let mut system = system.clone();
+        if self.cells[cell].scenario.measure == Measure::Placement
+            && let Some(by) = placement::by(&system)
+        {
+            system.args.extend(by.arguments());
+        }
+        system
     }
 
     fn external(
@@ -297,7 +308,9 @@ impl Bench<'_> {
         let nodes = of_tls(nodes, scenario.workload.tls && lab.is_some());
         let mut clients = clients(scenario, &names, &nodes, &prefix, seed);
         clients.layering = layering(scenario.workload.tls)?;
-        let entrance = lab.as_ref().map(|(_, cluster)| cluster.entrance());
+        let entrance = lab
+            .as_ref()
+            .map(|(testbed, cluster)| cluster.entrance(testbed));
         let connects = matches!(scenario.measure, Measure::Load | Measure::Throughput { .. });
         let (mut generator, mut subscribed) = (None, idle);
         if connects {
@@ -519,7 +532,8 @@ fn groups(cells: &[Cell]) -> Vec<Vec<usize>> {
 
 /// Whether brokers are after a run as they were before it.
 fn leaves_no_trace(scenario: &Scenario) -> bool {
-    scenario.faults.is_empty() && !matches!(scenario.measure, Measure::Crash { .. })
+    scenario.faults.is_empty()
+        && !matches!(scenario.measure, Measure::Crash { .. } | Measure::Placement)
 }
 
 fn unique(mut groups: Vec<SocketAddrV4>) -> Vec<SocketAddrV4> {

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use thicket_bench::statistics::{Estimate, estimate};
 
-use crate::results::Results;
+use crate::results::{GENERATOR_WAS_LIMIT, Results};
+
+/// The figure of a search for the highest rate.
+pub const SUSTAINABLE: &str = "sustainable_msgs_per_s";
 
 /// A system in a cell.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +67,17 @@ pub fn cell(estimate: &Estimate) -> String {
     }
 }
 
+/// The highest sustainable rate of a row, with `at least` where it is the load generator's limit in any repeat.
+#[must_use]
+pub fn rate_cell(row: &Row) -> Option<String> {
+    let rate = cell(row.figures.get(SUSTAINABLE)?);
+    Some(if row.is_lower_bound() {
+        format!("at least {rate}")
+    } else {
+        rate
+    })
+}
+
 /// A number for people: three significant digits, whole ones from 100 on.
 #[must_use]
 pub fn number(value: f64) -> String {
@@ -90,6 +104,13 @@ fn thousands(value: i64) -> String {
 }
 
 impl Row {
+    /// Whether the highest sustainable rate is what the load generator could do in any repeat, so that the broker's is not lower.
+    #[must_use]
+    pub fn is_lower_bound(&self) -> bool {
+        let limit = self.figures.get(GENERATOR_WAS_LIMIT);
+        limit.is_some_and(|limit| limit.mean > 0.0)
+    }
+
     /// The system and the parameters for which `is_shown` holds, in words.
     #[must_use]
     pub fn name(&self, is_shown: impl Fn(&str) -> bool) -> String {
@@ -134,5 +155,55 @@ mod tests {
         ] {
             assert_eq!(number(value), text);
         }
+    }
+
+    #[test]
+    fn the_confidence_interval_is_over_repeats_however_many_messages_each_had() {
+        let run = |repeat: u64, delay: f64, messages: f64, valid: bool| {
+            serde_json::json!({
+                "system": "a", "parameters": [], "repeat": repeat, "valid": valid, "invalid": [], "warnings": [], "phases": [],
+                "metrics": {"delay_mean_ms": delay, "delivered_messages": messages}, "faults": [], "samples": null
+            })
+        };
+        let of = |messages: f64| {
+            let runs = [
+                run(1, 9.0, messages, true),
+                run(2, 10.0, messages, true),
+                run(3, 11.0, messages, true),
+                run(4, 500.0, messages, false),
+            ];
+            let results: Results = serde_json::from_value(serde_json::json!({
+                "version": 1, "title": "t", "source": null, "valid": false, "ended_early": null, "scenario": "", "runs": runs,
+                "environment": {
+                    "kernel": "6", "cpu": "x", "cores": 2, "memory_mib": 1, "backend": "wire", "links_first": true, "limits": "none",
+                    "congestion_control": "cubic", "oversubscribed": false, "lab": "0", "commit": null, "optimised": true, "brokers": {}
+                }
+            }))
+            .unwrap();
+            let rows = rows(&results);
+            assert_eq!((rows.len(), rows[0].invalid), (1, 1));
+            rows[0].figures["delay_mean_ms"]
+        };
+        // Three means with deviation 1: Student's t with 2 degrees of freedom, 4.303, over the root of 3 repeats.
+        let few = of(10.0);
+        assert_eq!((few.mean, few.repeats), (10.0, 3));
+        let half = few.half_width_95.unwrap();
+        assert!((half - 4.303 / 3f64.sqrt()).abs() < 1e-9, "{half}");
+        assert_eq!(of(1_000_000.0), few);
+    }
+
+    #[test]
+    fn a_rate_that_the_generator_limits_in_one_repeat_is_a_lower_bound() {
+        let row = |limits: &[f64]| Row {
+            system: "a".to_owned(),
+            parameters: Vec::new(),
+            figures: BTreeMap::from([
+                (SUSTAINABLE.to_owned(), estimate(&[5000.0]).unwrap()),
+                (GENERATOR_WAS_LIMIT.to_owned(), estimate(limits).unwrap()),
+            ]),
+            invalid: 0,
+        };
+        assert_eq!(rate_cell(&row(&[0.0, 0.0])).unwrap(), "5000");
+        assert_eq!(rate_cell(&row(&[0.0, 1.0])).unwrap(), "at least 5000");
     }
 }

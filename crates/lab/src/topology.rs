@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thicket_bench::random::Random;
@@ -44,6 +45,8 @@ pub struct Topology {
     pub links: Vec<Link>,
     /// Sites whose broker starts later.
     pub later: Vec<String>,
+    /// Between the starts of two brokers.
+    pub start_every: Duration,
     /// For each site and destination the link to take; by breadth first search, ties to the lower link.
     next: Vec<Vec<Option<usize>>>,
 }
@@ -88,6 +91,7 @@ impl Topology {
             sites: names.to_vec(),
             links,
             later: network.later.clone(),
+            start_every: Duration::from_secs_f64(network.start_every_ms.value() / 1e3),
             next,
         };
         match (1..names.len()).find(|&site| topology.path(0, site).is_none()) {

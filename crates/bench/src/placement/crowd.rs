@@ -1,7 +1,6 @@
 //! The clients of one way to attach, and what they and the nodes count.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,14 +11,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::balancer::Balancer;
+use super::entry::Entry;
 use super::population::Population;
 use super::{Attach, PlacementExperiment, SETTLE};
 use crate::BenchError;
 use crate::cluster::READY_WITHIN;
-use crate::metrics::{Metrics, page};
 use crate::process::{CpuReading, cpu};
 use crate::random::Random;
-use crate::target::Running;
 
 /// Clients that come back at a time.
 const AT_ONCE: usize = 8;
@@ -29,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// All clients, connected.
 pub(super) struct Crowd<'a> {
     experiment: &'a PlacementExperiment,
-    nodes: &'a [Running],
+    nodes: Vec<Entry>,
     pub population: Population,
     clients: Vec<Client>,
     /// One a client, if nodes are drawn for them.
@@ -123,7 +121,7 @@ struct NodesCounted {
 impl<'a> Crowd<'a> {
     pub async fn attach(
         experiment: &'a PlacementExperiment,
-        nodes: &'a [Running],
+        nodes: Vec<Entry>,
         attach: Attach,
     ) -> Result<Self, BenchError> {
         let population = Population::draw(experiment, attach);
@@ -140,21 +138,25 @@ impl<'a> Crowd<'a> {
         let count = population.first.len();
         let mut balancers = Vec::new();
         for client in 0..count {
-            let mut options = options_of(experiment, nodes, &population, attach, client);
+            let at = &nodes[population.first[client]].clients;
+            let mut options = options_of(experiment, &nodes, &population, attach, client);
             if matches!(attach, Attach::Learned { .. }) {
                 let all = nodes.iter().map(|node| node.address).collect();
-                let balancer = Balancer::start(all, experiment.seed << 32 | client as u64).await;
+                let balancer = Balancer::start(all, experiment.seed << 32 | client as u64);
+                let balancer = at.spawn(balancer).await.map_err(std::io::Error::other);
+                let balancer = balancer.flatten();
                 let balancer = balancer.map_err(BenchError::system("a load balancer"))?;
                 options.servers = vec![format!("mqtt://{}", balancer.address)];
                 balancers.push(balancer);
             }
             let permits = Arc::clone(&permits);
-            connecting.spawn(async move {
+            let connect = async move {
                 let _permit = permits.acquire_owned().await;
                 let began = Instant::now();
                 let connected = Client::connect(options).await;
                 (client, began.elapsed(), connected)
-            });
+            };
+            connecting.spawn_on(connect, at);
         }
         let mut clients: Vec<Option<Client>> = (0..count).map(|_| None).collect();
         let mut setup = Setup::default();
@@ -173,8 +175,9 @@ impl<'a> Crowd<'a> {
         setup.all_s = began.elapsed().as_secs_f64();
         let clients: Vec<Client> = clients.into_iter().flatten().collect();
         let (publishers, subscribers) = clients.split_at(topics);
-        for subscriber in subscribers {
-            tokio::spawn(listen(subscriber.clone(), Arc::clone(&heard)));
+        let at = |client: usize| &nodes[population.first[client]].clients;
+        for (number, subscriber) in subscribers.iter().enumerate() {
+            at(topics + number).spawn(listen(subscriber.clone(), Arc::clone(&heard)));
         }
         let (pace, _) = watch::channel(None);
         let published: Arc<Vec<AtomicU64>> =
@@ -183,10 +186,11 @@ impl<'a> Crowd<'a> {
             let publishing = Publishing {
                 topic,
                 pace: pace.subscribe(),
+                payload_len: experiment.payload_len,
                 heard: Arc::clone(&heard),
                 published: Arc::clone(&published),
             };
-            tokio::spawn(publishing.run(publisher.clone()));
+            at(topic).spawn(publishing.run(publisher.clone()));
         }
         tokio::time::sleep(SETTLE).await;
         Ok(Self {
@@ -307,8 +311,8 @@ impl<'a> Crowd<'a> {
             loads: Vec::new(),
             cpu: Vec::new(),
         };
-        for node in self.nodes {
-            let metrics = Metrics::fetch(node.other_address);
+        for node in &self.nodes {
+            let metrics = node.metrics();
             let metrics = metrics.map_err(BenchError::system("the metrics of a node"))?;
             let of = |traffic: &str, direction: &str| {
                 let labels = format!("traffic=\"{traffic}\",direction=\"{direction}\"");
@@ -320,7 +324,7 @@ impl<'a> Crowd<'a> {
             counted.internal += internal_out;
             let load = external_out + internal_out + of("external", "in") + of("internal", "in");
             counted.loads.push(load as f64);
-            let reading = cpu(node.pid()).map_err(BenchError::system("the CPU of a node"))?;
+            let reading = cpu(node.pid).map_err(BenchError::system("the CPU of a node"))?;
             counted.cpu.push(reading);
         }
         Ok(counted)
@@ -369,17 +373,17 @@ impl<'a> Crowd<'a> {
                 }
             }
         }
-        places.extend(placed(self.nodes)?);
+        places.extend(placed(&self.nodes)?);
         Ok(places)
     }
 }
 
 /// The node of each client's topics, as the nodes say it.
-fn placed(nodes: &[Running]) -> Result<BTreeMap<(usize, usize), usize>, BenchError> {
+fn placed(nodes: &[Entry]) -> Result<BTreeMap<(usize, usize), usize>, BenchError> {
     let mut placed = BTreeMap::new();
     let mut after = String::new();
     loop {
-        let entries = placements(nodes[0].other_address, &after)?;
+        let entries = placements(&nodes[0], &after)?;
         for entry in &entries {
             let client = entry["client_id"].as_str().and_then(number_of);
             for session in entry["sessions"].as_array().into_iter().flatten() {
@@ -403,8 +407,8 @@ fn placed(nodes: &[Running]) -> Result<BTreeMap<(usize, usize), usize>, BenchErr
     }
 }
 
-fn placements(api: SocketAddr, after: &str) -> Result<Vec<serde_json::Value>, BenchError> {
-    let text = page(api, &format!("/v1/placements{after}"));
+fn placements(node: &Entry, after: &str) -> Result<Vec<serde_json::Value>, BenchError> {
+    let text = node.page(&format!("/v1/placements{after}"));
     let text = text.map_err(BenchError::system("the placements of a node"))?;
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     serde_json::from_str(body)
@@ -413,7 +417,7 @@ fn placements(api: SocketAddr, after: &str) -> Result<Vec<serde_json::Value>, Be
 
 fn options_of(
     experiment: &PlacementExperiment,
-    nodes: &[Running],
+    nodes: &[Entry],
     population: &Population,
     attach: Attach,
     client: usize,
@@ -485,6 +489,7 @@ async fn listen(subscriber: Client, heard: Arc<Heard>) {
 struct Publishing {
     topic: usize,
     pace: watch::Receiver<Option<Duration>>,
+    payload_len: usize,
     heard: Arc<Heard>,
     published: Arc<Vec<AtomicU64>>,
 }
@@ -515,7 +520,9 @@ impl Publishing {
 
     async fn publish(&self, publisher: &Client) {
         let sent_ns = self.heard.began.elapsed().as_nanos() as u64;
-        let message = Message::new(topic_name(self.topic), sent_ns.to_le_bytes());
+        let mut payload = sent_ns.to_le_bytes().to_vec();
+        payload.resize(self.payload_len.max(payload.len()), 0);
+        let message = Message::new(topic_name(self.topic), payload);
         if publisher.publish(message).await.is_ok() {
             self.published[self.topic].fetch_add(1, Ordering::Relaxed);
         }

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use tokio::runtime::Handle;
+
 use super::crowd::{Counted, Crowd};
 use super::{
-    Attach, PlacementExperiment, SETTLE, clients_runtime, memory_kib, nodes_for, stop_all,
+    Attach, PlacementExperiment, SETTLE, clients_runtime, entries, memory_kib, nodes_for, stop_all,
 };
 use crate::BenchError;
 use crate::cluster::{Confine, jain, sum_at};
@@ -125,7 +127,11 @@ fn highest(
 ) -> Result<GrowthPoint, BenchError> {
     let nodes = nodes_for(experiment, attach, confine)?;
     let runtime = clients_runtime()?;
-    let crowd = runtime.block_on(Crowd::attach(experiment, &nodes, attach))?;
+    let crowd = runtime.block_on(Crowd::attach(
+        experiment,
+        entries(&nodes, runtime.handle()),
+        attach,
+    ))?;
     let topics = experiment.load.topics() as f64;
     let mut count = |rate: f64| {
         let counted = runtime.block_on(async {
@@ -319,7 +325,8 @@ pub fn play_time_line(
     for &attach in &experiment.attach {
         say(attach.name());
         runtime.block_on(async {
-            let crowd = Crowd::attach(experiment, &nodes, attach).await?;
+            let crowd =
+                Crowd::attach(experiment, entries(&nodes, &Handle::current()), attach).await?;
             crowd.set_rate(experiment.rate_per_s);
             let from = began.elapsed().as_secs_f64();
             watch(&nodes, began, experiment.hold, &mut last, &mut line).await?;

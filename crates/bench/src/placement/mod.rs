@@ -5,6 +5,7 @@
 
 mod balancer;
 mod crowd;
+mod entry;
 mod figures;
 mod population;
 
@@ -12,8 +13,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
+pub use self::entry::Entry;
 pub use self::figures::{
     Bound, Growth, GrowthPoint, Moment, TimeLine, growth_report, play_growth, play_time_line,
     time_line_report,
@@ -21,7 +23,7 @@ pub use self::figures::{
 
 use self::crowd::{Crowd, Returns};
 use crate::BenchError;
-use crate::cluster::{Confine, jain, start_nodes, sum_at};
+use crate::cluster::{Confine, jain, start_nodes};
 use crate::report::{Part, Report, Table, amount};
 use crate::target::Running;
 
@@ -59,6 +61,23 @@ pub enum Attach {
 }
 
 impl Attach {
+    /// What the nodes are told for it.
+    #[must_use]
+    pub fn arguments(self) -> Vec<String> {
+        match self {
+            Self::Redirect => vec!["--rebalance=on".to_owned()],
+            Self::Placed { .. } => vec!["--redirect=topics".to_owned()],
+            Self::Learned { refusals } => vec![
+                "--redirect=topics".to_owned(),
+                format!("--redirect-refusals={refusals}"),
+                // Sessions of 3.1.1 outlive their connections: no replica gets what subscribers get, as in the other ways.
+                "--backups=0".to_owned(),
+            ],
+            // They stay where they come, whatever the load.
+            Self::Random | Self::Local => vec!["--redirect=off".to_owned()],
+        }
+    }
+
     /// In tables.
     #[must_use]
     pub fn name(self) -> String {
@@ -131,6 +150,8 @@ pub struct PlacementExperiment {
     pub load: Load,
     /// Messages a second of each topic.
     pub rate_per_s: f64,
+    /// Bytes of a message: 8 at least, as the time is in it.
+    pub payload_len: usize,
     /// How long messages are counted.
     pub hold: Duration,
     /// Ways to attach, one run each.
@@ -168,7 +189,9 @@ pub struct PlacementOutcome {
     pub cpu_us: f64,
     /// Resident memory of all nodes, in MiB.
     pub memory_mib: f64,
-    /// From PUBLISH to the subscriber, in milliseconds: median and 99 %.
+    /// From PUBLISH to the subscriber, in milliseconds: mean.
+    pub delay_mean_ms: f64,
+    /// The same: median and 99 %.
     pub delay_ms: [f64; 2],
     /// CONNECTs of a client that were refused each time that it came back: mean and most.
     pub refused: [f64; 2],
@@ -202,7 +225,8 @@ pub fn play(
         say(format!("{}, seed {}", attach.name(), experiment.seed));
         let nodes = nodes_for(experiment, attach, confine)?;
         let runtime = clients_runtime()?;
-        let outcome = runtime.block_on(play_one(experiment, attach, &nodes))?;
+        let entries = entries(&nodes, runtime.handle());
+        let outcome = runtime.block_on(play_one(experiment, attach, entries))?;
         say(format!(
             "{}: {} messages a second between nodes, {} to subscribers, {:.2} us of CPU a message",
             attach.name(),
@@ -217,6 +241,29 @@ pub fn play(
     Ok(outcomes)
 }
 
+/// Plays one way to attach with nodes of somebody else; `experiment.thicket`, `nodes` and `attach` are not used. The clients are on the runtimes of the
+/// entries, which somebody drives.
+///
+/// # Errors
+/// A client is not served, or a node does not answer.
+pub fn play_with(
+    experiment: &PlacementExperiment,
+    attach: Attach,
+    entries: Vec<Entry>,
+) -> Result<PlacementOutcome, BenchError> {
+    let experiment = PlacementExperiment {
+        nodes: entries.len(),
+        ..experiment.clone()
+    };
+    let runtime = clients_runtime()?;
+    runtime.block_on(play_one(&experiment, attach, entries))
+}
+
+fn entries(nodes: &[Running], clients: &Handle) -> Vec<Entry> {
+    let entry = |node| Entry::on_loopback(node, clients);
+    nodes.iter().map(entry).collect()
+}
+
 fn clients_runtime() -> Result<Runtime, BenchError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(BenchError::system("the clients' runtime"))
@@ -227,18 +274,7 @@ fn nodes_for(
     attach: Attach,
     confine: Option<&Confine<'_>>,
 ) -> Result<Vec<Running>, BenchError> {
-    let arguments = match attach {
-        Attach::Redirect => vec!["--rebalance=on".to_owned()],
-        Attach::Placed { .. } => vec!["--redirect=topics".to_owned()],
-        Attach::Learned { refusals } => vec![
-            "--redirect=topics".to_owned(),
-            format!("--redirect-refusals={refusals}"),
-            // Sessions of 3.1.1 outlive their connections: no replica gets what subscribers get, as in the other ways.
-            "--backups=0".to_owned(),
-        ],
-        // They stay where they come, whatever the load.
-        Attach::Random | Attach::Local => vec!["--redirect=off".to_owned()],
-    };
+    let arguments = attach.arguments();
     let nodes = start_nodes(&experiment.thicket, experiment.nodes, &arguments, confine)?;
     std::thread::sleep(SETTLE);
     Ok(nodes)
@@ -251,14 +287,14 @@ fn stop_all(nodes: Vec<Running>) -> Result<(), BenchError> {
 async fn play_one(
     experiment: &PlacementExperiment,
     attach: Attach,
-    nodes: &[Running],
+    nodes: Vec<Entry>,
 ) -> Result<PlacementOutcome, BenchError> {
-    let crowd = Crowd::attach(experiment, nodes, attach).await?;
+    let crowd = Crowd::attach(experiment, nodes.clone(), attach).await?;
     let rate = experiment.rate_per_s;
     crowd.set_rate(rate);
     let (mut returns, mut before) = (Returns::default(), (0, 0));
     match attach {
-        Attach::Redirect => wait_for_rebalancer(nodes).await,
+        Attach::Redirect => wait_for_rebalancer(&nodes).await,
         Attach::Learned { .. } => {
             for _ in 0..RETURNS {
                 tokio::time::sleep(LEARNED_WITHIN).await;
@@ -272,7 +308,7 @@ async fn play_one(
     }
     tokio::time::sleep(SETTLE).await;
     let counted = crowd.count(experiment.hold).await?;
-    let memory_kib: u64 = nodes.iter().map(memory_kib).sum();
+    let memory_kib: u64 = nodes.iter().map(Entry::memory_kib).sum();
     let (expected, received) = crowd.drain().await;
     let model = crowd.model_internal_per_s(rate)?;
     let setup = crowd.setup;
@@ -290,6 +326,7 @@ async fn play_one(
         jain: jain(&counted.loads).unwrap_or(1.0),
         cpu_us: counted.cpu_us,
         memory_mib: memory_kib as f64 / 1024.0,
+        delay_mean_ms: counted.delay_mean_ms,
         delay_ms: counted.delay_ms,
         refused: returns.refused(),
         back_s: returns.seconds(),
@@ -303,15 +340,15 @@ fn memory_kib(node: &Running) -> u64 {
 }
 
 /// Until the rebalancer has moved nobody for a while.
-async fn wait_for_rebalancer(nodes: &[Running]) {
-    let apis: Vec<_> = nodes.iter().map(|node| node.other_address).collect();
+async fn wait_for_rebalancer(nodes: &[Entry]) {
     let began = Instant::now();
     let (mut moved, mut since) = (0, Instant::now());
     while since.elapsed() < QUIET && began.elapsed() < REBALANCED_WITHIN {
         tokio::time::sleep(SETTLE).await;
-        let apis = apis.clone();
-        let of = |api| sum_at(api, "thicket_rebalance_moves_total").unwrap_or(0);
-        let sum = tokio::task::spawn_blocking(move || apis.into_iter().map(of).sum::<u64>());
+        let nodes = nodes.to_vec();
+        let moves = |node: &Entry| node.metrics().ok()?.sum("thicket_rebalance_moves_total");
+        let sum = move || nodes.iter().filter_map(moves).sum::<u64>();
+        let sum = tokio::task::spawn_blocking(sum);
         let now = sum.await.unwrap_or(moved);
         if now != moved {
             (moved, since) = (now, Instant::now());
@@ -395,6 +432,7 @@ mod tests {
                 exponent: 1.13,
             },
             rate_per_s: 1.0,
+            payload_len: 8,
             hold: Duration::from_secs(1),
             attach: vec![Attach::Random, Attach::Placed { max_sessions: 4 }],
             in_flight: 1,
@@ -417,6 +455,7 @@ mod tests {
             jain: 1.0,
             cpu_us: 1.0,
             memory_mib: 1.0,
+            delay_mean_ms: 1.0,
             delay_ms: [1.0, 2.0],
             refused: [0.0; 2],
             back_s: [0.0; 2],

@@ -115,7 +115,7 @@ pub fn faults(place: &Place<'_>) -> Result<Option<Value>, LabError> {
 /// What happens; `None` where it is the end of something that began earlier.
 fn template(place: &Place<'_>, fault: &Fault, number: usize) -> Result<Option<Value>, LabError> {
     let refuse = || {
-        LabError::Machine(format!(
+        LabError::Misuse(format!(
             "fault at {} s: {} has no counterpart in Chaos Mesh",
             fault.at_s.value(),
             fault.describe()

@@ -80,16 +80,17 @@ pub fn export(
     let needs_own_brokers = match scenario.measure {
         Measure::Crash { .. } => Some("measure.kind crash: describe the death as a fault"),
         Measure::Arrivals { .. } => Some("measure.kind arrivals"),
+        Measure::Placement => Some("measure.kind placement"),
         Measure::Load | Measure::Throughput { .. } | Measure::Connections { .. } => None,
     };
     let has_tls = cells.iter().any(|cell| cell.scenario.workload.tls);
     if let Some(what) = needs_own_brokers.or(has_tls.then_some("workload.tls")) {
-        return Err(LabError::Machine(format!(
+        return Err(LabError::Misuse(format!(
             "{what} needs brokers that the lab itself starts"
         )));
     }
     let Some(load_image) = images.get("thicket") else {
-        return Err(LabError::Machine(
+        return Err(LabError::Misuse(
             "--image thicket=IMAGE is missing: the load runs in it".to_owned(),
         ));
     };

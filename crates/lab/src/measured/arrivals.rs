@@ -45,9 +45,14 @@ pub(super) fn measure(
         ramp: Duration::from_secs_f64(every_s.value()),
         hold: Duration::from_secs_f64(hold_s.value()),
         attach: match entrance.attach {
-            Attach::RoundRobin => By::RoundRobin,
             Attach::Dispatcher => By::Dispatch,
             Attach::Redirect => By::Redirect,
+            // The scenario's check lets no other way through.
+            Attach::RoundRobin
+            | Attach::Random
+            | Attach::Local
+            | Attach::Placed
+            | Attach::Learned => By::RoundRobin,
         },
         redirect: Redirect::Follow,
         // A dispatcher relays for a client that it has sent on before and that comes again: no run has names of another.

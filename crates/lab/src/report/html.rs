@@ -6,16 +6,20 @@ use thicket_bench::report::escape;
 
 use super::{Beside, Figure, figures, growth_figure, tls};
 use crate::compare::spreads;
-use crate::results::{Environment, Results, Run};
+use crate::results::{Environment, GENERATOR_WAS_LIMIT, Results, Run};
 use crate::scaling::growth;
-use crate::summary::{Row, cell, in_words, number, rows, short};
+use crate::summary::{Row, cell, in_words, number, rate_cell, rows, short};
 
 pub(super) const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
 td,th{padding:3px 9px;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}\
-td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}.figures{display:flex;flex-wrap:wrap;gap:6px}\
+td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}.figures{display:flex;flex-wrap:wrap;gap:6px}.sections{display:flex;flex-wrap:wrap;gap:0 1em}\
+section.wide{flex:0 0 100%}section.one{max-width:380px}section.one h2{min-height:2.5em}\
 .bad{background:#fbe3e4;border-left:4px solid #c00;padding:.5em 1em}.good{background:#e6f4ea;border-left:4px solid #080;padding:.5em 1em}\
 .key{margin-right:1.4em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}pre{background:#f6f6f6;padding:1em;overflow-x:auto}";
+
+/// A generator that is so far behind its schedule although it has time left was kept from running, in ms.
+const KEPT_FROM_RUNNING_MS: f64 = 10.0;
 
 /// Columns of the table of delays and losses, and of the table of costs.
 const DELAYS: [(&str, &str); 7] = [
@@ -61,19 +65,36 @@ pub fn to_html(
         }
     }
     let repeats = results.runs.iter().map(|run| run.repeat).max().unwrap_or(0);
+    let bars = if repeats > 1 {
+        format!(
+            "Bars are means of {repeats} repeats; the lines on them are 95 % confidence intervals over the repeats (Student's t)."
+        )
+    } else {
+        "Bars are single runs: without repeats there is no confidence interval.".to_owned()
+    };
     let _ = writeln!(
         page,
-        "<p>{}</p><p>Bars are means of {repeats} repeats; the lines on them are 95 % confidence intervals (Student's t). Delay is from the moment a message \
+        "<p>{}</p><p>{bars} Delay is from the moment a message \
          was meant to be sent to its arrival. Traffic is Ethernet frames between the routers of sites, each counted once a link.</p>",
         Figure::legend(&systems)
     );
+    page.push_str("<div class=\"sections\">");
     for (title, figures) in figures(results) {
-        let _ = writeln!(page, "<h2>{}</h2><div class=\"figures\">", escape(&title));
+        // A section of one small figure has room beside it.
+        let (class, title) = (
+            if figures.len() == 1 { "one" } else { "wide" },
+            escape(&title),
+        );
+        let _ = writeln!(
+            page,
+            "<section class=\"{class}\"><h2>{title}</h2><div class=\"figures\">"
+        );
         for figure in figures {
             page.push_str(&figure.to_svg());
         }
-        page.push_str("</div>\n");
+        page.push_str("</div></section>\n");
     }
+    page.push_str("</div>\n");
     if let Some(figure) = growth_figure(&growth(results)) {
         let _ = writeln!(
             page,
@@ -85,6 +106,7 @@ pub fn to_html(
         );
     }
     cost_of_tls(&rows, &mut page);
+    limits_of_searches(&rows, &mut page);
     if rows
         .iter()
         .any(|row| row.figures.contains_key("sustainable_msgs_per_s"))
@@ -130,11 +152,45 @@ fn cost_of_tls(rows: &[Row], page: &mut String) {
     for cost in costs {
         let _ = writeln!(
             page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.0} %</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&cost.name),
-            number(cost.plain_per_s),
-            number(cost.tls_per_s),
-            100.0 * cost.lowered_by()
+            cost.plain(),
+            cost.with_tls(),
+            cost.lowering()
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
+/// What limited the highest sustainable rates: both sides' CPU at the lowest rate that was not.
+fn limits_of_searches(rows: &[Row], page: &mut String) {
+    let has_limit = |row: &&Row| row.figures.contains_key(GENERATOR_WAS_LIMIT);
+    let limited: Vec<&Row> = rows.iter().filter(has_limit).collect();
+    if limited.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>What limited the highest rate</h2><p>CPU at the lowest rate that was not sustainable. The load generator is one thread: if it \
+         used 0.9 of a core and was 20 ms behind its schedule, it is the limit, and the broker's rate is at least what was found; if it was 10 ms behind with time to spare, other work of the machine \
+         kept it from running.</p><div class=\"wide\"><table><tr><th></th>\
+         <th>messages/s</th><th>generator, cores</th><th>behind, ms</th><th>brokers, cores</th><th>limit</th></tr>\n",
+    );
+    for row in limited {
+        let figure = |name: &str| row.figures.get(name).map_or("-".to_owned(), cell);
+        let behind = row.figures.get("limit_generator_behind_ms");
+        let limit = match behind {
+            _ if row.is_lower_bound() => "load generator",
+            Some(behind) if behind.mean >= KEPT_FROM_RUNNING_MS => "other work of the machine",
+            _ => "broker",
+        };
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{limit}</td></tr>",
+            escape(&row.name(|_| true)),
+            rate_cell(row).unwrap_or_default(),
+            figure("limit_generator_cpu_cores"),
+            figure("limit_generator_behind_ms"),
+            figure("limit_broker_cpu_cores"),
         );
     }
     page.push_str("</table></div>\n");
@@ -317,4 +373,42 @@ fn environment(facts: &Environment, page: &mut String) {
         );
     }
     page.push_str("</table>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use thicket_bench::statistics::estimate;
+
+    use super::*;
+
+    #[test]
+    fn a_report_says_what_limited_a_rate() {
+        let limit = |is_generator: f64, behind_ms: f64| {
+            let figures = [
+                ("sustainable_msgs_per_s", 5000.0),
+                (GENERATOR_WAS_LIMIT, is_generator),
+                ("limit_generator_behind_ms", behind_ms),
+            ];
+            let figures = figures.map(|(name, value)| (name.to_owned(), estimate(&[value])));
+            let figures: BTreeMap<_, _> = (figures.into_iter())
+                .filter_map(|(name, value)| Some((name, value?)))
+                .collect();
+            let row = Row {
+                system: "a".to_owned(),
+                parameters: Vec::new(),
+                figures,
+                invalid: 0,
+            };
+            let mut page = String::new();
+            limits_of_searches(&[row], &mut page);
+            page
+        };
+        assert!(limit(0.0, 2.0).contains("<td>broker</td>"));
+        assert!(limit(0.0, 40.0).contains("<td>other work of the machine</td>"));
+        let generator = limit(1.0, 40.0);
+        assert!(generator.contains("<td>load generator</td>"), "{generator}");
+        assert!(generator.contains("at least 5000"), "{generator}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::scaling::Growth;
 use crate::summary::{Row, in_words, rows, short};
 
 /// Figures drawn where their numbers are there: name of the number, title, axis.
-const SHOWN: [(&str, &str, &str); 17] = [
+const SHOWN: [(&str, &str, &str); 19] = [
     (
         "sustainable_msgs_per_s",
         "Highest sustainable rate",
@@ -33,6 +33,16 @@ const SHOWN: [(&str, &str, &str); 17] = [
         "difference_cpu_percent",
         "Difference of CPU between them, mean over time",
         "% of a core",
+    ),
+    (
+        "internal_msgs_per_s",
+        "Messages from node to node",
+        "messages/s",
+    ),
+    (
+        "broker_cpu_us_per_message",
+        "CPU of all nodes a message to a subscriber",
+        "us",
     ),
     ("connects_per_s", "Connections accepted", "1/s"),
     (

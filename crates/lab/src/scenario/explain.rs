@@ -29,10 +29,17 @@ impl Scenario {
                 "system:       {} by driver {}{settings}",
                 system.name, system.driver
             ));
+            if let Some(attach) = system.describe_attach() {
+                lines.push(format!("              {attach}"));
+            }
         }
         lines.extend(self.load_lines());
         if let Some(measure) = self.measure.describe() {
             lines.push(format!("measured:     {measure}"));
+        }
+        let apart_ms = self.network.start_every_ms.value();
+        if apart_ms > 0.0 {
+            lines.push(format!("starts:       brokers start {apart_ms} ms apart"));
         }
         if !self.network.later.is_empty() {
             lines.push(format!("joins later:  {}", self.network.later.join(", ")));

@@ -63,44 +63,44 @@ pub enum Action {
 
 impl Fault {
     pub(super) fn check(&self, names: &[String], network: &Network) -> Result<(), String> {
-        self.check_in(&Topology::new(network, names, 1)?)
+        let at = format!("fault at {} s: ", self.at_s.value());
+        self.check_in(&Topology::new(network, names, 1)?, &at)
     }
 
-    /// An error unless it can happen in this network.
-    pub fn check_in(&self, topology: &Topology) -> Result<(), String> {
+    /// An error unless it can happen in this network; `at` stands before the reason.
+    pub fn check_in(&self, topology: &Topology, at: &str) -> Result<(), String> {
         let names = &topology.sites;
-        let at = format!("fault at {} s", self.at_s.value());
-        let site = || self.site.as_ref().ok_or(format!("{at}: site is missing"));
+        let site = || self.site.as_ref().ok_or(format!("{at}site is missing"));
         match self.action {
             Action::Kill | Action::PowerOff | Action::Pause | Action::Resume | Action::Restart => {
-                known(site()?, names, &format!("{at}: site"))
+                known(site()?, names, &format!("{at}site"))
             }
-            Action::Drain => known(site()?, names, &format!("{at}: site")),
+            Action::Drain => known(site()?, names, &format!("{at}site")),
             Action::Join => {
-                known(site()?, names, &format!("{at}: site"))?;
+                known(site()?, names, &format!("{at}site"))?;
                 if topology.later.contains(site()?) {
                     return Ok(());
                 }
                 Err(format!(
-                    "{at}: {} is not in network.later, its broker runs from the start",
+                    "{at}{} is not in network.later, its broker runs from the start",
                     site()?
                 ))
             }
             Action::Cut | Action::Slow => {
-                self.check_link(topology, &at)?;
+                self.check_link(topology, at)?;
                 if self.action == Action::Slow && self.to.is_none() {
-                    return Err(format!("{at}: to is missing, the link's new settings"));
+                    return Err(format!("{at}to is missing, the link's new settings"));
                 }
                 Ok(())
             }
             Action::Heal if self.link.is_none() => Ok(()),
-            Action::Heal => self.check_link(topology, &at),
+            Action::Heal => self.check_link(topology, at),
             Action::Partition => {
                 for site in &self.sites {
-                    known(site, names, &format!("{at}: sites"))?;
+                    known(site, names, &format!("{at}sites"))?;
                 }
                 if self.sites.is_empty() || self.sites.len() >= names.len() {
-                    return Err(format!("{at}: sites must name some of the sites, not all"));
+                    return Err(format!("{at}sites must name some of the sites, not all"));
                 }
                 Ok(())
             }
@@ -109,14 +109,14 @@ impl Fault {
 
     fn check_link(&self, topology: &Topology, at: &str) -> Result<(), String> {
         let Some([a, b]) = &self.link else {
-            return Err(format!("{at}: link is missing, two sites"));
+            return Err(format!("{at}link is missing, two sites"));
         };
-        known(a, &topology.sites, &format!("{at}: link"))?;
-        known(b, &topology.sites, &format!("{at}: link"))?;
+        known(a, &topology.sites, &format!("{at}link"))?;
+        known(b, &topology.sites, &format!("{at}link"))?;
         topology
             .link_between(a, b)
             .map(drop)
-            .ok_or(format!("{at}: there is no link {a} - {b}"))
+            .ok_or(format!("{at}there is no link {a} - {b}"))
     }
 
     /// A fault of a broker, now.

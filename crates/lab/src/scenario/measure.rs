@@ -35,6 +35,9 @@ pub enum Measure {
         #[serde(default)]
         hold_s: NonNegative,
     },
+    /// Clients of the client library find their nodes as the system's `attach` says (Detti V). They are at drawn sites and come to the node of their
+    /// site first; the load is the workload's, of `social` or `pair`, for its `seconds`.
+    Placement,
     /// A broker dies under load, with clients that have persistent sessions and reconnect (Comparison M5 and Fig. 5): a publisher and a subscriber
     /// at the first broker, a subscriber at the one that dies. The load is `workload.rate_per_s` (100 if it is not there) at QoS 1, or at
     /// `workload.qos` 2.
@@ -156,6 +159,7 @@ impl Measure {
                 hold_s.value()
             )),
             Self::Load
+            | Self::Placement
             | Self::Throughput { .. }
             | Self::Connections { .. }
             | Self::Arrivals { .. } => Ok(()),
@@ -165,7 +169,7 @@ impl Measure {
     /// Whether the workload's own rate and length are used.
     #[must_use]
     pub const fn has_own_load(&self) -> bool {
-        !matches!(self, Self::Load)
+        !matches!(self, Self::Load | Self::Placement)
     }
 
     /// The measurement in words; `None` for the plain load.
@@ -173,6 +177,10 @@ impl Measure {
     pub fn describe(&self) -> Option<String> {
         match self {
             Self::Load => None,
+            Self::Placement => Some(
+                "messages from node to node and delay, with clients that find their nodes as each system says"
+                    .to_owned(),
+            ),
             Self::Throughput {
                 below_mean_ms,
                 from_per_s,

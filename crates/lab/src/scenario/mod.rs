@@ -2,6 +2,7 @@
 
 mod explain;
 mod fault;
+mod lines;
 mod measure;
 mod network;
 mod sweep;
@@ -21,6 +22,7 @@ pub use units::{NonNegative, Percent, Positive};
 pub use workload::{Placement, Version, Workload, clients};
 
 use crate::LabError;
+use crate::measured::placement;
 
 /// A whole scenario with its defaults filled in.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -94,12 +96,18 @@ pub struct System {
     /// Their processes, if they run on this machine (driver `external`).
     #[serde(default)]
     pub pids: Vec<u32>,
-    /// How publishers that arrive find their broker (`measure.kind = "arrivals"`).
+    /// How publishers that arrive (`measure.kind = "arrivals"`), or all clients (`"placement"`), find their broker.
     #[serde(default)]
     pub attach: Attach,
+    /// Sessions that a placed client may have, 1 to 16.
+    #[serde(default)]
+    pub max_sessions: Option<usize>,
+    /// How often a node refuses a learned client that would be better elsewhere.
+    #[serde(default)]
+    pub refusals: Option<u8>,
 }
 
-/// How publishers that arrive find their broker.
+/// How clients find their broker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attach {
@@ -110,7 +118,35 @@ pub enum Attach {
     Dispatcher,
     /// They come to the first one, and follow where brokers send them.
     Redirect,
+    /// At the broker of their site, which is drawn.
+    Random,
+    /// Both of a pair at one broker, in turn.
+    Local,
+    /// They ask the node of their site where to be.
+    Placed,
+    /// By MQTT 3.1.1, at drawn brokers; they are known by what they did before.
+    Learned,
 }
+
+impl Attach {
+    /// As in a scenario.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::Dispatcher => "dispatcher",
+            Self::Redirect => "redirect",
+            Self::Random => "random",
+            Self::Local => "local",
+            Self::Placed => "placed",
+            Self::Learned => "learned",
+        }
+    }
+}
+
+/// Sessions of a placed client where a system says nothing.
+const SESSIONS: usize = 4;
+/// Refusals of a learned client where a system says nothing.
+const REFUSALS: u8 = 0;
 
 impl System {
     /// A system of a driver with nothing said about it.
@@ -125,7 +161,80 @@ impl System {
             addresses: Vec::new(),
             pids: Vec::new(),
             attach: Attach::default(),
+            max_sessions: None,
+            refusals: None,
         }
+    }
+
+    /// Sessions that a placed client may have.
+    #[must_use]
+    pub fn max_sessions(&self) -> usize {
+        self.max_sessions.unwrap_or(SESSIONS)
+    }
+
+    /// How often a node refuses a learned client.
+    #[must_use]
+    pub fn refusals(&self) -> u8 {
+        self.refusals.unwrap_or(REFUSALS)
+    }
+
+    /// How its clients find their broker, in words; `None`: as always.
+    #[must_use]
+    pub fn describe_attach(&self) -> Option<String> {
+        Some(match self.attach {
+            Attach::RoundRobin => return None,
+            Attach::Dispatcher => "a dispatcher sends clients to their broker".to_owned(),
+            Attach::Redirect => "clients follow where brokers send them".to_owned(),
+            Attach::Random => "clients stay at the broker of their site".to_owned(),
+            Attach::Local => "both clients of a pair come to one broker".to_owned(),
+            Attach::Placed => format!(
+                "clients ask where to be, and have up to {} sessions",
+                self.max_sessions()
+            ),
+            Attach::Learned => format!(
+                "clients of MQTT 3.1.1 come back twice, refused up to {} times",
+                self.refusals()
+            ),
+        })
+    }
+
+    /// What its keys say together with what is measured.
+    fn check_attach(&self, measure: &Measure, workload: &Workload) -> Result<(), String> {
+        let name = &self.name;
+        if let (Some(_), false) = (self.max_sessions, self.attach == Attach::Placed) {
+            return Err(format!(
+                "system.max_sessions of {name}: only attach = \"placed\" has several sessions"
+            ));
+        }
+        if let (Some(_), false) = (self.refusals, self.attach == Attach::Learned) {
+            return Err(format!(
+                "system.refusals of {name}: only attach = \"learned\" is refused"
+            ));
+        }
+        let sessions = self.max_sessions();
+        if !(1..=16).contains(&sessions) {
+            return Err(format!(
+                "system.max_sessions of {name}: {sessions} is not from 1 to 16"
+            ));
+        }
+        let expected = match (measure, self.attach) {
+            (Measure::Placement, Attach::RoundRobin | Attach::Dispatcher) => {
+                "random, local, placed, redirect or learned where placement is measured"
+            }
+            (Measure::Placement, Attach::Local) if workload.pattern != Pattern::Pair => {
+                "another one: local is for the pattern pair"
+            }
+            (Measure::Placement, _) | (_, Attach::RoundRobin) => return Ok(()),
+            (Measure::Arrivals { .. }, Attach::Dispatcher | Attach::Redirect) => return Ok(()),
+            (Measure::Arrivals { .. }, _) => {
+                "round-robin, dispatcher or redirect where publishers arrive"
+            }
+            _ => "no attach: it is for measure.kind = \"placement\" and \"arrivals\"",
+        };
+        Err(format!(
+            "system.attach of {name}: {}, expected {expected}",
+            self.attach.name()
+        ))
     }
 }
 
@@ -169,7 +278,8 @@ impl Scenario {
     /// Reads a scenario and makes its cells; an error is a text with line and key.
     pub fn parse(text: &str) -> Result<(Self, Vec<Cell>), String> {
         let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
-        scenario.check()?;
+        let check = scenario.check();
+        check.map_err(|reason| lines::with_line(text, reason))?;
         let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         let cells = sweep::cells(&table, &scenario.sweeps)?;
         Ok((scenario, cells))
@@ -190,6 +300,13 @@ impl Scenario {
                     system.name
                 ));
             }
+            system.check_attach(&self.measure, &self.workload)?;
+            if self.measure == Measure::Placement && system.driver != "thicket" {
+                return Err(format!(
+                    "system.driver of {}: measure.kind = \"placement\" asks nodes of thicket, not {}",
+                    system.name, system.driver
+                ));
+            }
             if self.systems[..index]
                 .iter()
                 .any(|other| other.name == system.name)
@@ -201,6 +318,9 @@ impl Scenario {
         self.network.check(&names)?;
         self.workload.check(&names, self.measure.has_own_load())?;
         self.measure.check(&names, &self.network)?;
+        if self.measure == Measure::Placement {
+            self.check_placement()?;
+        }
         if let Placement::Sites {
             publishers,
             subscribers,
@@ -215,6 +335,35 @@ impl Scenario {
         }
         for fault in &self.faults {
             fault.check(&names, &self.network)?;
+        }
+        Ok(())
+    }
+
+    /// What the load of a measurement of placement has to be.
+    fn check_placement(&self) -> Result<(), String> {
+        let workload = &self.workload;
+        placement::load_of(&workload.plan())?;
+        let refuse = |key: &str, why: &str| {
+            Err(format!(
+                "workload.{key}: with measure.kind = placement, {why}"
+            ))
+        };
+        if workload.placement != Placement::Random {
+            return refuse(
+                "placement",
+                "sites of clients are drawn: expected \"random\"",
+            );
+        }
+        if workload.rate_per_s.is_none() || workload.seconds.is_none() {
+            return refuse("rate_per_s", "the load is rate_per_s for some seconds");
+        }
+        if workload.qos != 0 || workload.tls || workload.warm_up_s.is_some() {
+            return refuse("qos", "messages have QoS 0, without TLS and warm_up_s");
+        }
+        if !self.network.later.is_empty() || !self.faults.is_empty() {
+            return Err(
+                "measure.kind = placement: no broker joins later, and nothing breaks".to_owned(),
+            );
         }
         Ok(())
     }
@@ -311,6 +460,57 @@ messages = 20
         ] {
             let error = Scenario::parse(&format!("{SMALL}{addition}")).unwrap_err();
             assert!(error.contains(expected), "{addition}: {error}");
+        }
+    }
+
+    const PLACED: &str = r#"
+title = "t"
+network = { sites = 2 }
+measure = { kind = "placement" }
+system = [{ name = "a", driver = "thicket", attach = "placed", max_sessions = 2 }, { name = "b", driver = "thicket", attach = "random" }]
+workload = { pattern = "social", topics = 4, subscribers = 2, topics_per_subscriber = 2, alpha = 1, rate_per_s = 4, seconds = 1, placement = "random" }
+"#;
+
+    #[test]
+    fn a_measurement_of_placement_says_how_clients_find_their_node() {
+        let (scenario, cells) = Scenario::parse(PLACED).unwrap();
+        let text = scenario.explain(&cells);
+        assert!(text.contains("up to 2 sessions"), "{text}");
+        assert!(text.contains("stay at the broker of their site"), "{text}");
+        for (from, to, expected) in [
+            (
+                "max_sessions = 2",
+                "max_sessions = 17",
+                "17 is not from 1 to 16",
+            ),
+            (
+                "attach = \"random\"",
+                "max_sessions = 2",
+                "max_sessions of b",
+            ),
+            ("attach = \"random\"", "refusals = 1", "refusals of b"),
+            (
+                ", attach = \"random\"",
+                "",
+                "system.attach of b: round-robin",
+            ),
+            ("attach = \"random\"", "attach = \"local\"", "pattern pair"),
+            (
+                "\"thicket\", attach = \"random\"",
+                "\"mosquitto\", attach = \"random\"",
+                "system.driver of b",
+            ),
+            (", placement = \"random\"", "", "workload.placement"),
+            ("seconds = 1", "messages = 1", "workload.rate_per_s"),
+            ("seconds = 1", "seconds = 1, qos = 1", "workload.qos"),
+            (
+                "measure = { kind = \"placement\" }",
+                "",
+                "it is for measure.kind",
+            ),
+        ] {
+            let error = Scenario::parse(&PLACED.replace(from, to)).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
         }
     }
 }

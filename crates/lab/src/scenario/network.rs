@@ -31,6 +31,9 @@ pub struct Network {
     /// Links that differ, and all links of the shape `explicit`.
     #[serde(default)]
     pub links: Vec<LinkOverride>,
+    /// Between the starts of two brokers; 0: all start at once.
+    #[serde(default)]
+    pub start_every_ms: NonNegative,
     /// Sites whose broker starts only by a fault `join`.
     #[serde(default)]
     pub later: Vec<String>,

@@ -117,11 +117,11 @@ fn phases(
     played: &mut Played,
 ) -> Result<(), String> {
     let (scenario, run) = (&cell.scenario, &mut played.run);
-    let mut lab = SimulatedLab::new(scenario, system, run.repeat)?;
-    lab.world.stop_when(Arc::clone(interrupted));
+    let mut lab = SimulatedLab::new(scenario, system, run.repeat, interrupted)?;
     let formed = lab.world.run_until(PATIENCE_MS, World::is_whole);
-    let formed =
-        formed.ok_or_else(|| format!("the nodes did not find each other in {PATIENCE_MS} ms"))?;
+    formed.ok_or_else(|| format!("the nodes did not find each other in {PATIENCE_MS} ms"))?;
+    // The clock begins with the first start.
+    let formed = lab.world.net.now - 1;
     let formed_bytes = lab.own_bytes();
     let nodes = lab.world.nodes.len() as f64;
     let mut put = |name: &str, value: f64| run.metrics.insert(name.to_owned(), value);
@@ -179,7 +179,10 @@ fn phases(
             run.metrics.insert("connections".to_owned(), count as f64);
             load.advance(load.now() + millis(hold_s.value()));
         }
-        Measure::Throughput { .. } | Measure::Arrivals { .. } | Measure::Crash { .. } => {}
+        Measure::Throughput { .. }
+        | Measure::Arrivals { .. }
+        | Measure::Placement
+        | Measure::Crash { .. } => {}
     }
     run.invalid.append(&mut load.problems);
     Ok(())

@@ -1,6 +1,8 @@
 //! The sites of a scenario as a world: nodes, links, what links carried, and which of them are cut.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use thicket_simulation::World;
 use thicket_simulation::links::{Host, Link, LinkId};
@@ -47,11 +49,17 @@ fn link(shape: &LinkShape) -> Link {
 
 impl SimulatedLab {
     /// All nodes but those that join later run.
-    pub fn new(scenario: &Scenario, system: &System, repeat: u64) -> Result<Self, String> {
+    pub fn new(
+        scenario: &Scenario,
+        system: &System,
+        repeat: u64,
+        interrupted: &Arc<AtomicBool>,
+    ) -> Result<Self, String> {
         let names = scenario.network.names()?;
         let topology = Topology::new(&scenario.network, &names, scenario.seed)?;
         let mut world = World::new(scenario.seed + repeat, STILL);
         world.net.is_thorough = false;
+        world.stop_when(Arc::clone(interrupted));
         let ways: Vec<[LinkId; 2]> = (topology.links.iter())
             .map(|it| [(); 2].map(|()| world.net.links.add(link(&it.shape))))
             .collect();
@@ -66,11 +74,17 @@ impl SimulatedLab {
                 world.net.links.set_route(hosts.0, hosts.1, over);
             }
         }
-        for (node, name) in names.iter().enumerate() {
+        for _ in &names {
             world.add_node(spec(system).map_err(|(key, why)| format!("{key}: {why}"))?);
-            if !topology.later.contains(name) {
-                world.start(node);
+        }
+        let apart = topology.start_every.as_millis() as u64;
+        let at_first = |name: &&String| !topology.later.contains(name);
+        for (place, name) in names.iter().filter(at_first).enumerate() {
+            if place > 0 {
+                world.run_for(apart);
             }
+            let node = names.iter().position(|it| it == name);
+            world.start(node.unwrap_or_default());
         }
         let mut lab = Self {
             world,

@@ -113,6 +113,10 @@ fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
             Measure::Connections { .. } => add(
                 "measure.kind = connections: how fast connections come and what memory they take".to_owned(),
             ),
+            Measure::Placement => add(
+                "measure.kind = placement: its clients are those of the client library, which is not simulated, so nothing is published"
+                    .to_owned(),
+            ),
             Measure::Arrivals { .. } => add(
                 "measure.kind = arrivals: where clients are sent follows CPU, so nothing is published".to_owned(),
             ),

@@ -228,6 +228,7 @@ pub fn run(arguments: &Placement) -> anyhow::Result<()> {
         nodes: 1,
         load: arguments.load(),
         rate_per_s: arguments.rate,
+        payload_len: 8,
         hold: seconds("--seconds", arguments.seconds)?,
         attach: arguments.ways(),
         in_flight: arguments.in_flight as usize,

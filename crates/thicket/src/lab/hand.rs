@@ -257,10 +257,9 @@ fn setting(settings: &mut LinkSettings, text: &str) -> Result<(), String> {
         .ok_or(format!("{text} is not KEY=VALUE"))?;
     let units = ["ms", "mbit", "%"];
     let digits = units.iter().find_map(|unit| value.strip_suffix(unit));
-    let number: f64 = digits
-        .unwrap_or(value)
-        .parse()
-        .map_err(|_| format!("{text}: {value} is no number"))?;
+    let number: f64 = digits.unwrap_or(value).parse().map_err(|_| {
+        format!("{text}: {value} is no number, expected such as rtt=50ms or loss=1%")
+    })?;
     let named = |error: String| format!("{text}: {error}");
     match key {
         "rtt" => settings.rtt_ms = Some(NonNegative::try_from(number).map_err(named)?),

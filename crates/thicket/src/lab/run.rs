@@ -14,7 +14,7 @@ use thicket_lab::results::{self, Results};
 use thicket_lab::run::{Options, run as run_scenario};
 use thicket_lab::scenario::{Cell, Scenario, System, check_built};
 use thicket_lab::simulated::Playable;
-use thicket_lab::summary::{cell, number, rows, short};
+use thicket_lab::summary::{SUSTAINABLE, cell, number, rate_cell, rows, short};
 use thicket_lab::testbed::check_machine;
 use thicket_lab::{janitor, measures, report, unprivileged};
 
@@ -260,12 +260,17 @@ fn side_by_side(all: &[(String, Results)]) -> Table {
 }
 
 fn table(results: &Results) -> Table {
-    const SHOWN: [(&str, &str); 14] = [
-        ("sustainable_msgs_per_s", "MSGS/S"),
+    const SHOWN: [(&str, &str); 19] = [
+        (SUSTAINABLE, "MSGS/S"),
+        ("limit_generator_cpu_cores", "GENERATOR CORES"),
+        ("limit_broker_cpu_cores", "BROKER CORES"),
         ("connects_per_s", "CONNECTS/S"),
         ("difference_msgs_per_s", "MSGS/S APART"),
         ("difference_cpu_percent", "CPU % APART"),
         ("memory_bytes_per_connection", "BYTES EACH"),
+        ("internal_msgs_per_s", "NODE TO NODE/S"),
+        ("client_sessions", "SESSIONS"),
+        ("broker_cpu_us_per_message", "CPU US"),
         ("delay_mean_ms", "DELAY MS"),
         ("delay_p99_ms", "P99"),
         ("lost_messages", "LOST"),
@@ -293,9 +298,13 @@ fn table(results: &Results) -> Table {
             .iter()
             .map(|(key, value)| format!("{}={value}", short(key)))
             .collect();
+        let figure = |name: &str| match name {
+            SUSTAINABLE => rate_cell(&row),
+            _ => row.figures.get(name).map(cell),
+        };
         let figures = shown
             .iter()
-            .map(|(name, _)| row.figures.get(*name).map_or("-".to_owned(), cell));
+            .map(|(name, _)| figure(name).unwrap_or_else(|| "-".to_owned()));
         table.row(
             [row.system.clone(), words.join(" ")]
                 .into_iter()

@@ -1,0 +1,71 @@
+//! The line of what an error is about.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Puts the line in front of a reason that begins with a key, such as `workload.qos: 7 is ...` or `system.attach of NAME: ...`. A key that is not
+/// there has the line of what it would be in; a reason without a key stays as it is.
+pub(super) fn with_line(text: &str, reason: String) -> String {
+    match line_of(text, &reason) {
+        Some(line) => format!("line {line}, {reason}"),
+        None => reason,
+    }
+}
+
+fn line_of(text: &str, reason: &str) -> Option<usize> {
+    let (subject, _) = reason.split_once(':')?;
+    let (key, name) = match subject.split_once(" of ") {
+        Some((key, name)) => (key, Some(name)),
+        None => (subject, None),
+    };
+    let whole = DeTable::parse(text).ok()?;
+    let mut table = whole.get_ref();
+    let mut at = None;
+    for part in key.split('.') {
+        let Some(value) = table.get(part) else { break };
+        at = Some(start(value));
+        table = match value.get_ref() {
+            DeValue::Table(inner) => inner,
+            DeValue::Array(all) => {
+                let is_it = |one: &&Spanned<DeValue<'_>>| {
+                    let own = one
+                        .get_ref()
+                        .get("name")
+                        .and_then(|name| name.get_ref().as_str());
+                    name.is_none() || own == name
+                };
+                let one = all.iter().find(is_it)?;
+                at = Some(start(one));
+                one.get_ref().as_table()?
+            }
+            _ => break,
+        };
+    }
+    Some(1 + text.get(..at?)?.matches('\n').count())
+}
+
+fn start(value: &Spanned<DeValue<'_>>) -> usize {
+    value.span().start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_the_line_of_its_key() {
+        let text = "seed = 1\n[[system]]\nname = \"a\"\n[[system]]\nname = \"b\"\nattach = \"x\"\n[workload]\nqos = 7\n";
+        for (reason, line) in [
+            ("seed: 1 is bad", Some(1)),
+            ("workload.qos: 7 is bad", Some(8)),
+            ("workload: give rate_per_s", Some(7)),
+            ("system.attach of b: bad", Some(6)),
+            ("system.max_sessions of a: bad", Some(2)),
+            ("there is no [[system]] to measure", None),
+            ("network.sites: 0 is bad", None),
+        ] {
+            let expected = line.map_or(reason.to_owned(), |line| format!("line {line}, {reason}"));
+            assert_eq!(with_line(text, reason.to_owned()), expected);
+        }
+    }
+}
