@@ -138,9 +138,10 @@ impl Hub {
             let own = &self.cx.config.overlay;
             self.cx.members.join(own.node, &own.name);
         }
-        for status in self.cx.overlay.nodes() {
-            if status.is_up && !self.cx.members.knows(status.node) {
-                self.cx.members.join(status.node, &status.name);
+        let cx = &mut self.cx;
+        for (node, name) in cx.overlay.others_up() {
+            if !cx.members.knows(node) {
+                cx.members.join(node, name);
             }
         }
     }

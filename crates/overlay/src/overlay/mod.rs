@@ -508,6 +508,12 @@ impl Overlay {
         std::iter::once(own).chain(others).collect()
     }
 
+    /// Nodes that are up and were linked at least once, this one aside, with their names.
+    pub fn others_up(&self) -> impl Iterator<Item = (NodeId, &str)> {
+        let up = self.peers.iter().filter(|peer| !peer.is_out());
+        up.map(|peer| (peer.node, &*peer.name))
+    }
+
     /// Counters that concern no single node.
     #[must_use]
     pub const fn counters(&self) -> OverlayCounters {
