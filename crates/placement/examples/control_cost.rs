@@ -55,6 +55,7 @@ fn publisher(number: u64) -> Asked {
         publish: vec![(format!("user/{number}"), Some(0.2))],
         subscribe: Vec::new(),
         max_sessions: 4,
+        home: None,
     }
 }
 
@@ -78,6 +79,7 @@ fn subscriber(number: u64) -> Asked {
         publish: Vec::new(),
         subscribe: topics.into_iter().map(wanted).collect(),
         max_sessions: 4,
+        home: None,
     }
 }
 

@@ -103,5 +103,6 @@ fn scattered(setting: &Setting) -> Result<Situation, thicket_placement::Paramete
         nodes: (0..setting.brokers as u64).map(node).collect(),
         topic_count: setting.topics,
         measured: Vec::new(),
+        distances: thicket_placement::Distances::default(),
     })
 }

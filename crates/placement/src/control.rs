@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::{BrokerId, ClientId, Cluster, Dimension, TopicId};
+use crate::distance::Distances;
 use crate::error::{ParameterError, check_rate};
 use crate::placer::Placer;
 use crate::strategy::{Interest, Limits, MatchingOptions, Role, StrategyKind};
@@ -46,6 +47,8 @@ pub struct Asked {
     pub subscribe: Vec<Wanted>,
     /// Sessions that it may have (Nses), at least 1.
     pub max_sessions: usize,
+    /// The node that it asks, which is near it when it asks for the first time; `None`: not known.
+    pub home: Option<u64>,
 }
 
 /// One session of a placed client.
@@ -100,6 +103,8 @@ pub struct ControlPlane {
 struct Known {
     id: ClientId,
     placement: Placement,
+    /// Where it asked first: later it asks where it was sent.
+    home: Option<u64>,
 }
 
 impl ControlPlane {
@@ -122,6 +127,24 @@ impl ControlPlane {
         })
     }
 
+    /// What a message between two nodes costs from now on, in messages between nodes of one site, at least 1.
+    ///
+    /// # Errors
+    /// A cost is below 1 or not finite; nothing was changed then.
+    pub fn set_costs(&mut self, cost: impl Fn(u64, u64) -> f64) -> Result<(), ParameterError> {
+        let nodes = &self.nodes;
+        let cost = |from: usize, to: usize| {
+            if from == to {
+                1.0
+            } else {
+                cost(nodes[from], nodes[to])
+            }
+        };
+        let distances = Distances::new(nodes.len(), cost)?;
+        self.placer.cluster_mut().set_distances(distances);
+        Ok(())
+    }
+
     /// Places a client, or places it anew; answers its placement, and those of idle publishers that should follow it.
     ///
     /// # Errors
@@ -132,11 +155,20 @@ impl ControlPlane {
         for rate in rates.flatten() {
             check_rate("rate", *rate)?;
         }
+        let is_new = !self.clients.contains_key(&asked.client_id);
         let id = self.client(&asked.client_id);
+        let known = self.clients.get_mut(&asked.client_id);
+        let home = known.and_then(|known| {
+            if is_new {
+                known.home = asked.home;
+            }
+            known.home
+        });
+        let home = home.and_then(|home| self.broker(home));
         let interests = self.interests(asked)?;
-        self.keep_what_stays(id, asked, &interests)?;
+        self.keep_what_stays(id, asked, &interests, home)?;
         self.placer.allow_sessions(asked.max_sessions.max(1));
-        let placed = self.placer.arrive(id, &interests)?;
+        let placed = self.placer.arrive_near(id, &interests, home)?;
         let mut changed = vec![self.note(&asked.client_id, id)];
         let moved: BTreeSet<ClientId> = placed.redirected.iter().map(|it| it.0).collect();
         for moved in moved.into_iter().filter(|moved| *moved != id) {
@@ -176,7 +208,7 @@ impl ControlPlane {
     }
 
     /// The node where a client with one session is cheapest, if that is not `at`, where it has come, and saves more than a hundredth of the
-    /// client's messages. Nodes above gamma without the client are left out. Nothing is changed. `None`, too, for a client that is not
+    /// client's messages. Nodes above gamma without the client, and those that are not near `at`, are left out. Nothing is changed. `None`, too, for a client that is not
     /// known.
     ///
     /// Clients come back one by one, so it counts what its partners will do when they come back. A subscriber costs what a topic is worth at a node
@@ -190,11 +222,11 @@ impl ControlPlane {
         let own = self.broker(at);
         let candidates = self.fair_without(id, own, &interests)?;
         let cluster = self.placer.cluster();
+        let messages = self.messages(&interests);
         let cost = |broker: BrokerId| -> f64 {
             interests.iter().map(|one| cost(cluster, one, broker)).sum()
         };
         let costs: Vec<(BrokerId, f64)> = candidates.into_iter().map(|it| (it, cost(it))).collect();
-        let messages = self.messages(&interests);
         // What was held before had rates that are good.
         let _ = self.placer.restore(id, &before);
         let (best, least) = *costs
@@ -226,7 +258,7 @@ impl ControlPlane {
         held.collect()
     }
 
-    /// Brokers that are not above gamma without the client, that with least to do first, and `own` in any case. The client is away then.
+    /// Brokers near `own` that are not above gamma without the client, that with least to do first, and `own` in any case. The client is away then.
     fn fair_without(
         &mut self,
         id: ClientId,
@@ -249,8 +281,11 @@ impl ControlPlane {
         let mut fair: Vec<BrokerId> = cluster
             .brokers()
             .filter(|broker| {
+                let distances = cluster.distances();
+                let is_near = own.is_none_or(|own| distances.are_near(own, *broker));
                 Some(*broker) == own
-                    || (!publishes || is_fair(Dimension::Input, *broker))
+                    || is_near
+                        && (!publishes || is_fair(Dimension::Input, *broker))
                         && (!subscribes || is_fair(Dimension::Output, *broker))
             })
             .collect();
@@ -314,8 +349,14 @@ impl ControlPlane {
             client_id: client_id.to_owned(),
             sessions: Vec::new(),
         };
-        self.clients
-            .insert(client_id.to_owned(), Known { id, placement });
+        self.clients.insert(
+            client_id.to_owned(),
+            Known {
+                id,
+                placement,
+                home: None,
+            },
+        );
         id
     }
 
@@ -362,6 +403,7 @@ impl ControlPlane {
         id: ClientId,
         asked: &Asked,
         interests: &[Interest],
+        home: Option<BrokerId>,
     ) -> Result<(), ParameterError> {
         let held: BTreeMap<TopicId, BrokerId> = self
             .placer
@@ -375,6 +417,10 @@ impl ControlPlane {
         for (at, interest) in interests.iter().enumerate() {
             let wanted = at.checked_sub(first_wanted).map(|at| &asked.subscribe[at]);
             let best = wanted.and_then(|wanted| self.broker(wanted.best?));
+            // What comes from far away comes once to all who are here, and not to each client.
+            let distances = self.placer.cluster().distances();
+            let is_near = |best: &BrokerId| home.is_none_or(|home| distances.are_near(home, *best));
+            let best = best.filter(is_near);
             let broker = held.get(&interest.topic).copied().or(best);
             let Some(broker) = broker else { continue };
             // Fewer sessions may be allowed than it had.
@@ -448,13 +494,14 @@ impl ControlPlane {
     }
 }
 
-/// What one topic of a client costs at a broker, in messages a second between nodes; see [`ControlPlane::better_node`].
+/// What one topic of a client costs at a broker, in messages a second between nodes of one site; see [`ControlPlane::better_node`].
 fn cost(cluster: &Cluster, interest: &Interest, broker: BrokerId) -> f64 {
     let topic = interest.topic;
     if cluster.listens(topic, broker) {
         return 0.0;
     }
     let is_wanted = cluster.listening_count(topic) > 0;
+    let near = cluster.nearest_listener(topic, broker);
     let mut cost = 0.0;
     if interest.role.subscribes() {
         let all: u32 = cluster.subscriptions(topic).iter().sum();
@@ -465,10 +512,10 @@ fn cost(cluster: &Cluster, interest: &Interest, broker: BrokerId) -> f64 {
         } else {
             FOLLOWS_LATER
         };
-        cost += cluster.rate(topic) * share;
+        cost += cluster.rate(topic) * share * near;
     }
     if let (Some(rate), true) = (interest.role.publish_rate(), is_wanted) {
-        cost += rate;
+        cost += rate * near;
     }
     cost
 }
@@ -521,6 +568,7 @@ mod tests {
                 .collect(),
             subscribe: subscribe.iter().map(wanted).collect(),
             max_sessions,
+            home: None,
         }
     }
 
@@ -761,5 +809,95 @@ mod tests {
         let error = control.place(&bad).unwrap_err().to_string();
         assert!(error.contains("rate"), "{error}");
         assert_eq!(control.placement("c"), None);
+    }
+
+    /// Nodes 1 and 2 are at one site, 3 and 4 at another one, 20 messages away.
+    fn two_sites() -> ControlPlane {
+        let mut control = control(&[1, 2, 3, 4]);
+        let site = |node: u64| (node - 1) / 2;
+        let cost = |from, to| if site(from) == site(to) { 1.0 } else { 20.0 };
+        control.set_costs(cost).unwrap();
+        // Enough load everywhere that one client more is fair.
+        for number in 0..40 {
+            let topic = format!("load/{number}");
+            let load = asked(&format!("load-{number}"), &[&topic], &[&topic], 1);
+            control.place(&load).unwrap();
+        }
+        control
+    }
+
+    fn near(home: u64, asked: Asked) -> Asked {
+        Asked {
+            home: Some(home),
+            ..asked
+        }
+    }
+
+    fn only_node_of(control: &ControlPlane, client_id: &str) -> u64 {
+        control.placement(client_id).unwrap().sessions[0].node
+    }
+
+    #[test]
+    fn a_client_stays_at_the_site_where_it_asks_and_goes_to_its_topics_within_it() {
+        let mut control = two_sites();
+        let there = near(3, asked("there", &["t"], &["t"], 1));
+        control.place(&there).unwrap();
+        assert_eq!(
+            only_node_of(&control, "there"),
+            3,
+            "no other node is nearer"
+        );
+        control
+            .place(&near(1, asked("here", &[], &["t"], 1)))
+            .unwrap();
+        assert_eq!(
+            only_node_of(&control, "here"),
+            1,
+            "one copy comes from the other site"
+        );
+        // Node 1 has the topic now, and is as near as node 2 to whoever asks there.
+        control
+            .place(&near(2, asked("beside", &[], &["t"], 1)))
+            .unwrap();
+        assert!([1, 2].contains(&only_node_of(&control, "beside")));
+        // It asks again, at a node far away.
+        control
+            .place(&near(4, asked("here", &[], &["t", "u"], 4)))
+            .unwrap();
+        let nodes = control.placement("here").unwrap().sessions.iter();
+        assert!(nodes.map(|session| session.node).all(|node| node < 3));
+        // Whoever asks from nowhere goes to its topic, as before.
+        control.place(&asked("anywhere", &[], &["t"], 1)).unwrap();
+        assert_ne!(only_node_of(&control, "anywhere"), 4, "nobody has it there");
+    }
+
+    #[test]
+    fn a_filter_with_wildcards_goes_to_what_it_matches_only_within_the_site() {
+        let mut control = two_sites();
+        let wild = |client_id: &str, home, best| {
+            let mut wild = near(home, asked(client_id, &[], &["w/#"], 1));
+            wild.subscribe[0].best = Some(best);
+            wild
+        };
+        control.place(&wild("far", 1, 4)).unwrap();
+        assert!(only_node_of(&control, "far") < 3);
+        control.place(&wild("near", 1, 2)).unwrap();
+        assert_eq!(only_node_of(&control, "near"), 2);
+    }
+
+    #[test]
+    fn a_client_that_was_learned_is_not_sent_to_another_site() {
+        let mut control = two_sites();
+        control
+            .place(&near(3, asked("p", &["t"], &["t"], 1)))
+            .unwrap();
+        control.place(&asked("c", &[], &["t"], 1)).unwrap();
+        assert_eq!(control.better_node("c", 1), None);
+        control.set_costs(|_, _| 1.0).unwrap();
+        assert_eq!(
+            control.better_node("c", 1).map(|better| better.node),
+            Some(3)
+        );
+        assert!(control.set_costs(|_, _| 0.5).is_err());
     }
 }

@@ -35,6 +35,12 @@ impl Distances {
             .unwrap_or(1.0)
     }
 
+    /// Whether messages from one broker to another cost no more than within a site.
+    #[must_use]
+    pub fn are_near(&self, from: BrokerId, to: BrokerId) -> bool {
+        from == to || self.between(from, to) <= 1.0
+    }
+
     /// Whether all brokers are at one site.
     #[must_use]
     pub fn are_even(&self) -> bool {

@@ -94,6 +94,19 @@ impl Placer {
         client: ClientId,
         interests: &[Interest],
     ) -> Result<Placed, ParameterError> {
+        self.arrive_near(client, interests, None)
+    }
+
+    /// The same for a client that is near the broker `home`; see [`Request::home`].
+    ///
+    /// # Errors
+    /// As [`Self::arrive`].
+    pub fn arrive_near(
+        &mut self,
+        client: ClientId,
+        interests: &[Interest],
+        home: Option<BrokerId>,
+    ) -> Result<Placed, ParameterError> {
         let interests = merge(interests)?;
         let before = self.remove(client);
         let kept_broker: BTreeMap<TopicId, BrokerId> = before
@@ -112,6 +125,7 @@ impl Placer {
             &Request {
                 interests: &fresh,
                 open: &distinct_brokers(&assignments),
+                home,
             },
         );
         for (interest, broker) in fresh.iter().zip(&decision.brokers) {

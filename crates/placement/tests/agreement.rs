@@ -168,6 +168,7 @@ fn the_optimum_is_what_trying_every_assignment_finds() {
                 &Request {
                     interests: &interests,
                     open: &[],
+                    home: None,
                 },
             );
         let mut after = cluster.clone();

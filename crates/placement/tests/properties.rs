@@ -212,7 +212,7 @@ proptest! {
             }
             let before = past.cluster().internal();
             let interests: Vec<Interest> = wants.iter().map(|topic| interest(*topic, 2)).collect();
-            let request = thicket_placement::Request { interests: &interests, open: &[] };
+            let request = thicket_placement::Request { interests: &interests, open: &[], home: None };
             let decision = kind
                 .build(limits, MatchingOptions::default(), 1)
                 .place(past.cluster(), &request);

@@ -462,6 +462,15 @@ impl Overlay {
             .any(|until| *until <= self.last_round)
     }
 
+    /// The round trip between two nodes as they published it, in whole milliseconds and tenths; below one millisecond it is 0. `None`: neither
+    /// says that it has a link with the other.
+    #[must_use]
+    pub fn round_trip(&self, a: NodeId, b: NodeId) -> Option<std::time::Duration> {
+        let said = |by: NodeId, of: NodeId| Some(self.view.record(by)?.link(of)?.0);
+        let tenths = said(a, b).or_else(|| said(b, a))?;
+        Some(std::time::Duration::from_micros(u64::from(tenths) * 100))
+    }
+
     /// When something last came from a node over the link with it; `None`: there is no link with it.
     #[must_use]
     pub fn last_heard(&self, slot: NodeSlot) -> Option<Instant> {

@@ -55,7 +55,8 @@ pub fn plan_placements(
     let brokers: Vec<usize> = (0..situation.nodes.len())
         .filter(|node| situation.nodes[*node].takes_clients && !situation.nodes[*node].is_draining)
         .collect();
-    if clients.is_empty() || brokers.len() < 2 {
+    // Where its sessions are says little of where a client is: it stays as it was placed when it asked.
+    if clients.is_empty() || brokers.len() < 2 || !situation.distances.are_even() {
         return Ok(None);
     }
     let board = Board::new(&situation, limits.gamma);

@@ -1,7 +1,8 @@
 //! Who listens and publishes where, and what a client costs at each node.
 
 use super::{Balance, RebalanceClient, RebalanceNode, Situation, fairness};
-use crate::cluster::TopicId;
+use crate::cluster::{BrokerId, TopicId};
+use crate::distance::Distances;
 
 /// What a subscriber's topic costs, of its rate, at a node to which its publisher would follow.
 const FOLLOWED: f64 = 0.02;
@@ -13,6 +14,7 @@ const LOAD_WEIGHT: f64 = 0.1;
 /// The state of a plan. Tables have one entry a topic and node, a topic's nodes side by side.
 #[derive(Debug, Clone)]
 pub(super) struct Board<'a> {
+    distances: &'a Distances,
     pub nodes: &'a [RebalanceNode],
     gamma: f64,
     /// Messages a second of each node with clients.
@@ -33,6 +35,7 @@ impl<'a> Board<'a> {
         let (nodes, topics) = (situation.nodes.len(), situation.topic_count);
         let mut board = Self {
             nodes: &situation.nodes,
+            distances: &situation.distances,
             gamma,
             loads: situation.nodes.iter().map(|it| it.unnamed_load).collect(),
             shares: Vec::new(),
@@ -173,7 +176,7 @@ impl<'a> Board<'a> {
     }
 
     /// What it costs to have a client at a node, while it is at none: as in our placement strategy, so popular topics may come to all nodes,
-    /// and a subscriber does not go after publishers that would follow it.
+    /// and a subscriber does not go after publishers that would follow it. A node that is far from where the client is is far for all its messages.
     pub fn cost(&self, client: &RebalanceClient, node: usize) -> f64 {
         let nodes = self.nodes.len();
         let mut cost = 0.0;
@@ -195,6 +198,10 @@ impl<'a> Board<'a> {
             if self.listening[topic.index()] > 0 && !listens {
                 cost += rate;
             }
+        }
+        if node != client.node {
+            let [home, far] = [client.node, node].map(|it| BrokerId(it as u16));
+            cost += client.rate * (self.distances.between(home, far) - 1.0);
         }
         let share = self.shares[node];
         let excess = if share > 0.0 {

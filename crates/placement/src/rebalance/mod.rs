@@ -23,6 +23,7 @@ mod sizing;
 mod tests;
 
 use crate::cluster::TopicId;
+use crate::distance::Distances;
 use crate::error::{ParameterError, check_rate};
 use crate::model::jain;
 use board::Board;
@@ -88,6 +89,8 @@ pub struct Situation {
     /// Messages a second that are published to a topic at a node (its index), as measured there; each pair once. What named clients publish is
     /// part of it, and need not be told.
     pub measured: Vec<(TopicId, usize, f64)>,
+    /// What a message between two nodes costs. A client is near the node where it is.
+    pub distances: Distances,
 }
 
 /// How far a plan goes.

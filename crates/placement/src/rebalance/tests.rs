@@ -37,6 +37,7 @@ fn situation(nodes: usize, topic_count: usize, clients: Vec<RebalanceClient>) ->
         clients,
         topic_count,
         measured: Vec::new(),
+        distances: Distances::default(),
     }
 }
 
@@ -124,6 +125,39 @@ fn those_go_to_a_new_node_whose_topics_go_with_them() {
     carry_out(&mut situation, &plan);
     assert!(plan.after.jain > 0.95, "{:?}", plan.after);
     assert!(internal(&situation) <= 2.0, "{}", internal(&situation));
+}
+
+#[test]
+fn clients_go_to_their_topics_within_their_site() {
+    // Nodes 0 and 1 are at one site, 2 and 3 at another one. Each node has enough that one client more is fair.
+    let mut clients: Vec<RebalanceClient> = (0..80)
+        .map(|number| client(number as usize % 4, 10.0, &[number], &[number]))
+        .collect();
+    clients.push(client(0, 10.0, &[], &[1]));
+    clients.push(client(0, 10.0, &[], &[2]));
+    let mut situation = situation(4, 80, clients);
+    let ways = |situation: &Situation| -> Vec<(usize, usize)> {
+        let planned = plan(situation).moves;
+        let ways = planned
+            .iter()
+            .map(|step| (situation.clients[step.client].node, step.to));
+        ways.collect()
+    };
+    let is_within = |(from, to): &(usize, usize)| from / 2 == to / 2;
+    let even = ways(&situation);
+    assert!(!even.iter().all(is_within), "{even:?}");
+    let cost = |from: usize, to: usize| if is_within(&(from, to)) { 1.0 } else { 20.0 };
+    situation.distances = Distances::new(4, cost).unwrap();
+    let near = ways(&situation);
+    assert!(!near.is_empty() && near.iter().all(is_within), "{near:?}");
+    // Whoever must go goes to the other node of the site as long as that has room.
+    situation.nodes[0].is_draining = true;
+    let drained = ways(&situation);
+    let near = drained
+        .iter()
+        .filter(|way| way.0 == 0 && way.1 == 1)
+        .count();
+    assert!(drained.len() >= 20 && near >= 6, "{drained:?}");
 }
 
 #[test]
@@ -500,6 +534,7 @@ fn clients_with_several_sessions_come_to_those_that_stay() {
         ],
         topic_count: 3,
         measured: vec![(topic(0), 0, 10.0), (topic(1), 1, 8.0)],
+        distances: Distances::default(),
     };
     let placed = |sessions: usize| {
         let client = Placeable {

@@ -75,6 +75,15 @@ pub struct Request<'a> {
     pub interests: &'a [Interest],
     /// Brokers it has sessions with already and keeps, each once; empty for a new client.
     pub open: &'a [BrokerId],
+    /// The broker that the client is near. It goes to no broker that is farther from there than 1 ([`Distances`](crate::Distances)). `None`: not known.
+    pub home: Option<BrokerId>,
+}
+
+impl Request<'_> {
+    pub(crate) fn is_near(&self, cluster: &Cluster, broker: BrokerId) -> bool {
+        self.home
+            .is_none_or(|home| cluster.distances().are_near(home, broker))
+    }
 }
 
 /// Where a client's topics go.

@@ -107,10 +107,11 @@ impl<'a> Fairness<'a> {
         rows
     }
 
-    fn others<'b>(&self, request: &'b Request<'_>) -> impl Iterator<Item = BrokerId> + use<'b> {
+    fn others<'b>(&'b self, request: &'b Request<'_>) -> impl Iterator<Item = BrokerId> + 'b {
+        let is_near = |broker: &BrokerId| request.is_near(self.cluster, *broker);
         self.cluster
             .brokers()
-            .filter(move |broker| !request.open.contains(broker))
+            .filter(move |broker| !request.open.contains(broker) && is_near(broker))
     }
 
     /// What it costs to bring the topic to `broker` for the subscriber from the nearest broker that has it; a little where its idle publishers follow.

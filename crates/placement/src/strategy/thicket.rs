@@ -226,6 +226,7 @@ mod tests {
             &Request {
                 interests,
                 open: &[],
+                home: None,
             },
         )
     }

@@ -103,3 +103,12 @@ impl Placing {
         all
     }
 }
+
+/// Nodes with a shorter round trip are at one site, milliseconds.
+const SITE_MS: u128 = 5;
+
+/// What a message between two nodes costs, in messages between nodes of one site: one more for each [`SITE_MS`] of round trip.
+fn message_cost(cx: &Context, from: NodeId, to: NodeId) -> f64 {
+    let round_trip = cx.overlay.round_trip(from, to).unwrap_or_default();
+    1.0 + (round_trip.as_millis() / SITE_MS) as f64
+}

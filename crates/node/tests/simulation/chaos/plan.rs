@@ -343,6 +343,11 @@ impl Plan {
     };
     /// The same, with clients that may have several sessions.
     pub const PLACED_AND_DYING: Self = Self {
+        // Clients are placed at nodes of one site.
+        weather: Weather {
+            link_delay: (0, 2),
+            ..Weather::ROUGH
+        },
         places: true,
         ..Self::MOVING_AND_DYING
     };

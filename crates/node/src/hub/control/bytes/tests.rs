@@ -85,6 +85,7 @@ fn asked() -> Asked {
         publish: vec![("x".to_owned(), Some(2.5)), ("y".to_owned(), None)],
         subscribe: vec![wanted(Some(7), None), wanted(None, Some(1.0))],
         max_sessions: 4,
+        home: None,
     }
 }
 

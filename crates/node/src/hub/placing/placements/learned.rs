@@ -197,7 +197,7 @@ impl Placing {
         now: Now,
         name: &str,
     ) -> Learned {
-        if self.learned(now, name).is_none() || self.prepare_control(cx).is_err() {
+        if self.learned(now, name).is_none() || self.prepare_control(cx, now).is_err() {
             return Learned::Unknown;
         }
         let own = cx.own().0;

@@ -34,7 +34,7 @@ pub(in crate::hub) use self::{
     learned::{LEARNING, Learned},
     wire::{put_asked, put_follows, put_placement, read_asked, read_follows, read_placement},
 };
-use super::Placing;
+use super::{Placing, message_cost};
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
     Remembered, WorkerId,
@@ -51,6 +51,8 @@ const MAXIMUM: usize = 1_000_000;
 const PENDING: usize = 10_000;
 /// How long a request waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// For how long the round trips between nodes are taken as they were.
+const MEASURED_FOR: Duration = Duration::from_secs(1);
 /// How far above the mean the load of a node may be.
 const GAMMA: f64 = 1.1;
 /// What decides who the placer is.
@@ -62,6 +64,8 @@ pub(in crate::hub) struct Placements {
     known: BTreeMap<Arc<str>, Known>,
     /// All of that at the nodes that take clients; `None`: nobody needed it since they changed.
     control: Option<(BTreeSet<u64>, ControlPlane)>,
+    /// When what messages between nodes cost was told to it.
+    costs_at: Option<Instant>,
     learning: Learning,
     /// Requests of this node that the placer has not answered, by number.
     pending: BTreeMap<u64, Pending>,
@@ -157,6 +161,12 @@ impl Order {
             Self::Remove(client_id) => client_id,
         }
     }
+}
+
+fn set_costs(cx: &Context, control: &mut ControlPlane) {
+    let cost = |from, to| message_cost(cx, NodeId(from), NodeId(to));
+    // No cost is below 1.
+    let _ = control.set_costs(cost);
 }
 
 impl Placing {
@@ -283,6 +293,7 @@ impl Placing {
             subscribe: subscribe.collect(),
             client_id,
             max_sessions: usize::from(max_sessions),
+            home: Some(cx.own().0),
         }
     }
 
@@ -349,8 +360,9 @@ impl Placing {
         now: Now,
         from: NodeId,
         request: u64,
-        asked: Asked,
+        mut asked: Asked,
     ) {
+        asked.home = Some(from.0);
         self.answer_order(cx, now, from, request, &Order::Place(asked));
     }
 
@@ -469,7 +481,7 @@ impl Placing {
         now: Now,
         asked: &Asked,
     ) -> Result<(), PlacementError> {
-        self.prepare_control(cx)?;
+        self.prepare_control(cx, now)?;
         if !self.placements.known.contains_key(&*asked.client_id)
             && self.placements.known.len() >= MAXIMUM
         {
@@ -547,7 +559,7 @@ impl Placing {
     }
 
     /// The nodes that take clients may be others than before: then what is known is taken over.
-    fn prepare_control(&mut self, cx: &Context) -> Result<(), PlacementError> {
+    fn prepare_control(&mut self, cx: &Context, now: Now) -> Result<(), PlacementError> {
         let others = self.loads.others();
         let own = [(cx.own(), self.loads.own())];
         let serving = others.chain(own).filter(|(_, state)| state.serves());
@@ -557,7 +569,14 @@ impl Placing {
             .control
             .as_ref()
             .is_some_and(|(known, _)| *known == nodes);
-        if is_same {
+        let is_measured = |at: Instant| now.instant < at + MEASURED_FOR;
+        if is_same && self.placements.costs_at.is_some_and(is_measured) {
+            return Ok(());
+        }
+        self.placements.costs_at = Some(now.instant);
+        if let Some((_, control)) = self.placements.control.as_mut().filter(|_| is_same) {
+            thicket_session::reach!("time MEASURED_FOR");
+            set_costs(cx, control);
             return Ok(());
         }
         let mut control = ControlPlane::new(&nodes, GAMMA).map_err(|_| PlacementError::NoNodes)?;
@@ -565,6 +584,7 @@ impl Placing {
             // What was told by another node may be anything: what cannot be is left out.
             let _ = control.restore(&known.placement);
         }
+        set_costs(cx, &mut control);
         self.placements.control = Some((nodes, control));
         Ok(())
     }

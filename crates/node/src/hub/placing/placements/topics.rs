@@ -5,7 +5,10 @@ use thicket_session::topic::TopicFilter;
 
 use crate::{
     Now, WorkerId,
-    hub::{context::Context, placing::Placing},
+    hub::{
+        context::Context,
+        placing::{Placing, message_cost},
+    },
     mail::{Content, PlaceAsked, PlaceQuestion},
 };
 
@@ -26,13 +29,15 @@ impl Placing {
         cx.mail(worker, Content::PlaceTold(asked, node));
     }
 
-    /// What the client was placed with decides; else where the topic is published, or wanted.
+    /// What the client was placed with decides; else where the topic is published, or wanted, if that is not far from here.
     fn better_node(&self, cx: &Context, now: Now, asked: &PlaceAsked) -> Option<NodeId> {
         let placed = self.topic_placed_at(now, &asked.client_id, &asked.question);
         let better = placed.or_else(|| match &asked.question {
             PlaceQuestion::Filter { filter, .. } => self.most_published_at(cx, filter),
             PlaceQuestion::Topic { node, .. } => cx.overlay.node_of(*node),
-        })?;
+        });
+        let is_near = |node: &NodeId| message_cost(cx, cx.own(), *node) <= 1.0;
+        let better = placed.or_else(|| better.filter(is_near))?;
         let serves = self.loads.of(better).is_some_and(|state| state.serves());
         (better != cx.own() && serves).then_some(better)
     }

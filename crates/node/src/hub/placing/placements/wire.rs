@@ -41,6 +41,8 @@ pub(in crate::hub) fn read_asked(reader: &mut Reader<'_>) -> Option<Asked> {
         publish,
         subscribe,
         max_sessions,
+        // Who takes the request knows from whom it comes.
+        home: None,
     })
 }
 

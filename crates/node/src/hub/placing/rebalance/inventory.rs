@@ -6,7 +6,7 @@ use std::{
 };
 
 use thicket_overlay::NodeId;
-use thicket_placement::{RebalanceClient, RebalanceNode, Situation, TopicId};
+use thicket_placement::{Distances, RebalanceClient, RebalanceNode, Situation, TopicId};
 use thicket_session::topic::TopicFilter;
 
 use crate::{NodeLoad, mail::ClientHabits};
@@ -133,6 +133,7 @@ impl Inventory {
             clients,
             topic_count: topics.names.len(),
             measured,
+            distances: Distances::default(),
         };
         (situation, topics)
     }

@@ -33,7 +33,7 @@ use std::{
 
 use thicket_overlay::{NodeId, rendezvous};
 use thicket_placement::{
-    MoveReason, Placement, Plan, RebalanceLimits, Sizing, SizingReading, plan_moves,
+    Distances, MoveReason, Placement, Plan, RebalanceLimits, Sizing, SizingReading, plan_moves,
 };
 use thicket_session::time::Instant;
 
@@ -42,7 +42,7 @@ pub(in crate::hub) use self::{
     gather::END,
     wire::{put_habits, read_habits},
 };
-use super::{Placing, redirection::Recent};
+use super::{Placing, message_cost, redirection::Recent};
 use crate::{
     BalanceEntry, EventLevel, HubConfig, MoveEntry, Now, RebalanceCounts, RebalanceMode,
     RebalancePlan, RebalanceReport, Remembered, hub::context::Context, scope::client_id_of,
@@ -259,7 +259,10 @@ impl Placing {
         // Where it is placed it belongs, for whoever goes by that.
         let belongs = |name: &str| by_topics && self.placed_at(now, name).is_some();
         let may_move = |name: &str| has_rested(name) && !several.has(name) && !belongs(name);
-        let (situation, topics) = inventory.situation(&nodes, self.rates_by_node(cx), may_move);
+        let (mut situation, topics) = inventory.situation(&nodes, self.rates_by_node(cx), may_move);
+        let between = |from: usize, to: usize| message_cost(cx, nodes[from].node, nodes[to].node);
+        // No cost is below 1.
+        situation.distances = Distances::new(nodes.len(), between).unwrap_or_default();
         let limits = RebalanceLimits {
             gamma: GAMMA,
             ..RebalanceLimits::default()
