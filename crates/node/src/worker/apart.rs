@@ -100,8 +100,9 @@ impl Apart {
             is_partial: self.is_partial && !has_had_all,
             ..self
         };
+        let room = MERGED.saturating_sub(after.shared.len());
         let shared = branch.known.iter().chain(&branch.shared);
-        after.shared.extend(shared.take(MERGED));
+        after.shared.extend(shared.take(room));
         branch
             .touched
             .iter()
