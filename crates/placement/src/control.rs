@@ -155,16 +155,9 @@ impl ControlPlane {
         for rate in rates.flatten() {
             check_rate("rate", *rate)?;
         }
-        let is_new = !self.clients.contains_key(&asked.client_id);
-        let id = self.client(&asked.client_id);
-        let known = self.clients.get_mut(&asked.client_id);
-        let home = known.and_then(|known| {
-            if is_new {
-                known.home = asked.home;
-            }
-            known.home
-        });
-        let home = home.and_then(|home| self.broker(home));
+        let id = self.client(&asked.client_id, asked.home);
+        let known = self.clients.get(&asked.client_id);
+        let home = known.and_then(|known| self.broker(known.home?));
         let interests = self.interests(asked)?;
         self.keep_what_stays(id, asked, &interests, home)?;
         self.placer.allow_sessions(asked.max_sessions.max(1));
@@ -183,7 +176,7 @@ impl ControlPlane {
     /// # Errors
     /// A rate is negative or not finite; nothing was changed then.
     pub fn restore(&mut self, placement: &Placement) -> Result<(), ParameterError> {
-        let id = self.client(&placement.client_id);
+        let id = self.client(&placement.client_id, None);
         let mut at = Vec::new();
         for session in &placement.sessions {
             let Some(broker) = self.broker(session.node) else {
@@ -282,7 +275,7 @@ impl ControlPlane {
             .brokers()
             .filter(|broker| {
                 let distances = cluster.distances();
-                let is_near = own.is_none_or(|own| distances.are_near(own, *broker));
+                let is_near = distances.is_near(own, *broker);
                 Some(*broker) == own
                     || is_near
                         && (!publishes || is_fair(Dimension::Input, *broker))
@@ -334,8 +327,8 @@ impl ControlPlane {
         self.placer.cluster()
     }
 
-    /// The number of a client, known or new.
-    fn client(&mut self, client_id: &str) -> ClientId {
+    /// The number of a client, known or new; `home` is that of a new one.
+    fn client(&mut self, client_id: &str, home: Option<u64>) -> ClientId {
         if let Some(known) = self.clients.get(client_id) {
             return known.id;
         }
@@ -354,7 +347,7 @@ impl ControlPlane {
             Known {
                 id,
                 placement,
-                home: None,
+                home,
             },
         );
         id
@@ -419,8 +412,7 @@ impl ControlPlane {
             let best = wanted.and_then(|wanted| self.broker(wanted.best?));
             // What comes from far away comes once to all who are here, and not to each client.
             let distances = self.placer.cluster().distances();
-            let is_near = |best: &BrokerId| home.is_none_or(|home| distances.are_near(home, *best));
-            let best = best.filter(is_near);
+            let best = best.filter(|best| distances.is_near(home, *best));
             let broker = held.get(&interest.topic).copied().or(best);
             let Some(broker) = broker else { continue };
             // Fewer sessions may be allowed than it had.

@@ -35,10 +35,10 @@ impl Distances {
             .unwrap_or(1.0)
     }
 
-    /// Whether messages from one broker to another cost no more than within a site.
+    /// Whether messages between a broker and the one that a client is near cost no more than within a site; any is near if that is not known.
     #[must_use]
-    pub fn are_near(&self, from: BrokerId, to: BrokerId) -> bool {
-        from == to || self.between(from, to) <= 1.0
+    pub fn is_near(&self, home: Option<BrokerId>, broker: BrokerId) -> bool {
+        home.is_none_or(|home| home == broker || self.between(home, broker) <= 1.0)
     }
 
     /// Whether all brokers are at one site.

@@ -78,13 +78,13 @@ impl SimulatedLab {
             world.add_node(spec(system).map_err(|(key, why)| format!("{key}: {why}"))?);
         }
         let apart = topology.start_every.as_millis() as u64;
-        let at_first = |name: &&String| !topology.later.contains(name);
-        for (place, name) in names.iter().filter(at_first).enumerate() {
+        let all = names.iter().enumerate();
+        let at_first = all.filter(|(_, name)| !topology.later.contains(name));
+        for (place, (node, _)) in at_first.enumerate() {
             if place > 0 {
                 world.run_for(apart);
             }
-            let node = names.iter().position(|it| it == name);
-            world.start(node.unwrap_or_default());
+            world.start(node);
         }
         let mut lab = Self {
             world,

@@ -289,7 +289,7 @@ impl Worker {
     }
 }
 
-/// A delivery of a message with a number of its own, so that it is known again: the message, and the group that chose the session.
+/// Identifies a delivery of a message that has a number: the message, and the group that chose the session.
 pub(super) type Name = (MessageId, Option<Arc<str>>);
 
 pub(super) fn name(delivery: &Delivery) -> Option<Name> {

@@ -224,11 +224,13 @@ impl Worker {
         };
         session.epoch = session.epoch.max(merging.epoch);
         let is_apart = self.primaries.is_apart(now.instant);
-        let apart = session.apart.as_deref().cloned().unwrap_or_default();
-        let has_had_all = session.is_split_off(&merging.branch);
-        let in_flight = merging.in_flight.iter().filter_map(unacknowledged);
-        let names = queue.iter().chain(in_flight).filter_map(name);
-        let after = is_apart.then(|| Box::new(apart.after(&merging.branch, has_had_all, names)));
+        let after = is_apart.then(|| {
+            let apart = session.apart.as_deref().cloned().unwrap_or_default();
+            let has_had_all = session.is_split_off(&merging.branch);
+            let in_flight = merging.in_flight.iter().filter_map(unacknowledged);
+            let names = queue.iter().chain(in_flight).filter_map(name);
+            Box::new(apart.after(&merging.branch, has_had_all, names))
+        });
         let merged = if merging.is_void {
             thicket_session::reach!("worker/merge: a branch that a clean start has ended");
             0

@@ -102,7 +102,7 @@ pub(super) struct Session {
     pub clean_epoch: Epoch,
     /// Another node may have it too.
     pub apart: Option<Box<Apart>>,
-    /// Nodes whose session this one has taken in.
+    /// What it has taken in whole.
     pub ancestors: Ancestors,
     /// What another node has of it is being taken in.
     pub merging: Option<Box<Merging>>,

@@ -14,6 +14,7 @@ mod tunnels;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thicket_session::time::Instant;
 
@@ -465,10 +466,10 @@ impl Overlay {
     /// The round trip between two nodes as they published it, in whole milliseconds and tenths; below one millisecond it is 0. `None`: neither
     /// says that it has a link with the other.
     #[must_use]
-    pub fn round_trip(&self, a: NodeId, b: NodeId) -> Option<std::time::Duration> {
+    pub fn round_trip(&self, a: NodeId, b: NodeId) -> Option<Duration> {
         let said = |by: NodeId, of: NodeId| Some(self.view.record(by)?.link(of)?.0);
         let tenths = said(a, b).or_else(|| said(b, a))?;
-        Some(std::time::Duration::from_micros(u64::from(tenths) * 100))
+        Some(Duration::from_micros(u64::from(tenths) * 100))
     }
 
     /// When something last came from a node over the link with it; `None`: there is no link with it.

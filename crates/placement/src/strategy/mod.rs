@@ -79,13 +79,6 @@ pub struct Request<'a> {
     pub home: Option<BrokerId>,
 }
 
-impl Request<'_> {
-    pub(crate) fn is_near(&self, cluster: &Cluster, broker: BrokerId) -> bool {
-        self.home
-            .is_none_or(|home| cluster.distances().are_near(home, broker))
-    }
-}
-
 /// Where a client's topics go.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision {

@@ -108,7 +108,8 @@ impl<'a> Fairness<'a> {
     }
 
     fn others<'b>(&'b self, request: &'b Request<'_>) -> impl Iterator<Item = BrokerId> + 'b {
-        let is_near = |broker: &BrokerId| request.is_near(self.cluster, *broker);
+        let distances = self.cluster.distances();
+        let is_near = |broker: &BrokerId| distances.is_near(request.home, *broker);
         self.cluster
             .brokers()
             .filter(move |broker| !request.open.contains(broker) && is_near(broker))

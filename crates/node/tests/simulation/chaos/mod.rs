@@ -505,8 +505,8 @@ fn branches_of_branches_lose_nothing_in_runs_that_once_failed() {
         (Tree, 200_015),
     ];
     play_runs(name, Plan::OVERLAPPING_MAJORITY, majority.to_vec());
-    let parted = [(Mesh, 300_003)];
-    play_runs(name, Plan::PAUSED_AND_PARTED, parted.to_vec());
+    let paused = [(Mesh, 300_003)];
+    play_runs(name, Plan::PAUSED_AND_PARTED, paused.to_vec());
 }
 
 #[test]

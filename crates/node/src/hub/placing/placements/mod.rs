@@ -163,12 +163,6 @@ impl Order {
     }
 }
 
-fn set_costs(cx: &Context, control: &mut ControlPlane) {
-    let cost = |from, to| message_cost(cx, NodeId(from), NodeId(to));
-    // No cost is below 1.
-    let _ = control.set_costs(cost);
-}
-
 impl Placing {
     /// See [`crate::Hub::place`].
     pub(in crate::hub) fn place(
@@ -574,18 +568,21 @@ impl Placing {
             return Ok(());
         }
         self.placements.costs_at = Some(now.instant);
-        if let Some((_, control)) = self.placements.control.as_mut().filter(|_| is_same) {
+        if is_same {
             thicket_session::reach!("time MEASURED_FOR");
-            set_costs(cx, control);
-            return Ok(());
+        } else {
+            let control = ControlPlane::new(&nodes, GAMMA);
+            let mut control = control.map_err(|_| PlacementError::NoNodes)?;
+            for known in self.placements.known.values() {
+                // What was told by another node may be anything: what cannot be is left out.
+                let _ = control.restore(&known.placement);
+            }
+            self.placements.control = Some((nodes, control));
         }
-        let mut control = ControlPlane::new(&nodes, GAMMA).map_err(|_| PlacementError::NoNodes)?;
-        for known in self.placements.known.values() {
-            // What was told by another node may be anything: what cannot be is left out.
-            let _ = control.restore(&known.placement);
+        if let Some((_, control)) = &mut self.placements.control {
+            // No cost is below 1.
+            let _ = control.set_costs(|from, to| message_cost(cx, NodeId(from), NodeId(to)));
         }
-        set_costs(cx, &mut control);
-        self.placements.control = Some((nodes, control));
         Ok(())
     }
 
