@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mio::Waker;
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Handover, Hub, Mail, Now, Peer, PlacementError, PlacementReport, Published,
-    Verdict, Worker, WorkerId,
+    ConnectionId, Handover, Hub, HubMail, Now, Peer, PlacementError, PlacementReport, Published,
+    Verdict, Worker, WorkerId, WorkerMail,
 };
 
 use crate::transport::Transport;
@@ -37,8 +37,10 @@ pub(crate) type PublishAnswer = Box<dyn FnOnce(Published) + Send>;
 
 /// What one thread, or a helper, tells another.
 pub(crate) enum Letter {
-    /// From one machine to another.
-    Mail { from: Peer, to: Peer, mail: Mail },
+    /// To the worker of the thread.
+    WorkerMail { from: Peer, mail: WorkerMail },
+    /// To the hub, from a worker of another thread.
+    HubMail { from: WorkerId, mail: HubMail },
     /// A socket that changes its thread; not registered anywhere.
     Socket {
         transport: Transport,
@@ -166,7 +168,8 @@ impl Mailbox {
 impl std::fmt::Debug for Letter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Mail { .. } => "Mail",
+            Self::WorkerMail { .. } => "WorkerMail",
+            Self::HubMail { .. } => "HubMail",
             Self::Socket { .. } => "Socket",
             Self::Authenticated { .. } => "Authenticated",
             Self::Reloaded(_) => "Reloaded",

@@ -75,11 +75,7 @@ impl Node {
             self.worker.end_round(self.now);
             let mut busy = false;
             while let Some(output) = self.worker.egress().and_then(|mut it| it.poll_output()) {
-                if let WorkerOutput::Mail {
-                    to: Peer::Hub,
-                    mail,
-                } = output
-                {
+                if let WorkerOutput::HubMail(mail) = output {
                     self.hub.handle_input(
                         self.now,
                         HubInput::Mail {

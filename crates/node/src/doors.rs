@@ -69,7 +69,7 @@ pub enum WorkerInput<'a> {
         /// Who sent it.
         from: Peer,
         /// What.
-        mail: Mail,
+        mail: WorkerMail,
     },
     /// The answer to `Authenticate`.
     Authenticated {
@@ -105,12 +105,14 @@ pub enum WorkerOutput {
         /// Travels along.
         state: Box<Handover>,
     },
-    /// Put mail into the mailbox of another worker or the hub.
-    Mail {
+    /// Put mail into the mailbox of the hub.
+    HubMail(HubMail),
+    /// Put mail into the mailbox of another worker.
+    WorkerMail {
         /// To whom.
-        to: Peer,
+        to: WorkerId,
         /// What.
-        mail: Mail,
+        mail: WorkerMail,
     },
     /// Ask whoever knows the users; answered by `Authenticated`. Not asked when anonymous clients are allowed on the listener and no user name came.
     Authenticate {
@@ -224,7 +226,7 @@ pub enum HubInput<'a> {
         /// Who sent it.
         from: WorkerId,
         /// What.
-        mail: Mail,
+        mail: HubMail,
     },
     /// The instant `poll_timeout` named has come.
     Timeout,
@@ -247,7 +249,7 @@ pub enum HubOutput {
         /// To whom.
         to: WorkerId,
         /// What.
-        mail: Mail,
+        mail: WorkerMail,
     },
     /// What came of [`Hub::place`](crate::Hub::place) with this number.
     Placed {
@@ -274,9 +276,13 @@ pub enum Peer {
     Hub,
 }
 
-/// Mail inside a node. Opaque to the shell, which only carries it, in order for each pair of sender and receiver.
+/// Mail for the hub. Opaque to the shell, which only carries it, in order for each pair of sender and receiver.
 #[derive(Debug)]
-pub struct Mail(pub(crate) crate::mail::Content);
+pub struct HubMail(pub(crate) crate::mail::ToHub);
+
+/// Mail for a worker; see [`HubMail`].
+#[derive(Debug)]
+pub struct WorkerMail(pub(crate) crate::mail::ToWorker);
 
 /// What travels with a socket from one thread to another.
 #[derive(Debug)]

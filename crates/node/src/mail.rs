@@ -1,20 +1,20 @@
-//! What the workers of a node and its hub say to each other. In order for each pair of sender and receiver.
+//! What the workers of a node and its hub say to each other: [`ToHub`] and [`ToWorker`], with the values that they carry. In order for each pair of
+//! sender and receiver.
+
+mod to_hub;
+mod to_worker;
 
 use std::{net::SocketAddr, sync::Arc};
 
-use thicket_mqtt::{PacketId, Qos, ReasonCode};
+use thicket_mqtt::{PacketId, Qos};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
-use thicket_session::{
-    server::Epoch,
-    time::Instant,
-    topic::{SubscriptionFilter, TopicFilter},
-};
+use thicket_session::{server::Epoch, topic::SubscriptionFilter};
 
-pub(crate) use crate::doors::Mail;
+pub(crate) use self::{to_hub::ToHub, to_worker::ToWorker};
+pub(crate) use crate::doors::{HubMail, WorkerMail};
 pub(crate) use crate::worker::HEAVIEST as HEAVIEST_TOPICS;
 use crate::{
     ConnectionId, ListenerId, Payer, PlacementError, PlacementReport, PlacementRequest, WorkerId,
-    bans::Bans,
 };
 
 /// Somewhere else that wants messages.
@@ -191,10 +191,6 @@ pub(crate) struct TopicRate {
 /// A client that may be sent to another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Movable {
-    /// Of the worker that names it.
-    pub connection: ConnectionId,
-    /// Of the connection.
-    pub serial: u64,
     /// Of its session.
     pub client_id: Arc<str>,
     /// Where it came in.
@@ -348,305 +344,34 @@ pub(crate) enum SessionState {
     Ended,
 }
 
+/// The replication stream of a worker's primaries to one other node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReplicationStream {
+    /// Whose primaries.
+    pub worker: u8,
+    /// Each stream that the worker begins has another one.
+    pub id: u64,
+}
+
+/// What the backups at a node tell the primaries of their replication stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BackupReport {
+    /// Positions up to which the stream is applied, and held.
+    Held { applied: u64, held: u64 },
+    /// Messages that the stream named have not come: numbers of sessions with sequences.
+    Wanted(Vec<(u64, u64)>),
+    /// A message of a session reached its backup alone.
+    Reached(ReachedBackup),
+}
+
 /// A message of a session that reached a backup alone: the session had moved when it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReachedBackup {
-    /// The worker of the primary, and the stream by which it tells the backup.
-    pub worker: u8,
-    pub stream: u64,
-    /// The session's number there.
+    /// The session's number in the stream.
     pub session: u64,
     pub origin: Origin,
     /// A record.
     pub bytes: Vec<u8>,
-}
-
-/// The content of a mail.
-#[derive(Debug)]
-pub(crate) enum Content {
-    /// Hub to worker: an earlier start of this node is remembered with a higher incarnation; this one is above it now.
-    Incarnation(Incarnation),
-    /// To a worker: messages for its sessions.
-    Records { origin: Origin, bytes: Vec<u8> },
-    /// Hub to worker: retained messages that another node told of: like `Records`, but out of their order and not to be acknowledged.
-    RetainedRecords { origin: Origin, bytes: Vec<u8> },
-    /// Hub to worker: the last write of a topic that several wrote at once, a record with its number; of a removal the number is 0.
-    LastWord { origin: Origin, bytes: Vec<u8> },
-    /// Hub to worker: who may not connect, from now on.
-    Bans(Arc<Bans>),
-    /// Hub to worker: a message that others kept for this node while it was down: like one of `Records`, but no backup gets it by itself.
-    Hinted { origin: Origin, bytes: Vec<u8> },
-    /// Worker to hub: each persistent session with subscriptions has its backups, each at one of these sets of nodes; or one has none.
-    Covered(Option<Vec<Vec<NodeId>>>),
-    /// Worker to hub: messages for other nodes, or to be retained.
-    Forward {
-        records: Vec<u8>,
-        entries: Vec<ForwardEntry>,
-    },
-    /// To a worker: the sender has admitted these of the receiver's own numbers.
-    Acknowledged(NumberRuns),
-    /// Hub to worker: these of its numbers found no room on their way; their publishers must be told.
-    Refused(NumberRuns),
-    /// Hub to worker: another node has no room for these of its numbers, and acknowledges them when it has been heard.
-    RefusalAhead(NumberRuns),
-    /// Worker to hub: there is no room here for these numbers of another node's stream.
-    NotAdmitted { origin: Origin, numbers: NumberRuns },
-    /// Worker to hub: these numbers of another node's stream are admitted here.
-    Admitted { origin: Origin, numbers: NumberRuns },
-    /// Worker to hub: what the worker wants has changed.
-    Interest {
-        sequence: u64,
-        changes: Vec<InterestChange>,
-    },
-    /// Hub to worker: everyone reachable has applied the worker's changes up to this sequence.
-    InterestSettled {
-        sequence: u64,
-        /// Where the retained messages stood then.
-        retained: u64,
-    },
-    /// Hub to worker: what others want has changed.
-    Peers {
-        sequence: u64,
-        changes: Vec<(Place, InterestChange)>,
-    },
-    /// Worker to hub: applied.
-    PeersApplied { sequence: u64 },
-    /// Worker to hub.
-    Claim(Claim),
-    /// Hub to worker: the session lives, or may live, at `home`.
-    Granted {
-        connection: ConnectionId,
-        serial: u64,
-        client_id: Arc<str>,
-        home: WorkerId,
-        terms: Terms,
-        placed: Option<Placed>,
-    },
-    /// Worker to hub: the connection that was granted is in service, which `Session` said before, or has gone.
-    GrantDone { client_id: Arc<str> },
-    /// Hub to worker.
-    ClaimRefused {
-        connection: ConnectionId,
-        serial: u64,
-        reason_code: ReasonCode,
-        /// Nodes where the client may go, the chosen one first.
-        instead: Arc<[NodeId]>,
-    },
-    /// Hub to worker: where clients reach the other nodes.
-    Elsewhere(Arc<Elsewhere>),
-    /// Worker to hub: which node would be better for a topic of a client? Answered before what is told later is.
-    PlaceAsked(PlaceAsked),
-    /// The answer; none: this node is as good as any, or nothing is known.
-    PlaceTold(PlaceAsked, Option<NodeId>),
-    /// Hub to worker: which topics have most messages, since the last such question?
-    TopicRatesAsked,
-    /// The answer.
-    TopicRates(Vec<TopicRate>),
-    /// Hub to worker: which clients may be sent away? Their messages are counted from one such question to the next.
-    MovableAsked,
-    /// The answer.
-    Movable(Vec<Movable>),
-    /// Hub to worker: what do your clients do, those from this connection on? Asked by the rebalancer, in this round.
-    HabitsAsked {
-        asker: NodeId,
-        round: u64,
-        from: u32,
-    },
-    /// The answer; `next`: there are more.
-    Habits {
-        asker: NodeId,
-        round: u64,
-        next: Option<u32>,
-        clients: Vec<ClientHabits>,
-    },
-    /// Hub to worker: the client is to go to one of these nodes.
-    SendAway {
-        connection: ConnectionId,
-        serial: u64,
-        to: Arc<[NodeId]>,
-    },
-    /// Hub to worker: the client is to go to one of these nodes.
-    SendClient {
-        client_id: Arc<str>,
-        to: Arc<[NodeId]>,
-    },
-    /// Worker to hub: what became of a session whose home the worker is.
-    Session {
-        client_id: Arc<str>,
-        state: SessionState,
-        /// Of the session.
-        epoch: Epoch,
-    },
-    /// Hub to worker: another node is to have the session. Disconnect its client, keep queueing, answer `Fetched`.
-    Fetch {
-        request: u64,
-        client_id: Arc<str>,
-        to: NodeId,
-        purpose: Purpose,
-    },
-    /// Worker to hub.
-    Fetched { request: u64, answer: Fetched },
-    /// Hub to worker: the other node receives the branch's messages now. Send the queue.
-    Drain { request: u64, client_id: Arc<str> },
-    /// Hub to worker: tell `home`, behind all that was sent to it, that it has all that was sent before this.
-    Synchronise { request: u64, home: WorkerId },
-    /// Worker to worker: that was all. The last one lets `Drain` of the same number go on.
-    Synchronised { request: u64 },
-    /// Worker to hub: the queue of a branch.
-    Drained { request: u64, queue: Vec<u8> },
-    /// Hub to worker: the other node does not want the session any more; it stays.
-    TakeBack { client_id: Arc<str> },
-    /// Hub to worker: what another node has of a session that is here. Answered by `Imported` when its interests are settled.
-    Import {
-        request: u64,
-        snapshot: Vec<u8>,
-        merge: Merge,
-    },
-    /// Worker to hub.
-    Imported { request: u64 },
-    /// Hub to worker: the rest of a branch does not come.
-    Forget { client_id: Arc<str> },
-    /// Hub to worker: the queue of a branch.
-    ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
-    /// Worker to hub: the next retained messages for a filter; `begin_at`: the first ones, of those kept when
-    /// `InterestSettled` said so.
-    RetainedQuery {
-        query: u64,
-        filter: TopicFilter,
-        begin_at: Option<u64>,
-    },
-    /// Hub to worker: some of them, with their hybrid times.
-    RetainedPage {
-        query: u64,
-        records: Vec<u8>,
-        has_more: bool,
-    },
-    /// Worker to hub: no more of them are wanted.
-    RetainedCancel { query: u64 },
-    /// Hub to worker: the other nodes that are up.
-    Nodes(Vec<UpNode>),
-    /// Hub to worker: how much other nodes that are up can take (C of Overlays 4.2.1).
-    Capabilities(Vec<(NodeId, u64)>),
-    /// Hub to worker: a node that is down will not come back.
-    Forgotten { node: NodeId },
-    /// Worker to hub: the next record of a stream of backups.
-    Replicate {
-        to: NodeId,
-        stream: u64,
-        position: u64,
-        record: Vec<u8>,
-    },
-    /// Hub to worker: a record of the stream of another node's worker.
-    Copied {
-        from: NodeId,
-        worker: u8,
-        stream: u64,
-        position: u64,
-        record: Vec<u8>,
-    },
-    /// Worker to hub: up to these positions a stream is applied, and held, here.
-    BackupsHeld {
-        to: NodeId,
-        worker: u8,
-        stream: u64,
-        applied: u64,
-        held: u64,
-    },
-    /// Hub to worker: the same of the worker's own stream.
-    BackupsAreHeld {
-        by: NodeId,
-        stream: u64,
-        applied: u64,
-        held: u64,
-    },
-    /// Worker to hub: messages that a stream named have not come; session numbers with sequences.
-    BackupsWanted {
-        to: NodeId,
-        worker: u8,
-        stream: u64,
-        wanted: Vec<(u64, u64)>,
-    },
-    /// Hub to worker: the same of the worker's own stream.
-    BackupsAreWanted {
-        by: NodeId,
-        stream: u64,
-        wanted: Vec<(u64, u64)>,
-    },
-    /// Worker to hub, for the primary's node; hub to the primary's worker, from the backup's node.
-    ReachedBackup {
-        node: NodeId,
-        reached: ReachedBackup,
-    },
-    /// Hub to worker: what a node was told by a stream may be lost.
-    BackupsLost { node: NodeId },
-    /// Hub to worker: a node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups.
-    /// `paused`: when this node stood still last, from, until.
-    GivenUpBy {
-        node: NodeId,
-        paused: Option<(Instant, Instant)>,
-    },
-    /// Worker to hub: tell when all that was on its way to this worker has come.
-    BackupBarrier { barrier: u64 },
-    /// Hub to worker: all that was on its way from other nodes has come; `Synchronised` of the same request says it of other workers.
-    BackupBarrierPassed { barrier: u64, request: u64 },
-    /// Hub to worker: a node is down, the backups of its sessions become the sessions. `is_news`: others do not know more of it.
-    Promote { node: NodeId, is_news: bool },
-    /// Hub to worker: the backups of a node's sessions are out of date.
-    DropBackups { node: NodeId },
-    /// Hub to worker: this side of the cluster does not serve, or serves again (rule 19).
-    Minority(bool),
-    /// Worker to worker: these sessions have failed over to another node's worker. Backups that an earlier primary told are to be kept until it has
-    /// told them anew.
-    BackupsAdopted {
-        by: (NodeId, u8),
-        sessions: Vec<Adopted>,
-    },
-    /// Worker to worker: it has, or they have ended.
-    BackupsReplaced {
-        by: (NodeId, u8),
-        sessions: Vec<u128>,
-    },
-    /// Worker to hub: they are.
-    Promoted { node: NodeId },
-    /// Worker to hub: a backup became the session, with this epoch: its primary handed it over, or, `is_beside`, has it too.
-    TakenOver {
-        client_id: Arc<str>,
-        epoch: Epoch,
-        is_beside: bool,
-    },
-    /// Worker to hub: this node handed a session over that another one has here, which stays.
-    NotTakenOver { client_id: Arc<str>, from: NodeId },
-    /// Hub to worker: another node has the session too, and its stays; it ends here, and nobody hears of it. `may_contest`: unless what
-    /// it has is nowhere else.
-    Evict {
-        client_id: Arc<str>,
-        may_contest: bool,
-    },
-    /// Worker to hub: it is nowhere else.
-    Contested { client_id: Arc<str> },
-    /// Worker to worker: a connection whose messages go there would come; its messages and the sender's, a second.
-    Offer {
-        connection: ConnectionId,
-        serial: u64,
-        rate: u64,
-        load: u64,
-    },
-    /// The answer, if it is yes.
-    OfferTaken {
-        connection: ConnectionId,
-        serial: u64,
-        rate: u64,
-    },
-    /// Worker to hub: the session of the connection is to live on another worker.
-    Relocate { client_id: Arc<str>, serial: u64 },
-    /// The answer. If it is yes, nobody claims or fetches the session before `Relocated`.
-    Relocation {
-        client_id: Arc<str>,
-        serial: u64,
-        is_granted: bool,
-    },
-    /// Worker to hub: it is here, or was not handed over.
-    Relocated { client_id: Arc<str> },
 }
 
 /// A session that another node goes on with.

@@ -97,7 +97,7 @@ impl Node {
             self.store();
             let mut busy = false;
             while let Some(output) = self.worker.egress().expect("stored").poll_output() {
-                if let WorkerOutput::Mail { mail, .. } = output {
+                if let WorkerOutput::HubMail(mail) = output {
                     let from = WorkerId(0);
                     self.hub
                         .handle_input(self.now, HubInput::Mail { from, mail });

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Drained, Egress, ForgetError, Handover, Hub, HubConfig, HubInput, HubOutput,
-    ListenerId, Mail, Now, Peer, RetainedLimits, Verdict, Worker, WorkerConfig, WorkerId,
-    WorkerInput, WorkerOutput,
+    ConnectionId, Drained, Egress, ForgetError, Handover, Hub, HubConfig, HubInput, HubMail,
+    HubOutput, ListenerId, Now, Peer, RetainedLimits, Verdict, Worker, WorkerConfig, WorkerId,
+    WorkerInput, WorkerMail, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
@@ -24,7 +24,8 @@ use crate::{
 /// What lies in a mailbox.
 #[derive(Debug)]
 enum Letter {
-    Mail(Mail),
+    HubMail(WorkerId, HubMail),
+    WorkerMail(WorkerId, WorkerMail),
     Socket(EndId, Box<Handover>),
 }
 
@@ -557,9 +558,16 @@ impl Node {
                         machines.post(index, peer, to, Letter::Socket(slot.end, state), net);
                     }
                 }
-                WorkerOutput::Mail { to, mail } => {
-                    machines.post(index, peer, to, Letter::Mail(mail), net)
+                WorkerOutput::HubMail(mail) => {
+                    machines.post(index, peer, Peer::Hub, Letter::HubMail(id, mail), net)
                 }
+                WorkerOutput::WorkerMail { to, mail } => machines.post(
+                    index,
+                    peer,
+                    Peer::Worker(to),
+                    Letter::WorkerMail(to, mail),
+                    net,
+                ),
                 asked @ WorkerOutput::Authenticate { connection, .. } => {
                     let verdict = users::ask(self.spec.policy.as_deref(), &asked, now);
                     machines.answer_later(index, id, connection, verdict, net);
@@ -590,9 +598,13 @@ impl Node {
                     let at = net.now + net.random.between(0, 20);
                     net.wake(at, Wake::Dials);
                 }
-                HubOutput::Mail { to, mail } => {
-                    machines.post(index, Peer::Hub, Peer::Worker(to), Letter::Mail(mail), net)
-                }
+                HubOutput::Mail { to, mail } => machines.post(
+                    index,
+                    Peer::Hub,
+                    Peer::Worker(to),
+                    Letter::WorkerMail(to, mail),
+                    net,
+                ),
                 // Nobody here asks.
                 HubOutput::Placed { .. } => {}
                 HubOutput::End { problem } => panic!("a node has to end: {problem}"),
@@ -688,15 +700,14 @@ impl Machines {
     }
 
     fn open(&mut self, node: usize, now: Now, from: Peer, to: Peer, letter: Letter, net: &mut Net) {
-        match (letter, to, from) {
-            (Letter::Mail(mail), Peer::Worker(id), _) => {
-                self.workers[usize::from(id.0)].handle_input(now, WorkerInput::Mail { from, mail })
+        match letter {
+            Letter::WorkerMail(to, mail) => {
+                self.workers[usize::from(to.0)].handle_input(now, WorkerInput::Mail { from, mail })
             }
-            (Letter::Mail(mail), Peer::Hub, Peer::Worker(from)) => {
+            Letter::HubMail(from, mail) => {
                 self.hub.handle_input(now, HubInput::Mail { from, mail })
             }
-            (Letter::Mail(_), Peer::Hub, Peer::Hub) => panic!("the hub writes to itself"),
-            (Letter::Socket(end, state), to, _) => {
+            Letter::Socket(end, state) => {
                 let connection = self.threads[thread_of(to)].insert(end, to);
                 match to {
                     Peer::Worker(id) => self.workers[usize::from(id.0)]

@@ -303,7 +303,15 @@ impl Thread {
 
     fn open(&mut self, now: Now, letter: Letter) {
         match letter {
-            Letter::Mail { from, to, mail } => self.hand_in_mail(now, from, to, mail),
+            Letter::WorkerMail { from, mail } => self
+                .worker
+                .handle_input(now, WorkerInput::Mail { from, mail }),
+            Letter::HubMail { from, mail } => {
+                // The hub is on thread 0, and its mailbox is that thread's.
+                if let Some(hub) = &mut self.hub {
+                    hub.handle_input(now, HubInput::Mail { from, mail });
+                }
+            }
             Letter::Socket {
                 transport,
                 to,
@@ -362,25 +370,6 @@ impl Thread {
             Letter::Serve => self.listeners = std::mem::take(&mut self.doors),
             Letter::StopWorker => self.stop_worker(now),
             Letter::StopHub => self.stop_hub(now),
-        }
-    }
-
-    pub(super) fn hand_in_mail(
-        &mut self,
-        now: Now,
-        from: Peer,
-        to: Peer,
-        mail: thicket_node::Mail,
-    ) {
-        match (to, from, &mut self.hub) {
-            (Peer::Worker(_), _, _) => self
-                .worker
-                .handle_input(now, WorkerInput::Mail { from, mail }),
-            (Peer::Hub, Peer::Worker(from), Some(hub)) => {
-                hub.handle_input(now, HubInput::Mail { from, mail })
-            }
-            // There is one hub, on thread 0, and it writes no letters to itself.
-            (Peer::Hub, Peer::Hub, _) | (Peer::Hub, Peer::Worker(_), None) => {}
         }
     }
 

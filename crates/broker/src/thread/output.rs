@@ -3,7 +3,7 @@
 use std::io;
 
 use thicket_node::{
-    ConnectionId, Handover, Hub, HubOutput, Now, Peer, WorkerId, WorkerInput, WorkerOutput,
+    ConnectionId, Handover, Hub, HubInput, HubOutput, Now, Peer, WorkerId, WorkerInput, WorkerOutput,
 };
 
 use thicket_storage::StorageError;
@@ -178,13 +178,17 @@ impl Thread {
                 to,
                 state,
             } => self.hand_over(now, connection, to, state),
-            WorkerOutput::Mail { to, mail } => {
-                let from = Peer::Worker(self.id);
-                if to == Peer::Hub && self.hub.is_some() {
-                    self.hand_in_mail(now, from, to, mail);
-                } else {
-                    self.outgoing.add(to, Letter::Mail { from, to, mail });
+            WorkerOutput::HubMail(mail) => {
+                let from = self.id;
+                match &mut self.hub {
+                    Some(hub) => hub.handle_input(now, HubInput::Mail { from, mail }),
+                    None => self.outgoing.add(Peer::Hub, Letter::HubMail { from, mail }),
                 }
+            }
+            WorkerOutput::WorkerMail { to, mail } => {
+                let from = Peer::Worker(self.id);
+                self.outgoing
+                    .add(Peer::Worker(to), Letter::WorkerMail { from, mail });
             }
             question @ WorkerOutput::Authenticate { .. } => self.authenticate(question),
             WorkerOutput::RemoveLogBefore { segment } => {
@@ -224,19 +228,14 @@ impl Thread {
                 None => self.resolver.ask(address),
             },
             HubOutput::Mail { to, mail } => {
-                let (from, receiver) = (Peer::Hub, Peer::Worker(to));
+                let from = Peer::Hub;
                 if to == self.id {
-                    self.hand_in_mail(now, from, receiver, mail);
+                    self.worker
+                        .handle_input(now, WorkerInput::Mail { from, mail });
                     return true;
                 }
-                self.outgoing.add(
-                    receiver,
-                    Letter::Mail {
-                        from,
-                        to: receiver,
-                        mail,
-                    },
-                );
+                self.outgoing
+                    .add(Peer::Worker(to), Letter::WorkerMail { from, mail });
             }
             HubOutput::Placed { number, answer } => {
                 if let Some(tell) = self.placements.remove(&number) {

@@ -9,7 +9,7 @@ use super::Hub;
 use crate::{
     Ban, Now,
     bans::{BANS, Bans},
-    mail::Content,
+    mail::ToWorker,
 };
 
 impl Hub {
@@ -33,7 +33,7 @@ impl Hub {
         }
         let bans = Arc::new(Bans::new(self.bans(now)));
         for worker in self.cx.workers() {
-            self.cx.mail(worker, Content::Bans(Arc::clone(&bans)));
+            self.cx.mail(worker, ToWorker::Bans(Arc::clone(&bans)));
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Event, EventLevel, HubConfig, HubOutput, WorkerId,
-    mail::{Claim, Content, Mail},
+    mail::{Claim, ToWorker, WorkerMail},
 };
 
 /// See the module's documentation.
@@ -49,15 +49,15 @@ impl Context {
         (0..self.config.workers).map(WorkerId)
     }
 
-    pub fn mail(&mut self, to: WorkerId, content: Content) {
+    pub fn mail(&mut self, to: WorkerId, content: ToWorker) {
         self.outputs.push_back(HubOutput::Mail {
             to,
-            mail: Mail(content),
+            mail: WorkerMail(content),
         });
     }
 
     /// Mail that must come after the records gathered so far in the eyes of its receiver.
-    pub fn mail_after_records(&mut self, to: WorkerId, content: Content) {
+    pub fn mail_after_records(&mut self, to: WorkerId, content: ToWorker) {
         self.outgoing.seal(&mut self.outputs);
         self.mail(to, content);
     }
@@ -95,7 +95,7 @@ impl Context {
         let (connection, serial) = (claim.connection, claim.serial);
         self.mail(
             worker,
-            Content::ClaimRefused {
+            ToWorker::ClaimRefused {
                 connection,
                 serial,
                 reason_code,

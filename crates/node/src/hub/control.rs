@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     NodeState, RebalanceError, RebalanceWish, RedirectionReason,
-    mail::{ClientHabits, Origin, Purpose, ReachedBackup},
+    mail::{BackupReport, ClientHabits, Origin, Purpose, ReplicationStream},
 };
 
 /// A message between hubs.
@@ -94,21 +94,17 @@ pub(super) enum Message<'a> {
     Refused(RefusedNumbers),
     /// I know: acknowledge them now.
     RefusalNoted(RefusedNumbers),
-    /// Part of a record of a worker's stream of backups.
+    /// Part of a record of a replication stream.
     Replicate {
-        backup: BackupPosition,
+        stream: ReplicationStream,
+        position: u64,
         part: Part<'a>,
     },
-    /// A worker's stream is applied here up to the position, and held up to another one.
-    BackupsHeld { backup: BackupPosition, held: u64 },
-    /// Messages that a worker's stream named have not come here: numbers of sessions with sequences.
-    BackupsWanted {
-        worker: u8,
-        stream: u64,
-        wanted: Vec<(u64, u64)>,
+    /// About a replication stream of yours.
+    BackupReport {
+        stream: ReplicationStream,
+        report: BackupReport,
     },
-    /// A message of a session of yours reached its backup here alone.
-    ReachedBackup(ReachedBackup),
     /// All nodes that ever joined.
     Members(Vec<Membership<'a>>),
     /// Keys and values that must be the same on all nodes.
@@ -157,17 +153,10 @@ pub(super) enum Message<'a> {
     /// To the rebalancer: an operator asks.
     RebalanceAsked { request: u64, wish: RebalanceWish },
     /// From the rebalancer: the answer, a [`crate::RebalanceReport`] as JSON.
-    RebalanceTold { request: u64, report: String },
-    /// From the rebalancer: there is none.
-    RebalanceRefused { request: u64, error: RebalanceError },
-}
-
-/// A position of the stream of backups of one worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BackupPosition {
-    pub worker: u8,
-    pub stream: u64,
-    pub position: u64,
+    RebalanceAnswered {
+        request: u64,
+        answer: Result<String, RebalanceError>,
+    },
 }
 
 /// A client identifier that a node has, or is about to have.

@@ -3,7 +3,7 @@
 use thicket_overlay::NodeSlot;
 
 use super::{Hub, Message, hints::HintMessage};
-use crate::{EventLevel, Now, WorkerId, mail::Content};
+use crate::{EventLevel, Now};
 
 impl Hub {
     /// A message of another hub.
@@ -148,33 +148,19 @@ impl Hub {
                 self.placing
                     .handle_rebalance_asked(&mut self.cx, now, node, request, wish);
             }
-            Message::RebalanceTold { request, report } => {
-                self.placing.handle_rebalance_told(request, &report);
+            Message::RebalanceAnswered { request, answer } => {
+                self.placing.handle_rebalance_answered(request, answer);
             }
-            Message::RebalanceRefused { request, error } => {
-                self.placing.take_answer(request, Err(error))
-            }
-            Message::Replicate { backup, part } => {
-                self.ownership
-                    .handle_backup(&mut self.cx, node, backup, part)
-            }
-            Message::BackupsHeld { backup, held } => {
-                self.ownership
-                    .handle_backups_held(&mut self.cx, node, backup, held)
-            }
-            Message::BackupsWanted {
-                worker,
+            Message::Replicate {
                 stream,
-                wanted,
+                position,
+                part,
             } => self
                 .ownership
-                .handle_backups_wanted(&mut self.cx, node, worker, stream, wanted),
-            Message::ReachedBackup(reached) => {
-                let worker = WorkerId(reached.worker);
-                if worker.0 < self.cx.config.workers {
-                    self.cx
-                        .mail(worker, Content::ReachedBackup { node, reached });
-                }
+                .handle_replicate(&mut self.cx, node, stream, position, part),
+            Message::BackupReport { stream, report } => {
+                self.ownership
+                    .handle_backup_report(&mut self.cx, node, stream, report)
             }
             Message::Members(members) => self.handle_members(&members),
             Message::Settings(settings) => self.handle_settings(node, &settings),

@@ -10,7 +10,7 @@ use thicket_overlay::{
 use super::{Hub, interests::Wanted, retained::Observed};
 use crate::{
     EventLevel, HubOutput, Now, WorkerId,
-    mail::{Content, ForwardEntry, Mail, NumberRuns, Origin, is_share_key, push_number},
+    mail::{ForwardEntry, NumberRuns, Origin, ToWorker, WorkerMail, is_share_key, push_number},
 };
 
 /// Bytes of a link between two looks at what the round has done.
@@ -57,19 +57,19 @@ impl Outgoing {
             let mut mail = |content| {
                 outputs.push_back(HubOutput::Mail {
                     to,
-                    mail: Mail(content),
+                    mail: WorkerMail(content),
                 })
             };
             for (origin, bytes) in self.records[index].drain(..) {
-                mail(Content::Records { origin, bytes });
+                mail(ToWorker::Records { origin, bytes });
             }
             if !self.acknowledged[index].is_empty() && !self.holds_acknowledgements {
-                mail(Content::Acknowledged(std::mem::take(
+                mail(ToWorker::Acknowledged(std::mem::take(
                     &mut self.acknowledged[index],
                 )));
             }
             if !self.refused[index].is_empty() {
-                mail(Content::Refused(std::mem::take(&mut self.refused[index])));
+                mail(ToWorker::Refused(std::mem::take(&mut self.refused[index])));
             }
         }
     }

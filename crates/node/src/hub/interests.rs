@@ -13,7 +13,7 @@ use thicket_session::topic::{
 use super::Hub;
 use crate::{
     Remembered, WorkerId,
-    mail::{Content, Interest, InterestChange, Place},
+    mail::{Interest, InterestChange, Place, ToWorker},
 };
 
 /// Topics whose workers are remembered.
@@ -307,7 +307,7 @@ impl Hub {
             }
             let sequence = &mut self.wanted.sent[usize::from(index)];
             *sequence += 1;
-            let content = Content::Peers {
+            let content = ToWorker::Peers {
                 sequence: *sequence,
                 changes: changes.to_vec(),
             };
@@ -354,7 +354,7 @@ impl Hub {
             }
             if let Some(sequence) = settled {
                 let retained = self.retained.arrivals();
-                let content = Content::InterestSettled { sequence, retained };
+                let content = ToWorker::InterestSettled { sequence, retained };
                 self.cx.mail(WorkerId(index), content);
             }
         }

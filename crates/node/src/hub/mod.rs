@@ -43,7 +43,7 @@ use self::{
     admissions::Admissions,
     agreement::Agreement,
     context::Context,
-    control::{BackupPosition, Message},
+    control::Message,
     forward::{Arrivals, Outgoing},
     hints::Hints,
     interests::Wanted,
@@ -57,7 +57,7 @@ use self::{
 use crate::{
     ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,
     WorkerId,
-    mail::{Claim, Content},
+    mail::{Claim, ToHub, ToWorker},
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
@@ -367,49 +367,47 @@ impl Hub {
         }
     }
 
-    fn handle_mail(&mut self, now: Now, from: WorkerId, content: Content) {
+    fn handle_mail(&mut self, now: Now, from: WorkerId, content: ToHub) {
         match content {
-            Content::Forward { records, entries } => {
+            ToHub::Forward { records, entries } => {
                 self.handle_forward(now, from, &records, &entries)
             }
-            Content::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
-            Content::NotAdmitted { origin, numbers } => self.handle_not_admitted(origin, numbers),
-            Content::Interest { sequence, changes } => {
-                self.handle_interest(from, sequence, changes)
-            }
-            Content::PeersApplied { sequence } => self.handle_peers_applied(from, sequence),
-            Content::Claim(claim) => self.handle_claim(now, from, claim),
-            Content::GrantDone { client_id } => {
+            ToHub::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
+            ToHub::NotAdmitted { origin, numbers } => self.handle_not_admitted(origin, numbers),
+            ToHub::Interest { sequence, changes } => self.handle_interest(from, sequence, changes),
+            ToHub::PeersApplied { sequence } => self.handle_peers_applied(from, sequence),
+            ToHub::Claim(claim) => self.handle_claim(now, from, claim),
+            ToHub::GrantDone { client_id } => {
                 self.ownership
                     .handle_grant_done(&mut self.cx, now, &client_id)
             }
-            Content::Session {
+            ToHub::Session {
                 client_id,
                 state,
                 epoch,
             } => self
                 .ownership
                 .handle_session(&mut self.cx, now, from, &client_id, state, epoch),
-            Content::Fetched { request, answer } => {
+            ToHub::Fetched { request, answer } => {
                 self.ownership
                     .handle_worker_fetched(&mut self.cx, request, &answer)
             }
-            Content::Drained { request, queue } => {
+            ToHub::Drained { request, queue } => {
                 self.ownership
                     .handle_drained(&mut self.cx, now, request, queue)
             }
-            Content::Imported { request } => {
+            ToHub::Imported { request } => {
                 self.ownership.handle_imported(&mut self.cx, now, request)
             }
-            Content::RetainedQuery {
+            ToHub::RetainedQuery {
                 query,
                 filter,
                 begin_at,
             } => {
                 self.handle_retained_query(now, from, query, &filter, begin_at);
             }
-            Content::RetainedCancel { query } => self.retained.cancel(from, query),
-            Content::Replicate {
+            ToHub::RetainedCancel { query } => self.retained.cancel(from, query),
+            ToHub::Replicate {
                 to,
                 stream,
                 position,
@@ -417,51 +415,19 @@ impl Hub {
             } => self
                 .ownership
                 .send_backups(&mut self.cx, from, to, stream, position, &record),
-            Content::BackupsHeld {
-                to,
-                worker,
-                stream,
-                applied,
-                held,
-            } => {
-                let backup = BackupPosition {
-                    worker,
-                    stream,
-                    position: applied,
-                };
-                self.cx.send(to, &Message::BackupsHeld { backup, held });
+            ToHub::BackupReport { to, stream, report } => {
+                self.cx.send(to, &Message::BackupReport { stream, report });
             }
-            Content::BackupsWanted {
-                to,
-                worker,
-                stream,
-                wanted,
-            } => self.cx.send(
-                to,
-                &Message::BackupsWanted {
-                    worker,
-                    stream,
-                    wanted,
-                },
-            ),
-            Content::BackupBarrier { barrier } => {
-                self.ownership
-                    .begin_backup_barrier(&mut self.cx, from, barrier)
-            }
-            Content::Covered(sets) => self.handle_covered(from, sets),
-            Content::ReachedBackup { node, reached } => {
-                self.cx.send(node, &Message::ReachedBackup(reached));
-            }
-            Content::Promoted { node } => self.handle_promoted(now, from, node),
-            Content::TopicRates(rates) => {
-                self.placing.handle_topic_rates(&mut self.cx, from, rates)
-            }
-            Content::PlaceAsked(asked) => self.placing.tell_place(&mut self.cx, now, from, asked),
-            Content::Movable(movable) => {
+            ToHub::Barrier { barrier } => self.ownership.begin_barrier(&mut self.cx, from, barrier),
+            ToHub::Covered(sets) => self.handle_covered(from, sets),
+            ToHub::Promoted { node } => self.handle_promoted(now, from, node),
+            ToHub::TopicRates(rates) => self.placing.handle_topic_rates(&mut self.cx, from, rates),
+            ToHub::PlaceAsked(asked) => self.placing.tell_place(&mut self.cx, now, from, asked),
+            ToHub::Movable(movable) => {
                 self.placing
                     .handle_movable(&mut self.cx, now, from, movable)
             }
-            Content::Habits {
+            ToHub::Habits {
                 asker,
                 round,
                 next,
@@ -474,7 +440,7 @@ impl Hub {
                 next,
                 clients,
             ),
-            Content::Contested { client_id } => {
+            ToHub::Contested { client_id } => {
                 let client_id = &*client_id;
                 self.ownership.tell_registrar(
                     &mut self.cx,
@@ -483,19 +449,19 @@ impl Hub {
                     &Message::Contested { client_id },
                 );
             }
-            Content::Relocate { client_id, serial } => {
+            ToHub::Relocate { client_id, serial } => {
                 self.ownership
                     .handle_relocate(&mut self.cx, now, from, client_id, serial);
             }
-            Content::Relocated { client_id } => {
+            ToHub::Relocated { client_id } => {
                 self.ownership
                     .handle_relocated(&mut self.cx, now, from, &client_id)
             }
-            Content::NotTakenOver { client_id, from } => {
+            ToHub::NotTakenOver { client_id, from } => {
                 self.ownership
                     .handle_not_taken_over(&mut self.cx, now, &client_id, from);
             }
-            Content::TakenOver {
+            ToHub::TakenOver {
                 client_id,
                 epoch,
                 is_beside,
@@ -506,56 +472,6 @@ impl Hub {
                 }
                 self.ownership
                     .handle_taken_over(&mut self.cx, now, from, &client_id, epoch);
-            }
-            // What only workers are told.
-            Content::Records { .. }
-            | Content::RetainedRecords { .. }
-            | Content::Bans(_)
-            | Content::LastWord { .. }
-            | Content::Hinted { .. }
-            | Content::Acknowledged(_)
-            | Content::Refused(_)
-            | Content::RefusalAhead(_)
-            | Content::InterestSettled { .. }
-            | Content::Peers { .. }
-            | Content::Granted { .. }
-            | Content::ClaimRefused { .. }
-            | Content::Fetch { .. }
-            | Content::Drain { .. }
-            | Content::Synchronise { .. }
-            | Content::Synchronised { .. }
-            | Content::TakeBack { .. }
-            | Content::Import { .. }
-            | Content::Forget { .. }
-            | Content::ImportQueue { .. }
-            | Content::RetainedPage { .. }
-            | Content::Incarnation(_)
-            | Content::Nodes(_)
-            | Content::Capabilities(_)
-            | Content::Forgotten { .. }
-            | Content::Copied { .. }
-            | Content::BackupsAreHeld { .. }
-            | Content::BackupsAreWanted { .. }
-            | Content::BackupsLost { .. }
-            | Content::GivenUpBy { .. }
-            | Content::BackupBarrierPassed { .. }
-            | Content::Promote { .. }
-            | Content::BackupsAdopted { .. }
-            | Content::BackupsReplaced { .. }
-            | Content::DropBackups { .. }
-            | Content::Minority(_)
-            | Content::Offer { .. }
-            | Content::OfferTaken { .. }
-            | Content::Relocation { .. }
-            | Content::Elsewhere(_)
-            | Content::PlaceTold(..)
-            | Content::MovableAsked
-            | Content::HabitsAsked { .. }
-            | Content::TopicRatesAsked
-            | Content::SendAway { .. }
-            | Content::SendClient { .. }
-            | Content::Evict { .. } => {
-                debug_assert!(false, "mail for a worker came to the hub");
             }
         }
     }
@@ -617,7 +533,7 @@ impl Hub {
             Output::IncarnationChanged { incarnation } => {
                 self.cx.config.overlay.incarnation = incarnation;
                 for worker in self.cx.workers() {
-                    self.cx.mail(worker, Content::Incarnation(incarnation));
+                    self.cx.mail(worker, ToWorker::Incarnation(incarnation));
                 }
                 self.view_changed(now);
             }
@@ -684,7 +600,7 @@ impl Hub {
             thicket_session::reach!("time RESUMED");
         }
         for worker in self.cx.workers() {
-            self.cx.mail(worker, Content::GivenUpBy { node, paused });
+            self.cx.mail(worker, ToWorker::GivenUpBy { node, paused });
         }
         self.hints_lose_control(node);
         self.placing.tell_node(&mut self.cx, now, slot, node);

@@ -8,7 +8,7 @@ use thicket_overlay::{Incarnation, NodeId, StreamId};
 use super::{Hub, Message};
 use crate::{
     WorkerId,
-    mail::{Content, NumberRuns, Origin},
+    mail::{NumberRuns, Origin, ToWorker},
 };
 
 /// What other nodes have still to hear. Bounded by what they may have under way.
@@ -55,7 +55,7 @@ impl Hub {
     pub(super) fn refuse_ahead(&mut self, to: WorkerId, number: u64) {
         if number > 0 {
             self.cx
-                .mail(to, Content::RefusalAhead(vec![(number, number)]));
+                .mail(to, ToWorker::RefusalAhead(vec![(number, number)]));
         }
     }
 
@@ -77,7 +77,7 @@ impl Hub {
         let is_ours = numbers.incarnation == self.cx.config.overlay.incarnation;
         if let Some(worker) = worker.filter(|id| is_ours && *id < self.cx.config.workers) {
             let runs = numbers.runs.clone();
-            self.cx.mail(WorkerId(worker), Content::RefusalAhead(runs));
+            self.cx.mail(WorkerId(worker), ToWorker::RefusalAhead(runs));
         }
         self.cx.send(from, &Message::RefusalNoted(numbers));
     }

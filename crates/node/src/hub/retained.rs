@@ -27,7 +27,7 @@ use super::{
 use crate::{
     Now, Payer, Remembered, RetainedLimits, WorkerId,
     bans::BANS,
-    mail::{Content, ForwardEntry, Origin},
+    mail::{ForwardEntry, Origin, ToWorker},
 };
 
 /// Topics looked at for one page.
@@ -557,7 +557,7 @@ impl Hub {
         let (records, has_more) = self.retained.page(now, (from, query), filter, begin_at);
         self.cx.mail_after_records(
             from,
-            Content::RetainedPage {
+            ToWorker::RetainedPage {
                 query,
                 records,
                 has_more,
@@ -579,7 +579,7 @@ impl Hub {
             for worker in self.wanted.route(&topic).plain.clone() {
                 let bytes = bytes.clone();
                 self.cx
-                    .mail_after_records(worker, Content::LastWord { origin, bytes });
+                    .mail_after_records(worker, ToWorker::LastWord { origin, bytes });
             }
         }
     }
@@ -656,7 +656,7 @@ impl Hub {
                 for worker in self.wanted.route(record.topic).plain.clone() {
                     let (origin, bytes) = (*origin, bytes.to_vec());
                     self.cx
-                        .mail_after_records(worker, Content::RetainedRecords { origin, bytes });
+                        .mail_after_records(worker, ToWorker::RetainedRecords { origin, bytes });
                 }
             }
         }

@@ -24,7 +24,7 @@ use thicket_session::time::Instant;
 use super::{Hub, Message, members::Membership};
 use crate::{
     EventLevel, ForgetError, Keyspace, MembershipReport, NO_QUORUM, NODE_REMOVED, Now, PARTITIONED,
-    Partition, QUORUM, mail::Content,
+    Partition, QUORUM, mail::ToWorker,
 };
 
 /// How this side stands.
@@ -115,7 +115,7 @@ impl Hub {
         }
         self.cx.members.remove(id);
         for worker in self.cx.workers() {
-            self.cx.mail(worker, Content::Forgotten { node: id });
+            self.cx.mail(worker, ToWorker::Forgotten { node: id });
         }
         self.cx.event(
             EventLevel::Info,
@@ -306,7 +306,7 @@ impl Hub {
         self.tell_standing(EventLevel::Warn, message);
         for worker in self.cx.workers() {
             // What was acknowledged by all before is acknowledged.
-            self.cx.mail_after_records(worker, Content::Minority(true));
+            self.cx.mail_after_records(worker, ToWorker::Minority(true));
         }
         self.end_doubt(now, State::Minority);
         self.ownership.refuse_claims(&mut self.cx);
@@ -316,7 +316,8 @@ impl Hub {
         self.cx.standing.state = State::Serving;
         self.tell_standing(EventLevel::Info, QUORUM);
         for worker in self.cx.workers() {
-            self.cx.mail_after_records(worker, Content::Minority(false));
+            self.cx
+                .mail_after_records(worker, ToWorker::Minority(false));
         }
         for node in std::mem::take(&mut self.cx.standing.away).into_keys() {
             self.ownership.promote_backups(&mut self.cx, node, false);
@@ -326,7 +327,7 @@ impl Hub {
         for node in self.cx.up.values().copied().collect::<Vec<_>>() {
             for worker in self.cx.workers() {
                 self.cx
-                    .mail_after_records(worker, Content::BackupsLost { node });
+                    .mail_after_records(worker, ToWorker::BackupsLost { node });
             }
         }
         self.ownership.advance_claims(&mut self.cx, now);
@@ -361,7 +362,7 @@ impl Hub {
         if before == self.cx.directory.incarnations.get(&node).copied() {
             for worker in self.cx.workers() {
                 self.cx
-                    .mail_after_records(worker, Content::DropBackups { node });
+                    .mail_after_records(worker, ToWorker::DropBackups { node });
             }
         } else {
             self.ownership.promote_backups(&mut self.cx, node, false);

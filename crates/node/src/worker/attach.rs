@@ -17,9 +17,8 @@ use super::{
     timers::Timer,
 };
 use crate::{
-    ConnectionId, EventLevel, Now, Peer, PlacementError, PlacementReport, SESSION_CREATED,
-    WorkerOutput,
-    mail::{Content, SessionState, Terms, peer_text},
+    ConnectionId, EventLevel, Now, PlacementError, PlacementReport, SESSION_CREATED, WorkerOutput,
+    mail::{SessionState, Terms, ToHub, peer_text},
     placing::placement_text,
     visits::CLIENT_CONNECTED,
 };
@@ -72,7 +71,7 @@ impl Worker {
         if let Some(refusal) = self.refuses_session(now, id, &client_id, user, &connect) {
             self.refuse_connect(id, &connect, &refusal);
             let client_id = (*client_id).into();
-            self.mail(Peer::Hub, Content::GrantDone { client_id });
+            self.tell_hub(ToHub::GrantDone { client_id });
             return;
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
@@ -109,12 +108,9 @@ impl Worker {
         let is_acknowledged = self.acknowledge_connect(id, key, &connect, answer);
         self.outputs.push_back(WorkerOutput::SetReading(id, true));
         self.tell_session(&client_id, SessionState::Connected);
-        self.mail(
-            Peer::Hub,
-            Content::GrantDone {
-                client_id: (*client_id).into(),
-            },
-        );
+        self.tell_hub(ToHub::GrantDone {
+            client_id: (*client_id).into(),
+        });
         self.set_members_connected(key, true);
         if !is_acknowledged {
             self.note_refused(id, "CONNACK is larger than the client takes", &client_id);

@@ -17,68 +17,26 @@ use thicket_session::server::{
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker, apart::Place, interests::Member, role::Event, sessions::Session,
-    timers::Timer,
+    SessionKey, Worker, apart::Place, barriers::Behind, interests::Member, role::Event,
+    sessions::Session, timers::Timer,
 };
 use crate::{
-    EventLevel, Now, Peer,
-    mail::{Content, Merge, SessionState},
+    EventLevel, Now,
+    mail::{Merge, SessionState, ToHub},
     marks::{Came, Marks},
     queue,
 };
 
-/// A session that leaves when all other workers have said that nothing of theirs is on its way to it.
-#[derive(Debug, Default)]
-pub(super) struct Draining {
-    /// None yet, or the move came to nothing.
-    client_id: Option<Arc<str>>,
-    /// It is no session that leaves: sessions are covered when it is passed.
-    backup_barrier: Option<u64>,
-    is_ordered: bool,
-    synchronised: u8,
-}
-
 impl Worker {
     /// The other node receives its messages now: when nothing is on its way here, the queue follows.
-    pub(super) fn handle_drain(&mut self, now: Now, request: u64, client_id: Arc<str>) {
-        let draining = self.drains.entry(request).or_default();
-        draining.client_id = Some(client_id);
-        draining.is_ordered = true;
-        self.drain_if_synchronised(now, request);
-    }
-
-    /// Another worker has nothing on its way to us that it sent before a session was to leave.
-    pub(super) fn handle_synchronised(&mut self, now: Now, request: u64) {
-        self.drains.entry(request).or_default().synchronised += 1;
-        self.drain_if_synchronised(now, request);
-    }
-
-    fn drain_if_synchronised(&mut self, now: Now, request: u64) {
-        let others = self.config.workers.saturating_sub(1);
-        let is_done = |draining: &Draining| draining.is_ordered && draining.synchronised >= others;
-        if self.drains.get(&request).is_some_and(is_done)
-            && let Some(draining) = self.drains.remove(&request)
-        {
-            if let Some(barrier) = draining.backup_barrier {
-                self.backup_barrier_passed(now, barrier);
-            } else if let Some(client_id) = draining.client_id {
-                self.let_go(now, request, &client_id);
-            }
-        }
-    }
-
-    /// All that other nodes had sent here when a barrier began has come.
-    pub(super) fn handle_backup_barrier(&mut self, now: Now, request: u64, barrier: u64) {
-        let draining = self.drains.entry(request).or_default();
-        draining.backup_barrier = Some(barrier);
-        draining.is_ordered = true;
-        self.drain_if_synchronised(now, request);
+    pub(super) fn handle_drain(&mut self, request: u64, client_id: Arc<str>) {
+        self.begin_barrier(Behind::Queue { request, client_id });
     }
 
     /// The queue of a branch goes; the session ends here when the other node has stored it, which its claim says (`handle_evict`). Until then
     /// it is here, with all that comes: both nodes get that, so no loss of power finds it nowhere. On disk it stays what it was: if this node
     /// is started again, the other one may not have it.
-    fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
+    pub(super) fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
         let key = self.sessions.find(client_id);
         let session = key.and_then(|key| self.sessions.get(key));
         let marks = session.map(|session| self.marks_of_session(session));
@@ -108,7 +66,7 @@ impl Worker {
             }
             None => queue::empty(),
         };
-        self.mail(Peer::Hub, Content::Drained { request, queue });
+        self.tell_hub(ToHub::Drained { request, queue });
     }
 
     /// How far all streams have come here.
@@ -130,15 +88,6 @@ impl Worker {
         self.announce(changes);
     }
 
-    /// A branch that was to be taken in elsewhere stays.
-    pub(super) fn forget_draining(&mut self, client_id: &str) {
-        for draining in self.drains.values_mut() {
-            draining
-                .client_id
-                .take_if(|leaving| &**leaving == client_id);
-        }
-    }
-
     /// What another node has of a session that is here.
     pub(super) fn handle_import(&mut self, now: Now, request: u64, bytes: &[u8], merge: Merge) {
         let snapshot = match SessionSnapshot::decode(bytes, now.instant) {
@@ -149,7 +98,7 @@ impl Worker {
                     "a session from another node is unreadable",
                     vec![("error", error.to_string())],
                 );
-                self.mail(Peer::Hub, Content::Imported { request });
+                self.tell_hub(ToHub::Imported { request });
                 return;
             }
         };
@@ -159,7 +108,7 @@ impl Worker {
                 // It has ended meanwhile: what the other one has is the session.
                 let client_id = snapshot.client_id.as_str().into();
                 let from = merge.node;
-                self.mail(Peer::Hub, Content::NotTakenOver { client_id, from });
+                self.tell_hub(ToHub::NotTakenOver { client_id, from });
             }
         }
     }

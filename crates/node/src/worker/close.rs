@@ -12,8 +12,8 @@ use super::{
     timers::Timer,
 };
 use crate::{
-    ConnectionId, EventLevel, Now, Peer, SESSION_ENDED, WorkerOutput,
-    mail::{Content, Fetched, SessionState, peer_text},
+    ConnectionId, EventLevel, Now, SESSION_ENDED, WorkerOutput,
+    mail::{Fetched, SessionState, ToHub, peer_text},
     visits::{CLIENT_DISCONNECTED, Goodbye, reason_of},
 };
 
@@ -209,7 +209,7 @@ impl Worker {
         if let Some(request) = session.role.unanswered() {
             // Another node waits for a session that is no more.
             let answer = Fetched::Gone;
-            self.mail_after_records(Peer::Hub, Content::Fetched { request, answer });
+            self.tell_hub_after_records(ToHub::Fetched { request, answer });
         }
         Some(session)
     }
@@ -220,14 +220,11 @@ impl Worker {
         let session = key.and_then(|key| self.sessions.get(key));
         let epoch = session.map_or(Epoch::NONE, |session| session.epoch);
         let client_id = client_id.into();
-        self.mail(
-            Peer::Hub,
-            Content::Session {
-                client_id,
-                state,
-                epoch,
-            },
-        );
+        self.tell_hub(ToHub::Session {
+            client_id,
+            state,
+            epoch,
+        });
     }
 
     /// Another node has the session, and its stays.
@@ -248,7 +245,7 @@ impl Worker {
         if may_contest && !is_void {
             // Until the other node fetches it, it is served as before.
             let client_id = client_id.into();
-            self.mail(Peer::Hub, Content::Contested { client_id });
+            self.tell_hub(ToHub::Contested { client_id });
             return;
         }
         if let Some(connection) = connection {

@@ -14,7 +14,7 @@ use thicket_overlay::NodeId;
 use super::{Phase, Refusal, Worker};
 use crate::{
     ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
-    mail::{Claim, Content, GrantedClaim, Placed, Terms, peer_text},
+    mail::{Claim, GrantedClaim, Placed, Terms, ToHub, peer_text},
     scope::session_name,
     visits::{CONNECT_REFUSED, words_of},
 };
@@ -203,19 +203,16 @@ impl Worker {
             terms: Terms::default(),
             placed: None,
         };
-        self.mail(
-            Peer::Hub,
-            Content::Claim(Claim {
-                connection: id,
-                serial,
-                client_id,
-                clean_start,
-                redirectable,
-                refusable,
-                asks,
-                placed,
-            }),
-        );
+        self.tell_hub(ToHub::Claim(Claim {
+            connection: id,
+            serial,
+            client_id,
+            clean_start,
+            redirectable,
+            refusable,
+            asks,
+            placed,
+        }));
     }
 
     /// The name of the session of the client of a connection.
@@ -256,7 +253,7 @@ impl Worker {
         if !is_asking {
             // The client has gone.
             let client_id = client_id.into();
-            self.mail(Peer::Hub, Content::GrantDone { client_id });
+            self.tell_hub(ToHub::GrantDone { client_id });
             return;
         }
         if home == self.id {

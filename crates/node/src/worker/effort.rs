@@ -9,7 +9,7 @@ use thicket_overlay::record::Records;
 use super::Worker;
 use crate::{
     ConnectionId, Now, Peer, WorkerOutput,
-    mail::{Mail, Origin},
+    mail::{Origin, WorkerMail},
 };
 
 /// What a round does before it ends: some ten milliseconds. A unit is a step in a tree of filters, or a delivery.
@@ -30,7 +30,7 @@ pub(super) struct Effort {
 /// Mail that waits.
 #[derive(Debug)]
 enum Left {
-    Whole(Mail),
+    Whole(WorkerMail),
     /// Records of which some were taken. The next one may say that its topic is that of the one before.
     Records {
         origin: Origin,
@@ -83,7 +83,7 @@ impl Worker {
     }
 
     /// Mail is opened, or waits behind what waits already.
-    pub(super) fn take_mail(&mut self, now: Now, from: Peer, mail: Mail) {
+    pub(super) fn take_mail(&mut self, now: Now, from: Peer, mail: WorkerMail) {
         if self.effort.mail.is_empty() {
             self.effort.begin_turn();
             self.handle_mail(now, from, mail);

@@ -15,7 +15,10 @@ use thicket_session::{
 use super::{Debt, Worker, deliver::Outgoing, interests::Route, publish::Source};
 use crate::{
     EventLevel, Now, Payer, Peer, WorkerId, WorkerOutput,
-    mail::{Content, ForwardEntry, Mail, NumberRuns, Origin, Place, is_share_key, push_number},
+    mail::{
+        ForwardEntry, HubMail, NumberRuns, Origin, Place, ToHub, ToWorker, WorkerMail,
+        is_share_key, push_number,
+    },
     marks::Mark,
 };
 
@@ -104,28 +107,26 @@ impl Batches {
                 continue;
             }
             let bytes = batch.take();
-            let (to, content) = if index == hub {
+            let output = if index == hub {
                 let entries = std::mem::take(&mut self.entries);
                 let records = bytes;
-                (Peer::Hub, Content::Forward { records, entries })
+                WorkerOutput::HubMail(HubMail(ToHub::Forward { records, entries }))
             } else {
-                let to = Peer::Worker(WorkerId(index as u8));
-                (to, Content::Records { origin, bytes })
+                let to = WorkerId(index as u8);
+                let mail = WorkerMail(ToWorker::Records { origin, bytes });
+                WorkerOutput::WorkerMail { to, mail }
             };
-            outputs.push_back(WorkerOutput::Mail {
-                to,
-                mail: Mail(content),
-            });
+            outputs.push_back(output);
         }
         for (to, origin, numbers) in self.admitted.drain(..) {
-            let content = match to {
-                Peer::Worker(_) => Content::Acknowledged(numbers),
-                Peer::Hub => Content::Admitted { origin, numbers },
+            let output = match to {
+                Peer::Worker(to) => {
+                    let mail = WorkerMail(ToWorker::Acknowledged(numbers));
+                    WorkerOutput::WorkerMail { to, mail }
+                }
+                Peer::Hub => WorkerOutput::HubMail(HubMail(ToHub::Admitted { origin, numbers })),
             };
-            outputs.push_back(WorkerOutput::Mail {
-                to,
-                mail: Mail(content),
-            });
+            outputs.push_back(output);
         }
     }
 

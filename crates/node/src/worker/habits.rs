@@ -11,8 +11,8 @@ use thicket_session::time::Instant;
 
 use super::{Worker, connection::Attached};
 use crate::{
-    ConnectionId, Now, Peer,
-    mail::{ClientHabits, Content},
+    ConnectionId, Now,
+    mail::{ClientHabits, ToHub},
 };
 
 /// Rates are means over this time at least, and twice it at most while somebody asks.
@@ -189,15 +189,12 @@ impl Worker {
             next += 1;
         }
         let next = (next < self.connections.len()).then_some(next as u32);
-        self.mail(
-            Peer::Hub,
-            Content::Habits {
-                asker,
-                round,
-                next,
-                clients,
-            },
-        );
+        self.tell_hub(ToHub::Habits {
+            asker,
+            round,
+            next,
+            clients,
+        });
     }
 
     fn habits_of(&mut self, now: Now, id: ConnectionId) -> Option<ClientHabits> {

@@ -10,6 +10,7 @@ mod arrivals;
 mod attach;
 mod authentication;
 mod banned;
+mod barriers;
 mod branches;
 mod budget;
 mod checkpoint;
@@ -92,7 +93,7 @@ use crate::{
     ConnectionId, Event, EventLevel, Handover, Now, Observed, Peer, Traffic, WorkerConfig,
     WorkerId, WorkerInput, WorkerOutput,
     bans::Bans,
-    mail::{Content, Mail, Origin},
+    mail::{HubMail, Origin, ToHub, ToWorker, WorkerMail},
     marks::Mark,
     random::Random,
 };
@@ -119,7 +120,7 @@ pub struct Worker {
     outputs: VecDeque<WorkerOutput>,
     traffic: Traffic,
     next_serial: u64,
-    drains: BTreeMap<u64, branches::Draining>,
+    barriers: barriers::Barriers,
     /// Messages that were given a name because only sessions here took them.
     unsent: u64,
     /// How far the streams of others have come here.
@@ -261,7 +262,7 @@ impl Worker {
             outputs: VecDeque::new(),
             traffic: Traffic::default(),
             next_serial: 1,
-            drains: BTreeMap::new(),
+            barriers: barriers::Barriers::default(),
             unsent: 0,
             marks: BTreeMap::new(),
             begun: None,
@@ -339,8 +340,7 @@ impl Worker {
         self.review_covers(now);
         self.acknowledge_backups();
         self.seal_backups(now);
-        let origin = self.origin();
-        self.batches.seal(origin, &mut self.outputs);
+        self.seal_records();
         self.hand_over_leaving(now);
         let mut dirty = std::mem::take(&mut self.dirty);
         for connection in dirty.drain(..) {
@@ -459,18 +459,33 @@ impl Worker {
         }
     }
 
-    fn mail(&mut self, to: Peer, content: Content) {
-        self.outputs.push_back(WorkerOutput::Mail {
-            to,
-            mail: Mail(content),
-        });
+    fn tell_hub(&mut self, content: ToHub) {
+        self.outputs
+            .push_back(WorkerOutput::HubMail(HubMail(content)));
     }
 
-    /// Mail that must come after this round's records in the eyes of its receiver.
-    fn mail_after_records(&mut self, to: Peer, content: Content) {
+    /// Tells the hub something that it must hear after the records of this round.
+    fn tell_hub_after_records(&mut self, content: ToHub) {
+        self.seal_records();
+        self.tell_hub(content);
+    }
+
+    fn tell_worker(&mut self, to: WorkerId, content: ToWorker) {
+        let mail = WorkerMail(content);
+        self.outputs
+            .push_back(WorkerOutput::WorkerMail { to, mail });
+    }
+
+    /// Tells another worker something that it must hear after the records of this round.
+    fn tell_worker_after_records(&mut self, to: WorkerId, content: ToWorker) {
+        self.seal_records();
+        self.tell_worker(to, content);
+    }
+
+    /// The records gathered in this round become mail.
+    fn seal_records(&mut self) {
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
-        self.mail(to, content);
     }
 
     fn event(
@@ -507,36 +522,35 @@ impl Worker {
         self.attach(now, id);
     }
 
-    fn handle_mail(&mut self, now: Now, from: Peer, mail: Mail) {
+    fn handle_mail(&mut self, now: Now, from: Peer, mail: WorkerMail) {
         match mail.0 {
-            Content::Incarnation(incarnation) => {
+            ToWorker::Incarnation(incarnation) => {
                 // What was gathered under the old one leaves under it.
-                let origin = self.origin();
-                self.batches.seal(origin, &mut self.outputs);
+                self.seal_records();
                 self.config.incarnation = incarnation;
             }
-            Content::Records { origin, bytes } => {
+            ToWorker::Records { origin, bytes } => {
                 self.handle_records(now, from, origin, Records::new(&bytes));
             }
-            Content::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
-            Content::Bans(bans) => self.handle_bans(now, bans),
-            Content::LastWord { origin, bytes } => self.handle_last_word(now, origin, &bytes),
-            Content::RetainedRecords { origin, bytes } => {
+            ToWorker::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
+            ToWorker::Bans(bans) => self.handle_bans(now, bans),
+            ToWorker::LastWord { origin, bytes } => self.handle_last_word(now, origin, &bytes),
+            ToWorker::RetainedRecords { origin, bytes } => {
                 self.handle_retained_records(now, origin, &bytes)
             }
-            Content::Acknowledged(runs) => self.handle_acknowledged(&runs),
-            Content::Refused(runs) => self.handle_refused(&runs),
-            Content::RefusalAhead(runs) => self.handle_refusal_ahead(&runs),
-            Content::InterestSettled { sequence, retained } => {
+            ToWorker::Acknowledged(runs) => self.handle_acknowledged(&runs),
+            ToWorker::Refused(runs) => self.handle_refused(&runs),
+            ToWorker::RefusalAhead(runs) => self.handle_refusal_ahead(&runs),
+            ToWorker::InterestSettled { sequence, retained } => {
                 self.handle_interest_settled(sequence, retained);
             }
-            Content::Peers { sequence, changes } => {
+            ToWorker::Peers { sequence, changes } => {
                 self.apply_interests(now, &changes);
                 // What was published here before did not go there by these interests: if it is retained, the hub must have it before it
                 // says where the retained messages stand [MQTT-3.3.1-9].
-                self.mail_after_records(Peer::Hub, Content::PeersApplied { sequence });
+                self.tell_hub_after_records(ToHub::PeersApplied { sequence });
             }
-            Content::Granted {
+            ToWorker::Granted {
                 connection,
                 serial,
                 client_id,
@@ -554,7 +568,7 @@ impl Worker {
                     self.handle_granted(now, granted, &client_id, home);
                 }
             }
-            Content::ClaimRefused {
+            ToWorker::ClaimRefused {
                 connection,
                 serial,
                 reason_code,
@@ -564,134 +578,88 @@ impl Worker {
                     self.handle_claim_refused(connection, serial, reason_code, &instead);
                 }
             }
-            Content::PlaceTold(asked, node) => self.handle_place_told(&asked, node),
-            Content::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
-            Content::TopicRatesAsked => self.handle_topic_rates_asked(now),
-            Content::MovableAsked => self.handle_movable_asked(now),
-            Content::HabitsAsked { asker, round, from } => {
+            ToWorker::PlaceTold(asked, node) => self.handle_place_told(&asked, node),
+            ToWorker::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
+            ToWorker::TopicRatesAsked => self.handle_topic_rates_asked(now),
+            ToWorker::MovableAsked => self.handle_movable_asked(now),
+            ToWorker::HabitsAsked { asker, round, from } => {
                 self.handle_habits_asked(now, asker, round, from);
             }
-            Content::SendAway {
-                connection,
-                serial,
-                to,
-            } => self.handle_send_away(now, connection, serial, &to),
-            Content::SendClient { client_id, to } => {
+            ToWorker::SendClient { client_id, to } => {
                 self.handle_send_client(now, &client_id, &to);
             }
-            Content::Fetch {
+            ToWorker::Fetch {
                 request,
                 client_id,
                 to,
                 purpose,
             } => self.handle_fetch(now, request, &client_id, (to, purpose)),
-            Content::Drain { request, client_id } => self.handle_drain(now, request, client_id),
-            Content::Synchronise { request, home } => {
-                self.mail_after_records(Peer::Worker(home), Content::Synchronised { request });
+            ToWorker::Drain { request, client_id } => self.handle_drain(request, client_id),
+            ToWorker::Synchronise { home, barrier } => {
+                self.tell_worker_after_records(home, ToWorker::Synchronised { barrier });
             }
-            Content::Synchronised { request } => self.handle_synchronised(now, request),
-            Content::TakeBack { client_id } => self.handle_take_back(now, &client_id),
-            Content::Import {
+            ToWorker::Synchronised { barrier } => self.handle_synchronised(now, barrier),
+            ToWorker::TakeBack { client_id } => self.handle_take_back(now, &client_id),
+            ToWorker::Import {
                 request,
                 snapshot,
                 merge,
             } => self.handle_import(now, request, &snapshot, merge),
-            Content::Forget { client_id } => self.handle_forget(&client_id),
-            Content::ImportQueue { client_id, queue } => {
+            ToWorker::Forget { client_id } => self.handle_forget(&client_id),
+            ToWorker::ImportQueue { client_id, queue } => {
                 self.handle_import_queue(now, &client_id, &queue);
             }
-            Content::RetainedPage {
+            ToWorker::RetainedPage {
                 query,
                 records,
                 has_more,
             } => self.handle_retained_page(now, query, &records, has_more),
-            Content::Nodes(nodes) => self.handle_nodes(now, nodes),
-            Content::Capabilities(nodes) => self.primaries.capabilities = nodes,
-            Content::Forgotten { node } => self.primaries.forget(now.instant, node),
-            Content::Copied {
+            ToWorker::Nodes(nodes) => self.handle_nodes(now, nodes),
+            ToWorker::Capabilities(nodes) => self.primaries.capabilities = nodes,
+            ToWorker::Forgotten { node } => self.primaries.forget(now.instant, node),
+            ToWorker::Replicate {
                 from,
-                worker,
                 stream,
                 position,
                 record,
-            } => self.handle_copied(now, (from, worker), stream, position, &record),
-            Content::BackupsAreHeld {
-                by,
+            } => self.handle_replicated(now, from, stream, position, &record),
+            ToWorker::BackupReport {
+                from,
                 stream,
-                applied,
-                held,
-            } => self.handle_backups_held(by, stream, replication::Progress { applied, held }),
-            Content::BackupsAreWanted { by, stream, wanted } => {
-                self.handle_backups_wanted(now, by, stream, &wanted);
-            }
-            Content::ReachedBackup { node, reached } => {
-                self.handle_reached_backup(now, node, &reached);
-            }
-            Content::BackupsLost { node } => self.handle_backups_lost(now, node),
-            Content::GivenUpBy { node, paused } => self.handle_given_up_by(now, node, paused),
-            Content::BackupBarrierPassed { barrier, request } => {
-                self.handle_backup_barrier(now, request, barrier);
-            }
-            Content::Promote { node, is_news } => self.handle_promote(now, node, is_news),
-            Content::BackupsAdopted { by, sessions } => {
+                report,
+            } => self.handle_backup_report(now, from, stream, report),
+            ToWorker::BackupsLost { node } => self.handle_backups_lost(now, node),
+            ToWorker::GivenUpBy { node, paused } => self.handle_given_up_by(now, node, paused),
+            ToWorker::BarrierPassed { barrier } => self.handle_barrier_passed(now, barrier),
+            ToWorker::Promote { node, is_news } => self.handle_promote(now, node, is_news),
+            ToWorker::BackupsAdopted { by, sessions } => {
                 self.handle_backups_adopted(now, by, &sessions);
             }
-            Content::BackupsReplaced { by, sessions } => {
+            ToWorker::BackupsReplaced { by, sessions } => {
                 self.handle_backups_replaced(now, by, &sessions);
             }
-            Content::DropBackups { node } => self.handle_drop_backups(now, node),
-            Content::Minority(is_minority) => self.handle_minority(now, is_minority),
-            Content::Evict {
+            ToWorker::DropBackups { node } => self.handle_drop_backups(now, node),
+            ToWorker::Minority(is_minority) => self.handle_minority(now, is_minority),
+            ToWorker::Evict {
                 client_id,
                 may_contest,
             } => self.handle_evict(now, &client_id, may_contest),
-            Content::Offer {
+            ToWorker::Offer {
                 connection,
                 serial,
                 rate,
                 load,
             } => self.handle_offer(now, from, (connection, serial), rate, load),
-            Content::OfferTaken {
+            ToWorker::OfferTaken {
                 connection,
                 serial,
                 rate,
             } => self.handle_offer_taken(now, from, (connection, serial), rate),
-            Content::Relocation {
+            ToWorker::Relocation {
                 client_id,
                 serial,
                 is_granted,
             } => self.handle_relocation(now, &client_id, serial, is_granted),
-            // What only the hub is told.
-            Content::Forward { .. }
-            | Content::Admitted { .. }
-            | Content::NotAdmitted { .. }
-            | Content::Interest { .. }
-            | Content::PeersApplied { .. }
-            | Content::Claim(_)
-            | Content::GrantDone { .. }
-            | Content::Session { .. }
-            | Content::Fetched { .. }
-            | Content::NotTakenOver { .. }
-            | Content::Drained { .. }
-            | Content::Imported { .. }
-            | Content::RetainedQuery { .. }
-            | Content::RetainedCancel { .. }
-            | Content::Replicate { .. }
-            | Content::BackupsHeld { .. }
-            | Content::BackupsWanted { .. }
-            | Content::BackupBarrier { .. }
-            | Content::Promoted { .. }
-            | Content::Movable(_)
-            | Content::Habits { .. }
-            | Content::PlaceAsked(_)
-            | Content::TopicRates(_)
-            | Content::Contested { .. }
-            | Content::Covered(_)
-            | Content::Relocate { .. }
-            | Content::Relocated { .. }
-            | Content::TakenOver { .. } => {
-                debug_assert!(false, "mail for the hub came to a worker");
-            }
         }
     }
 }

@@ -13,8 +13,8 @@ use thicket_session::{time::Instant, topic::SubscriptionFilter};
 
 use super::{Worker, interests::Route};
 use crate::{
-    ConnectionId, Now, Peer,
-    mail::{Content, PlaceAsked, PlaceQuestion},
+    ConnectionId, Now,
+    mail::{PlaceAsked, PlaceQuestion, ToHub},
 };
 
 /// The user property, in both directions.
@@ -163,7 +163,7 @@ impl Worker {
             client_id,
             question,
         };
-        self.mail(Peer::Hub, Content::PlaceAsked(asked));
+        self.tell_hub(ToHub::PlaceAsked(asked));
         true
     }
 

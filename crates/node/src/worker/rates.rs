@@ -6,8 +6,8 @@ use thicket_session::time::Instant;
 
 use super::Worker;
 use crate::{
-    Now, Peer,
-    mail::{Content, TopicRate},
+    Now,
+    mail::{ToHub, TopicRate},
 };
 
 /// Topics that are named, those with most messages.
@@ -47,6 +47,6 @@ impl Worker {
             millis_per_s: count * 1_000_000 / millis,
         };
         let rates = heaviest.into_iter().map(rate).collect();
-        self.mail(Peer::Hub, Content::TopicRates(rates));
+        self.tell_hub(ToHub::TopicRates(rates));
     }
 }

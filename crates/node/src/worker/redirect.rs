@@ -3,16 +3,16 @@
 //! A session that goes on waits here until its client has claimed it from elsewhere, with everything it has; its will waits for
 //! [`WILL_WAITS_S`], so that it goes out only if the client comes nowhere.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use thicket_mqtt::{Connect, Disconnect, ProtocolVersion, ReasonCode};
 use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
-use super::{SessionKey, Worker, close::Cause, habits::Habits};
+use super::{SessionKey, Worker, close::Cause, connection::Connection, habits::Habits};
 use crate::{
-    ConnectionId, EventLevel, ListenerId, Now, Peer,
-    mail::{Content, Elsewhere, Movable, Redirectable},
+    ConnectionId, EventLevel, ListenerId, Now,
+    mail::{Elsewhere, Movable, Redirectable, ToHub},
 };
 
 /// A client says in its CONNECT that it comes from a node that sent it away, so that it is served: a user property.
@@ -140,43 +140,25 @@ impl Worker {
         self.say_goodbye(id, disconnect);
     }
 
-    /// The hub has chosen a client that is to go elsewhere.
-    pub(super) fn handle_send_away(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        serial: u64,
-        to: &[NodeId],
-    ) {
-        let is_it = self.connection(id).is_some_and(|it| it.serial == serial);
-        let Some(key) = self.session_of(id).filter(|_| is_it) else {
+    /// The client of a session is to go to one of these nodes.
+    pub(super) fn handle_send_client(&mut self, now: Now, client_id: &str, to: &[NodeId]) {
+        let Some(key) = self.sessions.find(client_id) else {
             return;
         };
+        let session = self.sessions.get(key);
+        let Some(id) = session.and_then(|session| session.connection) else {
+            return;
+        };
+        let attached = self.connection(id).and_then(Connection::attached);
+        let is_told = attached.is_some_and(|it| it.version == ProtocolVersion::V5);
         let reference = self.server_reference(id, to);
-        if let (Some(reference), true) = (reference, self.is_movable(key)) {
-            let client_id = self.sessions.get(key).map(|it| Rc::clone(&it.client_id));
-            let client_id = client_id.as_deref().unwrap_or_default().to_owned();
+        if let (Some(reference), true) = (reference, is_told && self.is_movable(key)) {
+            let client_id = client_id.to_owned();
             let fields = vec![("client_id", client_id), ("to", reference.clone())];
             self.event(EventLevel::Debug, "client sent to another node", fields);
             self.disconnect_to(id, Some(&reference), "another node is better");
             self.leave_will(key);
             self.detach(now, id, Cause::Closed);
-        }
-    }
-
-    /// The client of a session is to go to another node.
-    pub(super) fn handle_send_client(&mut self, now: Now, client_id: &str, to: &[NodeId]) {
-        let key = self.sessions.find(client_id);
-        let id = key
-            .and_then(|key| self.sessions.get(key))
-            .and_then(|it| it.connection);
-        let Some((id, connection)) = id.and_then(|id| Some((id, self.connection(id)?))) else {
-            return;
-        };
-        let serial = connection.serial;
-        let version = connection.attached().map(|it| it.version);
-        if version == Some(ProtocolVersion::V5) {
-            self.handle_send_away(now, id, serial, to);
         }
     }
 
@@ -206,7 +188,7 @@ impl Worker {
             let Some(connection) = self.connection_mut(id) else {
                 continue;
             };
-            let (serial, listener) = (connection.serial, connection.listener);
+            let listener = connection.listener;
             let Some(attached) = connection.attached_mut() else {
                 continue;
             };
@@ -217,8 +199,6 @@ impl Worker {
                 && let Some(session) = self.sessions.get(key)
             {
                 movable.push(Movable {
-                    connection: id,
-                    serial,
                     client_id: (*session.client_id).into(),
                     listener,
                     messages_per_s,
@@ -228,6 +208,6 @@ impl Worker {
         movable.sort_by_key(|client| client.messages_per_s);
         let step = movable.len().div_ceil(NAMED).max(1);
         let sample = movable.into_iter().rev().step_by(step).collect();
-        self.mail(Peer::Hub, Content::Movable(sample));
+        self.tell_hub(ToHub::Movable(sample));
     }
 }

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     ConnectionId, EventLevel, Handover, Now, Peer, WorkerId, WorkerOutput,
-    mail::{Content, peer_text},
+    mail::{ToHub, ToWorker, peer_text},
 };
 
 /// How soon after it came a connection may be offered; the wait doubles each time, so that one whose messages go here and there stays.
@@ -222,13 +222,13 @@ impl Worker {
         if let Some(to) = to
             && can_leave
         {
-            let offer = Content::Offer {
+            let offer = ToWorker::Offer {
                 connection: id,
                 serial,
                 rate,
                 load: own_load,
             };
-            self.mail(Peer::Worker(to), offer);
+            self.tell_worker(to, offer);
         }
     }
 
@@ -283,14 +283,14 @@ impl Worker {
             return;
         }
         self.relocations.taken += rate;
-        self.mail(
-            from,
-            Content::OfferTaken {
-                connection,
-                serial,
-                rate,
-            },
-        );
+        let taken = ToWorker::OfferTaken {
+            connection,
+            serial,
+            rate,
+        };
+        if let Peer::Worker(from) = from {
+            self.tell_worker(from, taken);
+        }
     }
 
     pub(super) fn handle_offer_taken(
@@ -323,8 +323,8 @@ impl Worker {
             deadline: now.instant + PATIENCE,
         });
         self.outputs.push_back(WorkerOutput::SetReading(id, false));
-        let relocate = Content::Relocate { client_id, serial };
-        self.mail(Peer::Hub, relocate);
+        let relocate = ToHub::Relocate { client_id, serial };
+        self.tell_hub(relocate);
     }
 
     /// The hub's answer: nobody asks for the session until it is told where it is, or something else is going on with it.
@@ -362,7 +362,7 @@ impl Worker {
 
     fn end_relocation(&mut self, client_id: &Arc<str>) {
         let client_id = Arc::clone(client_id);
-        self.mail(Peer::Hub, Content::Relocated { client_id });
+        self.tell_hub(ToHub::Relocated { client_id });
     }
 
     /// A connection took all it was sent: one that leaves may have come to rest.

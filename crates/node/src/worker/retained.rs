@@ -17,8 +17,8 @@ use super::{
     sessions::{Replay, ReplayPhase, Session},
 };
 use crate::{
-    Now, Peer, Remembered,
-    mail::{Content, Origin},
+    Now, Remembered,
+    mail::{Origin, ToHub},
 };
 
 /// Messages in a session's queue above which no further page is asked for.
@@ -219,12 +219,12 @@ impl Worker {
             ReplayPhase::Asked => return,
         };
         replay.phase = ReplayPhase::Asked;
-        let content = Content::RetainedQuery {
+        let content = ToHub::RetainedQuery {
             query: replay.query,
             filter: replay.filter.clone(),
             begin_at,
         };
-        self.mail(Peer::Hub, content);
+        self.tell_hub(content);
     }
 
     pub(super) fn handle_retained_page(
@@ -331,7 +331,7 @@ impl Worker {
 
     fn cancel(&mut self, query: u64) {
         if self.queries.open.remove(&query).is_some() {
-            self.mail(Peer::Hub, Content::RetainedCancel { query });
+            self.tell_hub(ToHub::RetainedCancel { query });
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     OnFull, Peer,
-    mail::{Content, Origin, is_share_key},
+    mail::{Origin, ToHub, ToWorker, is_share_key},
 };
 
 /// For which sessions here a message is.
@@ -190,11 +190,10 @@ impl Worker {
     /// Tells whoever sent a message here that it found no room.
     pub(super) fn refuse_record(&mut self, from: Peer, origin: Origin, number: u64) {
         let numbers = vec![(number, number)];
-        let content = match from {
-            Peer::Worker(_) => Content::Refused(numbers),
-            Peer::Hub => Content::NotAdmitted { origin, numbers },
-        };
-        self.mail_after_records(from, content);
+        match from {
+            Peer::Worker(to) => self.tell_worker_after_records(to, ToWorker::Refused(numbers)),
+            Peer::Hub => self.tell_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
 use super::{Refusal, SessionKey, Worker, interests::Member, places::PLACE, replication::Level};
 use crate::{
-    ConnectionId, Now, Peer, SUBSCRIBED, UNSUBSCRIBED,
-    mail::{Content, InterestChange},
+    ConnectionId, Now, SUBSCRIBED, UNSUBSCRIBED,
+    mail::{InterestChange, ToHub},
 };
 
 /// What waits for interests to be settled.
@@ -130,7 +130,7 @@ impl Worker {
         let asks_place = self.ask_place_of(id, subscribe);
         if changes.is_empty() && (!replays.is_empty() || asks_place) {
             // Nothing is new to others, but the hub must say where the retained messages stand, and what is asked has to be answered.
-            self.tell_hub(changes);
+            self.tell_interests(changes);
         } else {
             self.announce(changes);
         }
@@ -338,13 +338,13 @@ impl Worker {
     /// Tells the hub what this worker wants now.
     pub(super) fn announce(&mut self, changes: Vec<InterestChange>) {
         if !changes.is_empty() {
-            self.tell_hub(changes);
+            self.tell_interests(changes);
         }
     }
 
     /// Tells the hub what this worker wants, be it nothing: the answer says that all it was told before is known everywhere.
     pub(super) fn announce_all(&mut self, changes: Vec<InterestChange>) {
-        self.tell_hub(changes);
+        self.tell_interests(changes);
     }
 
     /// Whether everybody reachable knows what this worker wants, and the hub which sessions it has.
@@ -363,11 +363,11 @@ impl Worker {
         self.gates.settled
     }
 
-    fn tell_hub(&mut self, changes: Vec<InterestChange>) {
+    fn tell_interests(&mut self, changes: Vec<InterestChange>) {
         self.gates.sent += 1;
         let sequence = self.gates.sent;
         // What was published before must be kept before the hub says where the retained messages stand.
-        self.mail_after_records(Peer::Hub, Content::Interest { sequence, changes });
+        self.tell_hub_after_records(ToHub::Interest { sequence, changes });
     }
 
     /// The members of shared subscriptions that are connected decide where messages go.
@@ -433,7 +433,7 @@ impl Worker {
     fn open(&mut self, gate: Gate, retained: u64) {
         match gate {
             Gate::Suback(gated) => self.send_suback(gated, retained),
-            Gate::Import { request } => self.mail(Peer::Hub, Content::Imported { request }),
+            Gate::Import { request } => self.tell_hub(ToHub::Imported { request }),
             Gate::TakenOver { session, serial } => {
                 if self.sessions.get_same(session, serial).is_some() {
                     self.tell_taken_over(session, false);

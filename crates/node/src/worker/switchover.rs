@@ -22,8 +22,8 @@ use super::{
     role::{Event, Reason, Role, Switchover},
 };
 use crate::{
-    Now, Peer, SESSION_MOVED,
-    mail::{Content, Fetched, Purpose, SessionState},
+    Now, SESSION_MOVED,
+    mail::{Fetched, Purpose, SessionState, ToHub},
     queue::History,
 };
 
@@ -92,7 +92,7 @@ impl Worker {
     fn refuse_switchover(&mut self, reason: Reason) {
         if let Some(request) = reason.request() {
             let answer = Fetched::Elsewhere;
-            self.mail(Peer::Hub, Content::Fetched { request, answer });
+            self.tell_hub(ToHub::Fetched { request, answer });
         }
     }
 
@@ -116,7 +116,7 @@ impl Worker {
                     let snapshot = session.snapshot(own, now.instant).encode(now.instant);
                     let answer = Fetched::Branch(snapshot);
                     // What this session published before must be on its way before anybody hears that it has gone.
-                    self.mail_after_records(Peer::Hub, Content::Fetched { request, answer });
+                    self.tell_hub_after_records(ToHub::Fetched { request, answer });
                 }
             }
             Reason::Claim(_) | Reason::Drain => {
@@ -255,7 +255,7 @@ impl Worker {
         self.note_session(key, SESSION_MOVED, Vec::from_iter(fields));
         if let Reason::Claim(request) = switchover.reason {
             let answer = Fetched::Handed;
-            self.mail(Peer::Hub, Content::Fetched { request, answer });
+            self.tell_hub(ToHub::Fetched { request, answer });
         }
     }
 
@@ -296,7 +296,7 @@ impl Worker {
 
     /// A session that was to go to another node stays.
     pub(super) fn handle_take_back(&mut self, now: Now, client_id: &str) {
-        self.forget_draining(client_id);
+        self.barriers.forget_queue(client_id);
         if let Some(key) = self.sessions.find(client_id) {
             self.take_back(now, key);
         }

@@ -12,9 +12,8 @@ use super::{
     SessionKey, Worker, close::Cause, connect::Granted, deliver::Outgoing, interests::Taker,
 };
 use crate::{
-    ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now, Peer,
-    WorkerId,
-    mail::{Claim, Content},
+    ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now, WorkerId,
+    mail::{Claim, ToHub},
 };
 
 /// Stands in a claim for the connection that there is none of: no shell has so many.
@@ -131,7 +130,7 @@ impl Worker {
                     asks: None,
                     placed: None,
                 };
-                self.mail(Peer::Hub, Content::Claim(claim));
+                self.tell_hub(ToHub::Claim(claim));
                 Import::Claimed {
                     snapshot: Box::new(snapshot),
                     replace,
@@ -183,7 +182,7 @@ impl Worker {
         };
         self.transfers.imports.insert(number, Import::Done(done));
         let client_id = client_id.into();
-        self.mail(Peer::Hub, Content::GrantDone { client_id });
+        self.tell_hub(ToHub::GrantDone { client_id });
         true
     }
 

@@ -4,7 +4,7 @@ use thicket_overlay::{Incarnation, NodeId, StreamId};
 use thicket_placement::MoveReason;
 use thicket_session::server::Epoch;
 
-use super::{BackupPosition, Message, Part, Registration, RetainedRecord};
+use super::{Message, Part, Registration, RetainedRecord};
 use crate::{
     RebalanceError, RebalanceWish, RedirectionReason,
     hub::{
@@ -15,7 +15,7 @@ use crate::{
         },
         refusals::RefusedNumbers,
     },
-    mail::{Origin, Purpose, ReachedBackup},
+    mail::{BackupReport, Origin, Purpose, ReachedBackup, ReplicationStream},
 };
 
 /// Those of `hints::wire` are others.
@@ -44,8 +44,8 @@ mod kind {
     pub(super) const REFUSED: u8 = 30;
     pub(super) const REFUSAL_NOTED: u8 = 31;
     pub(super) const REPLICATE: u8 = 20;
-    pub(super) const COPIES_HELD: u8 = 21;
-    pub(super) const COPIES_WANTED: u8 = 22;
+    pub(super) const BACKUPS_HELD: u8 = 21;
+    pub(super) const BACKUPS_WANTED: u8 = 22;
     pub(super) const MEMBERS: u8 = 50;
     pub(super) const SETTINGS: u8 = 51;
     pub(super) const STATE: u8 = 80;
@@ -186,34 +186,18 @@ impl Message<'_> {
                 put_bytes(&mut out, client_id.as_bytes());
                 kind::TAKE_BACK
             }
-            Self::Replicate { backup, part } => {
-                put_position(&mut out, *backup);
+            Self::Replicate {
+                stream,
+                position,
+                part,
+            } => {
+                put_stream(&mut out, *stream);
+                put_u64(&mut out, *position);
                 put_part(&mut out, 0, *part, kind::REPLICATE)
             }
-            Self::BackupsHeld { backup, held } => {
-                put_position(&mut out, *backup);
-                put_u64(&mut out, *held);
-                kind::COPIES_HELD
-            }
-            Self::BackupsWanted {
-                worker,
-                stream,
-                wanted,
-            } => {
-                out.push(*worker);
-                put_u64(&mut out, *stream);
-                for (session, sequence) in wanted {
-                    put_u64(&mut out, *session);
-                    put_u64(&mut out, *sequence);
-                }
-                kind::COPIES_WANTED
-            }
-            Self::ReachedBackup(reached) => {
-                out.push(reached.worker);
-                put_u64(&mut out, reached.stream);
-                put_u64(&mut out, reached.session);
-                put_record(&mut out, reached.origin, &reached.bytes);
-                kind::REACHED_BACKUP
+            Self::BackupReport { stream, report } => {
+                put_stream(&mut out, *stream);
+                put_report(&mut out, report)
             }
             Self::Settings(settings) => {
                 for (key, value) in settings {
@@ -304,15 +288,18 @@ impl Message<'_> {
                 put_one_of(&mut out, &RebalanceWish::ALL, wish);
                 kind::REBALANCE_ASKED
             }
-            Self::RebalanceTold { request, report } => {
+            Self::RebalanceAnswered { request, answer } => {
                 put_u64(&mut out, *request);
-                put_bytes(&mut out, report.as_bytes());
-                kind::REBALANCE_TOLD
-            }
-            Self::RebalanceRefused { request, error } => {
-                put_u64(&mut out, *request);
-                put_one_of(&mut out, &RebalanceError::ALL, error);
-                kind::REBALANCE_REFUSED
+                match answer {
+                    Ok(report) => {
+                        put_bytes(&mut out, report.as_bytes());
+                        kind::REBALANCE_TOLD
+                    }
+                    Err(error) => {
+                        put_one_of(&mut out, &RebalanceError::ALL, error);
+                        kind::REBALANCE_REFUSED
+                    }
+                }
             }
             Self::RetainedDigest { digest, is_answer } => {
                 put_u64(&mut out, *digest);
@@ -438,33 +425,20 @@ impl<'a> Message<'a> {
             kind::REFUSED => Self::Refused(reader.numbers()?),
             kind::REFUSAL_NOTED => Self::RefusalNoted(reader.numbers()?),
             kind::REPLICATE => {
-                let backup = reader.position()?;
+                let (stream, position) = (reader.stream()?, reader.u64()?);
                 // No request.
                 reader.u64()?;
                 Self::Replicate {
-                    backup,
+                    stream,
+                    position,
                     part: reader.part()?,
                 }
             }
-            kind::COPIES_HELD => Self::BackupsHeld {
-                backup: reader.position()?,
-                held: reader.u64()?,
-            },
-            kind::COPIES_WANTED => Self::BackupsWanted {
-                worker: reader.u8()?,
-                stream: reader.u64()?,
-                wanted: reader.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
-            },
-            kind::REACHED_BACKUP => {
-                let (worker, stream, session) = (reader.u8()?, reader.u64()?, reader.u64()?);
-                let RetainedRecord { origin, record } = reader.retained()?;
-                Self::ReachedBackup(ReachedBackup {
-                    worker,
-                    stream,
-                    session,
-                    origin,
-                    bytes: record.to_vec(),
-                })
+            kind::BACKUPS_HELD | kind::BACKUPS_WANTED | kind::REACHED_BACKUP => {
+                Self::BackupReport {
+                    stream: reader.stream()?,
+                    report: reader.report(kind)?,
+                }
             }
             kind::SETTINGS => Self::Settings(reader.rest_of(|it| Some((it.text()?, it.text()?)))?),
             kind::MEMBERS => Self::Members(reader.rest_of(Reader::membership)?),
@@ -515,13 +489,13 @@ impl<'a> Message<'a> {
                 request: reader.u64()?,
                 wish: reader.one_of(&RebalanceWish::ALL)?,
             },
-            kind::REBALANCE_TOLD => Self::RebalanceTold {
+            kind::REBALANCE_TOLD => Self::RebalanceAnswered {
                 request: reader.u64()?,
-                report: reader.text()?.to_owned(),
+                answer: Ok(reader.text()?.to_owned()),
             },
-            kind::REBALANCE_REFUSED => Self::RebalanceRefused {
+            kind::REBALANCE_REFUSED => Self::RebalanceAnswered {
                 request: reader.u64()?,
-                error: reader.one_of(&RebalanceError::ALL)?,
+                answer: Err(reader.one_of(&RebalanceError::ALL)?),
             },
             _ => return None,
         };
@@ -548,10 +522,31 @@ pub(in crate::hub) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put_position(out: &mut Vec<u8>, backup: BackupPosition) {
-    out.push(backup.worker);
-    put_u64(out, backup.stream);
-    put_u64(out, backup.position);
+fn put_stream(out: &mut Vec<u8>, stream: ReplicationStream) {
+    out.push(stream.worker);
+    put_u64(out, stream.id);
+}
+
+fn put_report(out: &mut Vec<u8>, report: &BackupReport) -> u8 {
+    match report {
+        BackupReport::Held { applied, held } => {
+            put_u64(out, *applied);
+            put_u64(out, *held);
+            kind::BACKUPS_HELD
+        }
+        BackupReport::Wanted(wanted) => {
+            for (session, sequence) in wanted {
+                put_u64(out, *session);
+                put_u64(out, *sequence);
+            }
+            kind::BACKUPS_WANTED
+        }
+        BackupReport::Reached(reached) => {
+            put_u64(out, reached.session);
+            put_record(out, reached.origin, &reached.bytes);
+            kind::REACHED_BACKUP
+        }
+    }
 }
 
 fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: Epoch, kind: u8) -> u8 {
@@ -629,12 +624,31 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn position(&mut self) -> Option<BackupPosition> {
-        Some(BackupPosition {
-            worker: self.u8()?,
-            stream: self.u64()?,
-            position: self.u64()?,
-        })
+    fn stream(&mut self) -> Option<ReplicationStream> {
+        let (worker, id) = (self.u8()?, self.u64()?);
+        Some(ReplicationStream { worker, id })
+    }
+
+    fn report(&mut self, kind: u8) -> Option<BackupReport> {
+        match kind {
+            kind::BACKUPS_HELD => Some(BackupReport::Held {
+                applied: self.u64()?,
+                held: self.u64()?,
+            }),
+            kind::BACKUPS_WANTED => {
+                let wanted = self.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?;
+                Some(BackupReport::Wanted(wanted))
+            }
+            _ => {
+                let session = self.u64()?;
+                let RetainedRecord { origin, record } = self.retained()?;
+                Some(BackupReport::Reached(ReachedBackup {
+                    session,
+                    origin,
+                    bytes: record.to_vec(),
+                }))
+            }
+        }
     }
 
     fn registration(&mut self) -> Option<Registration<'a>> {

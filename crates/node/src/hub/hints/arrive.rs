@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Now, WorkerId,
-    mail::{Content, NumberRuns, Origin, push_number},
+    mail::{NumberRuns, Origin, ToWorker, push_number},
 };
 
 /// Messages remembered, so that none is taken twice, whoever sends it.
@@ -183,7 +183,7 @@ impl Hub {
         for worker in workers {
             let bytes = bytes.to_vec();
             self.cx
-                .mail_after_records(worker, Content::Hinted { origin, bytes });
+                .mail_after_records(worker, ToWorker::Hinted { origin, bytes });
         }
         if takers > 0 {
             let name = (origin, record.number);

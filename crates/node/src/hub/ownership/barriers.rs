@@ -1,15 +1,18 @@
-//! Before the queue of a session leaves, all that was sent to this node when not everybody sent it to the new one as well must
-//! have come: it is in no other place.
+//! Barriers: a worker hears when all that was on its way to it has come.
 //!
-//! The new node has heard that everybody applied its interest. What was forwarded before that may still be on its way here: from
-//! other nodes, which are asked to say when we have admitted it, and from other workers, who speak to the home themselves.
+//! What waits for that, and why, is the worker's (`worker/barriers`). Other nodes are asked to say when this one has admitted what they had sent it;
+//! other workers speak to the worker themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_overlay::{NodeId, NodeSlot, StreamId};
 
 use super::Ownership;
-use crate::hub::{context::Context, control::Message, hints::Hints};
+use crate::{
+    WorkerId,
+    hub::{context::Context, control::Message, hints::Hints},
+    mail::ToWorker,
+};
 
 /// A node that wants to know when it has admitted what was on its way to it.
 #[derive(Debug)]
@@ -27,35 +30,54 @@ struct Asked {
 #[derive(Debug, Default)]
 pub(in crate::hub) struct Barriers {
     asked: Vec<Asked>,
-    /// Moves of ours, with the nodes that have not answered yet.
-    open: BTreeMap<u64, BTreeSet<NodeId>>,
+    last_request: u64,
+    /// Those of workers here.
+    open: BTreeMap<u64, Open>,
+}
+
+/// A barrier of a worker.
+#[derive(Debug)]
+struct Open {
+    home: WorkerId,
+    /// Its own number.
+    barrier: u64,
+    /// The nodes that have not answered yet.
+    nodes: BTreeSet<NodeId>,
 }
 
 impl Ownership {
-    /// Asks all reachable nodes; `barrier_passed` follows.
-    pub(super) fn begin_barrier(&mut self, cx: &mut Context, local: u64) {
+    /// A worker wants to know when all that is on its way to it has come: all reachable nodes are asked.
+    pub(in crate::hub) fn begin_barrier(&mut self, cx: &mut Context, home: WorkerId, barrier: u64) {
+        self.barriers.last_request += 1;
+        let request = self.barriers.last_request;
         let nodes: BTreeSet<NodeId> = cx.up.values().copied().collect();
-        self.barriers.open.insert(local, nodes.clone());
-        for node in nodes {
-            cx.send(node, &Message::Barrier { request: local });
+        for node in &nodes {
+            cx.send(*node, &Message::Barrier { request });
         }
-        self.check_barrier(cx, local);
+        let open = Open {
+            home,
+            barrier,
+            nodes,
+        };
+        self.barriers.open.insert(request, open);
+        self.check_barrier(cx, request);
     }
 
-    pub(super) fn forget_barrier(&mut self, local: u64) {
-        self.barriers.open.remove(&local);
-    }
-
-    fn check_barrier(&mut self, cx: &mut Context, local: u64) {
-        if self
+    /// Other nodes have nothing more on its way: the other workers say it themselves.
+    fn check_barrier(&mut self, cx: &mut Context, request: u64) {
+        let mut passed = self
             .barriers
             .open
-            .get(&local)
-            .is_some_and(BTreeSet::is_empty)
-        {
-            self.barriers.open.remove(&local);
-            self.barrier_passed(cx, local);
+            .extract_if(request..=request, |_, open| open.nodes.is_empty());
+        let Some((_, Open { home, barrier, .. })) = passed.next() else {
+            return;
+        };
+        for worker in cx.workers() {
+            if worker != home {
+                cx.mail(worker, ToWorker::Synchronise { home, barrier });
+            }
         }
+        cx.mail_after_records(home, ToWorker::BarrierPassed { barrier });
     }
 
     /// `hints`: the last serial of what was kept for that node.
@@ -97,31 +119,31 @@ impl Ownership {
         &mut self,
         cx: &mut Context,
         from: NodeId,
-        local: u64,
+        request: u64,
     ) {
-        if let Some(nodes) = self.barriers.open.get_mut(&local) {
-            nodes.remove(&from);
-            self.check_barrier(cx, local);
+        if let Some(open) = self.barriers.open.get_mut(&request) {
+            open.nodes.remove(&from);
+            self.check_barrier(cx, request);
         }
     }
 
     /// A node is down: nothing of it is waited for.
     pub(super) fn barriers_lose_node(&mut self, cx: &mut Context, node: NodeId) {
         self.barriers.asked.retain(|asked| asked.by != node);
-        for local in self.barriers.open.keys().copied().collect::<Vec<_>>() {
-            self.handle_barrier_done(cx, node, local);
+        for request in self.barriers.open.keys().copied().collect::<Vec<_>>() {
+            self.handle_barrier_done(cx, node, request);
         }
     }
 
     /// What a node was to answer is lost: it is asked again.
     pub(super) fn barriers_lose_control(&mut self, cx: &mut Context, node: NodeId) {
-        let waits_for = |(_, nodes): &(&u64, &BTreeSet<NodeId>)| nodes.contains(&node);
+        let waits_for = |(_, open): &(&u64, &Open)| open.nodes.contains(&node);
         let open: Vec<u64> = self
             .barriers
             .open
             .iter()
             .filter(waits_for)
-            .map(|(local, _)| *local)
+            .map(|(request, _)| *request)
             .collect();
         for request in open {
             cx.send(node, &Message::Barrier { request });

@@ -23,7 +23,7 @@ use super::{Ownership, directory::Entry, relocations::Postponed};
 use crate::{
     EventLevel, Now, WorkerId,
     hub::{context::Context, control::Message},
-    mail::{Claim, Content, Merge, Purpose, Terms},
+    mail::{Claim, Merge, Purpose, Terms, ToWorker},
 };
 
 /// A CONNECT that cannot be answered in this time gets Server unavailable.
@@ -393,7 +393,7 @@ impl Ownership {
         let client_id = Arc::clone(client_id);
         cx.mail_after_records(
             worker,
-            Content::Granted {
+            ToWorker::Granted {
                 connection,
                 serial,
                 client_id,

@@ -13,7 +13,7 @@ use crate::{
         context::Context,
         control::{Message, Registration},
     },
-    mail::{Content, SessionState},
+    mail::{SessionState, ToWorker},
 };
 
 /// Bytes of client identifiers in one `Register`.
@@ -78,7 +78,7 @@ impl Ownership {
                     let is_older = loser == from;
                     let client_id = Arc::clone(client_id);
                     let may_contest = false;
-                    let evict = Content::Evict {
+                    let evict = ToWorker::Evict {
                         client_id,
                         may_contest,
                     };

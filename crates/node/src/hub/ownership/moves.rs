@@ -15,7 +15,7 @@ use crate::{
         context::Context,
         control::{Message, PART_BYTES, Part},
     },
-    mail::{Content, Fetched, Merge, Purpose},
+    mail::{Fetched, Merge, Purpose, ToWorker},
     queue,
 };
 
@@ -172,7 +172,7 @@ impl Ownership {
         match arrival.stage {
             Stage::Fetching => {
                 arrival.stage = Stage::Importing;
-                let import = Content::Import {
+                let import = ToWorker::Import {
                     request,
                     snapshot: bytes,
                     merge,
@@ -182,7 +182,7 @@ impl Ownership {
             Stage::Importing => debug_assert!(false, "a queue is sent when it is asked for"),
             Stage::Draining => {
                 let client_id = Arc::clone(client_id);
-                let queue = Content::ImportQueue {
+                let queue = ToWorker::ImportQueue {
                     client_id,
                     queue: bytes,
                 };
@@ -248,7 +248,7 @@ impl Ownership {
             is_handed: false,
         };
         self.moves.leaving.insert(local, leaving);
-        let fetch = Content::Fetch {
+        let fetch = ToWorker::Fetch {
             request: local,
             client_id,
             to,
@@ -316,25 +316,17 @@ impl Ownership {
             // Nothing is known of it any more: an empty queue lets the other node go on.
             return self.send_parts(cx, to, request, &queue::empty());
         };
-        self.begin_barrier(cx, local);
-    }
-
-    /// All that other nodes sent here for the session has come: the same of the other workers, then the home may let it go.
-    pub(super) fn barrier_passed(&mut self, cx: &mut Context, local: u64) {
-        if self.backup_barrier_passed(cx, local) {
-            return;
+        if let Some(Leaving {
+            client_id, home, ..
+        }) = self.moves.leaving.get(&local)
+        {
+            let client_id = Arc::clone(client_id);
+            let drain = ToWorker::Drain {
+                request: local,
+                client_id,
+            };
+            cx.mail_after_records(*home, drain);
         }
-        let Some(leaving) = self.moves.leaving.get(&local) else {
-            return;
-        };
-        let (client_id, home) = (Arc::clone(&leaving.client_id), leaving.home);
-        let request = local;
-        for worker in cx.workers() {
-            if worker != home {
-                cx.mail(worker, Content::Synchronise { request, home });
-            }
-        }
-        cx.mail_after_records(home, Content::Drain { request, client_id });
     }
 
     pub(in crate::hub) fn handle_drained(
@@ -379,7 +371,7 @@ impl Ownership {
         {
             // This node is drained, and handed it over by itself.
             let (client_id, home) = (Arc::clone(client_id), entry.home);
-            return cx.mail(home, Content::TakeBack { client_id });
+            return cx.mail(home, ToWorker::TakeBack { client_id });
         }
         for local in its {
             self.take_back(cx, local);
@@ -407,8 +399,7 @@ impl Ownership {
             client_id, home, ..
         }) = self.moves.leaving.remove(&local)
         {
-            self.forget_barrier(local);
-            cx.mail(home, Content::TakeBack { client_id });
+            cx.mail(home, ToWorker::TakeBack { client_id });
         }
     }
 
@@ -459,7 +450,7 @@ impl Ownership {
             // A backup became the session, where it was to go or elsewhere, and not what was handed over: the move came to nothing.
             self.revoke(cx, local);
         }
-        let evict = Content::Evict {
+        let evict = ToWorker::Evict {
             client_id,
             may_contest: true,
         };
@@ -574,7 +565,7 @@ impl Ownership {
         };
         if arrival.stage != Stage::Fetching {
             let client_id = Arc::clone(&client_id);
-            cx.mail_after_records(arrival.home, Content::Forget { client_id });
+            cx.mail_after_records(arrival.home, ToWorker::Forget { client_id });
         }
         Some((client_id, Kind::Branch))
     }

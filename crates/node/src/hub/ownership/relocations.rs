@@ -10,7 +10,7 @@ use super::Ownership;
 use crate::{
     Now, WorkerId,
     hub::context::Context,
-    mail::{Content, Purpose},
+    mail::{Purpose, ToWorker},
 };
 
 /// A worker that has not said by then what became of one will not (its connection was lost on the way).
@@ -105,7 +105,7 @@ impl Ownership {
             let client_id = Arc::clone(&client_id);
             self.relocations.under_way.insert(client_id, relocation);
         }
-        let answer = Content::Relocation {
+        let answer = ToWorker::Relocation {
             client_id,
             serial,
             is_granted,

@@ -9,9 +9,9 @@ use crate::{
     EventLevel, Now, WorkerId,
     hub::{
         context::Context,
-        control::{BackupPosition, Message, PART_BYTES, Part},
+        control::{Message, PART_BYTES, Part},
     },
-    mail::{Content, UpNode},
+    mail::{BackupReport, ReplicationStream, ToWorker, UpNode},
 };
 
 /// Bytes of one record; a primary whose record is longer is not believed.
@@ -22,8 +22,6 @@ const RECORD_BYTES: usize = 64 * 1024 * 1024;
 pub(in crate::hub) struct Replication {
     /// Parts of a record that has not all come, by primary.
     parts: BTreeMap<(NodeId, u8), Vec<u8>>,
-    /// Barriers of workers, by the number of the request: the worker and its own number.
-    barriers: BTreeMap<u64, (WorkerId, u64)>,
     /// Nodes that are down, with the workers that have not said that its sessions are theirs now.
     promoting: BTreeMap<NodeId, BTreeSet<WorkerId>>,
     /// What workers were told of how much other nodes can take.
@@ -39,7 +37,7 @@ impl Ownership {
         });
         let nodes: Vec<_> = up.collect();
         for worker in cx.workers() {
-            cx.mail(worker, Content::Nodes(nodes.clone()));
+            cx.mail(worker, ToWorker::Nodes(nodes.clone()));
         }
     }
 
@@ -51,7 +49,7 @@ impl Ownership {
             .collect();
         if capabilities != self.replication.capabilities {
             for worker in cx.workers() {
-                cx.mail(worker, Content::Capabilities(capabilities.clone()));
+                cx.mail(worker, ToWorker::Capabilities(capabilities.clone()));
             }
             self.replication.capabilities = capabilities;
         }
@@ -73,7 +71,7 @@ impl Ownership {
         self.forget_backup_parts(node);
         let workers: BTreeSet<WorkerId> = cx.workers().collect();
         for worker in &workers {
-            cx.mail_after_records(*worker, Content::Promote { node, is_news });
+            cx.mail_after_records(*worker, ToWorker::Promote { node, is_news });
         }
         self.replication.promoting.insert(node, workers);
     }
@@ -117,10 +115,9 @@ impl Ownership {
         position: u64,
         record: &[u8],
     ) {
-        let backup = BackupPosition {
+        let stream = ReplicationStream {
             worker: from.0,
-            stream,
-            position,
+            id: stream,
         };
         let Some(slot) = cx.overlay.slot_of(to) else {
             return;
@@ -135,25 +132,31 @@ impl Ownership {
                 bytes,
                 is_last: index == last,
             };
-            let (kind, payload) = Message::Replicate { backup, part }.encode();
+            let replicate = Message::Replicate {
+                stream,
+                position,
+                part,
+            };
+            let (kind, payload) = replicate.encode();
             if let Err(error) = cx.overlay.send_control(slot, kind, &payload) {
                 let fields = vec![("node", to.to_string()), ("error", error.to_string())];
                 cx.event(EventLevel::Warn, "backups not sent", fields);
                 // The worker begins a new stream; one whose beginning is missing is passed over.
-                cx.mail(from, Content::BackupsLost { node: to });
+                cx.mail(from, ToWorker::BackupsLost { node: to });
                 return;
             }
         }
     }
 
-    pub(in crate::hub) fn handle_backup(
+    pub(in crate::hub) fn handle_replicate(
         &mut self,
         cx: &mut Context,
         from: NodeId,
-        backup: BackupPosition,
+        stream: ReplicationStream,
+        position: u64,
         part: Part<'_>,
     ) {
-        let key = (from, backup.worker);
+        let key = (from, stream.worker);
         let parts = self.replication.parts.entry(key).or_default();
         parts.extend_from_slice(part.bytes);
         if parts.len() > RECORD_BYTES {
@@ -164,15 +167,9 @@ impl Ownership {
             return;
         }
         let record = self.replication.parts.remove(&key).unwrap_or_default();
-        let BackupPosition {
-            worker,
-            stream,
-            position,
-        } = backup;
-        let home = WorkerId(worker % cx.config.workers);
-        let content = Content::Copied {
+        let home = WorkerId(stream.worker % cx.config.workers);
+        let content = ToWorker::Replicate {
             from,
-            worker,
             stream,
             position,
             record,
@@ -181,61 +178,20 @@ impl Ownership {
         cx.mail_after_records(home, content);
     }
 
-    pub(in crate::hub) fn handle_backups_held(
+    pub(in crate::hub) fn handle_backup_report(
         &mut self,
         cx: &mut Context,
-        by: NodeId,
-        backup: BackupPosition,
-        held: u64,
+        from: NodeId,
+        stream: ReplicationStream,
+        report: BackupReport,
     ) {
-        if backup.worker < cx.config.workers {
-            let content = Content::BackupsAreHeld {
-                by,
-                stream: backup.stream,
-                applied: backup.position,
-                held,
+        if stream.worker < cx.config.workers {
+            let content = ToWorker::BackupReport {
+                from,
+                stream: stream.id,
+                report,
             };
-            cx.mail(WorkerId(backup.worker), content);
+            cx.mail(WorkerId(stream.worker), content);
         }
-    }
-
-    pub(in crate::hub) fn handle_backups_wanted(
-        &mut self,
-        cx: &mut Context,
-        by: NodeId,
-        worker: u8,
-        stream: u64,
-        wanted: Vec<(u64, u64)>,
-    ) {
-        if worker < cx.config.workers {
-            let content = Content::BackupsAreWanted { by, stream, wanted };
-            cx.mail(WorkerId(worker), content);
-        }
-    }
-
-    /// A worker wants to know when all that was on its way to it has come.
-    pub(in crate::hub) fn begin_backup_barrier(
-        &mut self,
-        cx: &mut Context,
-        from: WorkerId,
-        barrier: u64,
-    ) {
-        let request = self.next_request();
-        self.replication.barriers.insert(request, (from, barrier));
-        self.begin_barrier(cx, request);
-    }
-
-    /// Other nodes have nothing more on its way; the other workers say it themselves. False: it was no barrier of backups.
-    pub(super) fn backup_barrier_passed(&mut self, cx: &mut Context, request: u64) -> bool {
-        let Some((home, barrier)) = self.replication.barriers.remove(&request) else {
-            return false;
-        };
-        for worker in cx.workers() {
-            if worker != home {
-                cx.mail(worker, Content::Synchronise { request, home });
-            }
-        }
-        cx.mail_after_records(home, Content::BackupBarrierPassed { barrier, request });
-        true
     }
 }

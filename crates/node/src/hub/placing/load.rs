@@ -13,7 +13,7 @@ use crate::{
         context::Context,
         control::{Message, Reader, put_bytes, put_u64},
     },
-    mail::{Content, Elsewhere, NodeElsewhere},
+    mail::{Elsewhere, NodeElsewhere, ToWorker},
 };
 
 /// Addresses of one node that are kept; the rest is passed over.
@@ -149,7 +149,7 @@ impl Placing {
         let elsewhere = Arc::new(Elsewhere::new(nodes.collect()));
         self.redirection.elsewhere = Arc::clone(&elsewhere);
         for worker in cx.workers() {
-            cx.mail(worker, Content::Elsewhere(Arc::clone(&elsewhere)));
+            cx.mail(worker, ToWorker::Elsewhere(Arc::clone(&elsewhere)));
         }
     }
 }

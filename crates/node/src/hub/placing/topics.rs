@@ -17,7 +17,7 @@ use crate::{
         context::Context,
         control::{Message, Reader, put_bytes, put_u64},
     },
-    mail::{Content, HEAVIEST_TOPICS, TopicRate},
+    mail::{HEAVIEST_TOPICS, ToWorker, TopicRate},
 };
 
 /// Time between two counts.
@@ -53,7 +53,7 @@ impl Placing {
         self.topics.counting.clear();
         self.topics.waiting = usize::from(cx.config.workers);
         for worker in cx.workers() {
-            cx.mail(worker, Content::TopicRatesAsked);
+            cx.mail(worker, ToWorker::TopicRatesAsked);
         }
     }
 

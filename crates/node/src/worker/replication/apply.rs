@@ -19,11 +19,12 @@ use super::{
     orphans::SUCCESSION,
 };
 use crate::{
-    EventLevel, Now, Peer,
-    mail::{Adopted, Content, InterestChange},
+    EventLevel, Now,
+    mail::{Adopted, BackupReport, InterestChange, ReplicationStream, ToHub, ToWorker},
     queue::History,
     worker::{
         SessionKey, Worker,
+        barriers::Behind,
         interests::Member,
         journal::instant_of,
         recover::apply_entry,
@@ -114,14 +115,15 @@ impl Reading {
 
 impl Worker {
     /// A record of a primary's stream.
-    pub(in super::super) fn handle_copied(
+    pub(in super::super) fn handle_replicated(
         &mut self,
         now: Now,
-        source: SourceKey,
-        stream: u64,
+        from: NodeId,
+        stream: ReplicationStream,
         position: u64,
         record: &[u8],
     ) {
+        let (source, stream) = ((from, stream.worker), stream.id);
         let known = self.sources.sources.entry(source).or_default();
         let mut changes = Vec::new();
         if known.stream != stream {
@@ -172,11 +174,11 @@ impl Worker {
             ..
         } = reading;
         if !adopted.is_empty() || !replaced.is_empty() {
-            self.tell_workers(adopted, |sessions| Content::BackupsAdopted {
+            self.tell_workers(adopted, |sessions| ToWorker::BackupsAdopted {
                 by: source,
                 sessions,
             });
-            self.tell_workers(replaced, |sessions| Content::BackupsReplaced {
+            self.tell_workers(replaced, |sessions| ToWorker::BackupsReplaced {
                 by: source,
                 sessions,
             });
@@ -585,14 +587,19 @@ impl Worker {
         }
         let settled = self.settled();
         let mut mail = Vec::new();
-        for (&(to, worker), source) in &mut self.sources.sources {
+        let mut barriers = Vec::new();
+        for (&key, source) in &mut self.sources.sources {
+            let (to, worker) = key;
             if !source.advance(settled)
-                && source.barrier.is_none()
+                && !source.has_barrier
                 && let Some(until) = source.settled_position(settled)
             {
-                let barrier = self.primaries.next_barrier();
-                source.barrier = Some((barrier, until));
-                mail.push(Content::BackupBarrier { barrier });
+                source.has_barrier = true;
+                barriers.push(Behind::Told {
+                    source: key,
+                    stream: source.stream,
+                    until,
+                });
             }
             let progress = Progress {
                 applied: source.applied(),
@@ -600,33 +607,34 @@ impl Worker {
             };
             if progress != source.told {
                 source.told = progress;
-                mail.push(Content::BackupsHeld {
+                mail.push(ToHub::BackupReport {
                     to,
-                    worker,
-                    stream: source.stream,
-                    applied: progress.applied,
-                    held: progress.held,
+                    stream: source.stream(worker),
+                    report: BackupReport::Held {
+                        applied: progress.applied,
+                        held: progress.held,
+                    },
                 });
             }
         }
+        for behind in barriers {
+            self.begin_barrier(behind);
+        }
         if !mail.is_empty() {
-            let origin = self.origin();
-            self.batches.seal(origin, &mut self.outputs);
+            self.seal_records();
         }
         for content in mail {
-            self.mail(Peer::Hub, content);
+            self.tell_hub(content);
         }
     }
 
-    /// All that was on its way here when a barrier began has come.
-    pub(super) fn barrier_of_backup_passed(&mut self, barrier: u64) {
-        let is_it = |source: &Source| source.barrier.is_some_and(|(number, _)| number == barrier);
-        let Some(source) = self.sources.sources.values_mut().find(|it| is_it(it)) else {
+    /// All that was on its way here has come since a stream was read up to a position: what it told whole by then is held.
+    pub(in super::super) fn hold_told(&mut self, source: SourceKey, stream: u64, until: u64) {
+        let known = self.sources.sources.get_mut(&source);
+        let Some(source) = known.filter(|known| known.stream == stream) else {
             return;
         };
-        let Some((_, until)) = source.barrier.take() else {
-            return;
-        };
+        source.has_barrier = false;
         source.passed = until;
         let wholes: Vec<(u64, u64)> = source
             .wholes
@@ -709,15 +717,11 @@ impl Worker {
             self.tell_reached(now, source, number, &message);
         }
         for ((to, worker), wanted) in wanted {
-            let stream = self.sources.sources.get(&(to, worker)).map(|it| it.stream);
-            if let (Some(stream), false) = (stream, wanted.is_empty()) {
-                let content = Content::BackupsWanted {
-                    to,
-                    worker,
-                    stream,
-                    wanted,
-                };
-                self.mail(Peer::Hub, content);
+            let source = self.sources.sources.get(&(to, worker));
+            if let (Some(source), false) = (source, wanted.is_empty()) {
+                let stream = source.stream(worker);
+                let report = BackupReport::Wanted(wanted);
+                self.tell_hub(ToHub::BackupReport { to, stream, report });
             }
         }
         self.watch_backups(now);

@@ -17,7 +17,10 @@ use super::{
     pending::{Pending, Pendings},
     wills::{HeldWillCount, HeldWills},
 };
-use crate::worker::{SessionKey, seen::Taken};
+use crate::{
+    mail::ReplicationStream,
+    worker::{SessionKey, seen::Taken},
+};
 
 /// A worker of another node.
 pub(in super::super) type SourceKey = (NodeId, u8);
@@ -83,8 +86,8 @@ pub(super) struct Source {
     pub unacknowledged: VecDeque<Unacknowledged>,
     /// Sessions that were told whole, with the positions, until a barrier is behind them.
     pub wholes: Vec<(u64, u64)>,
-    /// The number of a barrier that has begun, and up to which position it counts.
-    pub barrier: Option<(u64, u64)>,
+    /// A barrier has begun.
+    pub has_barrier: bool,
     /// Up to which position all barriers are passed.
     pub passed: u64,
     /// Positions with the number of messages that must come before they are held.
@@ -241,6 +244,12 @@ impl Backup {
 }
 
 impl Source {
+    /// `worker`: whose it is.
+    pub(super) const fn stream(&self, worker: u8) -> ReplicationStream {
+        let id = self.stream;
+        ReplicationStream { worker, id }
+    }
+
     /// The last position that lacks no message which its client may have.
     pub(super) fn applied(&self) -> u64 {
         let blocked = self.blocked.keys().next();

@@ -19,8 +19,8 @@ use thicket_session::server::{Epoch, StoredSession, StoredWill};
 
 use super::{Level, Progress, Release, WillBackup, primary::hold_at};
 use crate::{
-    ConnectionId, Now, Peer,
-    mail::{Content, Fetched},
+    ConnectionId, Now,
+    mail::{Fetched, ToHub},
     worker::{Debt, SessionKey, Worker, journal::wall_ms, publish::Outcome},
 };
 
@@ -407,6 +407,6 @@ impl Worker {
 
     fn tell_ended(&mut self, request: u64) {
         let answer = Fetched::Gone;
-        self.mail_after_records(Peer::Hub, Content::Fetched { request, answer });
+        self.tell_hub_after_records(ToHub::Fetched { request, answer });
     }
 }

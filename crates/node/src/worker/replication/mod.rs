@@ -49,9 +49,9 @@ mod wills;
 
 pub(super) use self::{
     apply::placeholder,
-    backup::{Backup, Sources, Unblocked},
+    backup::{Backup, SourceKey, Sources, Unblocked},
     orphans::SUCCESSION,
-    primary::{Primaries, hold},
+    primary::{Learned, Primaries, hold},
     replica_set::{Replica, StoredAs},
     stream::{Level, Operation, Progress, Release, Streams},
     wills::WillBackup,

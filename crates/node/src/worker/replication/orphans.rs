@@ -22,8 +22,8 @@ use thicket_session::{server::Epoch, time::Instant};
 
 use super::{Primaries, backup::SourceKey, pending::Pending, replica_set::Stage};
 use crate::{
-    Now, Peer, WorkerId,
-    mail::{Adopted, Content, InterestChange, UpNode},
+    Now, WorkerId,
+    mail::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
     worker::{SessionKey, Worker, role::Role, timers::Timer},
 };
 
@@ -296,7 +296,7 @@ impl Worker {
                 changes.extend(self.drop_backup(key));
             }
         }
-        self.tell_workers(sessions, |sessions| Content::BackupsReplaced {
+        self.tell_workers(sessions, |sessions| ToWorker::BackupsReplaced {
             by,
             sessions,
         });
@@ -306,14 +306,14 @@ impl Worker {
     pub(super) fn tell_workers<T: Clone>(
         &mut self,
         sessions: Vec<T>,
-        content: impl Fn(Vec<T>) -> Content,
+        content: impl Fn(Vec<T>) -> ToWorker,
     ) {
         if sessions.is_empty() {
             return;
         }
         for worker in (0..self.config.workers).map(WorkerId) {
             if worker != self.id {
-                self.mail(Peer::Worker(worker), content(sessions.clone()));
+                self.tell_worker(worker, content(sessions.clone()));
             }
         }
     }
@@ -409,7 +409,7 @@ impl Worker {
             return;
         }
         for node in std::mem::take(&mut self.sources.orphans.promoting) {
-            self.mail_after_records(Peer::Hub, Content::Promoted { node });
+            self.tell_hub_after_records(ToHub::Promoted { node });
         }
     }
 

@@ -17,13 +17,13 @@ use super::{
     shares::Shares,
 };
 use crate::{
-    ConnectionId, Now, Peer,
-    mail::{Content, UpNode},
+    ConnectionId, Now,
+    mail::{BackupReport, ToHub, UpNode},
     marks::{Mark, SETTLED},
     queue::History,
     worker::{
-        Debt, SessionKey, Worker, connection::Connection, deliver::Outgoing, journal::write_wanted,
-        sessions::Session,
+        Debt, SessionKey, Worker, barriers::Behind, connection::Connection, deliver::Outgoing,
+        journal::write_wanted, sessions::Session,
     },
 };
 
@@ -41,8 +41,6 @@ pub(in super::super) struct Primaries {
     pub learners: Vec<(SessionKey, u64)>,
     /// Sessions that failed over or moved here, with their serials, by nodes that have backups of them and are not reachable yet.
     pub(super) to_adopt: BTreeMap<NodeId, BTreeSet<(SessionKey, u64)>>,
-    behind_barriers: BTreeMap<u64, Behind>,
-    next_barrier: u64,
     pub(super) going: Going,
     /// Nodes that were given up: what they were told before is void, though they may not know that they were down.
     void: BTreeSet<NodeId>,
@@ -101,17 +99,11 @@ impl Primaries {
     pub fn is_up(&self, node: NodeId) -> bool {
         self.nodes.iter().any(|up| up.node == node)
     }
-
-    /// A number for a barrier, of this worker as primary or as backup.
-    pub const fn next_barrier(&mut self) -> u64 {
-        self.next_barrier += 1;
-        self.next_barrier
-    }
 }
 
-/// What is covered when a barrier has been passed.
+/// Sessions that a backup has learned: covered when a barrier has been passed.
 #[derive(Debug)]
-struct Behind {
+pub(in super::super) struct Learned {
     /// The stream by which the sessions were told.
     stream: u64,
     /// With their numbers.
@@ -359,7 +351,7 @@ impl Worker {
         let mut overrun = Vec::new();
         for (_, stream) in self.journal.streams.iter_mut() {
             if let Some((position, record)) = stream.seal() {
-                mail.push(Content::Replicate {
+                mail.push(ToHub::Replicate {
                     to: stream.node,
                     stream: stream.id,
                     position,
@@ -371,7 +363,7 @@ impl Worker {
             }
         }
         for content in mail {
-            self.mail(Peer::Hub, content);
+            self.tell_hub(content);
         }
         for node in overrun {
             thicket_session::reach!("worker/replication: a backup is too far behind");
@@ -379,26 +371,38 @@ impl Worker {
         }
     }
 
-    /// A backup says how far it is.
-    pub(in super::super) fn handle_backups_held(
+    /// The backups at a node report on a stream; about one that has ended nothing is to be heard.
+    pub(in super::super) fn handle_backup_report(
         &mut self,
+        now: Now,
         node: NodeId,
         id: u64,
-        progress: Progress,
+        report: BackupReport,
     ) {
         let Some(index) = self.journal.streams.find(node) else {
             return;
         };
+        if self.journal.streams.get(index).is_none_or(|it| it.id != id) {
+            return;
+        }
+        match report {
+            BackupReport::Held { applied, held } => {
+                self.handle_progress(index, Progress { applied, held });
+            }
+            BackupReport::Wanted(wanted) => self.send_wanted(now, index, &wanted),
+            BackupReport::Reached(reached) => self.handle_reached_backup(now, index, &reached),
+        }
+    }
+
+    /// A stream is applied, and held, up to these positions.
+    fn handle_progress(&mut self, index: u8, progress: Progress) {
         let Some(stream) = self.journal.streams.get_mut(index) else {
             return;
         };
-        if stream.id != id {
-            return;
-        }
         for release in stream.handle_progress(progress) {
             self.release(release, index, progress);
         }
-        self.begin_barrier(index);
+        self.cover_when_all_has_come(index);
     }
 
     pub(super) fn release(&mut self, release: Release, index: u8, progress: Progress) {
@@ -459,7 +463,7 @@ impl Worker {
     }
 
     /// What was sent here before everybody sent to the backup too must have come before the sessions are covered.
-    fn begin_barrier(&mut self, index: u8) {
+    fn cover_when_all_has_come(&mut self, index: u8) {
         let Some(stream) = self.journal.streams.get_mut(index) else {
             return;
         };
@@ -467,22 +471,16 @@ impl Worker {
             return;
         }
         stream.has_barrier = true;
-        let behind = Behind {
+        let learned = Learned {
             stream: stream.id,
             sessions: std::mem::take(&mut stream.learned),
         };
-        let barrier = self.primaries.next_barrier();
-        self.primaries.behind_barriers.insert(barrier, behind);
-        self.mail_after_records(Peer::Hub, Content::BackupBarrier { barrier });
+        self.begin_barrier(Behind::Learned(learned));
     }
 
-    /// All that was on its way here when the barrier began has come.
-    pub(in super::super) fn backup_barrier_passed(&mut self, now: Now, barrier: u64) {
-        let Some(Behind { stream, sessions }) = self.primaries.behind_barriers.remove(&barrier)
-        else {
-            self.barrier_of_backup_passed(barrier);
-            return;
-        };
+    /// All that was on its way here when a barrier began has come.
+    pub(in super::super) fn cover_learned(&mut self, now: Now, learned: Learned) {
+        let Learned { stream, sessions } = learned;
         // A node that considers this one down sends to the backups only, so they need to know what reached each session here.
         let is_apart = self.primaries.is_apart(now.instant);
         let streams = is_apart.then(|| self.marks_of_streams());
@@ -517,30 +515,18 @@ impl Worker {
             self.hand_over_if_covered(now, key, index);
         }
         self.have_covered();
-        self.begin_barrier(index);
+        self.cover_when_all_has_come(index);
     }
 
     /// A backup lacks messages that the stream named: it gets them whole, each with the publication it is, or hears that they are done with.
     /// Nothing is said of other publications that the session took: if this node is down now, what else the backup lacks is no message of the
     /// session there, and must be new to it when it comes.
-    pub(in super::super) fn handle_backups_wanted(
-        &mut self,
-        now: Now,
-        node: NodeId,
-        id: u64,
-        wanted: &[(u64, u64)],
-    ) {
-        let Some(index) = self.journal.streams.find(node) else {
-            return;
-        };
+    fn send_wanted(&mut self, now: Now, index: u8, wanted: &[(u64, u64)]) {
         let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
         self.journal.write_done();
         let Some(stream) = self.journal.streams.get_mut(index) else {
             return;
         };
-        if stream.id != id {
-            return;
-        }
         for (_, session) in self.sessions.iter() {
             let number = session.stored.number;
             let is_here = session.stored.backups.has(index);

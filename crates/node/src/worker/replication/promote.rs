@@ -10,8 +10,8 @@ use super::{
     pending::Pending,
 };
 use crate::{
-    EventLevel, Now, Peer, SESSIONS_FAILED_OVER,
-    mail::{Content, InterestChange, SessionState},
+    EventLevel, Now, SESSIONS_FAILED_OVER,
+    mail::{InterestChange, SessionState, ToHub},
     queue::History,
     worker::{
         SessionKey, Worker,
@@ -149,7 +149,7 @@ impl Worker {
         }
         if !self.promote_first(now, key, false, changes) {
             let from = source.0;
-            self.mail(Peer::Hub, Content::NotTakenOver { client_id, from });
+            self.tell_hub(ToHub::NotTakenOver { client_id, from });
             return false;
         }
         if let Some(session) = self.sessions.get_mut(key) {
@@ -190,12 +190,12 @@ impl Worker {
         let Some(session) = self.sessions.get(key) else {
             return;
         };
-        let taken_over = Content::TakenOver {
+        let taken_over = ToHub::TakenOver {
             client_id: (*session.client_id).into(),
             epoch: session.epoch,
             is_beside,
         };
-        self.mail_after_records(Peer::Hub, taken_over);
+        self.tell_hub_after_records(taken_over);
     }
 
     /// A backup becomes the session. `is_split`: its primary may live, out of sight, and go on with it too. False: there is one of its

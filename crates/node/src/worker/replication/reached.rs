@@ -11,8 +11,8 @@ use thicket_session::server::Message;
 
 use super::backup::SourceKey;
 use crate::{
-    Now, Peer,
-    mail::{Content, Origin, ReachedBackup},
+    Now,
+    mail::{BackupReport, Origin, ReachedBackup, ToHub},
     worker::{
         Worker,
         deliver::Outgoing,
@@ -31,9 +31,10 @@ impl Worker {
         message: &Message,
     ) {
         let (node, worker) = source;
-        let Some(stream) = self.sources.sources.get(&source).map(|it| it.stream) else {
+        let Some(known) = self.sources.sources.get(&source) else {
             return;
         };
+        let stream = known.stream(worker);
         thicket_session::reach!("worker/replication/reached: a message came to a backup alone");
         let id = message.id();
         let left = message.expires_at().map(|at| at.since(now.instant));
@@ -55,30 +56,17 @@ impl Worker {
             incarnation: Incarnation(id.incarnation),
             stream: StreamId(u16::from(id.stream)),
         };
-        let reached = ReachedBackup {
-            worker,
-            stream,
+        let report = BackupReport::Reached(ReachedBackup {
             session,
             origin,
             bytes,
-        };
-        self.mail(Peer::Hub, Content::ReachedBackup { node, reached });
+        });
+        let to = node;
+        self.tell_hub(ToHub::BackupReport { to, stream, report });
     }
 
     /// A backup of a session here has got a message: it is the session's unless it came here too, or where the session was before.
-    pub(in super::super) fn handle_reached_backup(
-        &mut self,
-        now: Now,
-        node: NodeId,
-        reached: &ReachedBackup,
-    ) {
-        let Some(index) = self.journal.streams.find(node) else {
-            return;
-        };
-        let stream = self.journal.streams.get(index);
-        if stream.is_none_or(|stream| stream.id != reached.stream) {
-            return;
-        }
+    pub(super) fn handle_reached_backup(&mut self, now: Now, index: u8, reached: &ReachedBackup) {
         let is_it = |stored: &super::StoredAs| {
             stored.number == reached.session && stored.backups.has(index)
         };

@@ -107,11 +107,8 @@ fn messages() -> Vec<Message<'static>> {
         bytes: b"part",
         is_last: true,
     };
-    let backup = BackupPosition {
-        worker: 1,
-        stream: 2,
-        position: 3,
-    };
+    let stream = ReplicationStream { worker: 1, id: 2 };
+    let report = |report| Message::BackupReport { stream, report };
     vec![
         Message::Claim {
             request: 1,
@@ -181,20 +178,21 @@ fn messages() -> Vec<Message<'static>> {
         },
         Message::Refused(refused()),
         Message::RefusalNoted(refused()),
-        Message::Replicate { backup, part },
-        Message::BackupsHeld { backup, held: 1 },
-        Message::BackupsWanted {
-            worker: 1,
-            stream: 2,
-            wanted: vec![(3, 4), (5, 6)],
+        Message::Replicate {
+            stream,
+            position: 3,
+            part,
         },
-        Message::ReachedBackup(ReachedBackup {
-            worker: 1,
-            stream: 2,
+        report(BackupReport::Held {
+            applied: 3,
+            held: 1,
+        }),
+        report(BackupReport::Wanted(vec![(3, 4), (5, 6)])),
+        report(BackupReport::Reached(ReachedBackup {
             session: 3,
             origin: retained(4, b"").origin,
             bytes: b"record".to_vec(),
-        }),
+        })),
         Message::Members(vec![membership(1, "north"), membership(2, "")]),
         Message::Settings(vec![("routing", "mesh"), ("name", "")]),
         Message::Place {
@@ -261,13 +259,13 @@ fn messages() -> Vec<Message<'static>> {
             request: 4,
             wish: RebalanceWish::DryRun,
         },
-        Message::RebalanceTold {
+        Message::RebalanceAnswered {
             request: 4,
-            report: "{}".into(),
+            answer: Ok("{}".into()),
         },
-        Message::RebalanceRefused {
+        Message::RebalanceAnswered {
             request: 4,
-            error: RebalanceError::Moving,
+            answer: Err(RebalanceError::Moving),
         },
     ]
 }
@@ -291,7 +289,10 @@ fn shortened_and_lengthened_messages_and_unknown_kinds_are_refused() {
                 | Message::Retained { .. }
                 | Message::Refused(_)
                 | Message::RefusalNoted(_)
-                | Message::BackupsWanted { .. }
+                | Message::BackupReport {
+                    report: BackupReport::Wanted(_),
+                    ..
+                }
                 | Message::Members(_)
                 | Message::Settings(_)
                 | Message::State(_)

@@ -9,7 +9,7 @@ use crate::{
         context::Context,
         placing::{Placing, message_cost},
     },
-    mail::{Content, PlaceAsked, PlaceQuestion},
+    mail::{PlaceAsked, PlaceQuestion, ToWorker},
 };
 
 /// A node is better for a filter if so many times as much of what it matches is published there: rates are told in powers of two, and
@@ -26,7 +26,7 @@ impl Placing {
         asked: PlaceAsked,
     ) {
         let node = self.better_node(cx, now, &asked);
-        cx.mail(worker, Content::PlaceTold(asked, node));
+        cx.mail(worker, ToWorker::PlaceTold(asked, node));
     }
 
     /// What the client was placed with decides; else where the topic is published, or wanted, if that is not far from here.

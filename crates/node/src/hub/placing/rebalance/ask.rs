@@ -150,23 +150,22 @@ impl Placing {
         if asker == cx.own() {
             return self.take_answer(request, answer);
         }
-        let message = match answer {
-            Ok(report) => Message::RebalanceTold {
-                request,
-                report: serde_json::to_string(&report).unwrap_or_default(),
-            },
-            Err(error) => Message::RebalanceRefused { request, error },
-        };
-        cx.send(asker, &message);
+        let answer = answer.map(|report| serde_json::to_string(&report).unwrap_or_default());
+        cx.send(asker, &Message::RebalanceAnswered { request, answer });
     }
 
-    /// The rebalancer has answered.
-    pub(in crate::hub) fn handle_rebalance_told(&mut self, number: u64, report: &str) {
-        let report = serde_json::from_str(report).map_err(|_| RebalanceError::Unsure);
-        self.take_answer(number, report);
+    /// The rebalancer has answered: a report as JSON, or why there is none.
+    pub(in crate::hub) fn handle_rebalance_answered(
+        &mut self,
+        number: u64,
+        answer: Result<String, RebalanceError>,
+    ) {
+        let read =
+            |report: String| serde_json::from_str(&report).map_err(|_| RebalanceError::Unsure);
+        self.take_answer(number, answer.and_then(read));
     }
 
-    pub(in crate::hub) fn take_answer(&mut self, number: u64, answer: Answer) {
+    fn take_answer(&mut self, number: u64, answer: Answer) {
         if let Some(own) = self.rebalance.asks.own.get_mut(&number) {
             own.answer = Some(answer);
         }

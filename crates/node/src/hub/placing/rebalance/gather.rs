@@ -13,7 +13,7 @@ use crate::{
         context::Context,
         placing::{Placing, placements::LEARNING},
     },
-    mail::{ClientHabits, Content},
+    mail::{ClientHabits, ToWorker},
 };
 
 /// The cursor behind the last client of a node.
@@ -83,7 +83,7 @@ impl Placing {
         if worker >= u64::from(cx.config.workers) {
             return self.answer_habits(cx, asker, round, END, Vec::new());
         }
-        let content = Content::HabitsAsked {
+        let content = ToWorker::HabitsAsked {
             asker,
             round,
             from: cursor as u32,

@@ -37,7 +37,7 @@ use crate::{
     ClientExplanation, HubConfig, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason,
     RedirectionReport, Remembered, WorkerId,
     hub::{context::Context, control::Message},
-    mail::{Claim, Content, Elsewhere},
+    mail::{Claim, Elsewhere, ToWorker},
     scope::client_id_of,
 };
 
@@ -185,7 +185,7 @@ impl Placing {
             self.note_redirected(cx, now, &name, &name, to, reason);
             let client_id = name;
             let to = Arc::new([to]);
-            cx.mail(home, Content::SendClient { client_id, to });
+            cx.mail(home, ToWorker::SendClient { client_id, to });
         }
         may_go
     }

@@ -18,7 +18,7 @@ use thicket_session::time::Instant;
 use crate::{
     EventLevel, Now, RedirectionReason, WorkerId,
     hub::{context::Context, placing::Placing},
-    mail::{Content, Movable},
+    mail::{Movable, ToWorker},
 };
 
 /// A node gives away only if it has more to do than another one by this part of the mean.
@@ -99,7 +99,7 @@ impl Placing {
 
     fn ask_movable(&mut self, cx: &mut Context) {
         for worker in cx.workers() {
-            cx.mail(worker, Content::MovableAsked);
+            cx.mail(worker, ToWorker::MovableAsked);
         }
     }
 
@@ -185,14 +185,11 @@ impl Placing {
             self.note_redirected(cx, now, name, name, to, RedirectionReason::Moved);
             let picture = &mut self.redirection.picture;
             picture.sent(now.instant.as_millis(), to.0);
-            cx.mail(
-                worker,
-                Content::SendAway {
-                    connection: client.connection,
-                    serial: client.serial,
-                    to: Arc::clone(&references),
-                },
-            );
+            let send = ToWorker::SendClient {
+                client_id: client.client_id,
+                to: Arc::clone(&references),
+            };
+            cx.mail(worker, send);
         }
     }
 }
@@ -223,13 +220,11 @@ fn choose(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConnectionId, ListenerId};
+    use crate::ListenerId;
 
     fn clients(rates: &[u64]) -> Vec<(WorkerId, Movable)> {
         let client = |(index, rate): (usize, &u64)| {
             let movable = Movable {
-                connection: ConnectionId(index as u32),
-                serial: 1,
                 client_id: index.to_string().into(),
                 listener: ListenerId(0),
                 messages_per_s: *rate,

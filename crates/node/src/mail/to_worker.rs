@@ -1,0 +1,186 @@
+//! What a worker is told: by the hub of its node, and by the other workers.
+
+use std::sync::Arc;
+
+use thicket_mqtt::ReasonCode;
+use thicket_overlay::{Incarnation, NodeId};
+use thicket_session::time::Instant;
+
+use super::{
+    Adopted, BackupReport, Elsewhere, InterestChange, Merge, NumberRuns, Origin, Place, PlaceAsked,
+    Placed, Purpose, ReplicationStream, Terms, UpNode,
+};
+use crate::{ConnectionId, WorkerId, bans::Bans};
+
+/// From the hub, or from another worker where it says so.
+#[derive(Debug)]
+pub(crate) enum ToWorker {
+    /// Messages for its sessions.
+    Records { origin: Origin, bytes: Vec<u8> },
+    /// Retained messages that another node told of: like `Records`, but out of their order and not to be acknowledged.
+    RetainedRecords { origin: Origin, bytes: Vec<u8> },
+    /// The last write of a topic that several wrote at once, a record with its number; of a removal the number is 0.
+    LastWord { origin: Origin, bytes: Vec<u8> },
+    /// A message that others kept for this node while it was down: like one of `Records`, but no backup gets it by itself.
+    Hinted { origin: Origin, bytes: Vec<u8> },
+    /// The sender has admitted these of the receiver's own numbers.
+    Acknowledged(NumberRuns),
+    /// These of its numbers found no room on their way; their publishers must be told.
+    Refused(NumberRuns),
+    /// Another node has no room for these of its numbers, and acknowledges them when it has been heard.
+    RefusalAhead(NumberRuns),
+    /// Everyone reachable has applied the worker's changes up to this sequence.
+    InterestSettled {
+        sequence: u64,
+        /// Where the retained messages stood then.
+        retained: u64,
+    },
+    /// What others want has changed.
+    Peers {
+        sequence: u64,
+        changes: Vec<(Place, InterestChange)>,
+    },
+    /// Some retained messages, with their hybrid times.
+    RetainedPage {
+        query: u64,
+        records: Vec<u8>,
+        has_more: bool,
+    },
+    /// The answer to a claim: the session lives, or may live, at `home`.
+    Granted {
+        connection: ConnectionId,
+        serial: u64,
+        client_id: Arc<str>,
+        home: WorkerId,
+        terms: Terms,
+        placed: Option<Placed>,
+    },
+    /// The answer to a claim: no.
+    ClaimRefused {
+        connection: ConnectionId,
+        serial: u64,
+        reason_code: ReasonCode,
+        /// Nodes where the client may go, the chosen one first.
+        instead: Arc<[NodeId]>,
+    },
+    /// Another node has the session too, and its stays; it ends here, and nobody hears of it. `may_contest`: unless what
+    /// it has is nowhere else.
+    Evict {
+        client_id: Arc<str>,
+        may_contest: bool,
+    },
+    /// Another node is to have the session. Disconnect its client, keep queueing, answer `Fetched`.
+    Fetch {
+        request: u64,
+        client_id: Arc<str>,
+        to: NodeId,
+        purpose: Purpose,
+    },
+    /// The other node does not want the session any more; it stays.
+    TakeBack { client_id: Arc<str> },
+    /// The other node receives the branch's messages now. Send the queue.
+    Drain { request: u64, client_id: Arc<str> },
+    /// Tell `home`, behind all that was sent to it, that it has all that was sent before this: it has begun this barrier.
+    Synchronise { home: WorkerId, barrier: u64 },
+    /// The answer to `Synchronise`, from another worker.
+    Synchronised { barrier: u64 },
+    /// All that was on its way from other nodes when a barrier began has come.
+    BarrierPassed { barrier: u64 },
+    /// What another node has of a session that is here. Answered by `Imported` when its interests are settled.
+    Import {
+        request: u64,
+        snapshot: Vec<u8>,
+        merge: Merge,
+    },
+    /// The queue of a branch.
+    ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
+    /// The rest of a branch does not come.
+    Forget { client_id: Arc<str> },
+    /// From another worker: a connection whose messages go there would come; its messages and the sender's, a second.
+    Offer {
+        connection: ConnectionId,
+        serial: u64,
+        rate: u64,
+        load: u64,
+    },
+    /// The answer to `Offer`, if it is yes.
+    OfferTaken {
+        connection: ConnectionId,
+        serial: u64,
+        rate: u64,
+    },
+    /// The answer to `Relocate`. If it is yes, nobody claims or fetches the session before `Relocated`.
+    Relocation {
+        client_id: Arc<str>,
+        serial: u64,
+        is_granted: bool,
+    },
+    /// A record of the replication stream of another node's primaries.
+    Replicate {
+        from: NodeId,
+        stream: ReplicationStream,
+        position: u64,
+        record: Vec<u8>,
+    },
+    /// About this worker's replication stream to another node.
+    BackupReport {
+        from: NodeId,
+        /// See [`ReplicationStream::id`].
+        stream: u64,
+        report: BackupReport,
+    },
+    /// What a node was told by a stream may be lost.
+    BackupsLost { node: NodeId },
+    /// A node is down, the backups of its sessions become the sessions. `is_news`: others do not know more of it.
+    Promote { node: NodeId, is_news: bool },
+    /// The backups of a node's sessions are out of date.
+    DropBackups { node: NodeId },
+    /// From another worker: these sessions have failed over to another node's worker. Backups that an earlier primary told are to be kept until it has
+    /// told them anew.
+    BackupsAdopted {
+        by: (NodeId, u8),
+        sessions: Vec<Adopted>,
+    },
+    /// From another worker: it has, or they have ended.
+    BackupsReplaced {
+        by: (NodeId, u8),
+        sessions: Vec<u128>,
+    },
+    /// The other nodes that are up.
+    Nodes(Vec<UpNode>),
+    /// How much other nodes that are up can take (C of Overlays 4.2.1).
+    Capabilities(Vec<(NodeId, u64)>),
+    /// A node that is down will not come back.
+    Forgotten { node: NodeId },
+    /// A node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups.
+    /// `paused`: when this node stood still last, from, until.
+    GivenUpBy {
+        node: NodeId,
+        paused: Option<(Instant, Instant)>,
+    },
+    /// This side of the cluster does not serve, or serves again (rule 19).
+    Minority(bool),
+    /// An earlier start of this node is remembered with a higher incarnation; this one is above it now.
+    Incarnation(Incarnation),
+    /// Who may not connect, from now on.
+    Bans(Arc<Bans>),
+    /// Where clients reach the other nodes.
+    Elsewhere(Arc<Elsewhere>),
+    /// The answer to `PlaceAsked`; none: this node is as good as any, or nothing is known.
+    PlaceTold(PlaceAsked, Option<NodeId>),
+    /// Which topics have most messages, since the last such question?
+    TopicRatesAsked,
+    /// Which clients may be sent away? Their messages are counted from one such question to the next.
+    MovableAsked,
+    /// What do your clients do, those from this connection on? Asked by the rebalancer, in this round.
+    HabitsAsked {
+        asker: NodeId,
+        round: u64,
+        from: u32,
+    },
+    /// The client is to go to one of these nodes.
+    SendClient {
+        client_id: Arc<str>,
+        to: Arc<[NodeId]>,
+    },
+}

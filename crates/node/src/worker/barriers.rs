@@ -1,0 +1,106 @@
+//! What waits until all that was on its way to this worker has come: from other nodes, which the hub asks, and from the other workers, which say it
+//! themselves.
+//!
+//! A node that begins to receive a session's messages says so to everybody. What was sent before everybody knew went only to where the session was,
+//! and a barrier that begins after that is passed when it is there.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Worker,
+    replication::{Learned, SourceKey},
+};
+use crate::{Now, mail::ToHub};
+
+/// What goes on when a barrier has been passed.
+#[derive(Debug)]
+pub(super) enum Behind {
+    /// As a primary: sessions that a backup has learned are covered.
+    Learned(Learned),
+    /// As a backup: what the stream of these primaries, by its identifier, told whole up to a position is held.
+    Told {
+        source: SourceKey,
+        stream: u64,
+        until: u64,
+    },
+    /// The queue of a branch goes, as the answer to this request.
+    Queue { request: u64, client_id: Arc<str> },
+}
+
+/// A barrier that has not been passed.
+#[derive(Debug)]
+struct Open {
+    behind: Behind,
+    /// Nothing is on its way from other nodes.
+    is_passed_elsewhere: bool,
+    /// So many other workers have nothing on its way.
+    synchronised: u8,
+}
+
+/// Those of a worker, by number.
+#[derive(Debug, Default)]
+pub(super) struct Barriers {
+    last: u64,
+    open: BTreeMap<u64, Open>,
+}
+
+impl Barriers {
+    /// A branch whose queue was to go stays.
+    pub fn forget_queue(&mut self, leaving: &str) {
+        self.open.retain(|_, open| {
+            !matches!(&open.behind, Behind::Queue { client_id, .. } if **client_id == *leaving)
+        });
+    }
+}
+
+impl Worker {
+    /// What was sent before this is waited for.
+    pub(super) fn begin_barrier(&mut self, behind: Behind) {
+        let barriers = &mut self.barriers;
+        barriers.last += 1;
+        let barrier = barriers.last;
+        let open = Open {
+            behind,
+            is_passed_elsewhere: false,
+            synchronised: 0,
+        };
+        barriers.open.insert(barrier, open);
+        self.tell_hub_after_records(ToHub::Barrier { barrier });
+    }
+
+    /// All that other nodes had sent here when the barrier began has come.
+    pub(super) fn handle_barrier_passed(&mut self, now: Now, barrier: u64) {
+        if let Some(open) = self.barriers.open.get_mut(&barrier) {
+            open.is_passed_elsewhere = true;
+        }
+        self.pass_barrier(now, barrier);
+    }
+
+    /// Another worker has nothing on its way here that it sent before the barrier began.
+    pub(super) fn handle_synchronised(&mut self, now: Now, barrier: u64) {
+        if let Some(open) = self.barriers.open.get_mut(&barrier) {
+            open.synchronised += 1;
+        }
+        self.pass_barrier(now, barrier);
+    }
+
+    fn pass_barrier(&mut self, now: Now, barrier: u64) {
+        let others = self.config.workers.saturating_sub(1);
+        let is_passed = |open: &mut Open| open.is_passed_elsewhere && open.synchronised >= others;
+        let passed = self
+            .barriers
+            .open
+            .extract_if(barrier..=barrier, |_, open| is_passed(open))
+            .next();
+        match passed.map(|(_, open)| open.behind) {
+            Some(Behind::Learned(learned)) => self.cover_learned(now, learned),
+            Some(Behind::Told {
+                source,
+                stream,
+                until,
+            }) => self.hold_told(source, stream, until),
+            Some(Behind::Queue { request, client_id }) => self.let_go(now, request, &client_id),
+            None => {}
+        }
+    }
+}
