@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mio::Waker;
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Handover, Hub, HubMail, Now, Peer, PlacementError, PlacementReport, Published,
-    Verdict, Worker, WorkerId, WorkerMail,
+    ConnectionId, Handover, Hub, HubMessage, Now, Peer, PlacementError, PlacementReport, Published,
+    Verdict, Worker, WorkerId, WorkerMessage,
 };
 
 use crate::transport::Transport;
@@ -38,9 +38,9 @@ pub(crate) type PublishAnswer = Box<dyn FnOnce(Published) + Send>;
 /// What one thread, or a helper, tells another.
 pub(crate) enum Letter {
     /// To the worker of the thread.
-    WorkerMail { from: Peer, mail: WorkerMail },
+    WorkerMessage { from: Peer, message: WorkerMessage },
     /// To the hub, from a worker of another thread.
-    HubMail { from: WorkerId, mail: HubMail },
+    HubMessage { from: WorkerId, message: HubMessage },
     /// A socket that changes its thread; not registered anywhere.
     Socket {
         transport: Transport,
@@ -78,9 +78,9 @@ pub(crate) enum Letter {
     Place(PlacementOrder, PlacementAnswer),
     /// From the HTTP API: a message to publish, and who hears what came of it.
     Publish(PublishOrder, PublishAnswer),
-    /// All threads are ready: open the doors.
+    /// All threads are ready: accept connections.
     Serve,
-    /// Close the doors and say goodbye to the clients.
+    /// Close the listeners and say goodbye to the clients.
     StopWorker,
     /// Say goodbye to the other nodes.
     StopHub,
@@ -168,8 +168,8 @@ impl Mailbox {
 impl std::fmt::Debug for Letter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::WorkerMail { .. } => "WorkerMail",
-            Self::HubMail { .. } => "HubMail",
+            Self::WorkerMessage { .. } => "WorkerMessage",
+            Self::HubMessage { .. } => "HubMessage",
             Self::Socket { .. } => "Socket",
             Self::Authenticated { .. } => "Authenticated",
             Self::Reloaded(_) => "Reloaded",

@@ -75,12 +75,12 @@ impl Node {
             self.worker.end_round(self.now);
             let mut busy = false;
             while let Some(output) = self.worker.egress().and_then(|mut it| it.poll_output()) {
-                if let WorkerOutput::HubMail(mail) = output {
+                if let WorkerOutput::HubMessage(message) = output {
                     self.hub.handle_input(
                         self.now,
-                        HubInput::Mail {
+                        HubInput::Message {
                             from: WorkerId(0),
-                            mail,
+                            message,
                         },
                     );
                     busy = true;
@@ -88,12 +88,12 @@ impl Node {
             }
             self.hub.end_round(self.now);
             while let Some(output) = self.hub.egress().and_then(|mut it| it.poll_output()) {
-                if let HubOutput::Mail { mail, .. } = output {
+                if let HubOutput::WorkerMessage { message, .. } = output {
                     self.worker.handle_input(
                         self.now,
-                        WorkerInput::Mail {
+                        WorkerInput::Message {
                             from: Peer::Hub,
-                            mail,
+                            message,
                         },
                     );
                     busy = true;

@@ -4,11 +4,11 @@
 //! of client identifiers, the retained messages, the members of the cluster. This crate composes `session`, `overlay`, `access` and `placement`;
 //! it alone decides what a packet from a client or from another node means.
 //!
-//! * `doors`: the contract with the shell, inputs and outputs of workers and of the hub;
+//! * `interface`: the contract with the shell, inputs and outputs of workers and of the hub;
 //! * `worker`: a PUBLISH, subscriptions, sessions and their life, replication, the journal;
 //! * `hub`: forwarding, claims of client identifiers, moves, members and quorum, loads, placement, rebalancing;
 //! * `bans`: clients that may not connect, as retained messages of the nodes;
-//! * `mail`: messages between workers and the hub; `marks`, `queue`: positions in streams, and queues that change nodes.
+//! * `messages`: from worker to hub and back; `marks`, `queue`: positions in streams, and queues that change nodes.
 //!
 //! Left to others: sockets, TLS, threads, files, discovery, configuration files and HTTP (the crate `broker`); links, trees and acknowledgements
 //! between nodes (`overlay`); filters and the protocol of one session (`session`).
@@ -24,13 +24,13 @@
 
 mod bans;
 mod config;
-mod doors;
 mod egress;
 mod hub;
+mod interface;
 mod journal;
 mod load;
-mod mail;
 mod marks;
+mod messages;
 mod observe;
 mod placing;
 mod queue;
@@ -45,9 +45,9 @@ mod worker;
 
 pub use bans::{Ban, BanError, BanSubject};
 pub use config::*;
-pub use doors::*;
 pub use egress::Egress;
 pub use hub::Hub;
+pub use interface::*;
 pub use journal::{Keyspace, LogStatus, RecoverError, StoreOperation, Stored, Unstored};
 pub use load::*;
 pub use observe::*;

@@ -233,7 +233,7 @@ pub struct Traffic {
     pub merged_messages: u64,
     /// For sessions of nodes that are down: dropped or refused for want of room.
     pub hinted_dropped_messages: u64,
-    /// Connections handed to the worker that has the takers of what they publish.
+    /// Connections handed to the worker that has the recipients of what they publish.
     pub relocated_connections: u64,
     /// From clients.
     pub external_in_messages: u64,

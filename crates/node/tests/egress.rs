@@ -97,19 +97,19 @@ impl Node {
             self.store();
             let mut busy = false;
             while let Some(output) = self.worker.egress().expect("stored").poll_output() {
-                if let WorkerOutput::HubMail(mail) = output {
+                if let WorkerOutput::HubMessage(message) = output {
                     let from = WorkerId(0);
                     self.hub
-                        .handle_input(self.now, HubInput::Mail { from, mail });
+                        .handle_input(self.now, HubInput::Message { from, message });
                     busy = true;
                 }
             }
             self.hub.end_round(self.now);
             while let Some(output) = self.hub.egress().expect("it stores nothing").poll_output() {
-                if let HubOutput::Mail { mail, .. } = output {
+                if let HubOutput::WorkerMessage { message, .. } = output {
                     let from = Peer::Hub;
                     self.worker
-                        .handle_input(self.now, WorkerInput::Mail { from, mail });
+                        .handle_input(self.now, WorkerInput::Message { from, message });
                     busy = true;
                 }
             }

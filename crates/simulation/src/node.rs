@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use thicket_access::Policy;
 use thicket_node::{
-    ConnectionId, Drained, Egress, ForgetError, Handover, Hub, HubConfig, HubInput, HubMail,
+    ConnectionId, Drained, Egress, ForgetError, Handover, Hub, HubConfig, HubInput, HubMessage,
     HubOutput, ListenerId, Now, Peer, RetainedLimits, Verdict, Worker, WorkerConfig, WorkerId,
-    WorkerInput, WorkerMail, WorkerOutput,
+    WorkerInput, WorkerMessage, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
@@ -24,8 +24,8 @@ use crate::{
 /// What lies in a mailbox.
 #[derive(Debug)]
 enum Letter {
-    HubMail(WorkerId, HubMail),
-    WorkerMail(WorkerId, WorkerMail),
+    HubMessage(WorkerId, HubMessage),
+    WorkerMessage(WorkerId, WorkerMessage),
     Socket(EndId, Box<Handover>),
 }
 
@@ -486,7 +486,7 @@ impl Node {
             }
             Source::Others => match peer {
                 Peer::Worker(id) => machines.answer_verdicts(now, id, net),
-                Peer::Hub => machines.tell_hub(index, now, net),
+                Peer::Hub => machines.send_to_hub(index, now, net),
             },
         }
     }
@@ -558,14 +558,14 @@ impl Node {
                         machines.post(index, peer, to, Letter::Socket(slot.end, state), net);
                     }
                 }
-                WorkerOutput::HubMail(mail) => {
-                    machines.post(index, peer, Peer::Hub, Letter::HubMail(id, mail), net)
+                WorkerOutput::HubMessage(message) => {
+                    machines.post(index, peer, Peer::Hub, Letter::HubMessage(id, message), net)
                 }
-                WorkerOutput::WorkerMail { to, mail } => machines.post(
+                WorkerOutput::WorkerMessage { to, message } => machines.post(
                     index,
                     peer,
                     Peer::Worker(to),
-                    Letter::WorkerMail(to, mail),
+                    Letter::WorkerMessage(to, message),
                     net,
                 ),
                 asked @ WorkerOutput::Authenticate { connection, .. } => {
@@ -598,11 +598,11 @@ impl Node {
                     let at = net.now + net.random.between(0, 20);
                     net.wake(at, Wake::Dials);
                 }
-                HubOutput::Mail { to, mail } => machines.post(
+                HubOutput::WorkerMessage { to, message } => machines.post(
                     index,
                     Peer::Hub,
                     Peer::Worker(to),
-                    Letter::WorkerMail(to, mail),
+                    Letter::WorkerMessage(to, message),
                     net,
                 ),
                 // Nobody here asks.
@@ -701,12 +701,11 @@ impl Machines {
 
     fn open(&mut self, node: usize, now: Now, from: Peer, to: Peer, letter: Letter, net: &mut Net) {
         match letter {
-            Letter::WorkerMail(to, mail) => {
-                self.workers[usize::from(to.0)].handle_input(now, WorkerInput::Mail { from, mail })
-            }
-            Letter::HubMail(from, mail) => {
-                self.hub.handle_input(now, HubInput::Mail { from, mail })
-            }
+            Letter::WorkerMessage(to, message) => self.workers[usize::from(to.0)]
+                .handle_input(now, WorkerInput::Message { from, message }),
+            Letter::HubMessage(from, message) => self
+                .hub
+                .handle_input(now, HubInput::Message { from, message }),
             Letter::Socket(end, state) => {
                 let connection = self.threads[thread_of(to)].insert(end, to);
                 match to {
@@ -818,7 +817,7 @@ impl Machines {
         }
     }
 
-    fn tell_hub(&mut self, node: usize, now: Now, net: &mut Net) {
+    fn send_to_hub(&mut self, node: usize, now: Now, net: &mut Net) {
         for address in std::mem::take(&mut self.heard_of) {
             self.hub.handle_input(now, HubInput::Discovered { address });
         }

@@ -218,7 +218,7 @@ impl Page {
             ),
             (
                 "thicket_relocated_connections_total",
-                "Clients handed to the worker that has the takers of what they publish",
+                "Clients handed to the worker that has the recipients of what they publish",
                 traffic.relocated_connections,
             ),
             (

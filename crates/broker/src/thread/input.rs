@@ -24,7 +24,7 @@ use crate::transport::{Stream, Transport};
 
 /// Bytes read in one round before outputs get their turn; the rest is read in the next, which follows at once.
 const READ_PER_ROUND: usize = 8 * 1024 * 1024;
-/// So many bytes that wait to be stored end the reading of a round too: one message may have many takers.
+/// So many bytes that wait to be stored end the reading of a round too: one message may have many recipients.
 const UNSTORED: usize = 4 * 1024 * 1024;
 
 impl Thread {
@@ -303,13 +303,13 @@ impl Thread {
 
     fn open(&mut self, now: Now, letter: Letter) {
         match letter {
-            Letter::WorkerMail { from, mail } => self
+            Letter::WorkerMessage { from, message } => self
                 .worker
-                .handle_input(now, WorkerInput::Mail { from, mail }),
-            Letter::HubMail { from, mail } => {
+                .handle_input(now, WorkerInput::Message { from, message }),
+            Letter::HubMessage { from, message } => {
                 // The hub is on thread 0, and its mailbox is that thread's.
                 if let Some(hub) = &mut self.hub {
-                    hub.handle_input(now, HubInput::Mail { from, mail });
+                    hub.handle_input(now, HubInput::Message { from, message });
                 }
             }
             Letter::Socket {
@@ -367,7 +367,7 @@ impl Thread {
                 self.publications.insert(self.next_publication, answer);
                 order(&mut self.worker, now, self.next_publication);
             }
-            Letter::Serve => self.listeners = std::mem::take(&mut self.doors),
+            Letter::Serve => self.listeners = std::mem::take(&mut self.waiting_listeners),
             Letter::StopWorker => self.stop_worker(now),
             Letter::StopHub => self.stop_hub(now),
         }

@@ -95,7 +95,7 @@ pub(crate) struct Thread {
     outgoing: Outgoing,
     listeners: Vec<Listener>,
     /// The listeners until `Serve`.
-    doors: Vec<Listener>,
+    waiting_listeners: Vec<Listener>,
     /// Hears that the thread is ready, once.
     recovered: Option<Sender<Result<(), RecoveryError>>>,
     /// Tokens kept for listeners, also after they are closed.
@@ -182,7 +182,7 @@ impl Thread {
             outgoing: parts.outgoing,
             listener_tokens: parts.listeners.len(),
             listeners: Vec::new(),
-            doors: parts.listeners,
+            waiting_listeners: parts.listeners,
             recovered: Some(parts.recovered),
             sockets: Sockets::default(),
             dials: Dials::default(),
@@ -323,10 +323,10 @@ impl Thread {
         }
     }
 
-    /// Closes the doors; the worker says goodbye.
+    /// Closes the listeners; the worker says goodbye.
     fn stop_worker(&mut self, now: Now) {
         self.listeners.clear();
-        self.doors.clear();
+        self.waiting_listeners.clear();
         self.worker.shut_down(now);
         self.phase = Phase::WorkerStopping(now.instant + GOODBYE);
     }

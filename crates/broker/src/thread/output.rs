@@ -3,7 +3,8 @@
 use std::io;
 
 use thicket_node::{
-    ConnectionId, Handover, Hub, HubInput, HubOutput, Now, Peer, WorkerId, WorkerInput, WorkerOutput,
+    ConnectionId, Handover, Hub, HubInput, HubOutput, Now, Peer, WorkerId, WorkerInput,
+    WorkerOutput,
 };
 
 use thicket_storage::StorageError;
@@ -178,17 +179,19 @@ impl Thread {
                 to,
                 state,
             } => self.hand_over(now, connection, to, state),
-            WorkerOutput::HubMail(mail) => {
+            WorkerOutput::HubMessage(message) => {
                 let from = self.id;
                 match &mut self.hub {
-                    Some(hub) => hub.handle_input(now, HubInput::Mail { from, mail }),
-                    None => self.outgoing.add(Peer::Hub, Letter::HubMail { from, mail }),
+                    Some(hub) => hub.handle_input(now, HubInput::Message { from, message }),
+                    None => self
+                        .outgoing
+                        .add(Peer::Hub, Letter::HubMessage { from, message }),
                 }
             }
-            WorkerOutput::WorkerMail { to, mail } => {
+            WorkerOutput::WorkerMessage { to, message } => {
                 let from = Peer::Worker(self.id);
                 self.outgoing
-                    .add(Peer::Worker(to), Letter::WorkerMail { from, mail });
+                    .add(Peer::Worker(to), Letter::WorkerMessage { from, message });
             }
             question @ WorkerOutput::Authenticate { .. } => self.authenticate(question),
             WorkerOutput::RemoveLogBefore { segment } => {
@@ -227,15 +230,15 @@ impl Thread {
                 Some(rest) => self.dials_due.push(Dial { address, rest }),
                 None => self.resolver.ask(address),
             },
-            HubOutput::Mail { to, mail } => {
+            HubOutput::WorkerMessage { to, message } => {
                 let from = Peer::Hub;
                 if to == self.id {
                     self.worker
-                        .handle_input(now, WorkerInput::Mail { from, mail });
+                        .handle_input(now, WorkerInput::Message { from, message });
                     return true;
                 }
                 self.outgoing
-                    .add(Peer::Worker(to), Letter::WorkerMail { from, mail });
+                    .add(Peer::Worker(to), Letter::WorkerMessage { from, message });
             }
             HubOutput::Placed { number, answer } => {
                 if let Some(tell) = self.placements.remove(&number) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use crate::mail::{NumberRuns, Origin};
+use crate::messages::{NumberRuns, Origin};
 
 /// Numbers in a row, by the first of them, that the same number of workers have still to admit.
 type Runs = BTreeMap<u64, Awaited>;

@@ -63,14 +63,14 @@ impl Hub {
         self.at_rest = None;
         self.agreement.own = settings;
         for (slot, node) in self.cx.up.clone() {
-            self.tell_settings(slot, node);
+            self.send_settings(slot, node);
             let found = self.agreement.with(node);
             self.warn_of(node, found);
         }
     }
 
     /// Tells one node what is set here.
-    pub(super) fn tell_settings(&mut self, slot: NodeSlot, node: NodeId) {
+    pub(super) fn send_settings(&mut self, slot: NodeSlot, node: NodeId) {
         let own = &self.agreement.own;
         if own.is_empty() {
             return;

@@ -9,7 +9,7 @@ use super::Hub;
 use crate::{
     Ban, Now,
     bans::{BANS, Bans},
-    mail::ToWorker,
+    messages::ToWorker,
 };
 
 impl Hub {
@@ -27,13 +27,14 @@ impl Hub {
     }
 
     /// The workers are told when somebody was banned, or a ban was lifted, here or elsewhere.
-    pub(super) fn tell_changed_bans(&mut self, now: Now) {
+    pub(super) fn send_changed_bans(&mut self, now: Now) {
         if !self.retained.take_changed_bans() {
             return;
         }
         let bans = Arc::new(Bans::new(self.bans(now)));
         for worker in self.cx.workers() {
-            self.cx.mail(worker, ToWorker::Bans(Arc::clone(&bans)));
+            self.cx
+                .send_to_worker(worker, ToWorker::Bans(Arc::clone(&bans)));
         }
     }
 }

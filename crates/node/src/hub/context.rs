@@ -1,7 +1,7 @@
 //! What every part of the hub works with: who this node is, who else is up, which sessions are here, and what leaves.
 //!
 //! A part of the hub has state of its own that nobody else writes, and is given the context with each call. What it has to say goes to workers as
-//! [mail](Context::mail), to other nodes as [messages](Context::send), to people as [events](Context::event).
+//! [mail](Context::send_to_worker), to other nodes as [messages](Context::send), to people as [events](Context::event).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,11 +13,11 @@ use thicket_overlay::{NodeId, NodeSlot, Overlay};
 
 use super::{
     control::Message, forward::Outgoing, members::Members, ownership::directory::Directory,
-    standing::Standing,
+    quorum::Quorum,
 };
 use crate::{
     Event, EventLevel, HubConfig, HubOutput, WorkerId,
-    mail::{Claim, ToWorker, WorkerMail},
+    messages::{Claim, ToWorker, WorkerMessage},
 };
 
 /// See the module's documentation.
@@ -29,7 +29,7 @@ pub(super) struct Context {
     pub up: BTreeMap<NodeSlot, NodeId>,
     /// The nodes that belong to the cluster.
     pub members: Members,
-    pub standing: Standing,
+    pub quorum: Quorum,
     /// Clients are served (rule 3 between nodes).
     pub is_ready: bool,
     /// The sessions of this node.
@@ -49,17 +49,17 @@ impl Context {
         (0..self.config.workers).map(WorkerId)
     }
 
-    pub fn mail(&mut self, to: WorkerId, content: ToWorker) {
-        self.outputs.push_back(HubOutput::Mail {
+    pub fn send_to_worker(&mut self, to: WorkerId, content: ToWorker) {
+        self.outputs.push_back(HubOutput::WorkerMessage {
             to,
-            mail: WorkerMail(content),
+            message: WorkerMessage(content),
         });
     }
 
     /// Mail that must come after the records gathered so far in the eyes of its receiver.
-    pub fn mail_after_records(&mut self, to: WorkerId, content: ToWorker) {
+    pub fn send_to_worker_after_records(&mut self, to: WorkerId, content: ToWorker) {
         self.outgoing.seal(&mut self.outputs);
-        self.mail(to, content);
+        self.send_to_worker(to, content);
     }
 
     /// To another node, if it is linked: one that is not is told everything again when it is back.
@@ -71,7 +71,7 @@ impl Context {
     }
 
     pub fn send_encoded(&mut self, to: NodeId, slot: NodeSlot, (kind, payload): (u8, Vec<u8>)) {
-        if self.standing.is_gone(slot) {
+        if self.quorum.is_gone(slot) {
             return;
         }
         // A node that is down or takes no more is told everything again when it is back: `Hub::view_changed`.
@@ -93,7 +93,7 @@ impl Context {
         instead: Arc<[NodeId]>,
     ) {
         let (connection, serial) = (claim.connection, claim.serial);
-        self.mail(
+        self.send_to_worker(
             worker,
             ToWorker::ClaimRefused {
                 connection,

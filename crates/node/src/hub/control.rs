@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     NodeState, RebalanceError, RebalanceWish, RedirectionReason,
-    mail::{BackupReport, ClientHabits, Origin, Purpose, ReplicationStream},
+    messages::{BackupReport, ClientHabits, Origin, Purpose, ReplicationStream},
 };
 
 /// A message between hubs.

@@ -10,7 +10,9 @@ use thicket_overlay::{
 use super::{Hub, interests::Wanted, retained::Observed};
 use crate::{
     EventLevel, HubOutput, Now, WorkerId,
-    mail::{ForwardEntry, NumberRuns, Origin, ToWorker, WorkerMail, is_share_key, push_number},
+    messages::{
+        ForwardEntry, NumberRuns, Origin, ToWorker, WorkerMessage, is_share_key, push_number,
+    },
 };
 
 /// Bytes of a link between two looks at what the round has done.
@@ -54,22 +56,22 @@ impl Outgoing {
     pub fn seal(&mut self, outputs: &mut VecDeque<HubOutput>) {
         for index in 0..self.records.len() {
             let to = WorkerId(index as u8);
-            let mut mail = |content| {
-                outputs.push_back(HubOutput::Mail {
+            let mut send = |content| {
+                outputs.push_back(HubOutput::WorkerMessage {
                     to,
-                    mail: WorkerMail(content),
+                    message: WorkerMessage(content),
                 })
             };
             for (origin, bytes) in self.records[index].drain(..) {
-                mail(ToWorker::Records { origin, bytes });
+                send(ToWorker::Records { origin, bytes });
             }
             if !self.acknowledged[index].is_empty() && !self.holds_acknowledgements {
-                mail(ToWorker::Acknowledged(std::mem::take(
+                send(ToWorker::Acknowledged(std::mem::take(
                     &mut self.acknowledged[index],
                 )));
             }
             if !self.refused[index].is_empty() {
-                mail(ToWorker::Refused(std::mem::take(&mut self.refused[index])));
+                send(ToWorker::Refused(std::mem::take(&mut self.refused[index])));
             }
         }
     }
@@ -361,7 +363,7 @@ impl Hub {
             && record.number > 0
             && self.hints.arrivals.has(mail_origin, record.number);
         let is_known = is_retained || was_kept;
-        let takers = if is_known {
+        let recipients = if is_known {
             0
         } else {
             self.deliver(mail_origin, &record, bytes)
@@ -371,10 +373,10 @@ impl Hub {
                 .cx
                 .overlay
                 .released(origin.slot, origin.incarnation, bytes.len() as u64),
-            number if takers == 0 => self.admit(origin, number..=number),
-            number if takers > 1 => {
+            number if recipients == 0 => self.admit(origin, number..=number),
+            number if recipients > 1 => {
                 self.admissions
-                    .expect(mail_origin, (number, number), takers);
+                    .expect(mail_origin, (number, number), recipients);
             }
             _ => {}
         }
@@ -389,7 +391,7 @@ impl Hub {
             }
             return route.plain.len() as u32;
         }
-        let mut takers = 0;
+        let mut recipients = 0;
         for (name, filter) in record.shared.iter() {
             let group = route
                 .groups
@@ -400,9 +402,9 @@ impl Hub {
                 .and_then(|(_, places)| self.wanted.choose(places))
                 .unwrap_or(WorkerId(0));
             self.cx.outgoing.add_record(worker, origin, bytes);
-            takers += 1;
+            recipients += 1;
         }
-        takers
+        recipients
     }
 
     /// A worker has admitted messages of another node.
@@ -473,16 +475,18 @@ impl Run {
     }
 
     /// Notes what is owed for a message that so many workers get.
-    fn note(&mut self, number: u64, len: usize, takers: usize) {
-        match (number, takers) {
+    fn note(&mut self, number: u64, len: usize, recipients: usize) {
+        match (number, recipients) {
             (0, _) => self.released += len as u64,
             (_, 0) => push_number(&mut self.unwanted, number),
             (_, 1) => {}
-            (_, takers) => match self.several.last_mut() {
-                Some(((_, last), workers)) if *last + 1 == number && *workers == takers as u32 => {
+            (_, recipients) => match self.several.last_mut() {
+                Some(((_, last), workers))
+                    if *last + 1 == number && *workers == recipients as u32 =>
+                {
                     *last = number;
                 }
-                Some(_) | None => self.several.push(((number, number), takers as u32)),
+                Some(_) | None => self.several.push(((number, number), recipients as u32)),
             },
         }
     }

@@ -13,7 +13,7 @@ use thicket_session::topic::{
 use super::Hub;
 use crate::{
     Remembered, WorkerId,
-    mail::{Interest, InterestChange, Place, ToWorker},
+    messages::{Interest, InterestChange, Place, ToWorker},
 };
 
 /// Topics whose workers are remembered.
@@ -187,7 +187,7 @@ impl Wanted {
     }
 
     /// What a node wants is this from now on: what workers must hear.
-    pub fn retell(
+    pub fn send_again(
         &mut self,
         slot: NodeSlot,
         wanted: &BTreeMap<SubscriptionFilter, Interest>,
@@ -259,7 +259,7 @@ impl Hub {
         }
         let place = Place::Worker(from);
         let changes: Vec<_> = changes.into_iter().map(|change| (place, change)).collect();
-        self.tell_workers(Some(from), &changes);
+        self.send_to_workers(Some(from), &changes);
         let settling = Settling {
             sequence,
             peers: self.wanted.sent.clone(),
@@ -299,7 +299,7 @@ impl Hub {
     }
 
     /// Tells every worker but one.
-    fn tell_workers(&mut self, except: Option<WorkerId>, changes: &[(Place, InterestChange)]) {
+    fn send_to_workers(&mut self, except: Option<WorkerId>, changes: &[(Place, InterestChange)]) {
         for index in 0..self.cx.config.workers {
             let worker = WorkerId(index);
             if Some(worker) == except {
@@ -311,7 +311,7 @@ impl Hub {
                 sequence: *sequence,
                 changes: changes.to_vec(),
             };
-            self.cx.mail(worker, content);
+            self.cx.send_to_worker(worker, content);
         }
     }
 
@@ -355,7 +355,7 @@ impl Hub {
             if let Some(sequence) = settled {
                 let retained = self.retained.arrivals();
                 let content = ToWorker::InterestSettled { sequence, retained };
-                self.cx.mail(WorkerId(index), content);
+                self.cx.send_to_worker(WorkerId(index), content);
             }
         }
     }
@@ -371,7 +371,7 @@ impl Hub {
         let mut told = Vec::with_capacity(changes.len());
         if self.hints_hear_of(slot) {
             // All that it wants; what was kept of it from before is void.
-            told = self.wanted.retell(slot, &BTreeMap::new());
+            told = self.wanted.send_again(slot, &BTreeMap::new());
         }
         let keys = self.wanted.remote.entry(slot).or_default();
         for change in changes {
@@ -386,7 +386,7 @@ impl Hub {
             };
             told.push((place, InterestChange { key, interest }));
         }
-        self.tell_workers(None, &told);
+        self.send_to_workers(None, &told);
         self.wanted.applying.push_back(Applying {
             peers: self.wanted.sent.clone(),
             slot,
@@ -398,13 +398,13 @@ impl Hub {
     pub(super) fn void_interests_of(&mut self, slot: NodeSlot) -> PlaceChanges {
         let applying = &mut self.wanted.applying;
         applying.retain(|applying| applying.slot != slot);
-        self.wanted.retell(slot, &BTreeMap::new())
+        self.wanted.send_again(slot, &BTreeMap::new())
     }
 
     /// Tells every worker what nodes want that say nothing themselves.
-    pub(super) fn tell_places(&mut self, changes: &PlaceChanges) {
+    pub(super) fn send_places(&mut self, changes: &PlaceChanges) {
         if !changes.is_empty() {
-            self.tell_workers(None, changes);
+            self.send_to_workers(None, changes);
         }
     }
 }

@@ -178,7 +178,7 @@ impl Members {
     }
 
     /// Of what `take_changed` gave, the nodes that others are to be told of; once.
-    pub fn take_untold(&mut self) -> BTreeSet<NodeId> {
+    pub fn take_unsent(&mut self) -> BTreeSet<NodeId> {
         std::mem::take(&mut self.untold)
     }
 

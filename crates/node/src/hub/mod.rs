@@ -24,11 +24,11 @@ mod interests;
 mod members;
 mod ownership;
 mod placing;
+mod quorum;
 mod refusals;
 mod retained;
 mod retained_accounts;
 mod retained_store;
-mod standing;
 mod tombstones;
 
 use std::{
@@ -50,14 +50,14 @@ use self::{
     members::Members,
     ownership::{Ownership, directory::Directory},
     placing::Placing,
+    quorum::Quorum,
     refusals::Refusals,
     retained::RetainedMessages,
-    standing::Standing,
 };
 use crate::{
     ConnectionId, EventLevel, HubConfig, HubInput, HubOutput, NODE_DOWN, NODE_UP, Now, READY,
     WorkerId,
-    mail::{Claim, ToHub, ToWorker},
+    messages::{Claim, ToHub, ToWorker},
 };
 
 /// The cluster side of a node. See the module's documentation and [`HubInput`], [`HubOutput`].
@@ -122,7 +122,7 @@ impl Hub {
                 overlay: Overlay::new(config.overlay.clone(), now.instant, seed),
                 up: BTreeMap::new(),
                 members: Members::default(),
-                standing: Standing::default(),
+                quorum: Quorum::default(),
                 is_ready: false,
                 directory: Directory::default(),
                 outgoing: Outgoing::new(workers),
@@ -198,7 +198,7 @@ impl Hub {
                     .overlay
                     .handle_input(at, Input::Announced { address: &address });
             }
-            HubInput::Mail { from, mail } => self.handle_mail(now, from, mail.0),
+            HubInput::Message { from, message } => self.handle_message(now, from, message.0),
             HubInput::Timeout => {
                 self.read_unread(now);
                 self.cx.overlay.handle_input(at, Input::Timeout);
@@ -251,17 +251,17 @@ impl Hub {
             return;
         }
         self.wanted.begin_round();
-        self.tell_changed_members();
-        self.tell_changed_bans(now);
+        self.send_changed_members();
+        self.send_changed_bans(now);
         self.check_ready(now);
         self.ownership.expire(&mut self.cx, now);
-        self.say_last_words(now);
+        self.send_last_words(now);
         self.advance_hints(now);
         self.answer_barriers();
         self.cx.outgoing.seal(&mut self.cx.outputs);
         self.cx.overlay.end_round(now.instant);
         self.drain_overlay(now);
-        self.review_standing(now);
+        self.review_quorum(now);
         self.review_doubt(now);
         self.serve_placed(now);
         self.cx.outgoing.seal(&mut self.cx.outputs);
@@ -335,7 +335,7 @@ impl Hub {
         self.cx
             .overlay
             .set_resources(available_cpu, available_memory);
-        self.ownership.tell_capabilities(&mut self.cx);
+        self.ownership.send_capabilities(&mut self.cx);
     }
 
     /// Tells the other nodes what they show of this one.
@@ -356,7 +356,7 @@ impl Hub {
         if !self.cx.is_ready && now.instant >= self.ready_at && self.cx.overlay.is_ready() {
             thicket_session::reach!("time discovery_grace");
             self.cx.is_ready = true;
-            self.review_standing(now);
+            self.review_quorum(now);
             self.cx.event(
                 EventLevel::Info,
                 READY,
@@ -367,7 +367,7 @@ impl Hub {
         }
     }
 
-    fn handle_mail(&mut self, now: Now, from: WorkerId, content: ToHub) {
+    fn handle_message(&mut self, now: Now, from: WorkerId, content: ToHub) {
         match content {
             ToHub::Forward { records, entries } => {
                 self.handle_forward(now, from, &records, &entries)
@@ -422,7 +422,7 @@ impl Hub {
             ToHub::Covered(sets) => self.handle_covered(from, sets),
             ToHub::Promoted { node } => self.handle_promoted(now, from, node),
             ToHub::TopicRates(rates) => self.placing.handle_topic_rates(&mut self.cx, from, rates),
-            ToHub::PlaceAsked(asked) => self.placing.tell_place(&mut self.cx, now, from, asked),
+            ToHub::PlaceAsked(asked) => self.placing.answer_place(&mut self.cx, now, from, asked),
             ToHub::Movable(movable) => {
                 self.placing
                     .handle_movable(&mut self.cx, now, from, movable)
@@ -442,7 +442,7 @@ impl Hub {
             ),
             ToHub::Contested { client_id } => {
                 let client_id = &*client_id;
-                self.ownership.tell_registrar(
+                self.ownership.send_to_registrar(
                     &mut self.cx,
                     now,
                     client_id,
@@ -533,7 +533,8 @@ impl Hub {
             Output::IncarnationChanged { incarnation } => {
                 self.cx.config.overlay.incarnation = incarnation;
                 for worker in self.cx.workers() {
-                    self.cx.mail(worker, ToWorker::Incarnation(incarnation));
+                    self.cx
+                        .send_to_worker(worker, ToWorker::Incarnation(incarnation));
                 }
                 self.view_changed(now);
             }
@@ -553,15 +554,15 @@ impl Hub {
         self.cx.up.insert(slot, node);
         self.cx.members.join(node, name);
         self.tell_members(slot, node);
-        self.tell_settings(slot, node);
-        self.placing.tell_node(&mut self.cx, now, slot, node);
+        self.send_settings(slot, node);
+        self.placing.send_all_to(&mut self.cx, now, slot, node);
         self.regain_sessions_of(node);
         self.cx.event(
             EventLevel::Info,
             NODE_UP,
             vec![("node", node.to_string()), ("name", name.to_owned())],
         );
-        self.ownership.tell_nodes(&mut self.cx);
+        self.ownership.send_nodes(&mut self.cx);
         self.hints_gain_node(slot, node);
         self.view_changed(now);
         self.offer_retained(slot);
@@ -577,7 +578,7 @@ impl Hub {
             NODE_DOWN,
             vec![("node", node.to_string())],
         );
-        self.ownership.tell_nodes(&mut self.cx);
+        self.ownership.send_nodes(&mut self.cx);
         self.hints_lose_node(now, slot, node);
         self.lose_sessions_of(now, node);
         self.ownership.lose_node(&mut self.cx, now, node);
@@ -600,10 +601,11 @@ impl Hub {
             thicket_session::reach!("time RESUMED");
         }
         for worker in self.cx.workers() {
-            self.cx.mail(worker, ToWorker::GivenUpBy { node, paused });
+            self.cx
+                .send_to_worker(worker, ToWorker::GivenUpBy { node, paused });
         }
         self.hints_lose_control(node);
-        self.placing.tell_node(&mut self.cx, now, slot, node);
+        self.placing.send_all_to(&mut self.cx, now, slot, node);
         self.placing.ask_placer_again(&mut self.cx, now);
         self.view_changed(now);
         self.offer_retained(slot);

@@ -8,7 +8,7 @@ use thicket_overlay::{Incarnation, NodeId, StreamId};
 use super::{Hub, Message};
 use crate::{
     WorkerId,
-    mail::{NumberRuns, Origin, ToWorker},
+    messages::{NumberRuns, Origin, ToWorker},
 };
 
 /// What other nodes have still to hear. Bounded by what they may have under way.
@@ -37,12 +37,12 @@ impl Hub {
         if runs.is_empty() {
             return;
         }
-        self.tell_refused(origin, runs.clone());
+        self.send_refused(origin, runs.clone());
         let untold = self.refusals.untold.entry(origin).or_default();
         untold.extend(runs);
     }
 
-    fn tell_refused(&mut self, origin: Origin, runs: NumberRuns) {
+    fn send_refused(&mut self, origin: Origin, runs: NumberRuns) {
         let numbers = RefusedNumbers {
             incarnation: origin.incarnation,
             stream: origin.stream,
@@ -55,7 +55,7 @@ impl Hub {
     pub(super) fn refuse_ahead(&mut self, to: WorkerId, number: u64) {
         if number > 0 {
             self.cx
-                .mail(to, ToWorker::RefusalAhead(vec![(number, number)]));
+                .send_to_worker(to, ToWorker::RefusalAhead(vec![(number, number)]));
         }
     }
 
@@ -67,7 +67,7 @@ impl Hub {
             .map(|(origin, runs)| (*origin, runs.clone()))
             .collect();
         for (origin, runs) in again {
-            self.tell_refused(origin, runs);
+            self.send_refused(origin, runs);
         }
     }
 
@@ -77,7 +77,8 @@ impl Hub {
         let is_ours = numbers.incarnation == self.cx.config.overlay.incarnation;
         if let Some(worker) = worker.filter(|id| is_ours && *id < self.cx.config.workers) {
             let runs = numbers.runs.clone();
-            self.cx.mail(WorkerId(worker), ToWorker::RefusalAhead(runs));
+            self.cx
+                .send_to_worker(WorkerId(worker), ToWorker::RefusalAhead(runs));
         }
         self.cx.send(from, &Message::RefusalNoted(numbers));
     }

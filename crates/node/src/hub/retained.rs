@@ -27,7 +27,7 @@ use super::{
 use crate::{
     Now, Payer, Remembered, RetainedLimits, WorkerId,
     bans::BANS,
-    mail::{ForwardEntry, Origin, ToWorker},
+    messages::{ForwardEntry, Origin, ToWorker},
 };
 
 /// Topics looked at for one page.
@@ -555,7 +555,7 @@ impl Hub {
         begin_at: Option<u64>,
     ) {
         let (records, has_more) = self.retained.page(now, (from, query), filter, begin_at);
-        self.cx.mail_after_records(
+        self.cx.send_to_worker_after_records(
             from,
             ToWorker::RetainedPage {
                 query,
@@ -571,7 +571,7 @@ impl Hub {
     }
 
     /// Subscribers get the last word on topics that several wrote at once.
-    pub(super) fn say_last_words(&mut self, now: Now) {
+    pub(super) fn send_last_words(&mut self, now: Now) {
         while let Some(topic) = self.retained.contended.pop_due(now.instant) {
             let Some((origin, bytes)) = self.retained.last_word(now, &topic) else {
                 continue;
@@ -579,7 +579,7 @@ impl Hub {
             for worker in self.wanted.route(&topic).plain.clone() {
                 let bytes = bytes.clone();
                 self.cx
-                    .mail_after_records(worker, ToWorker::LastWord { origin, bytes });
+                    .send_to_worker_after_records(worker, ToWorker::LastWord { origin, bytes });
             }
         }
     }
@@ -604,14 +604,14 @@ impl Hub {
         if digest == self.retained.digest || (is_answer && self.retained.told.contains(&node)) {
             return;
         }
-        self.tell_retained(node);
+        self.send_retained(node);
         self.retained.told.insert(node);
         if !is_answer {
             self.send_retained_digest(node, true);
         }
     }
 
-    fn tell_retained(&mut self, node: NodeId) {
+    fn send_retained(&mut self, node: NodeId) {
         let mut pages: Vec<Vec<(Origin, Vec<u8>)>> = vec![Vec::new()];
         let mut bytes = 0;
         let mut add = |origin: Origin, record: Vec<u8>| {
@@ -655,8 +655,10 @@ impl Hub {
             if self.retained.observe(now, *origin, &record, None) == Observed::Newer {
                 for worker in self.wanted.route(record.topic).plain.clone() {
                     let (origin, bytes) = (*origin, bytes.to_vec());
-                    self.cx
-                        .mail_after_records(worker, ToWorker::RetainedRecords { origin, bytes });
+                    self.cx.send_to_worker_after_records(
+                        worker,
+                        ToWorker::RetainedRecords { origin, bytes },
+                    );
                 }
             }
         }

@@ -9,7 +9,7 @@ use thicket_overlay::{Incarnation, NodeId, StreamId, record::Record};
 use super::Hub;
 use crate::{
     Keyspace, LogStatus, Now, RecoverError, StoreOperation, Stored, Unstored, journal::hexadecimal,
-    mail::Origin,
+    messages::Origin,
 };
 
 /// Version of the format.

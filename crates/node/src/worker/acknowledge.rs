@@ -3,7 +3,7 @@
 use thicket_mqtt::{AcknowledgementKind, ProtocolVersion, Qos, ReasonCode};
 
 use super::{Debt, Owed, Publisher, SessionKey, Worker, sessions::OwedAcknowledgement};
-use crate::{ConnectionId, Now, mail::NumberRuns};
+use crate::{ConnectionId, Now, messages::NumberRuns};
 
 impl Worker {
     /// PUBACK or PUBREC.
@@ -212,7 +212,7 @@ impl Worker {
             return;
         };
         let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
-            self.go_on_switching(now, owed.session);
+            self.continue_switchover(now, owed.session);
             return;
         };
         *open = open.saturating_sub(1);
@@ -233,6 +233,6 @@ impl Worker {
                 ReasonCode::Success,
             );
         }
-        self.go_on_switching(now, owed.session);
+        self.continue_switchover(now, owed.session);
     }
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     ConnectionId, EventLevel, Now, PlacementError, PlacementReport, SESSION_CREATED, WorkerOutput,
-    mail::{SessionState, Terms, ToHub, peer_text},
+    messages::{SessionState, Terms, ToHub, peer_text},
     placing::placement_text,
     visits::CLIENT_CONNECTED,
 };
@@ -71,25 +71,25 @@ impl Worker {
         if let Some(refusal) = self.refuses_session(now, id, &client_id, user, &connect) {
             self.refuse_connect(id, &connect, &refusal);
             let client_id = (*client_id).into();
-            self.tell_hub(ToHub::GrantDone { client_id });
+            self.send_to_hub(ToHub::GrantDone { client_id });
             return;
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.set_grant(key, admission.grant);
         self.charge(id, key, user_name.as_deref());
         self.put_in_service(now, id, key, &connect);
-        let is_apart = self.primaries.is_apart(now.instant);
+        let is_partitioned = self.primaries.is_partitioned(now.instant);
         let is_sole = terms.is_sole && self.primaries.is_whole();
         if let Some(session) = self.sessions.get_mut(key) {
             session.epoch = session.epoch.max(terms.epoch);
-            session.inbound.handle_connected(is_apart);
-            if !is_apart {
-                session.apart = None;
+            session.inbound.handle_connected(is_partitioned);
+            if !is_partitioned {
+                session.divergence = None;
             } else if is_sole {
                 session.forget_branches();
             }
-            if session.apart.is_some() || session.interrupted_at > 0 {
-                session.apart_mut().is_served = true;
+            if session.divergence.is_some() || session.interrupted_at > 0 {
+                session.divergence_mut().is_served = true;
             }
             if connect.clean_start && !session_present {
                 session.clean_epoch = session.epoch;
@@ -107,8 +107,8 @@ impl Worker {
         };
         let is_acknowledged = self.acknowledge_connect(id, key, &connect, answer);
         self.outputs.push_back(WorkerOutput::SetReading(id, true));
-        self.tell_session(&client_id, SessionState::Connected);
-        self.tell_hub(ToHub::GrantDone {
+        self.report_session(&client_id, SessionState::Connected);
+        self.send_to_hub(ToHub::GrantDone {
             client_id: (*client_id).into(),
         });
         self.set_members_connected(key, true);
@@ -162,7 +162,7 @@ impl Worker {
     ) -> Option<Refusal> {
         let refusal = if let Some(refusal) = self.refuses_banned(now, id, connect, user_name) {
             Some(refusal)
-        } else if self.finds_no_room_for(client_id, connect) {
+        } else if self.exceeds_limits_of(client_id, connect) {
             let reason = "no room to keep the session";
             Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
         } else if self.sessions.find(client_id).is_none() {
@@ -175,7 +175,7 @@ impl Worker {
     }
 
     /// Whether the client asks for a session that would have to be stored, is not yet, and finds no room.
-    fn finds_no_room_for(&self, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
+    fn exceeds_limits_of(&self, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
         let is_stored = |key| self.sessions.get(key).is_some_and(|it| it.stored.is_some());
         self.granted_expiry(connect) > 0
             && self.journal.is_full_for_sessions()

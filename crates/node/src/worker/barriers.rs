@@ -10,7 +10,7 @@ use super::{
     Worker,
     replication::{Learned, SourceKey},
 };
-use crate::{Now, mail::ToHub};
+use crate::{Now, messages::ToHub};
 
 /// What goes on when a barrier has been passed.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Worker {
             synchronised: 0,
         };
         barriers.open.insert(barrier, open);
-        self.tell_hub_after_records(ToHub::Barrier { barrier });
+        self.send_to_hub_after_records(ToHub::Barrier { barrier });
     }
 
     /// All that other nodes had sent here when the barrier began has come.

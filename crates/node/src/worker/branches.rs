@@ -17,13 +17,13 @@ use thicket_session::server::{
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker, apart::Place, barriers::Behind, interests::Member, role::Event,
+    SessionKey, Worker, barriers::Behind, divergence::Place, interests::Member, role::Event,
     sessions::Session, timers::Timer,
 };
 use crate::{
     EventLevel, Now,
-    mail::{Merge, SessionState, ToHub},
     marks::{Came, Marks},
+    messages::{Merge, SessionState, ToHub},
     queue,
 };
 
@@ -66,7 +66,7 @@ impl Worker {
             }
             None => queue::empty(),
         };
-        self.tell_hub(ToHub::Drained { request, queue });
+        self.send_to_hub(ToHub::Drained { request, queue });
     }
 
     /// How far all streams have come here.
@@ -98,7 +98,7 @@ impl Worker {
                     "a session from another node is unreadable",
                     vec![("error", error.to_string())],
                 );
-                self.tell_hub(ToHub::Imported { request });
+                self.send_to_hub(ToHub::Imported { request });
                 return;
             }
         };
@@ -108,7 +108,7 @@ impl Worker {
                 // It has ended meanwhile: what the other one has is the session.
                 let client_id = snapshot.client_id.as_str().into();
                 let from = merge.node;
-                self.tell_hub(ToHub::NotTakenOver { client_id, from });
+                self.send_to_hub(ToHub::NotTakenOver { client_id, from });
             }
         }
     }
@@ -138,8 +138,8 @@ impl Worker {
         }
         self.announce(changes);
         self.restart_timers(now, key);
-        self.store_anew(now, key);
-        self.tell_session(&snapshot.client_id, SessionState::Waiting);
+        self.store_whole(now, key);
+        self.report_session(&snapshot.client_id, SessionState::Waiting);
         key
     }
 

@@ -53,7 +53,7 @@ impl Worker {
             && query.search.as_ref().is_none_or(|part| {
                 client_id.contains(part)
                     || user_name.is_some_and(|name| name.contains(part))
-                    || peer().is_some_and(|peer| crate::mail::peer_text(peer).contains(part))
+                    || peer().is_some_and(|peer| crate::messages::peer_text(peer).contains(part))
             })
     }
 

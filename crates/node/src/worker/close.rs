@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     ConnectionId, EventLevel, Now, SESSION_ENDED, WorkerOutput,
-    mail::{Fetched, SessionState, ToHub, peer_text},
+    messages::{Fetched, SessionState, ToHub, peer_text},
     visits::{CLIENT_DISCONNECTED, Goodbye, reason_of},
 };
 
@@ -170,7 +170,7 @@ impl Worker {
                 },
             );
         }
-        self.tell_session(&client_id, SessionState::Waiting);
+        self.report_session(&client_id, SessionState::Waiting);
         self.schedule_will(now, key);
         self.store_session(now, key);
     }
@@ -205,22 +205,22 @@ impl Worker {
         self.announce(changes);
         self.journal.forget(&session);
         self.end_will_backup(&session.client_id, session.will_backup.take());
-        self.tell_session(&session.client_id, SessionState::Ended);
+        self.report_session(&session.client_id, SessionState::Ended);
         if let Some(request) = session.role.unanswered() {
             // Another node waits for a session that is no more.
             let answer = Fetched::Gone;
-            self.tell_hub_after_records(ToHub::Fetched { request, answer });
+            self.send_to_hub_after_records(ToHub::Fetched { request, answer });
         }
         Some(session)
     }
 
     /// Tells the hub what became of a session.
-    pub(super) fn tell_session(&mut self, client_id: &str, state: SessionState) {
+    pub(super) fn report_session(&mut self, client_id: &str, state: SessionState) {
         let key = self.sessions.find(client_id);
         let session = key.and_then(|key| self.sessions.get(key));
         let epoch = session.map_or(Epoch::NONE, |session| session.epoch);
         let client_id = client_id.into();
-        self.tell_hub(ToHub::Session {
+        self.send_to_hub(ToHub::Session {
             client_id,
             state,
             epoch,
@@ -241,11 +241,11 @@ impl Worker {
         }
         let connection = session.connection;
         // Others may send its messages here only, unless all have seen each other since this node started.
-        let is_void = session.is_as_stored() && !self.primaries.is_apart(now.instant);
+        let is_void = session.is_as_stored() && !self.primaries.is_partitioned(now.instant);
         if may_contest && !is_void {
             // Until the other node fetches it, it is served as before.
             let client_id = client_id.into();
-            self.tell_hub(ToHub::Contested { client_id });
+            self.send_to_hub(ToHub::Contested { client_id });
             return;
         }
         if let Some(connection) = connection {
@@ -274,7 +274,7 @@ impl Worker {
             // What only this member of a group got since is not among what the other node has.
             self.pass_shared_on_from(now, &session.outbound, handed.from);
         }
-        self.choose_for_homeless(now);
+        self.reassign_unassigned(now);
     }
 
     pub(super) fn handle_connect_timeout(&mut self, id: ConnectionId, serial: u64) {

@@ -14,7 +14,7 @@ use thicket_overlay::NodeId;
 use super::{Phase, Refusal, Worker};
 use crate::{
     ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
-    mail::{Claim, GrantedClaim, Placed, Terms, ToHub, peer_text},
+    messages::{Claim, GrantedClaim, Placed, Terms, ToHub, peer_text},
     scope::session_name,
     visits::{CONNECT_REFUSED, words_of},
 };
@@ -203,7 +203,7 @@ impl Worker {
             terms: Terms::default(),
             placed: None,
         };
-        self.tell_hub(ToHub::Claim(Claim {
+        self.send_to_hub(ToHub::Claim(Claim {
             connection: id,
             serial,
             client_id,
@@ -253,7 +253,7 @@ impl Worker {
         if !is_asking {
             // The client has gone.
             let client_id = client_id.into();
-            self.tell_hub(ToHub::GrantDone { client_id });
+            self.send_to_hub(ToHub::GrantDone { client_id });
             return;
         }
         if home == self.id {

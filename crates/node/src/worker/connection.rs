@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Admission, ListenerId,
-    mail::{Placed, Terms},
+    messages::{Placed, Terms},
     visits::Goodbye,
 };
 
@@ -92,7 +92,7 @@ pub(super) struct Attached {
     pub prefix: Rc<str>,
     /// `None`: there was no authentication method in CONNECT.
     pub reauthentication: Option<Box<Reauthentication>>,
-    /// Where the takers of its messages are.
+    /// Where the recipients of its messages are.
     pub following: Following,
     /// How much it has to do.
     pub count: MessageCount,

@@ -1,4 +1,4 @@
-//! To the sessions of this worker: encoded once for each kind of taker, appended to out-buffers, queued where that is not possible.
+//! To the sessions of this worker: encoded once for each kind of recipient, appended to out-buffers, queued where that is not possible.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -12,7 +12,7 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     connection::{Attached, Connection},
-    interests::Taker,
+    interests::Recipient,
     journal::Taken,
     replication::{Level, hold},
     role::Role,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{ConnectionId, Now};
 
-/// A message on its way to takers.
+/// A message on its way to recipients.
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     pub publish: &'a Publish<'a>,
@@ -28,7 +28,7 @@ pub(super) struct Outgoing<'a> {
     pub expires_at: Option<Instant>,
     /// The shared subscription it goes to a member of.
     group: Option<Arc<str>>,
-    /// Made when the first taker has to keep it.
+    /// Made when the first recipient has to keep it.
     message: Option<Rc<Message>>,
     /// For QoS 2 of a persistent publisher.
     publication: Option<&'a PublicationId>,
@@ -104,7 +104,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// How one taker gets a message.
+/// How one recipient gets a message.
 #[derive(Debug, Clone, Copy)]
 struct Form<'a> {
     qos: Qos,
@@ -114,7 +114,7 @@ struct Form<'a> {
     identifiers: &'a MatchedIdentifiers,
 }
 
-/// The message of this moment as encoded for each kind of taker that came up.
+/// The message of this moment as encoded for each kind of recipient that came up.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     bytes: Vec<u8>,
@@ -132,9 +132,9 @@ struct Variant {
 }
 
 impl Scratch {
-    /// Begins another message; with a single taker nothing is remembered.
-    fn begin(&mut self, takers: usize) {
-        self.is_shared = takers > 1;
+    /// Begins another message; with a single recipient nothing is remembered.
+    fn begin(&mut self, recipients: usize) {
+        self.is_shared = recipients > 1;
         if self.is_shared {
             self.bytes.clear();
             self.variants = [None; 12];
@@ -143,27 +143,27 @@ impl Scratch {
 }
 
 impl Worker {
-    /// Delivers to all `takers`. `from`: the publisher's session, which No Local leaves out [MQTT-3.8.3-3].
+    /// Delivers to all `recipients`. `from`: the publisher's session, which No Local leaves out [MQTT-3.8.3-3].
     #[inline]
     pub(super) fn deliver(
         &mut self,
         now: Now,
-        takers: &[Taker],
+        recipients: &[Recipient],
         outgoing: &mut Outgoing<'_>,
         from: Option<SessionKey>,
     ) {
-        self.scratch.begin(takers.len());
-        if outgoing.publish.retain && !takers.is_empty() {
-            self.note_overtaking(takers, outgoing.publish.topic);
+        self.scratch.begin(recipients.len());
+        if outgoing.publish.retain && !recipients.is_empty() {
+            self.note_overtaking(recipients, outgoing.publish.topic);
             self.last_retained
                 .note(outgoing.publish, outgoing.id, outgoing.publication());
         }
-        for taker in takers {
-            if taker.no_local && from == Some(taker.session) {
-                self.pass(taker.session, outgoing);
+        for recipient in recipients {
+            if recipient.no_local && from == Some(recipient.session) {
+                self.pass(recipient.session, outgoing);
                 continue;
             }
-            self.deliver_to(now, taker, outgoing);
+            self.deliver_to(now, recipient, outgoing);
         }
     }
 
@@ -185,30 +185,35 @@ impl Worker {
         self.scratch.begin(1);
     }
 
-    /// Delivers to one taker of a shared subscription.
+    /// Delivers to one recipient of a shared subscription.
     pub(super) fn deliver_alone(
         &mut self,
         now: Now,
-        taker: &Taker,
+        recipient: &Recipient,
         group: &Arc<str>,
         outgoing: &mut Outgoing<'_>,
     ) {
         self.scratch.begin(1);
         outgoing.group = Some(Arc::clone(group));
-        self.deliver_to(now, taker, outgoing);
+        self.deliver_to(now, recipient, outgoing);
         outgoing.group = None;
     }
 
-    /// Delivers to one taker, see `begin_alone`.
-    pub(super) fn deliver_to(&mut self, now: Now, taker: &Taker, outgoing: &mut Outgoing<'_>) {
-        let retain = outgoing.publish.retain && taker.retain_as_published;
+    /// Delivers to one recipient, see `begin_alone`.
+    pub(super) fn deliver_to(
+        &mut self,
+        now: Now,
+        recipient: &Recipient,
+        outgoing: &mut Outgoing<'_>,
+    ) {
+        let retain = outgoing.publish.retain && recipient.retain_as_published;
         self.deliver_form(
             now,
-            taker.session,
+            recipient.session,
             outgoing,
-            taker.qos,
+            recipient.qos,
             retain,
-            &taker.identifiers,
+            &recipient.identifiers,
         );
     }
 
@@ -488,7 +493,7 @@ impl Worker {
     }
 }
 
-/// The packet for one taker, without topic alias.
+/// The packet for one recipient, without topic alias.
 fn packet<'a>(
     attached: &Attached,
     publish: &Publish<'a>,

@@ -9,7 +9,7 @@ use thicket_overlay::record::Records;
 use super::Worker;
 use crate::{
     ConnectionId, Now, Peer, WorkerOutput,
-    mail::{Origin, WorkerMail},
+    messages::{Origin, WorkerMessage},
 };
 
 /// What a round does before it ends: some ten milliseconds. A unit is a step in a tree of filters, or a delivery.
@@ -24,13 +24,13 @@ pub(super) struct Effort {
     /// When the present turn ends.
     turn_ends: u64,
     connections: VecDeque<ConnectionId>,
-    mail: VecDeque<(Peer, Left)>,
+    messages: VecDeque<(Peer, Left)>,
 }
 
 /// Mail that waits.
 #[derive(Debug)]
 enum Left {
-    Whole(WorkerMail),
+    Whole(WorkerMessage),
     /// Records of which some were taken. The next one may say that its topic is that of the one before.
     Records {
         origin: Origin,
@@ -66,7 +66,7 @@ impl Effort {
 
     /// Whether something waits for the next round.
     pub fn has_left(&self) -> bool {
-        !self.connections.is_empty() || !self.mail.is_empty()
+        !self.connections.is_empty() || !self.messages.is_empty()
     }
 }
 
@@ -83,12 +83,12 @@ impl Worker {
     }
 
     /// Mail is opened, or waits behind what waits already.
-    pub(super) fn take_mail(&mut self, now: Now, from: Peer, mail: WorkerMail) {
-        if self.effort.mail.is_empty() {
+    pub(super) fn take_message(&mut self, now: Now, from: Peer, message: WorkerMessage) {
+        if self.effort.messages.is_empty() {
             self.effort.begin_turn();
-            self.handle_mail(now, from, mail);
+            self.handle_message(now, from, message);
         } else {
-            self.effort.mail.push_back((from, Left::Whole(mail)));
+            self.effort.messages.push_back((from, Left::Whole(message)));
         }
     }
 
@@ -100,17 +100,17 @@ impl Worker {
             bytes,
             topic,
         };
-        self.effort.mail.push_front((from, left));
+        self.effort.messages.push_front((from, left));
     }
 
     /// Goes on with what was left, each in its turn, until this round has done enough too.
     pub(super) fn resume_left(&mut self, now: Now) {
         self.effort.begin_turn();
         while !self.effort.is_over()
-            && let Some((from, left)) = self.effort.mail.pop_front()
+            && let Some((from, left)) = self.effort.messages.pop_front()
         {
             match left {
-                Left::Whole(mail) => self.handle_mail(now, from, mail),
+                Left::Whole(message) => self.handle_message(now, from, message),
                 Left::Records {
                     origin,
                     bytes,

@@ -15,11 +15,11 @@ use thicket_session::{
 use super::{Debt, Worker, deliver::Outgoing, interests::Route, publish::Source};
 use crate::{
     EventLevel, Now, Payer, Peer, WorkerId, WorkerOutput,
-    mail::{
-        ForwardEntry, HubMail, NumberRuns, Origin, Place, ToHub, ToWorker, WorkerMail,
+    marks::Mark,
+    messages::{
+        ForwardEntry, HubMessage, NumberRuns, Origin, Place, ToHub, ToWorker, WorkerMessage,
         is_share_key, push_number,
     },
-    marks::Mark,
 };
 
 /// How a message came here.
@@ -110,21 +110,23 @@ impl Batches {
             let output = if index == hub {
                 let entries = std::mem::take(&mut self.entries);
                 let records = bytes;
-                WorkerOutput::HubMail(HubMail(ToHub::Forward { records, entries }))
+                WorkerOutput::HubMessage(HubMessage(ToHub::Forward { records, entries }))
             } else {
                 let to = WorkerId(index as u8);
-                let mail = WorkerMail(ToWorker::Records { origin, bytes });
-                WorkerOutput::WorkerMail { to, mail }
+                let message = WorkerMessage(ToWorker::Records { origin, bytes });
+                WorkerOutput::WorkerMessage { to, message }
             };
             outputs.push_back(output);
         }
         for (to, origin, numbers) in self.admitted.drain(..) {
             let output = match to {
                 Peer::Worker(to) => {
-                    let mail = WorkerMail(ToWorker::Acknowledged(numbers));
-                    WorkerOutput::WorkerMail { to, mail }
+                    let message = WorkerMessage(ToWorker::Acknowledged(numbers));
+                    WorkerOutput::WorkerMessage { to, message }
                 }
-                Peer::Hub => WorkerOutput::HubMail(HubMail(ToHub::Admitted { origin, numbers })),
+                Peer::Hub => {
+                    WorkerOutput::HubMessage(HubMessage(ToHub::Admitted { origin, numbers }))
+                }
             };
             outputs.push_back(output);
         }
@@ -376,7 +378,7 @@ impl Worker {
         record: &Record<'_>,
         way: Way,
     ) -> bool {
-        if record.number > 0 && self.refuse_without_room(from, origin, record) {
+        if record.number > 0 && self.refuse_over_limit(from, origin, record) {
             return false;
         }
         let is_sent_on = if self.observed.traces.is_some() {
@@ -412,7 +414,7 @@ impl Worker {
         let mut sent_on = 0;
         if record.shared.is_empty() {
             outgoing.is_seen = self.note_seen(&outgoing);
-            self.deliver(now, &route.takers, &mut outgoing, None);
+            self.deliver(now, &route.recipients, &mut outgoing, None);
             self.journal.note(&outgoing);
         } else {
             for (name, filter) in record.shared.iter() {
@@ -423,11 +425,16 @@ impl Worker {
                 let Some(group) = group else { continue };
                 let here = self.choose_here(group);
                 let is_here =
-                    |index: &usize| !self.is_handed_over(group.local[*index].taker.session);
+                    |index: &usize| !self.is_handed_over(group.local[*index].recipient.session);
                 if let Some(index) = here.filter(is_here) {
-                    let with_room = self.member_with_room(group, index, outgoing.publish);
+                    let with_room = self.member_with_capacity(group, index, outgoing.publish);
                     let index = with_room.unwrap_or(index);
-                    self.deliver_alone(now, &group.local[index].taker, &group.key, &mut outgoing);
+                    self.deliver_alone(
+                        now,
+                        &group.local[index].recipient,
+                        &group.key,
+                        &mut outgoing,
+                    );
                     continue;
                 }
                 // The members here have gone meanwhile: another place has some, or nobody has.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Now,
-    mail::{Interest, InterestChange, NumberRuns, Place},
+    messages::{Interest, InterestChange, NumberRuns, Place},
 };
 
 /// A message on its way to a member on another node.
@@ -65,14 +65,14 @@ impl Worker {
         debt: Option<Debt>,
         open: &mut u16,
     ) {
-        match self.choose_with_room(group, outgoing.publish) {
+        match self.choose_with_capacity(group, outgoing.publish) {
             None => {}
             Some(Choice::Local(index)) => {
-                let taker = &group.local[index].taker;
-                if self.is_handed_over(taker.session) {
-                    self.wait_for_member(now, group, taker.qos, outgoing, debt, open);
+                let recipient = &group.local[index].recipient;
+                if self.is_handed_over(recipient.session) {
+                    self.wait_for_member(now, group, recipient.qos, outgoing, debt, open);
                 } else {
-                    self.deliver_alone(now, taker, &group.key, outgoing);
+                    self.deliver_alone(now, recipient, &group.key, outgoing);
                 }
             }
             Some(Choice::Peer(Place::Node(slot), interest)) if !self.is_up(slot) => {
@@ -139,12 +139,16 @@ impl Worker {
 
     /// Who takes the message: if that is a member here and none here has room, a place that has others, which refuses it if none there
     /// has room either.
-    fn choose_with_room(&mut self, group: &GroupRoute, publish: &Publish<'_>) -> Option<Choice> {
+    fn choose_with_capacity(
+        &mut self,
+        group: &GroupRoute,
+        publish: &Publish<'_>,
+    ) -> Option<Choice> {
         let choice = self.choose(group)?;
         let Choice::Local(index) = choice else {
             return Some(choice);
         };
-        if let Some(index) = self.member_with_room(group, index, publish) {
+        if let Some(index) = self.member_with_capacity(group, index, publish) {
             return Some(Choice::Local(index));
         }
         let connected = (group.peers.iter()).find(|(_, interest)| interest.weight > 0);
@@ -300,11 +304,11 @@ impl Worker {
             }
             self.interests.apply(*place, change);
         }
-        self.choose_for_homeless(now);
+        self.reassign_unassigned(now);
     }
 
     /// What waits for members that were on nodes that are down is given to those that are there now.
-    pub(super) fn choose_for_homeless(&mut self, now: Now) {
+    pub(super) fn reassign_unassigned(&mut self, now: Now) {
         for homeless in std::mem::take(&mut self.orphaned.homeless) {
             self.choose_again(now, homeless);
         }
@@ -324,7 +328,7 @@ impl Worker {
                     .apply(Place::Node(GONE), &InterestChange { key, interest });
             }
         }
-        self.choose_for_homeless(now);
+        self.reassign_unassigned(now);
     }
 
     /// Others have these messages, or have refused them.
@@ -340,7 +344,7 @@ impl Worker {
     }
 
     /// Nodes are down: what was on its way to members there goes to other members (rule 16: at least once a group).
-    pub(super) fn choose_instead_of_gone(&mut self, now: Now) {
+    pub(super) fn reassign_from_lost(&mut self, now: Now) {
         let gone: Vec<u64> = (self.chosen.iter())
             .filter(|(_, chosen)| !self.is_up(chosen.slot))
             .map(|(number, _)| *number)

@@ -12,7 +12,7 @@ use thicket_session::time::Instant;
 use super::{Worker, connection::Attached};
 use crate::{
     ConnectionId, Now,
-    mail::{ClientHabits, ToHub},
+    messages::{ClientHabits, ToHub},
 };
 
 /// Rates are means over this time at least, and twice it at most while somebody asks.
@@ -169,7 +169,7 @@ impl Worker {
     }
 
     /// A client wants something else than before.
-    pub(super) fn measure_anew(&mut self, now: Now, id: ConnectionId) {
+    pub(super) fn restart_rates(&mut self, now: Now, id: ConnectionId) {
         let connection = self.connection_mut(id);
         if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
             let messages = attached.count.messages;
@@ -189,7 +189,7 @@ impl Worker {
             next += 1;
         }
         let next = (next < self.connections.len()).then_some(next as u32);
-        self.tell_hub(ToHub::Habits {
+        self.send_to_hub(ToHub::Habits {
             asker,
             round,
             next,

@@ -9,7 +9,7 @@ use thicket_session::time::Instant;
 use super::{SessionKey, Worker, forward::Way, timers::Timer};
 use crate::{
     EventLevel, MAXIMUM_BACKUPS, Now, Peer,
-    mail::{Origin, ToHub},
+    messages::{Origin, ToHub},
 };
 
 /// Time between looking whether all sessions have their backups: at first, and at most.
@@ -60,7 +60,7 @@ impl Worker {
         covers.is_stale = true;
         covers.pause = SOON;
         if covers.told.take().is_some() {
-            self.tell_hub(ToHub::Covered(None));
+            self.send_to_hub(ToHub::Covered(None));
         }
     }
 
@@ -81,7 +81,7 @@ impl Worker {
             && told.insert(vec![node])
         {
             let sets = told.iter().cloned().collect();
-            self.tell_hub(ToHub::Covered(Some(sets)));
+            self.send_to_hub(ToHub::Covered(Some(sets)));
         }
     }
 
@@ -113,7 +113,7 @@ impl Worker {
             let next = now.instant + self.covers.pause;
             self.timers.set(next, Timer::Round);
             if self.covers.told.take().is_some() {
-                self.tell_hub(ToHub::Covered(None));
+                self.send_to_hub(ToHub::Covered(None));
             }
             return;
         };
@@ -121,7 +121,7 @@ impl Worker {
         if self.covers.told.as_ref() != Some(&sets) {
             let told = sets.iter().cloned().collect();
             self.covers.told = Some(sets);
-            self.tell_hub(ToHub::Covered(Some(told)));
+            self.send_to_hub(ToHub::Covered(Some(told)));
         }
     }
 

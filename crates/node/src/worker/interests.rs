@@ -14,7 +14,7 @@ use thicket_session::{
 use super::SessionKey;
 use crate::{
     Remembered, WorkerId,
-    mail::{Interest, InterestChange, Place},
+    messages::{Interest, InterestChange, Place},
 };
 
 /// Topics whose routes are remembered.
@@ -155,7 +155,7 @@ struct PeerGroup {
 
 /// A session that takes a message.
 #[derive(Debug)]
-pub(super) struct Taker {
+pub(super) struct Recipient {
     pub session: SessionKey,
     /// The highest QoS of the subscriptions that match [MQTT-3.3.4-2].
     pub qos: Qos,
@@ -180,7 +180,7 @@ pub(super) struct GroupRoute {
 /// A member of a group in this worker.
 #[derive(Debug)]
 pub(super) struct LocalCandidate {
-    pub taker: Taker,
+    pub recipient: Recipient,
     pub connected: bool,
 }
 
@@ -189,7 +189,7 @@ pub(super) struct LocalCandidate {
 pub(super) struct Route {
     /// Why no client may publish to the topic.
     pub refusal: Option<ReasonCode>,
-    pub takers: Vec<Taker>,
+    pub recipients: Vec<Recipient>,
     pub groups: Vec<GroupRoute>,
     /// Other workers of this node, with the highest QoS wanted there, ascending.
     pub workers: Vec<(WorkerId, Qos)>,
@@ -210,14 +210,14 @@ pub(super) struct Route {
 impl Route {
     /// Whether nobody anywhere wants the topic.
     pub fn is_empty(&self) -> bool {
-        self.takers.is_empty()
+        self.recipients.is_empty()
             && self.groups.is_empty()
             && self.workers.is_empty()
             && self.nodes.is_empty()
             && self.nodes_qos0.is_empty()
     }
 
-    /// Whether the topic's only takers are sessions of this worker.
+    /// Whether the topic's only recipients are sessions of this worker.
     pub fn is_local(&self) -> bool {
         self.groups.is_empty()
             && self.workers.is_empty()
@@ -451,7 +451,7 @@ impl Interests {
         }
         let route = Rc::new(self.compute_route(topic, may_receive));
         let bytes = size_of::<Route>()
-            + route.takers.len() * size_of::<Taker>()
+            + route.recipients.len() * size_of::<Recipient>()
             + route.groups.len() * 256
             + route.workers.len() * 2
             + (route.nodes.len() + route.nodes_qos0.len()) * 4;
@@ -480,32 +480,32 @@ impl Interests {
     }
 
     fn compute_route(&self, topic: &str, may_receive: &dyn Fn(SessionKey) -> bool) -> Route {
-        let mut takers: Vec<Taker> = Vec::new();
+        let mut recipients: Vec<Recipient> = Vec::new();
         let mut matched = Vec::new();
         let steps = self
             .local
             .for_each_match(topic, |subscribers| matched.push(subscribers));
         self.note_steps(steps + matched.len() as u64);
         for subscribers in &matched {
-            takers.extend(
+            recipients.extend(
                 subscribers
                     .plain
                     .members
                     .iter()
-                    .map(|(session, member)| Taker::new(*session, member)),
+                    .map(|(session, member)| Recipient::new(*session, member)),
             );
         }
         if matched.len() > 1 {
-            takers = merge(takers);
+            recipients = merge(recipients);
         }
-        let subscribed = takers.len();
-        takers.retain(|taker| may_receive(taker.session));
+        let subscribed = recipients.len();
+        recipients.retain(|recipient| may_receive(recipient.session));
         let mut route = Route {
             published: Cell::new(0),
             is_observed: Cell::new(self.is_traced || self.is_observed(topic)),
-            withheld: u32::try_from(subscribed - takers.len()).unwrap_or(u32::MAX),
+            withheld: u32::try_from(subscribed - recipients.len()).unwrap_or(u32::MAX),
             refusal: self.refusal(topic),
-            takers,
+            recipients,
             groups: Vec::new(),
             workers: Vec::new(),
             nodes: Arc::new([]),
@@ -577,7 +577,7 @@ impl Interests {
                             .members
                             .iter()
                             .map(|(session, member)| LocalCandidate {
-                                taker: Taker::new(*session, member),
+                                recipient: Recipient::new(*session, member),
                                 connected: member.connected,
                             }),
                     );
@@ -615,7 +615,7 @@ impl Interests {
     }
 }
 
-impl Taker {
+impl Recipient {
     fn new(session: SessionKey, member: &Member) -> Self {
         let options = member.subscription.options;
         Self {
@@ -631,21 +631,21 @@ impl Taker {
     }
 }
 
-/// One taker a session: overlapping subscriptions make one copy with all identifiers [MQTT-3.3.4-4].
-fn merge(mut takers: Vec<Taker>) -> Vec<Taker> {
-    takers.sort_by_key(|taker| taker.session);
-    let mut merged: Vec<Taker> = Vec::with_capacity(takers.len());
-    for taker in takers {
+/// One recipient a session: overlapping subscriptions make one copy with all identifiers [MQTT-3.3.4-4].
+fn merge(mut recipients: Vec<Recipient>) -> Vec<Recipient> {
+    recipients.sort_by_key(|recipient| recipient.session);
+    let mut merged: Vec<Recipient> = Vec::with_capacity(recipients.len());
+    for recipient in recipients {
         match merged.last_mut() {
-            Some(last) if last.session == taker.session => {
-                last.qos = last.qos.max(taker.qos);
-                last.no_local &= taker.no_local;
-                last.retain_as_published |= taker.retain_as_published;
-                for identifier in taker.identifiers.as_slice() {
+            Some(last) if last.session == recipient.session => {
+                last.qos = last.qos.max(recipient.qos);
+                last.no_local &= recipient.no_local;
+                last.retain_as_published |= recipient.retain_as_published;
+                for identifier in recipient.identifiers.as_slice() {
                     last.identifiers.add(*identifier);
                 }
             }
-            Some(_) | None => merged.push(taker),
+            Some(_) | None => merged.push(recipient),
         }
     }
     merged

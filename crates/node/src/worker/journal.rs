@@ -23,9 +23,9 @@ use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
 
 /// Room kept for acknowledgements when messages are refused already.
 const RESERVE: u64 = 64 * 1024;
-/// What a taker costs in a record at most, group and identifiers aside.
+/// What a recipient costs in a record at most, group and identifiers aside.
 const TAKER_BYTES: u64 = 48;
-/// More takers than most messages have.
+/// More recipients than most messages have.
 const MANY_TAKERS: usize = 16 * 1024;
 /// What a session or a subscription costs at most, with its key: two strings of MQTT.
 const VALUE_BYTES: u64 = 256 * 1024;
@@ -114,9 +114,9 @@ impl Journal {
             .each(stored.backups, |stream| entry(&mut stream.writer));
     }
 
-    /// Whether a message of `bytes` for `takers` stored sessions would find no room.
-    pub const fn is_full_for(&self, bytes: usize, takers: usize) -> bool {
-        let needed = bytes as u64 + takers as u64 * TAKER_BYTES + RESERVE;
+    /// Whether a message of `bytes` for `recipients` stored sessions would find no room.
+    pub const fn is_full_for(&self, bytes: usize, recipients: usize) -> bool {
+        let needed = bytes as u64 + recipients as u64 * TAKER_BYTES + RESERVE;
         self.is_on && self.status.room < self.writer.len() as u64 + needed
     }
 
@@ -490,14 +490,14 @@ impl Worker {
     }
 
     /// Writes down a session that came from elsewhere, or whose messages have other sequences now: under a new number, whole.
-    pub(super) fn store_anew(&mut self, now: Now, key: SessionKey) {
-        if self.write_anew(now, key) {
+    pub(super) fn store_whole(&mut self, now: Now, key: SessionKey) {
+        if self.write_whole(now, key) {
             self.backup_new(now, key);
         }
     }
 
     /// The same, without backups yet. False: it is to have none.
-    pub(super) fn write_anew(&mut self, now: Now, key: SessionKey) -> bool {
+    pub(super) fn write_whole(&mut self, now: Now, key: SessionKey) -> bool {
         let place = self.place();
         let Some(session) = self.sessions.get_mut(key) else {
             return false;

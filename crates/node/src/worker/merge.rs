@@ -25,15 +25,15 @@ use thicket_session::{
 
 use super::{
     SessionKey, Worker,
-    apart::{Apart, Name, Place, name},
     arrivals::Begun,
+    divergence::{Divergence, Name, Place, name},
     interests::Member,
     replication::{Level, Operation, Release},
     sessions::Session,
 };
 use crate::{
     EventLevel, Now,
-    mail::{InterestChange, Merge},
+    messages::{InterestChange, Merge},
     queue,
 };
 
@@ -64,15 +64,15 @@ impl Worker {
         key: SessionKey,
         filter: &SubscriptionFilter,
     ) {
-        let is_apart = self.primaries.is_apart(now.instant);
+        let is_partitioned = self.primaries.is_partitioned(now.instant);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         if !session.is_persistent() {
             return;
         }
-        if is_apart {
-            session.apart_mut().touch(filter.clone());
+        if is_partitioned {
+            session.divergence_mut().touch(filter.clone());
         } else {
             let serial = session.serial;
             self.journal.streams.each(session.stored.backups, |stream| {
@@ -156,9 +156,9 @@ impl Worker {
         let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
         // If both were asked, the last word is that of where the client was last.
         let is_ours = |filter: &SubscriptionFilter| {
-            let apart = session.apart.as_deref();
+            let divergence = session.divergence.as_deref();
             let is_outdone = is_theirs_later && touched.contains(filter);
-            apart.is_some_and(|apart| apart.touched.contains(filter)) && !is_outdone
+            divergence.is_some_and(|divergence| divergence.touched.contains(filter)) && !is_outdone
         };
         let is_theirs = |filter: &SubscriptionFilter| touched.contains(filter) && !is_ours(filter);
         let has_ended = |filter: &&SubscriptionFilter| {
@@ -223,13 +223,13 @@ impl Worker {
             return true;
         };
         session.epoch = session.epoch.max(merging.epoch);
-        let is_apart = self.primaries.is_apart(now.instant);
-        let after = is_apart.then(|| {
-            let apart = session.apart.as_deref().cloned().unwrap_or_default();
+        let is_partitioned = self.primaries.is_partitioned(now.instant);
+        let after = is_partitioned.then(|| {
+            let divergence = session.divergence.as_deref().cloned().unwrap_or_default();
             let has_had_all = session.is_split_off(&merging.branch);
             let in_flight = merging.in_flight.iter().filter_map(unacknowledged);
             let names = queue.iter().chain(in_flight).filter_map(name);
-            Box::new(apart.after(&merging.branch, has_had_all, names))
+            Box::new(divergence.after(&merging.branch, has_had_all, names))
         });
         let merged = if merging.is_void {
             thicket_session::reach!("worker/merge: a branch that a clean start has ended");
@@ -251,14 +251,14 @@ impl Worker {
             };
             session.take_in(place, *merging, queue, &come)
         };
-        session.apart = after;
+        session.divergence = after;
         self.traffic.merged_sessions += 1;
         self.traffic.merged_messages += merged;
         let fields = vec![
             ("client_id", session.client_id.to_string()),
             ("messages", merged.to_string()),
         ];
-        self.store_anew(now, key);
+        self.store_whole(now, key);
         self.event(
             EventLevel::Info,
             "a session that two nodes had is one again",
@@ -332,10 +332,10 @@ impl Session {
             ended,
             ..
         } = merging;
-        let apart = self.apart.take().unwrap_or_default();
+        let divergence = self.divergence.take().unwrap_or_default();
         let known = Known {
-            ids: apart.known_with(&branch, is_ours_split, is_theirs_split),
-            filters: self.filters_before(&apart, &fresh, &ended),
+            ids: divergence.known_with(&branch, is_ours_split, is_theirs_split),
+            filters: self.filters_before(&divergence, &fresh, &ended),
         };
         // PUBREL comes once in a connection [MQTT-4.4.0-1]: of a backup to which no client has come, whoever was copied has sent it.
         let is_told = is_theirs_split && branch.is_unserved && self.interrupted_at == 0;
@@ -360,15 +360,15 @@ impl Session {
         let came_by_itself = |delivery: &Delivery| {
             let topic = delivery.message.topic();
             plain(delivery).is_some_and(|id| {
-                let was_split_off = is_ours_split && apart.pending.binary_search(&id).is_ok();
-                let came_before = !apart.is_partial && known.was_wanted(topic);
+                let was_split_off = is_ours_split && divergence.pending.binary_search(&id).is_ok();
+                let came_before = !divergence.is_partial && known.was_wanted(topic);
                 was_split_off
                     || (came_before && come.all.contains(&id))
                     || (come.since.contains(&id) && is_wanted(topic))
             })
         };
         let is_new = |delivery: &Delivery| {
-            let is_here = is_among(delivery, &here.names) || is_among(delivery, &apart.merged);
+            let is_here = is_among(delivery, &here.names) || is_among(delivery, &divergence.merged);
             !(known.contains(delivery) || came_by_itself(delivery) || is_here)
         };
         // What waits here and was sent there goes on as it was sent.
@@ -412,11 +412,11 @@ impl Session {
     /// here or there.
     fn filters_before(
         &self,
-        apart: &Apart,
+        divergence: &Divergence,
         fresh: &[SubscriptionFilter],
         ended: &[SubscriptionFilter],
     ) -> Vec<SubscriptionFilter> {
-        let given_up = apart.touched.iter();
+        let given_up = divergence.touched.iter();
         let given_up = given_up.filter(|filter| !self.subscriptions.contains_key(filter));
         let held = self.subscriptions.keys().chain(given_up).chain(ended);
         held.filter(|filter| !fresh.contains(filter))

@@ -88,7 +88,7 @@ impl Worker {
             }
         }
         for key in leaving {
-            self.go_on_switching(now, key);
+            self.continue_switchover(now, key);
         }
     }
 

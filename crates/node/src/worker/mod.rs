@@ -1,11 +1,10 @@
 //! The worker: connections and sessions of one thread.
 //!
 //! One input is everything read from one connection. Each PUBLISH in it is parsed once, matched once (or found in the cache), and
-//! its bytes appended to the out-buffers of the takers here and to the batches of the other workers and the hub. At the end
+//! its bytes appended to the out-buffers of the recipients here and to the batches of the other workers and the hub. At the end
 //! of a round the batches become mail and each connection that has something to send is named once.
 
 mod acknowledge;
-mod apart;
 mod arrivals;
 mod attach;
 mod authentication;
@@ -13,12 +12,14 @@ mod banned;
 mod barriers;
 mod branches;
 mod budget;
+mod capacity;
 mod checkpoint;
 mod clients;
 mod close;
 mod connect;
 mod connection;
 mod deliver;
+mod divergence;
 mod drain;
 mod effort;
 mod forward;
@@ -48,7 +49,6 @@ mod report;
 mod retained;
 mod rights;
 mod role;
-mod room;
 mod seen;
 mod send;
 mod sessions;
@@ -93,8 +93,8 @@ use crate::{
     ConnectionId, Event, EventLevel, Handover, Now, Observed, Peer, Traffic, WorkerConfig,
     WorkerId, WorkerInput, WorkerOutput,
     bans::Bans,
-    mail::{HubMail, Origin, ToHub, ToWorker, WorkerMail},
     marks::Mark,
+    messages::{HubMessage, Origin, ToHub, ToWorker, WorkerMessage},
     random::Random,
 };
 
@@ -320,7 +320,7 @@ impl Worker {
                 self.handle_received(now, connection, bytes)
             }
             WorkerInput::Closed { connection } => self.handle_closed(now, connection),
-            WorkerInput::Mail { from, mail } => self.take_mail(now, from, mail),
+            WorkerInput::Message { from, message } => self.take_message(now, from, message),
             WorkerInput::Authenticated {
                 connection,
                 verdict,
@@ -459,27 +459,27 @@ impl Worker {
         }
     }
 
-    fn tell_hub(&mut self, content: ToHub) {
+    fn send_to_hub(&mut self, content: ToHub) {
         self.outputs
-            .push_back(WorkerOutput::HubMail(HubMail(content)));
+            .push_back(WorkerOutput::HubMessage(HubMessage(content)));
     }
 
     /// Tells the hub something that it must hear after the records of this round.
-    fn tell_hub_after_records(&mut self, content: ToHub) {
+    fn send_to_hub_after_records(&mut self, content: ToHub) {
         self.seal_records();
-        self.tell_hub(content);
+        self.send_to_hub(content);
     }
 
-    fn tell_worker(&mut self, to: WorkerId, content: ToWorker) {
-        let mail = WorkerMail(content);
+    fn send_to_worker(&mut self, to: WorkerId, content: ToWorker) {
+        let message = WorkerMessage(content);
         self.outputs
-            .push_back(WorkerOutput::WorkerMail { to, mail });
+            .push_back(WorkerOutput::WorkerMessage { to, message });
     }
 
     /// Tells another worker something that it must hear after the records of this round.
-    fn tell_worker_after_records(&mut self, to: WorkerId, content: ToWorker) {
+    fn send_to_worker_after_records(&mut self, to: WorkerId, content: ToWorker) {
         self.seal_records();
-        self.tell_worker(to, content);
+        self.send_to_worker(to, content);
     }
 
     /// The records gathered in this round become mail.
@@ -522,8 +522,8 @@ impl Worker {
         self.attach(now, id);
     }
 
-    fn handle_mail(&mut self, now: Now, from: Peer, mail: WorkerMail) {
-        match mail.0 {
+    fn handle_message(&mut self, now: Now, from: Peer, message: WorkerMessage) {
+        match message.0 {
             ToWorker::Incarnation(incarnation) => {
                 // What was gathered under the old one leaves under it.
                 self.seal_records();
@@ -548,7 +548,7 @@ impl Worker {
                 self.apply_interests(now, &changes);
                 // What was published here before did not go there by these interests: if it is retained, the hub must have it before it
                 // says where the retained messages stand [MQTT-3.3.1-9].
-                self.tell_hub_after_records(ToHub::PeersApplied { sequence });
+                self.send_to_hub_after_records(ToHub::PeersApplied { sequence });
             }
             ToWorker::Granted {
                 connection,
@@ -578,7 +578,7 @@ impl Worker {
                     self.handle_claim_refused(connection, serial, reason_code, &instead);
                 }
             }
-            ToWorker::PlaceTold(asked, node) => self.handle_place_told(&asked, node),
+            ToWorker::PlaceAnswer(asked, node) => self.handle_place_answer(&asked, node),
             ToWorker::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
             ToWorker::TopicRatesAsked => self.handle_topic_rates_asked(now),
             ToWorker::MovableAsked => self.handle_movable_asked(now),
@@ -596,7 +596,7 @@ impl Worker {
             } => self.handle_fetch(now, request, &client_id, (to, purpose)),
             ToWorker::Drain { request, client_id } => self.handle_drain(request, client_id),
             ToWorker::Synchronise { home, barrier } => {
-                self.tell_worker_after_records(home, ToWorker::Synchronised { barrier });
+                self.send_to_worker_after_records(home, ToWorker::Synchronised { barrier });
             }
             ToWorker::Synchronised { barrier } => self.handle_synchronised(now, barrier),
             ToWorker::TakeBack { client_id } => self.handle_take_back(now, &client_id),

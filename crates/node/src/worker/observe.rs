@@ -5,7 +5,7 @@ use thicket_mqtt::{ApplicationProperty, Publish};
 use super::{SessionKey, Worker};
 use crate::{
     EventLevel, Observed, ObservedMessage, WorkerOutput,
-    mail::peer_text,
+    messages::peer_text,
     scope::{client_id_of, user_name_of},
 };
 

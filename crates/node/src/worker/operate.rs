@@ -93,7 +93,12 @@ impl Worker {
         debug_assert!(topic.starts_with(SYSTEM));
         let publish = Publish::new(topic, payload);
         let route = self.route(topic);
-        self.deliver(now, &route.takers, &mut Outgoing::new(&publish, None), None);
+        self.deliver(
+            now,
+            &route.recipients,
+            &mut Outgoing::new(&publish, None),
+            None,
+        );
         self.operating.system.insert(topic.into(), payload.into());
     }
 

@@ -14,7 +14,7 @@ use thicket_session::{time::Instant, topic::SubscriptionFilter};
 use super::{Worker, interests::Route};
 use crate::{
     ConnectionId, Now,
-    mail::{PlaceAsked, PlaceQuestion, ToHub},
+    messages::{PlaceAsked, PlaceQuestion, ToHub},
 };
 
 /// The user property, in both directions.
@@ -121,7 +121,7 @@ impl Worker {
         route: &Route,
     ) {
         let is_wanted_here =
-            !(route.takers.is_empty() && route.groups.is_empty() && route.workers.is_empty());
+            !(route.recipients.is_empty() && route.groups.is_empty() && route.workers.is_empty());
         if publish.qos != Qos::AtLeastOnce || is_wanted_here {
             return;
         }
@@ -163,12 +163,12 @@ impl Worker {
             client_id,
             question,
         };
-        self.tell_hub(ToHub::PlaceAsked(asked));
+        self.send_to_hub(ToHub::PlaceAsked(asked));
         true
     }
 
     /// The hub's answer.
-    pub(super) fn handle_place_told(&mut self, asked: &PlaceAsked, node: Option<NodeId>) {
+    pub(super) fn handle_place_answer(&mut self, asked: &PlaceAsked, node: Option<NodeId>) {
         let id = asked.connection;
         let is_same = self
             .connection(id)

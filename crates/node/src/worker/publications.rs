@@ -6,8 +6,8 @@ use thicket_mqtt::{Publish, Qos};
 
 use super::{
     Debt, Publisher, Worker,
+    capacity::Audience,
     publish::{Outcome, Source},
-    room::Audience,
 };
 use crate::{Now, Published, WorkerOutput};
 
@@ -61,7 +61,8 @@ impl Worker {
                 return Some(Published::NoQuorum);
             }
             let audience = Audience::Everybody { publisher: None };
-            if self.publications.open.len() >= OPEN || self.finds_no_room(publish, &route, audience)
+            if self.publications.open.len() >= OPEN
+                || self.exceeds_limits(publish, &route, audience)
             {
                 return Some(Published::NoCapacity);
             }

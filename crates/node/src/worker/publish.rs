@@ -7,8 +7,8 @@ use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
 use super::{
-    Debt, Owed, Publisher, Refusal, SessionKey, Worker, deliver::Outgoing, habits,
-    interests::Route, room::Audience, sessions::OwedAcknowledgement,
+    Debt, Owed, Publisher, Refusal, SessionKey, Worker, capacity::Audience, deliver::Outgoing,
+    habits, interests::Route, sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now};
 
@@ -185,7 +185,7 @@ impl Worker {
         let audience = Audience::Everybody {
             publisher: Some(arrival.session),
         };
-        if self.finds_no_room(arrival.publish, arrival.route, audience) {
+        if self.exceeds_limits(arrival.publish, arrival.route, audience) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
@@ -237,7 +237,7 @@ impl Worker {
         let audience = Audience::Everybody {
             publisher: Some(arrival.session),
         };
-        if self.finds_no_room(arrival.publish, arrival.route, audience) {
+        if self.exceeds_limits(arrival.publish, arrival.route, audience) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
@@ -327,11 +327,11 @@ impl Worker {
         }
         outgoing.set_publication(source.publication);
         outgoing.is_seen = self.note_seen(&outgoing) && source.is_repeated;
-        let takers = &*route.takers;
+        let recipients = &*route.recipients;
         if route.is_local() && !publish.retain {
-            self.deliver(now, takers, &mut outgoing, source.session);
+            self.deliver(now, recipients, &mut outgoing, source.session);
             self.journal.note(&outgoing);
-            return if route.takers.is_empty() {
+            return if route.recipients.is_empty() {
                 Outcome::NoTakers
             } else {
                 Outcome::Met
@@ -339,7 +339,7 @@ impl Worker {
         }
         let mut open = 0;
         outgoing.id = self.forward(route, publish, source, &mut open);
-        self.deliver(now, takers, &mut outgoing, source.session);
+        self.deliver(now, recipients, &mut outgoing, source.session);
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
         }

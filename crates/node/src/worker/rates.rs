@@ -7,7 +7,7 @@ use thicket_session::time::Instant;
 use super::Worker;
 use crate::{
     Now,
-    mail::{ToHub, TopicRate},
+    messages::{ToHub, TopicRate},
 };
 
 /// Topics that are named, those with most messages.
@@ -47,6 +47,6 @@ impl Worker {
             millis_per_s: count * 1_000_000 / millis,
         };
         let rates = heaviest.into_iter().map(rate).collect();
-        self.tell_hub(ToHub::TopicRates(rates));
+        self.send_to_hub(ToHub::TopicRates(rates));
     }
 }

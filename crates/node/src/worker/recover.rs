@@ -30,7 +30,7 @@ use super::{
 use crate::{
     Keyspace, Now, RecoverError, Stored,
     journal::hexadecimal,
-    mail::{InterestChange, SessionState},
+    messages::{InterestChange, SessionState},
 };
 
 /// A will that was due while the node was down goes out this long after it is back, when the sessions that want it are too.
@@ -208,13 +208,13 @@ impl Worker {
             }
         }
         self.restart_timers(now, key);
-        self.tell_session(&client_id, SessionState::Waiting);
+        self.report_session(&client_id, SessionState::Waiting);
         if !is_ours {
             self.journal.remove_session(log, number);
         }
         if !is_ours || !is_whole {
             // Written anew, under its own number.
-            self.store_anew(now, key);
+            self.store_whole(now, key);
         } else if !is_told {
             self.store_session(now, key);
         }

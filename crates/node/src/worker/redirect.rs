@@ -12,7 +12,7 @@ use thicket_session::time::Instant;
 use super::{SessionKey, Worker, close::Cause, connection::Connection, habits::Habits};
 use crate::{
     ConnectionId, EventLevel, ListenerId, Now,
-    mail::{Elsewhere, Movable, Redirectable, ToHub},
+    messages::{Elsewhere, Movable, Redirectable, ToHub},
 };
 
 /// A client says in its CONNECT that it comes from a node that sent it away, so that it is served: a user property.
@@ -208,6 +208,6 @@ impl Worker {
         movable.sort_by_key(|client| client.messages_per_s);
         let step = movable.len().div_ceil(NAMED).max(1);
         let sample = movable.into_iter().rev().step_by(step).collect();
-        self.tell_hub(ToHub::Movable(sample));
+        self.send_to_hub(ToHub::Movable(sample));
     }
 }

@@ -1,13 +1,13 @@
 //! Publishers that go to the worker where their messages go.
 //!
-//! A message that crosses from one worker to another costs a wake-up of a second thread; where the only takers of what a client publishes are
+//! A message that crosses from one worker to another costs a wake-up of a second thread; where the only recipients of what a client publishes are
 //! on one other worker, its connection is handed to that worker, while it is open and without the client noticing. It is a connection
 //! without a past: its session ends with it, has no subscriptions and no will, and nothing of it is under way at the moment it goes but
 //! PUBREL.
 //!
 //! | step | here | there | the hub |
 //! | --- | --- | --- | --- |
-//! | offer | enough messages in a row had takers on that worker only | takes it, if that leaves the two balanced | |
+//! | offer | enough messages in a row had recipients on that worker only | takes it, if that leaves the two balanced | |
 //! | ask | the client is not read any more | | nobody claims or fetches the session from here on |
 //! | hand over | a whole round without a PUBLISH of the client, all it sent is acknowledged everywhere; what it says meanwhile stays with the kernel | the session is made again, the client is read | told: the session lives there |
 
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     ConnectionId, EventLevel, Handover, Now, Peer, WorkerId, WorkerOutput,
-    mail::{ToHub, ToWorker, peer_text},
+    messages::{ToHub, ToWorker, peer_text},
 };
 
 /// How soon after it came a connection may be offered; the wait doubles each time, so that one whose messages go here and there stays.
@@ -47,11 +47,11 @@ const LOAD_WINDOW: Duration = Duration::from_millis(250);
 /// Messages a second, in and out, that a worker may have however idle the other one is.
 const LIGHT: u64 = 40_000;
 
-/// Where the takers of a client's messages are.
+/// Where the recipients of a client's messages are.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Following {
     towards: Option<WorkerId>,
-    /// Messages with takers on that worker only, less the others.
+    /// Messages with recipients on that worker only, less the others.
     count: u32,
     /// When the first of them came.
     since: Instant,
@@ -162,7 +162,7 @@ pub(crate) struct Relocated {
 /// Whether `worker` is the only place that wants a message.
 const fn only_worker(route: &Route) -> Option<WorkerId> {
     match route.workers.as_slice() {
-        [(worker, _)] if route.takers.is_empty() && route.groups.is_empty() => Some(*worker),
+        [(worker, _)] if route.recipients.is_empty() && route.groups.is_empty() => Some(*worker),
         _ => None,
     }
 }
@@ -228,7 +228,7 @@ impl Worker {
                 rate,
                 load: own_load,
             };
-            self.tell_worker(to, offer);
+            self.send_to_worker(to, offer);
         }
     }
 
@@ -289,7 +289,7 @@ impl Worker {
             rate,
         };
         if let Peer::Worker(from) = from {
-            self.tell_worker(from, taken);
+            self.send_to_worker(from, taken);
         }
     }
 
@@ -324,7 +324,7 @@ impl Worker {
         });
         self.outputs.push_back(WorkerOutput::SetReading(id, false));
         let relocate = ToHub::Relocate { client_id, serial };
-        self.tell_hub(relocate);
+        self.send_to_hub(relocate);
     }
 
     /// The hub's answer: nobody asks for the session until it is told where it is, or something else is going on with it.
@@ -362,7 +362,7 @@ impl Worker {
 
     fn end_relocation(&mut self, client_id: &Arc<str>) {
         let client_id = Arc::clone(client_id);
-        self.tell_hub(ToHub::Relocated { client_id });
+        self.send_to_hub(ToHub::Relocated { client_id });
     }
 
     /// A connection took all it was sent: one that leaves may have come to rest.
@@ -566,7 +566,7 @@ impl Session {
             && self.will.is_none()
             && self.role.is_primary()
             && !self.stored.is_some()
-            && self.apart.is_none()
+            && self.divergence.is_none()
             && self.merging.is_none()
     }
 }

@@ -44,7 +44,7 @@ impl Worker {
             peer: session
                 .connection
                 .and_then(|id| self.connection(id))
-                .map(|connection| crate::mail::peer_text(connection.peer)),
+                .map(|connection| crate::messages::peer_text(connection.peer)),
             clean_start: !session.is_persistent(),
             session_expiry_interval: session.is_persistent().then_some(session.expiry_interval),
             subscriptions: session.subscriptions.len(),

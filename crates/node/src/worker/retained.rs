@@ -13,12 +13,12 @@ use super::{
     SessionKey, Worker,
     deliver::Outgoing,
     forward::{message_id, publish_of},
-    interests::Taker,
+    interests::Recipient,
     sessions::{Replay, ReplayPhase, Session},
 };
 use crate::{
     Now, Remembered,
-    mail::{Origin, ToHub},
+    messages::{Origin, ToHub},
 };
 
 /// Messages in a session's queue above which no further page is asked for.
@@ -170,9 +170,9 @@ impl Worker {
     }
 
     /// A message that is to be retained goes to these.
-    pub(super) fn note_overtaking(&mut self, takers: &[Taker], topic: &str) {
-        for taker in takers {
-            if let Some(session) = self.sessions.get_mut(taker.session) {
+    pub(super) fn note_overtaking(&mut self, recipients: &[Recipient], topic: &str) {
+        for recipient in recipients {
+            if let Some(session) = self.sessions.get_mut(recipient.session) {
                 session.overtaken.note(topic);
             }
         }
@@ -204,7 +204,7 @@ impl Worker {
     /// Asks for the next page of the first replay in line, if the client has room for it.
     pub(super) fn advance_replay(&mut self, key: SessionKey) {
         let has_replays = |session: &Session| !session.replays.is_empty();
-        if !self.sessions.get(key).is_some_and(has_replays) || !self.has_room_for_replay(key) {
+        if !self.sessions.get(key).is_some_and(has_replays) || !self.has_capacity_for_replay(key) {
             return;
         }
         let Some(session) = self.sessions.get_mut(key) else {
@@ -224,7 +224,7 @@ impl Worker {
             filter: replay.filter.clone(),
             begin_at,
         };
-        self.tell_hub(content);
+        self.send_to_hub(content);
     }
 
     pub(super) fn handle_retained_page(
@@ -290,7 +290,7 @@ impl Worker {
         }
     }
 
-    fn has_room_for_replay(&self, key: SessionKey) -> bool {
+    fn has_capacity_for_replay(&self, key: SessionKey) -> bool {
         let limit = self.config.limits.out_buffer_bytes as usize / 4;
         let Some(session) = self.sessions.get(key) else {
             return false;
@@ -331,7 +331,7 @@ impl Worker {
 
     fn cancel(&mut self, query: u64) {
         if self.queries.open.remove(&query).is_some() {
-            self.tell_hub(ToHub::RetainedCancel { query });
+            self.send_to_hub(ToHub::RetainedCancel { query });
         }
     }
 

@@ -13,7 +13,7 @@ use thicket_session::{time::Instant, topic::SubscriptionFilter};
 use super::{
     Refusal, SessionKey, Worker, close::Cause, interests::Route, sessions::Session, timers::Timer,
 };
-use crate::{ConnectionId, EventLevel, Now, mail::peer_text};
+use crate::{ConnectionId, EventLevel, Now, messages::peer_text};
 
 /// The rights of a session, for as long as it lives or until its client connects again.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Worker {
                 .is_none_or(|session| session.may_receive(topic))
         });
         let steps = self.interests.take_steps();
-        self.effort.spend(1 + steps + route.takers.len() as u64);
+        self.effort.spend(1 + steps + route.recipients.len() as u64);
         route
     }
 

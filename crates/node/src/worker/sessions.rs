@@ -20,8 +20,8 @@ use thicket_session::{
 };
 
 use super::{
-    apart::{Ancestors, Apart},
     arrivals::Begun,
+    divergence::{Ancestors, Divergence},
     journal::wall_ms,
     merge::Merging,
     quota::Charge,
@@ -101,7 +101,7 @@ pub(super) struct Session {
     /// Of the claim with Clean Start that began it; 0: it was begun otherwise.
     pub clean_epoch: Epoch,
     /// Another node may have it too.
-    pub apart: Option<Box<Apart>>,
+    pub divergence: Option<Box<Divergence>>,
     /// What it has taken in whole.
     pub ancestors: Ancestors,
     /// What another node has of it is being taken in.
@@ -184,7 +184,7 @@ impl Session {
             epoch: Epoch::NONE,
             clean_epoch: Epoch::NONE,
             ancestors: Ancestors::default(),
-            apart: None,
+            divergence: None,
             merging: None,
             interrupted_at: 0,
             grant: None,

@@ -11,7 +11,7 @@ use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 use super::{Refusal, SessionKey, Worker, interests::Member, places::PLACE, replication::Level};
 use crate::{
     ConnectionId, Now, SUBSCRIBED, UNSUBSCRIBED,
-    mail::{InterestChange, ToHub},
+    messages::{InterestChange, ToHub},
 };
 
 /// What waits for interests to be settled.
@@ -130,7 +130,7 @@ impl Worker {
         let asks_place = self.ask_place_of(id, subscribe);
         if changes.is_empty() && (!replays.is_empty() || asks_place) {
             // Nothing is new to others, but the hub must say where the retained messages stand, and what is asked has to be answered.
-            self.tell_interests(changes);
+            self.send_interests(changes);
         } else {
             self.announce(changes);
         }
@@ -223,7 +223,7 @@ impl Worker {
             .subscription(session.stored, &filter, Some(&subscription));
         let is_persistent = session.is_persistent();
         if is_new {
-            self.measure_anew(now, id);
+            self.restart_rates(now, id);
         }
         self.note_operation(now, key, &filter);
         self.note_subscription(key, SUBSCRIBED, || {
@@ -324,7 +324,7 @@ impl Worker {
             reason_codes.push(code);
         }
         if reason_codes.contains(&ReasonCode::Success) {
-            self.measure_anew(now, id);
+            self.restart_rates(now, id);
         }
         self.announce(changes);
         self.hold_output(id, key);
@@ -338,13 +338,13 @@ impl Worker {
     /// Tells the hub what this worker wants now.
     pub(super) fn announce(&mut self, changes: Vec<InterestChange>) {
         if !changes.is_empty() {
-            self.tell_interests(changes);
+            self.send_interests(changes);
         }
     }
 
     /// Tells the hub what this worker wants, be it nothing: the answer says that all it was told before is known everywhere.
     pub(super) fn announce_all(&mut self, changes: Vec<InterestChange>) {
-        self.tell_interests(changes);
+        self.send_interests(changes);
     }
 
     /// Whether everybody reachable knows what this worker wants, and the hub which sessions it has.
@@ -363,11 +363,11 @@ impl Worker {
         self.gates.settled
     }
 
-    fn tell_interests(&mut self, changes: Vec<InterestChange>) {
+    fn send_interests(&mut self, changes: Vec<InterestChange>) {
         self.gates.sent += 1;
         let sequence = self.gates.sent;
         // What was published before must be kept before the hub says where the retained messages stand.
-        self.tell_hub_after_records(ToHub::Interest { sequence, changes });
+        self.send_to_hub_after_records(ToHub::Interest { sequence, changes });
     }
 
     /// The members of shared subscriptions that are connected decide where messages go.
@@ -397,7 +397,7 @@ impl Worker {
 
     /// The hub hears that a session was taken over: of a member of groups when every node knows that it is one here. Otherwise a message
     /// might come between, and find no member anywhere.
-    pub(super) fn tell_taken_over_when_known(&mut self, key: SessionKey) {
+    pub(super) fn report_taken_over_when_known(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else {
             return;
         };
@@ -405,7 +405,7 @@ impl Worker {
             let (session, serial) = (key, session.serial);
             self.wait_for_interests(Gate::TakenOver { session, serial });
         } else {
-            self.tell_taken_over(key, false);
+            self.report_taken_over(key, false);
         }
     }
 
@@ -433,10 +433,10 @@ impl Worker {
     fn open(&mut self, gate: Gate, retained: u64) {
         match gate {
             Gate::Suback(gated) => self.send_suback(gated, retained),
-            Gate::Import { request } => self.tell_hub(ToHub::Imported { request }),
+            Gate::Import { request } => self.send_to_hub(ToHub::Imported { request }),
             Gate::TakenOver { session, serial } => {
                 if self.sessions.get_same(session, serial).is_some() {
-                    self.tell_taken_over(session, false);
+                    self.report_taken_over(session, false);
                 }
             }
         }

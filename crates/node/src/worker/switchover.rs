@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Now, SESSION_MOVED,
-    mail::{Fetched, Purpose, SessionState, ToHub},
+    messages::{Fetched, Purpose, SessionState, ToHub},
     queue::History,
 };
 
@@ -86,20 +86,20 @@ impl Worker {
             // It asks again, so it did not take over what it was handed: it is told anew.
             self.end_backup(key, index);
         }
-        self.go_on_switching(now, key);
+        self.continue_switchover(now, key);
     }
 
     fn refuse_switchover(&mut self, reason: Reason) {
         if let Some(request) = reason.request() {
             let answer = Fetched::Elsewhere;
-            self.tell_hub(ToHub::Fetched { request, answer });
+            self.send_to_hub(ToHub::Fetched { request, answer });
         }
     }
 
     /// Tells the other node of a session that goes there, unless something that its client published at QoS 2 is still on its way: the other
     /// node would say PUBREC for it, and what the client publishes there might overtake it. The same goes for its will.
-    pub(super) fn go_on_switching(&mut self, now: Now, key: SessionKey) {
-        let has_going_will = self.has_going_will(key);
+    pub(super) fn continue_switchover(&mut self, now: Now, key: SessionKey) {
+        let has_pending_will = self.has_pending_will(key);
         let own = self.place();
         let Some(session) = self.sessions.get_mut(key) else {
             return;
@@ -107,7 +107,7 @@ impl Worker {
         let Role::Switching(switchover) = &mut session.role else {
             return;
         };
-        if has_going_will || !session.orphaned.is_empty() {
+        if has_pending_will || !session.orphaned.is_empty() {
             return;
         }
         match &mut switchover.reason {
@@ -116,7 +116,7 @@ impl Worker {
                     let snapshot = session.snapshot(own, now.instant).encode(now.instant);
                     let answer = Fetched::Branch(snapshot);
                     // What this session published before must be on its way before anybody hears that it has gone.
-                    self.tell_hub_after_records(ToHub::Fetched { request, answer });
+                    self.send_to_hub_after_records(ToHub::Fetched { request, answer });
                 }
             }
             Reason::Claim(_) | Reason::Drain => {
@@ -129,7 +129,7 @@ impl Worker {
     }
 
     /// Learners hear of their sessions, as fast as they take them. Once a round.
-    pub(super) fn tell_learners(&mut self, now: Now) {
+    pub(super) fn sync_learners(&mut self, now: Now) {
         for (key, serial) in std::mem::take(&mut self.primaries.learners) {
             let session = self.sessions.get_same(key, serial);
             let role = session.map(|session| &session.role);
@@ -137,14 +137,14 @@ impl Worker {
                 continue;
             };
             let switchover = *switchover;
-            if !self.tell_learner(now, key, switchover) {
+            if !self.sync_learner(now, key, switchover) {
                 self.primaries.learners.push((key, serial));
             }
         }
     }
 
     /// False: the other node is too far behind.
-    fn tell_learner(&mut self, now: Now, key: SessionKey, switchover: Switchover) -> bool {
+    fn sync_learner(&mut self, now: Now, key: SessionKey, switchover: Switchover) -> bool {
         let is_up = self.primaries.is_up(switchover.to);
         let Some(index) = is_up.then(|| self.stream_to(switchover.to)).flatten() else {
             // It is down, which the hub is about to hear, or there are too many nodes.
@@ -166,7 +166,7 @@ impl Worker {
             return false;
         }
         self.make_room_for_backup(key, index);
-        self.tell_whole(now, key, index);
+        self.full_sync(now, key, index);
         self.tell_members(key);
         self.hand_over_if_covered(now, key, index);
         true
@@ -175,7 +175,7 @@ impl Worker {
     /// A backup has all of a session: if it is to be the primary, it is now.
     pub(super) fn hand_over_if_covered(&mut self, now: Now, key: SessionKey, index: u8) {
         let node = self.journal.streams.node_of(index);
-        if self.has_going_will(key) {
+        if self.has_pending_will(key) {
             return;
         }
         let Some(session) = self.sessions.get(key) else {
@@ -255,7 +255,7 @@ impl Worker {
         self.note_session(key, SESSION_MOVED, Vec::from_iter(fields));
         if let Reason::Claim(request) = switchover.reason {
             let answer = Fetched::Handed;
-            self.tell_hub(ToHub::Fetched { request, answer });
+            self.send_to_hub(ToHub::Fetched { request, answer });
         }
     }
 
@@ -321,8 +321,8 @@ impl Worker {
                 self.join_groups(key);
             }
             // On disk it is another node's.
-            self.store_anew(now, key);
-            self.choose_for_homeless(now);
+            self.store_whole(now, key);
+            self.reassign_unassigned(now);
         } else {
             self.end_surplus_backups(key);
         }
@@ -330,7 +330,7 @@ impl Worker {
         let session = self.sessions.get(key);
         if let Some(session) = session.filter(|session| session.connection.is_none()) {
             let client_id = std::rc::Rc::clone(&session.client_id);
-            self.tell_session(&client_id, SessionState::Waiting);
+            self.report_session(&client_id, SessionState::Waiting);
         }
         self.pull(now, key);
     }
@@ -368,13 +368,13 @@ impl Worker {
         }
         self.announce(changes);
         for key in taken_over {
-            self.tell_taken_over_when_known(key);
+            self.report_taken_over_when_known(key);
         }
     }
 
     /// What came of a session's messages where it was before.
     pub(super) fn set_history(&mut self, now: Now, key: SessionKey, history: History) {
-        let is_apart = self.primaries.is_apart(now.instant);
+        let is_partitioned = self.primaries.is_partitioned(now.instant);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -387,7 +387,7 @@ impl Worker {
             session.connected_at = since_connect.map(|time| now.instant.before(time));
             session.set_branch(&branch);
         }
-        if is_apart {
+        if is_partitioned {
             session.note_taken_in();
         }
     }

@@ -12,11 +12,11 @@ use thicket_session::time::Instant;
 use super::{
     Debt, Owed, Publisher, SessionKey, Worker,
     forward::{Way, publish_of},
-    interests::{Route, Taker},
+    interests::{Recipient, Route},
     publish::{Outcome, Source},
 };
 use crate::{
-    Now, Peer, SpanContext, Traced, Tracing, WorkerOutput, mail::Origin, scope::client_id_of,
+    Now, Peer, SpanContext, Traced, Tracing, WorkerOutput, messages::Origin, scope::client_id_of,
 };
 
 /// The user property of W3C Trace Context.
@@ -114,7 +114,7 @@ impl Worker {
         let outcome = self.publish_unobserved(now, publish, route, source);
         let sender = source.session;
         self.trace_delivery(
-            &route.takers,
+            &route.recipients,
             publish,
             sender,
             parent.unwrap_or(own),
@@ -167,12 +167,12 @@ impl Worker {
         if let Belonging::To(parent) = belonging(&record.properties) {
             let (publish, _) = publish_of(record, now);
             let route = self.route(record.topic);
-            let takers: &[Taker] = if record.shared.is_empty() {
-                &route.takers
+            let recipients: &[Recipient] = if record.shared.is_empty() {
+                &route.recipients
             } else {
                 &[]
             };
-            self.trace_delivery(takers, &publish, None, parent, before);
+            self.trace_delivery(recipients, &publish, None, parent, before);
         }
         is_sent_on
     }
@@ -206,22 +206,22 @@ impl Worker {
         }
     }
 
-    /// Sessions of `takers` have got a message; `before`: what clients had been sent until then, as members of shared subscriptions get it too.
+    /// Sessions of `recipients` have got a message; `before`: what clients had been sent until then, as members of shared subscriptions get it too.
     fn trace_delivery(
         &mut self,
-        takers: &[Taker],
+        recipients: &[Recipient],
         publish: &Publish<'_>,
         sender: Option<SessionKey>,
         parent: SpanContext,
         before: u64,
     ) {
-        let gets = |taker: &&Taker| {
-            let session = self.sessions.get(taker.session);
-            !(taker.no_local && sender == Some(taker.session))
+        let gets = |recipient: &&Recipient| {
+            let session = self.sessions.get(recipient.session);
+            !(recipient.no_local && sender == Some(recipient.session))
                 && session.is_some_and(|session| session.backup().is_none())
         };
         let sent = self.traffic.external_out_messages - before;
-        let recipients = (takers.iter().filter(gets).count() as u64).max(sent);
+        let recipients = (recipients.iter().filter(gets).count() as u64).max(sent);
         if recipients > 0 {
             let span = self.new_span(parent.trace_id);
             self.note_traced(Traced::Delivered {

@@ -9,11 +9,11 @@ use thicket_mqtt::Publish;
 use thicket_session::server::{Delivery, Epoch, SessionSnapshot, decode_queue, encode_queue};
 
 use super::{
-    SessionKey, Worker, close::Cause, connect::Granted, deliver::Outgoing, interests::Taker,
+    SessionKey, Worker, close::Cause, connect::Granted, deliver::Outgoing, interests::Recipient,
 };
 use crate::{
     ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now, WorkerId,
-    mail::{Claim, ToHub},
+    messages::{Claim, ToHub},
 };
 
 /// Stands in a claim for the connection that there is none of: no shell has so many.
@@ -130,7 +130,7 @@ impl Worker {
                     asks: None,
                     placed: None,
                 };
-                self.tell_hub(ToHub::Claim(claim));
+                self.send_to_hub(ToHub::Claim(claim));
                 Import::Claimed {
                     snapshot: Box::new(snapshot),
                     replace,
@@ -182,7 +182,7 @@ impl Worker {
         };
         self.transfers.imports.insert(number, Import::Done(done));
         let client_id = client_id.into();
-        self.tell_hub(ToHub::GrantDone { client_id });
+        self.send_to_hub(ToHub::GrantDone { client_id });
         true
     }
 
@@ -261,7 +261,7 @@ impl Worker {
         let dropped = |worker: &Self| worker.sessions.get(key).map(|it| it.dropped_messages);
         let before = dropped(self);
         let mut outgoing = Outgoing::new(&publish, message.expires_at());
-        let taker = Taker {
+        let recipient = Recipient {
             session: key,
             qos: delivery.qos,
             no_local: false,
@@ -269,8 +269,8 @@ impl Worker {
             identifiers: delivery.identifiers.clone(),
         };
         match &delivery.group {
-            Some(group) => self.deliver_alone(now, &taker, group, &mut outgoing),
-            None => self.deliver(now, &[taker], &mut outgoing, None),
+            Some(group) => self.deliver_alone(now, &recipient, group, &mut outgoing),
+            None => self.deliver(now, &[recipient], &mut outgoing, None),
         }
         self.journal.note(&outgoing);
         before == dropped(self)

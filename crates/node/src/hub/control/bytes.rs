@@ -15,7 +15,7 @@ use crate::{
         },
         refusals::RefusedNumbers,
     },
-    mail::{BackupReport, Origin, Purpose, ReachedBackup, ReplicationStream},
+    messages::{BackupReport, Origin, Purpose, ReachedBackup, ReplicationStream},
 };
 
 /// Those of `hints::wire` are others.

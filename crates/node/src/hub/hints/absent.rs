@@ -12,7 +12,7 @@ use thicket_overlay::{NodeId, NodeSlot};
 use thicket_session::topic::{SubscriptionFilter, SubscriptionTree};
 
 use super::wire::Backups;
-use crate::mail::Interest;
+use crate::messages::Interest;
 
 /// Filters with what is wanted of them.
 pub(in super::super) type Entries = BTreeMap<SubscriptionFilter, Interest>;

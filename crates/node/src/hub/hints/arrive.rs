@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Now, WorkerId,
-    mail::{NumberRuns, Origin, ToWorker, push_number},
+    messages::{NumberRuns, Origin, ToWorker, push_number},
 };
 
 /// Messages remembered, so that none is taken twice, whoever sends it.
@@ -179,15 +179,15 @@ impl Hub {
         } else {
             self.wanted.route(record.topic).plain.clone()
         };
-        let takers = workers.len() as u32;
+        let recipients = workers.len() as u32;
         for worker in workers {
             let bytes = bytes.to_vec();
             self.cx
-                .mail_after_records(worker, ToWorker::Hinted { origin, bytes });
+                .send_to_worker_after_records(worker, ToWorker::Hinted { origin, bytes });
         }
-        if takers > 0 {
+        if recipients > 0 {
             let name = (origin, record.number);
-            self.hints.arrivals.under_way.insert(name, takers);
+            self.hints.arrivals.under_way.insert(name, recipients);
         }
     }
 
@@ -204,9 +204,9 @@ impl Hub {
         let mut others = NumberRuns::new();
         for number in numbers.iter().flat_map(|(from, to)| *from..=*to) {
             let name = (origin, number);
-            if let Some(takers) = arrivals.under_way.get_mut(&name) {
-                *takers -= 1;
-                if *takers == 0 {
+            if let Some(recipients) = arrivals.under_way.get_mut(&name) {
+                *recipients -= 1;
+                if *recipients == 0 {
                     arrivals.under_way.remove(&name);
                     arrivals.close(name);
                 }

@@ -16,7 +16,7 @@ struct Plan {
 impl Hub {
     /// Whether destinations may be down.
     pub(in super::super) fn may_hint(&self) -> bool {
-        !self.hints.is_idle() || self.cx.standing.is_unsure()
+        !self.hints.is_idle() || self.cx.quorum.is_unsure()
     }
 
     /// Those that are there.
@@ -37,7 +37,7 @@ impl Hub {
         if let Ok((record, _)) = Record::decode(record)
             && record.shared.is_empty()
         {
-            plan.targets = self.hints.takers(record.topic);
+            plan.targets = self.hints.recipients(record.topic);
             let is_limbo =
                 |slot: &&NodeSlot| self.cx.overlay.is_out(**slot) && self.cx.up.contains_key(slot);
             plan.limbo = destinations.iter().filter(is_limbo).copied().collect();
@@ -64,7 +64,7 @@ impl Hub {
         if refuses
             && targets
                 .iter()
-                .any(|node| !self.has_hint_room(now, *node, cost))
+                .any(|node| !self.has_handoff_capacity(now, *node, cost))
         {
             self.hints.dropped += 1;
             return self.refuse_forward(from, entry.number);
@@ -130,7 +130,7 @@ impl Hub {
     }
 
     pub(super) fn add_hint(&mut self, now: Now, target: NodeId, mut hint: Hint) {
-        if !self.has_hint_room(now, target, hint.record.len() as u64) {
+        if !self.has_handoff_capacity(now, target, hint.record.len() as u64) {
             self.hints.dropped += 1;
             return self.settle(&hint, self.cx.config.on_full == OnFull::Refuse);
         }
@@ -148,7 +148,7 @@ impl Hub {
     }
 
     /// Whether there is room for a record. What has expired goes first.
-    fn has_hint_room(&mut self, now: Now, target: NodeId, len: u64) -> bool {
+    fn has_handoff_capacity(&mut self, now: Now, target: NodeId, len: u64) -> bool {
         let maximum = self.cx.config.hint_bytes;
         let has_room = |hub: &Self| {
             let queue = hub.hints.queues.get(&target);
@@ -293,8 +293,8 @@ impl Hub {
         let strangers: Vec<NodeId> = known.filter(|it| !members.has(**it)).copied().collect();
         for node in strangers {
             if let Some(absent) = self.hints.absent.remove(&node) {
-                let changes = self.wanted.retell(absent.slot, &Entries::new());
-                self.tell_places(&changes);
+                let changes = self.wanted.send_again(absent.slot, &Entries::new());
+                self.send_places(&changes);
             }
             self.drop_hints_for(node);
         }
@@ -305,11 +305,11 @@ impl Hub {
         if let Some(mut queue) = self.hints.queues.remove(&node) {
             let hints = queue.taken(u64::MAX);
             hints.iter().for_each(|hint| self.settle(hint, false));
-            self.say_done(node, queue.holders(), u64::MAX);
+            self.send_done(node, queue.holders(), u64::MAX);
         }
     }
 
-    fn say_done(&mut self, target: NodeId, holders: Vec<NodeId>, upto: u64) {
+    fn send_done(&mut self, target: NodeId, holders: Vec<NodeId>, upto: u64) {
         for holder in holders {
             self.send_hint_message(holder, &HintMessage::Done { target, upto });
         }
@@ -323,7 +323,7 @@ impl Hub {
 
     fn seek_second_holder(&mut self, now: Now, target: NodeId) {
         let candidates: Vec<NodeId> = (self.cx.up.iter())
-            .filter(|(slot, node)| **node != target && !self.cx.standing.is_gone(**slot))
+            .filter(|(slot, node)| **node != target && !self.cx.quorum.is_gone(**slot))
             .map(|(_, node)| *node)
             .collect();
         let second = rendezvous(&target.to_string(), &candidates);
@@ -373,7 +373,7 @@ impl Hub {
     ) {
         let Some(last) = hints.last() else { return };
         let len = hints.iter().map(|it| it.message.record.len() as u64).sum();
-        let is_full = !self.has_hint_room(now, target, len);
+        let is_full = !self.has_handoff_capacity(now, target, len);
         for Carried { serial, message } in hints.iter().filter(|_| !is_full) {
             let Ok((record, _)) = Record::decode(message.record) else {
                 continue;
@@ -465,7 +465,7 @@ impl Hub {
         let holders = queue.holders();
         let is_last = queue.has_delivered(u64::MAX);
         taken.iter().for_each(|hint| self.settle(hint, false));
-        self.say_done(target, holders, upto);
+        self.send_done(target, holders, upto);
         if is_last && !taken.is_empty() {
             let fields = vec![("node", target.to_string())];
             let message = "a node that was out has all that was kept for its sessions";

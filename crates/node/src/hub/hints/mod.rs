@@ -45,7 +45,7 @@ pub(super) use self::{arrive::HintArrivals, wire::HintMessage};
 use super::{Hub, control::RetainedRecord, forward::Forwarded};
 use crate::{
     EventLevel, HintsReport, Now, OnFull, WorkerId,
-    mail::{ForwardEntry, NumberRuns, Origin},
+    messages::{ForwardEntry, NumberRuns, Origin},
 };
 
 /// Bytes of one message to another hub.
@@ -137,10 +137,10 @@ impl Hints {
     }
 
     /// Nodes that are down, are kept for, and want the topic.
-    fn takers(&self, topic: &str) -> Vec<NodeId> {
+    fn recipients(&self, topic: &str) -> Vec<NodeId> {
         let active = self.absent.iter().filter(|(_, absent)| absent.is_active);
-        let takers = active.filter(|(_, absent)| absent.wants(topic));
-        takers.map(|(node, _)| *node).collect()
+        let recipients = active.filter(|(_, absent)| absent.wants(topic));
+        recipients.map(|(node, _)| *node).collect()
     }
 
     /// A node is there, and says so itself: nobody has its sessions instead.
@@ -197,7 +197,7 @@ impl Hub {
         let Some(slot) = self.cx.overlay.slot_of(to) else {
             return false;
         };
-        if self.cx.standing.is_gone(slot) {
+        if self.cx.quorum.is_gone(slot) {
             return false;
         }
         let (kind, payload) = message.encode();
@@ -250,7 +250,7 @@ impl Hub {
     }
 
     /// Tells a node that may know nothing: of our backups, and of those that are sessions here.
-    fn tell_covered(&mut self, node: NodeId) {
+    fn send_covered(&mut self, node: NodeId) {
         self.send_hint_message(node, &HintMessage::Covered(self.all_covered()));
         for gone in self.hints.took_over.clone() {
             self.send_hint_message(node, &HintMessage::TookOver { node: gone });
@@ -342,7 +342,7 @@ impl Hub {
         hints.absent.remove(&node);
         hints.returning.insert(slot);
         hints.queues.values_mut().for_each(HintQueue::seek_holders);
-        self.tell_covered(node);
+        self.send_covered(node);
     }
 
     /// What a node was told may be lost.
@@ -351,7 +351,7 @@ impl Hub {
             queue.lose_holder(node);
         }
         self.hints.arrivals.lose_node(node);
-        self.tell_covered(node);
+        self.send_covered(node);
         if let Some(queue) = self.hints.queues.get_mut(&node)
             && queue.is_open()
         {
@@ -397,7 +397,7 @@ impl Hub {
                 absent.is_active = is_active;
                 let none = Entries::new();
                 let keep = if is_active { &absent.entries } else { &none };
-                changes.extend(self.wanted.retell(absent.slot, keep));
+                changes.extend(self.wanted.send_again(absent.slot, keep));
                 begun.extend(is_active.then_some(*node));
             }
             over.extend((!is_active).then_some(*node));
@@ -406,7 +406,7 @@ impl Hub {
             self.hints.absent.remove(&node);
             self.drop_hints_for(node);
         }
-        self.tell_places(&changes);
+        self.send_places(&changes);
         begun
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use thicket_overlay::{NodeId, record::age_expiry};
 use thicket_session::time::Instant;
 
-use crate::mail::Origin;
+use crate::messages::Origin;
 
 /// What a message costs beside its record, about.
 const OVERHEAD: u64 = 96;

@@ -171,7 +171,7 @@ mod tests {
     use thicket_overlay::{Incarnation, StreamId};
 
     use super::*;
-    use crate::mail::Origin;
+    use crate::messages::Origin;
 
     fn messages() -> Vec<HintMessage<'static>> {
         let carried = |serial, record| Carried {

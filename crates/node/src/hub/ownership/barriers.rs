@@ -11,7 +11,7 @@ use super::Ownership;
 use crate::{
     WorkerId,
     hub::{context::Context, control::Message, hints::Hints},
-    mail::ToWorker,
+    messages::ToWorker,
 };
 
 /// A node that wants to know when it has admitted what was on its way to it.
@@ -74,10 +74,10 @@ impl Ownership {
         };
         for worker in cx.workers() {
             if worker != home {
-                cx.mail(worker, ToWorker::Synchronise { home, barrier });
+                cx.send_to_worker(worker, ToWorker::Synchronise { home, barrier });
             }
         }
-        cx.mail_after_records(home, ToWorker::BarrierPassed { barrier });
+        cx.send_to_worker_after_records(home, ToWorker::BarrierPassed { barrier });
     }
 
     /// `hints`: the last serial of what was kept for that node.

@@ -23,7 +23,7 @@ use super::{Ownership, directory::Entry, relocations::Postponed};
 use crate::{
     EventLevel, Now, WorkerId,
     hub::{context::Context, control::Message},
-    mail::{Claim, Merge, Purpose, Terms, ToWorker},
+    messages::{Claim, Merge, Purpose, Terms, ToWorker},
 };
 
 /// A CONNECT that cannot be answered in this time gets Server unavailable.
@@ -160,7 +160,7 @@ impl Ownership {
         if !cx.is_ready || cx.overlay.is_in_doubt() {
             return;
         }
-        if cx.standing.is_minority() {
+        if cx.quorum.is_minority() {
             return self.refuse_claim(cx, client_id);
         }
         if self.relocations.has(client_id) {
@@ -181,7 +181,7 @@ impl Ownership {
         let request = self.claims.next_request;
         line.stage = Stage::Asking { request };
         let view = cx.directory.view;
-        self.tell_registrar(
+        self.send_to_registrar(
             cx,
             now,
             client_id,
@@ -391,7 +391,7 @@ impl Ownership {
         let home = entry.home;
         let (connection, serial) = (claim.connection, claim.serial);
         let client_id = Arc::clone(client_id);
-        cx.mail_after_records(
+        cx.send_to_worker_after_records(
             worker,
             ToWorker::Granted {
                 connection,
@@ -438,7 +438,7 @@ impl Ownership {
             Some(entry) => {
                 entry.epoch = epoch.unwrap_or(entry.epoch);
                 let epoch = entry.epoch;
-                self.tell_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
+                self.send_to_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
                 // The registrar says so only when all have registered. If this node dies meanwhile, what it has done with would be
                 // taken for what it was not handed.
                 if let Some(from) = from {
@@ -447,7 +447,7 @@ impl Ownership {
             }
             None => {
                 cx.directory.entries.remove(client_id);
-                self.tell_registrar(cx, now, client_id, &Message::Unclaimed { client_id });
+                self.send_to_registrar(cx, now, client_id, &Message::Unclaimed { client_id });
             }
         }
         self.advance_claim(cx, now, client_id);
@@ -513,7 +513,7 @@ impl Ownership {
         }
         cx.event(
             EventLevel::Warn,
-            if cx.standing.is_minority() {
+            if cx.quorum.is_minority() {
                 "a client is refused, as this side has no majority"
             } else {
                 "a client identifier could not be claimed in time"

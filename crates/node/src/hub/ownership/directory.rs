@@ -13,7 +13,7 @@ use crate::{
         context::Context,
         control::{Message, Registration},
     },
-    mail::{SessionState, ToWorker},
+    messages::{SessionState, ToWorker},
 };
 
 /// Bytes of client identifiers in one `Register`.
@@ -82,7 +82,7 @@ impl Ownership {
                         client_id,
                         may_contest,
                     };
-                    cx.mail(loser, evict);
+                    cx.send_to_worker(loser, evict);
                     if is_older {
                         return;
                     }
@@ -112,7 +112,7 @@ impl Ownership {
         // A connection on its way there opens another one.
         if !is_opening {
             cx.directory.entries.remove(client_id);
-            self.tell_registrar(cx, now, client_id, &Message::Release { client_id });
+            self.send_to_registrar(cx, now, client_id, &Message::Release { client_id });
         }
     }
 
@@ -121,7 +121,7 @@ impl Ownership {
         rendezvous(client_id, &cx.directory.reachable).unwrap_or(cx.own())
     }
 
-    pub(in crate::hub) fn tell_registrar(
+    pub(in crate::hub) fn send_to_registrar(
         &mut self,
         cx: &mut Context,
         now: Now,

@@ -15,7 +15,7 @@ use crate::{
         context::Context,
         control::{Message, PART_BYTES, Part},
     },
-    mail::{Fetched, Merge, Purpose, ToWorker},
+    messages::{Fetched, Merge, Purpose, ToWorker},
     queue,
 };
 
@@ -177,7 +177,7 @@ impl Ownership {
                     snapshot: bytes,
                     merge,
                 };
-                cx.mail_after_records(home, import);
+                cx.send_to_worker_after_records(home, import);
             }
             Stage::Importing => debug_assert!(false, "a queue is sent when it is asked for"),
             Stage::Draining => {
@@ -186,7 +186,7 @@ impl Ownership {
                     client_id,
                     queue: bytes,
                 };
-                cx.mail_after_records(home, queue);
+                cx.send_to_worker_after_records(home, queue);
                 self.finish_move(cx, now, request);
             }
         }
@@ -254,7 +254,7 @@ impl Ownership {
             to,
             purpose,
         };
-        cx.mail_after_records(home, fetch);
+        cx.send_to_worker_after_records(home, fetch);
     }
 
     /// What becomes of a session that another node asked for.
@@ -325,7 +325,7 @@ impl Ownership {
                 request: local,
                 client_id,
             };
-            cx.mail_after_records(*home, drain);
+            cx.send_to_worker_after_records(*home, drain);
         }
     }
 
@@ -371,7 +371,7 @@ impl Ownership {
         {
             // This node is drained, and handed it over by itself.
             let (client_id, home) = (Arc::clone(client_id), entry.home);
-            return cx.mail(home, ToWorker::TakeBack { client_id });
+            return cx.send_to_worker(home, ToWorker::TakeBack { client_id });
         }
         for local in its {
             self.take_back(cx, local);
@@ -399,7 +399,7 @@ impl Ownership {
             client_id, home, ..
         }) = self.moves.leaving.remove(&local)
         {
-            cx.mail(home, ToWorker::TakeBack { client_id });
+            cx.send_to_worker(home, ToWorker::TakeBack { client_id });
         }
     }
 
@@ -428,7 +428,7 @@ impl Ownership {
             return;
         }
         let Some((client_id, entry)) = cx.directory.entries.get_key_value(client_id) else {
-            self.tell_registrar(cx, now, client_id, &Message::Release { client_id });
+            self.send_to_registrar(cx, now, client_id, &Message::Release { client_id });
             return;
         };
         // The client may be about to come back already: then this is about what was here before, and the registrar hears how that ends.
@@ -440,7 +440,7 @@ impl Ownership {
             if entry.is_open {
                 // It was claimed after it was registered.
                 let (client_id, epoch) = (&*client_id, entry.epoch);
-                self.tell_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
+                self.send_to_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
             }
             return;
         }
@@ -454,7 +454,7 @@ impl Ownership {
             client_id,
             may_contest: true,
         };
-        cx.mail(home, evict);
+        cx.send_to_worker(home, evict);
     }
 
     /// A backup became the session beside its primary. A session of that client identifier that is on its way here would meet it: it stays
@@ -498,7 +498,7 @@ impl Ownership {
         if self.is_home(cx, from, client_id) {
             // What the registrar is about to answer does not know of it.
             self.ask_anew(client_id);
-            self.tell_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
+            self.send_to_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
         }
         self.advance_claim(cx, now, client_id);
     }
@@ -522,7 +522,12 @@ impl Ownership {
                 // What is claimed here is not registered as what is here: the registrar hears that there is another one.
                 if let Some(entry) = cx.directory.entries.get(client_id).filter(|it| it.is_open) {
                     let epoch = entry.epoch;
-                    self.tell_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
+                    self.send_to_registrar(
+                        cx,
+                        now,
+                        client_id,
+                        &Message::Owned { client_id, epoch },
+                    );
                 }
                 self.retry_claim(now, client_id);
             }
@@ -565,7 +570,7 @@ impl Ownership {
         };
         if arrival.stage != Stage::Fetching {
             let client_id = Arc::clone(&client_id);
-            cx.mail_after_records(arrival.home, ToWorker::Forget { client_id });
+            cx.send_to_worker_after_records(arrival.home, ToWorker::Forget { client_id });
         }
         Some((client_id, Kind::Branch))
     }

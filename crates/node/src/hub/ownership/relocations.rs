@@ -10,7 +10,7 @@ use super::Ownership;
 use crate::{
     Now, WorkerId,
     hub::context::Context,
-    mail::{Purpose, ToWorker},
+    messages::{Purpose, ToWorker},
 };
 
 /// A worker that has not said by then what became of one will not (its connection was lost on the way).
@@ -110,7 +110,7 @@ impl Ownership {
             serial,
             is_granted,
         };
-        cx.mail(from, answer);
+        cx.send_to_worker(from, answer);
     }
 
     /// A worker has the session: another one than before, or the same.

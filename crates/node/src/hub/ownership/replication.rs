@@ -11,7 +11,7 @@ use crate::{
         context::Context,
         control::{Message, PART_BYTES, Part},
     },
-    mail::{BackupReport, ReplicationStream, ToWorker, UpNode},
+    messages::{BackupReport, ReplicationStream, ToWorker, UpNode},
 };
 
 /// Bytes of one record; a primary whose record is longer is not believed.
@@ -30,26 +30,26 @@ pub(in crate::hub) struct Replication {
 
 impl Ownership {
     /// Every worker hears which other nodes are up.
-    pub(in crate::hub) fn tell_nodes(&mut self, cx: &mut Context) {
+    pub(in crate::hub) fn send_nodes(&mut self, cx: &mut Context) {
         let up = cx.up.iter().map(|(slot, node)| UpNode {
             node: *node,
             slot: *slot,
         });
         let nodes: Vec<_> = up.collect();
         for worker in cx.workers() {
-            cx.mail(worker, ToWorker::Nodes(nodes.clone()));
+            cx.send_to_worker(worker, ToWorker::Nodes(nodes.clone()));
         }
     }
 
     /// The workers hear how much other nodes can take, if that is news: backups go where there is room for them.
-    pub(in crate::hub) fn tell_capabilities(&mut self, cx: &mut Context) {
+    pub(in crate::hub) fn send_capabilities(&mut self, cx: &mut Context) {
         let up = cx.up.values();
         let capabilities: Vec<(NodeId, u64)> = up
             .map(|node| (*node, cx.overlay.capability_of(*node)))
             .collect();
         if capabilities != self.replication.capabilities {
             for worker in cx.workers() {
-                cx.mail(worker, ToWorker::Capabilities(capabilities.clone()));
+                cx.send_to_worker(worker, ToWorker::Capabilities(capabilities.clone()));
             }
             self.replication.capabilities = capabilities;
         }
@@ -71,13 +71,13 @@ impl Ownership {
         self.forget_backup_parts(node);
         let workers: BTreeSet<WorkerId> = cx.workers().collect();
         for worker in &workers {
-            cx.mail_after_records(*worker, ToWorker::Promote { node, is_news });
+            cx.send_to_worker_after_records(*worker, ToWorker::Promote { node, is_news });
         }
         self.replication.promoting.insert(node, workers);
     }
 
     pub(super) fn is_promoting(&self, cx: &Context) -> bool {
-        !self.replication.promoting.is_empty() || cx.standing.has_away()
+        !self.replication.promoting.is_empty() || cx.quorum.has_away()
     }
 
     /// Whether backups of a node's sessions are being promoted.
@@ -122,7 +122,7 @@ impl Ownership {
         let Some(slot) = cx.overlay.slot_of(to) else {
             return;
         };
-        if cx.standing.is_gone(slot) {
+        if cx.quorum.is_gone(slot) {
             // What waits for these backups hears it when it is known how this side stands.
             return;
         }
@@ -142,7 +142,7 @@ impl Ownership {
                 let fields = vec![("node", to.to_string()), ("error", error.to_string())];
                 cx.event(EventLevel::Warn, "backups not sent", fields);
                 // The worker begins a new stream; one whose beginning is missing is passed over.
-                cx.mail(from, ToWorker::BackupsLost { node: to });
+                cx.send_to_worker(from, ToWorker::BackupsLost { node: to });
                 return;
             }
         }
@@ -175,7 +175,7 @@ impl Ownership {
             record,
         };
         // Behind the messages that came before: the record may name them.
-        cx.mail_after_records(home, content);
+        cx.send_to_worker_after_records(home, content);
     }
 
     pub(in crate::hub) fn handle_backup_report(
@@ -191,7 +191,7 @@ impl Ownership {
                 stream: stream.id,
                 report,
             };
-            cx.mail(WorkerId(stream.worker), content);
+            cx.send_to_worker(WorkerId(stream.worker), content);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         context::Context,
         control::{Message, Reader, put_bytes, put_u64},
     },
-    mail::{Elsewhere, NodeElsewhere, ToWorker},
+    messages::{Elsewhere, NodeElsewhere, ToWorker},
 };
 
 /// Addresses of one node that are kept; the rest is passed over.
@@ -63,7 +63,7 @@ impl Placing {
             is_draining,
             ..load
         };
-        self.tell_load_if_news(cx);
+        self.send_load_if_changed(cx);
         self.review_load(cx, now);
         self.count_topics(cx, now);
         self.review_rebalance(cx, now);
@@ -74,7 +74,7 @@ impl Placing {
     /// See [`crate::Hub::drain`].
     pub(in crate::hub) fn drain(&mut self, cx: &mut Context, now: Now) {
         self.loads.own.load.is_draining = true;
-        self.tell_load_if_news(cx);
+        self.send_load_if_changed(cx);
         self.update_picture(cx, now);
     }
 
@@ -83,19 +83,19 @@ impl Placing {
         self.loads.own.load.is_draining
     }
 
-    fn tell_load_if_news(&mut self, cx: &mut Context) {
+    fn send_load_if_changed(&mut self, cx: &mut Context) {
         if !self.loads.own.load.differs(&self.loads.told) {
             return;
         }
         self.loads.told = self.loads.own.load;
         let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
-            self.tell_load(cx, slot, node);
+            self.send_load(cx, slot, node);
         }
     }
 
     /// Tells one node what this one has to do.
-    pub(super) fn tell_load(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
+    pub(super) fn send_load(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
         let state = NodeState {
             load: self.loads.told,
             ..self.loads.own.clone()
@@ -113,20 +113,20 @@ impl Placing {
         let before = self.loads.others.insert(from, state);
         let place = |state: &NodeState| (state.serves(), state.addresses.clone());
         if before.as_ref().map(place) != self.loads.of(from).map(place) {
-            self.tell_addresses(cx);
+            self.send_addresses(cx);
         }
         self.update_picture(cx, now);
     }
 
     pub(super) fn loads_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         if self.loads.others.remove(&node).is_some() {
-            self.tell_addresses(cx);
+            self.send_addresses(cx);
             self.update_picture(cx, now);
         }
     }
 
     /// The workers hear where a client of each of their listeners reaches each other node.
-    fn tell_addresses(&mut self, cx: &mut Context) {
+    fn send_addresses(&mut self, cx: &mut Context) {
         let own = (cx.own(), self.loads.own());
         let others = self.loads.others.iter().map(|(node, state)| (*node, state));
         let mut nodes: Vec<(NodeId, &NodeState)> = others.chain([own]).collect();
@@ -149,7 +149,7 @@ impl Placing {
         let elsewhere = Arc::new(Elsewhere::new(nodes.collect()));
         self.redirection.elsewhere = Arc::clone(&elsewhere);
         for worker in cx.workers() {
-            cx.mail(worker, ToWorker::Elsewhere(Arc::clone(&elsewhere)));
+            cx.send_to_worker(worker, ToWorker::Elsewhere(Arc::clone(&elsewhere)));
         }
     }
 }

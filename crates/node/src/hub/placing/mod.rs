@@ -33,7 +33,7 @@ pub(super) use self::{
     topics::{ToldTopics, put_topics, read_topics},
 };
 use super::context::Context;
-use crate::{HubConfig, NodeState, Now, Remembered, WorkerId, mail::Claim};
+use crate::{HubConfig, NodeState, Now, Remembered, WorkerId, messages::Claim};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -63,16 +63,16 @@ impl Placing {
     }
 
     /// Another node is up, or may have lost what it was told: it is told everything.
-    pub(in crate::hub) fn tell_node(
+    pub(in crate::hub) fn send_all_to(
         &mut self,
         cx: &mut Context,
         now: Now,
         slot: NodeSlot,
         node: NodeId,
     ) {
-        self.tell_load(cx, slot, node);
-        self.tell_all_topics(cx, slot, node);
-        self.tell_placements(cx, now, node);
+        self.send_load(cx, slot, node);
+        self.send_all_topics(cx, slot, node);
+        self.send_placements(cx, now, node);
     }
 
     pub(in crate::hub) fn lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {

@@ -17,7 +17,7 @@ use crate::{
         context::Context,
         control::{Message, Reader, put_bytes, put_u64},
     },
-    mail::{HEAVIEST_TOPICS, ToWorker, TopicRate},
+    messages::{HEAVIEST_TOPICS, ToWorker, TopicRate},
 };
 
 /// Time between two counts.
@@ -53,7 +53,7 @@ impl Placing {
         self.topics.counting.clear();
         self.topics.waiting = usize::from(cx.config.workers);
         for worker in cx.workers() {
-            cx.mail(worker, ToWorker::TopicRatesAsked);
+            cx.send_to_worker(worker, ToWorker::TopicRatesAsked);
         }
     }
 
@@ -75,11 +75,11 @@ impl Placing {
         topics.waiting = topics.waiting.saturating_sub(1);
         if topics.waiting == 0 {
             let counted = std::mem::take(&mut topics.counting);
-            self.tell_topics(cx, counted);
+            self.send_topics(cx, counted);
         }
     }
 
-    fn tell_topics(&mut self, cx: &mut Context, counted: Rates) {
+    fn send_topics(&mut self, cx: &mut Context, counted: Rates) {
         let now = heaviest(counted);
         let told = &mut self.topics.told;
         let mut changes: Vec<(Arc<str>, u64)> = Vec::new();
@@ -104,7 +104,7 @@ impl Placing {
     }
 
     /// Tells one node all.
-    pub(super) fn tell_all_topics(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
+    pub(super) fn send_all_topics(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
         let told = self.topics.told.iter();
         let encoded = encode(true, told.map(|(topic, rate)| (&**topic, *rate)));
         cx.send_encoded(node, slot, encoded);

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     EventLevel, Now,
-    mail::{Adopted, BackupReport, InterestChange, ReplicationStream, ToHub, ToWorker},
+    messages::{Adopted, BackupReport, InterestChange, ReplicationStream, ToHub, ToWorker},
     queue::History,
     worker::{
         SessionKey, Worker,
@@ -174,15 +174,15 @@ impl Worker {
             ..
         } = reading;
         if !adopted.is_empty() || !replaced.is_empty() {
-            self.tell_workers(adopted, |sessions| ToWorker::BackupsAdopted {
+            self.send_to_workers(adopted, |sessions| ToWorker::BackupsAdopted {
                 by: source,
                 sessions,
             });
-            self.tell_workers(replaced, |sessions| ToWorker::BackupsReplaced {
+            self.send_to_workers(replaced, |sessions| ToWorker::BackupsReplaced {
                 by: source,
                 sessions,
             });
-            self.tell_promoted();
+            self.report_promoted();
         }
         let has_changed = !changes.is_empty();
         self.announce(changes);
@@ -561,7 +561,7 @@ impl Worker {
             let session = self.sessions.get_mut(key);
             let backup = session.and_then(|session| session.backup_mut());
             if backup.is_some_and(|backup| !backup.pending.is_empty()) {
-                self.go_on_beside(now, key, changes);
+                self.promote_beside(now, key, changes);
             } else {
                 changes.extend(self.drop_backup(key));
             }
@@ -586,7 +586,7 @@ impl Worker {
             }
         }
         let settled = self.settled();
-        let mut mail = Vec::new();
+        let mut messages = Vec::new();
         let mut barriers = Vec::new();
         for (&key, source) in &mut self.sources.sources {
             let (to, worker) = key;
@@ -607,7 +607,7 @@ impl Worker {
             };
             if progress != source.told {
                 source.told = progress;
-                mail.push(ToHub::BackupReport {
+                messages.push(ToHub::BackupReport {
                     to,
                     stream: source.stream(worker),
                     report: BackupReport::Held {
@@ -620,11 +620,11 @@ impl Worker {
         for behind in barriers {
             self.begin_barrier(behind);
         }
-        if !mail.is_empty() {
+        if !messages.is_empty() {
             self.seal_records();
         }
-        for content in mail {
-            self.tell_hub(content);
+        for content in messages {
+            self.send_to_hub(content);
         }
     }
 
@@ -714,14 +714,14 @@ impl Worker {
             }
         }
         for (source, number, message) in alone {
-            self.tell_reached(now, source, number, &message);
+            self.send_reached(now, source, number, &message);
         }
         for ((to, worker), wanted) in wanted {
             let source = self.sources.sources.get(&(to, worker));
             if let (Some(source), false) = (source, wanted.is_empty()) {
                 let stream = source.stream(worker);
                 let report = BackupReport::Wanted(wanted);
-                self.tell_hub(ToHub::BackupReport { to, stream, report });
+                self.send_to_hub(ToHub::BackupReport { to, stream, report });
             }
         }
         self.watch_backups(now);

@@ -18,7 +18,7 @@ use super::{
     wills::{HeldWillCount, HeldWills},
 };
 use crate::{
-    mail::ReplicationStream,
+    messages::ReplicationStream,
     worker::{SessionKey, seen::Taken},
 };
 

@@ -43,10 +43,10 @@ impl Worker {
 
     /// Sessions without all their backups are told to backups, as fast as they take them; of those that end with their connections the
     /// wills.
-    pub(super) fn tell_uncopied(&mut self) {
+    pub(super) fn sync_under_replicated(&mut self) {
         let wanted = self.wanted_backups();
         if wanted == 0 {
-            self.primaries.to_tell.clear();
+            self.primaries.to_sync.clear();
             return;
         }
         let lacks = |session: &Session| {
@@ -54,10 +54,10 @@ impl Worker {
             if session.is_persistent() {
                 session.role.handed().is_none() && !is_told
             } else {
-                session.has_untold_will()
+                session.has_unreplicated_will()
             }
         };
-        self.primaries.to_tell = self
+        self.primaries.to_sync = self
             .sessions
             .iter()
             .filter(|(_, session)| lacks(session))
@@ -76,9 +76,9 @@ impl Worker {
             return;
         };
         if session.subscriptions.is_empty() && session.outbound.is_empty() {
-            self.tell_missing(now, key, &[]);
+            self.sync_missing_backups(now, key, &[]);
         } else {
-            self.primaries.to_tell.push_back((key, session.serial));
+            self.primaries.to_sync.push_back((key, session.serial));
         }
     }
 
@@ -134,7 +134,7 @@ impl Worker {
             stream: stream.id,
             number: stored.number,
         };
-        self.tell_missing(now, key, filters);
+        self.sync_missing_backups(now, key, filters);
         // What waited for the one waits for the other, which has it before the one drops it: this node may die in between.
         let backups = self.sessions.get(key).map(|it| it.stored.backups);
         let is_new = |backup: &Replica| !stored.backups.has(backup.stream);
@@ -216,7 +216,12 @@ impl Worker {
 
     /// Tells a session whole to as many nodes as lack it, those that have what an earlier primary told them first. Not on a side that does
     /// not serve: others may have gone on with it, and what they are sent does not come here, so that no backup would have all of it.
-    pub(super) fn tell_missing(&mut self, now: Now, key: SessionKey, filters: &[TopicFilter]) {
+    pub(super) fn sync_missing_backups(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        filters: &[TopicFilter],
+    ) {
         if self.is_minority {
             // All are told when it serves again.
             return;
@@ -239,7 +244,7 @@ impl Worker {
             let Some(index) = index else {
                 break;
             };
-            self.tell_whole(now, key, index);
+            self.full_sync(now, key, index);
             has_changed = true;
         }
         if has_changed {
@@ -338,7 +343,7 @@ impl Worker {
     }
 
     /// Tells a node the whole of a session.
-    pub(in super::super) fn tell_whole(&mut self, now: Now, key: SessionKey, index: u8) {
+    pub(in super::super) fn full_sync(&mut self, now: Now, key: SessionKey, index: u8) {
         if let Some(node) = self.journal.streams.node_of(index) {
             self.backups_go_to(node);
         }

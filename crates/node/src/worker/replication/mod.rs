@@ -35,10 +35,10 @@
 
 mod apply;
 mod backup;
-mod going;
 mod learning;
 mod orphans;
 mod pending;
+mod pending_wills;
 mod primary;
 mod promote;
 mod reached;

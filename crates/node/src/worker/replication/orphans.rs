@@ -23,7 +23,7 @@ use thicket_session::{server::Epoch, time::Instant};
 use super::{Primaries, backup::SourceKey, pending::Pending, replica_set::Stage};
 use crate::{
     Now, WorkerId,
-    mail::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
+    messages::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
     worker::{SessionKey, Worker, role::Role, timers::Timer},
 };
 
@@ -291,19 +291,19 @@ impl Worker {
             let session = self.sessions.get(key);
             let backup = session.and_then(|session| session.backup());
             if backup.is_some_and(|backup| !backup.pending.is_empty()) {
-                self.go_on_beside(now, key, changes);
+                self.promote_beside(now, key, changes);
             } else {
                 changes.extend(self.drop_backup(key));
             }
         }
-        self.tell_workers(sessions, |sessions| ToWorker::BackupsReplaced {
+        self.send_to_workers(sessions, |sessions| ToWorker::BackupsReplaced {
             by,
             sessions,
         });
     }
 
     /// The other workers hear of sessions, if it is any.
-    pub(super) fn tell_workers<T: Clone>(
+    pub(super) fn send_to_workers<T: Clone>(
         &mut self,
         sessions: Vec<T>,
         content: impl Fn(Vec<T>) -> ToWorker,
@@ -313,7 +313,7 @@ impl Worker {
         }
         for worker in (0..self.config.workers).map(WorkerId) {
             if worker != self.id {
-                self.tell_worker(worker, content(sessions.clone()));
+                self.send_to_worker(worker, content(sessions.clone()));
             }
         }
     }
@@ -333,7 +333,7 @@ impl Worker {
             self.adopt(now, by, *session, &mut changes);
         }
         self.announce(changes);
-        self.tell_promoted();
+        self.report_promoted();
     }
 
     /// Another worker read that sessions are told anew, or have ended.
@@ -348,7 +348,7 @@ impl Worker {
             self.end_orphan(now, by, *uid, &mut changes);
         }
         self.announce(changes);
-        self.tell_promoted();
+        self.report_promoted();
     }
 
     /// A node is down: orphans that it had, or was to have, are for the next one. How many fail over to this node.
@@ -388,7 +388,7 @@ impl Worker {
             if self.go_on(now, key, changes) {
                 count += 1;
                 // Its primary may live, and have handed it to a node that this one does not see: nothing else registers it.
-                self.tell_taken_over(key, false);
+                self.report_taken_over(key, false);
             }
         }
         count
@@ -399,17 +399,17 @@ impl Worker {
         let mut changes = Vec::new();
         let count = self.succeed(now, &mut changes);
         self.announce(changes);
-        self.tell_gone_on(now, count, Vec::new());
-        self.tell_promoted();
+        self.report_failover(now, count, Vec::new());
+        self.report_promoted();
     }
 
     /// The hub hears of the nodes whose sessions are here, or elsewhere for sure.
-    pub(super) fn tell_promoted(&mut self) {
+    pub(super) fn report_promoted(&mut self) {
         if self.sources.orphans.is_waiting() {
             return;
         }
         for node in std::mem::take(&mut self.sources.orphans.promoting) {
-            self.tell_hub_after_records(ToHub::Promoted { node });
+            self.send_to_hub_after_records(ToHub::Promoted { node });
         }
     }
 

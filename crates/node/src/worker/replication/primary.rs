@@ -11,15 +11,15 @@ use thicket_session::{server::MessageStream, time::Instant};
 
 use super::{
     Level, Operation, Progress, Release, StoredAs, Streams,
-    going::Going,
     learning::{RECORD_BYTES, write_members},
+    pending_wills::PendingWills,
     replica_set::{Replica, Stage},
     shares::Shares,
 };
 use crate::{
     ConnectionId, Now,
-    mail::{BackupReport, ToHub, UpNode},
     marks::{Mark, SETTLED},
+    messages::{BackupReport, ToHub, UpNode},
     queue::History,
     worker::{
         Debt, SessionKey, Worker, barriers::Behind, connection::Connection, deliver::Outgoing,
@@ -36,18 +36,18 @@ pub(in super::super) struct Primaries {
     pub capabilities: Vec<(NodeId, u64)>,
     pub(super) shares: Shares,
     /// Sessions to be told whole to a backup, with their serials.
-    pub(super) to_tell: VecDeque<(SessionKey, u64)>,
+    pub(super) to_sync: VecDeque<(SessionKey, u64)>,
     /// Sessions to be told whole to the nodes that are to be their primaries, with their serials.
     pub learners: Vec<(SessionKey, u64)>,
     /// Sessions that failed over or moved here, with their serials, by nodes that have backups of them and are not reachable yet.
     pub(super) to_adopt: BTreeMap<NodeId, BTreeSet<(SessionKey, u64)>>,
-    pub(super) going: Going,
+    pub(super) pending_wills: PendingWills,
     /// Nodes that were given up: what they were told before is void, though they may not know that they were down.
     void: BTreeSet<NodeId>,
     /// All nodes that were ever up.
     ever: BTreeSet<NodeId>,
     /// One of them has been down.
-    was_apart: bool,
+    was_partitioned: bool,
     /// Since when all of them are up; `None`: they are not.
     whole_since: Option<Instant>,
 }
@@ -61,9 +61,9 @@ impl Primaries {
     }
 
     /// Whether nodes are out of sight, or were a moment ago, so that another one may have sessions that are here.
-    pub fn is_apart(&self, now: Instant) -> bool {
+    pub fn is_partitioned(&self, now: Instant) -> bool {
         let is_settled = |since: Instant| since + SETTLED <= now;
-        self.was_apart && !self.whole_since.is_some_and(is_settled)
+        self.was_partitioned && !self.whole_since.is_some_and(is_settled)
     }
 
     /// Whether all nodes are up that ever were.
@@ -83,13 +83,13 @@ impl Primaries {
     fn see(&mut self, now: Instant) {
         self.ever.extend(self.nodes.iter().map(|up| up.node));
         let is_whole = self.is_whole();
-        self.was_apart |= !is_whole;
+        self.was_partitioned |= !is_whole;
         self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
     }
 
     /// Other nodes may have had sessions that are here until now, though none was out of sight.
-    const fn note_apart(&mut self, now: Instant) {
-        self.was_apart = true;
+    const fn note_partition(&mut self, now: Instant) {
+        self.was_partitioned = true;
         if self.whole_since.is_some() {
             self.whole_since = Some(now);
         }
@@ -216,10 +216,10 @@ impl Worker {
                 mark.restart(now.instant);
             }
         }
-        if has_lost && !self.primaries.is_apart(now.instant) {
+        if has_lost && !self.primaries.is_partitioned(now.instant) {
             // What two nodes had after an earlier parting has become one since.
             for (_, session) in self.sessions.iter_mut() {
-                session.apart = None;
+                session.divergence = None;
             }
         }
         self.primaries.nodes = nodes;
@@ -244,9 +244,9 @@ impl Worker {
             self.begin_anew(node);
         }
         self.adopt_backups_of_reachable_nodes();
-        self.tell_uncopied();
+        self.sync_under_replicated();
         self.look_for_uncovered();
-        self.choose_instead_of_gone(now);
+        self.reassign_from_lost(now);
     }
 
     /// A node had declared this one down, unnoticed here: what it sent meanwhile did not come, as if it had been down here too. Without that
@@ -272,7 +272,7 @@ impl Worker {
         for (_, mark) in self.marks.iter_mut().filter(of_node) {
             mark.restart(now.instant);
         }
-        self.primaries.note_apart(now.instant);
+        self.primaries.note_partition(now.instant);
         self.handle_backups_lost(now, node);
     }
 
@@ -284,7 +284,7 @@ impl Worker {
             self.begin_anew(node);
             self.switch_again(now, node);
         }
-        self.tell_uncopied();
+        self.sync_under_replicated();
     }
 
     /// The backup hears of a new stream even if there is nothing to tell: what it holds by the old one is void.
@@ -326,12 +326,12 @@ impl Worker {
 
     /// Sessions whose turn it is are told, and the records of this round leave. Once a round, when all of it is stored.
     pub(in super::super) fn seal_backups(&mut self, now: Now) {
-        self.tell_learners(now);
-        if self.primaries.to_tell.is_empty() && self.journal.streams.is_empty() {
+        self.sync_learners(now);
+        if self.primaries.to_sync.is_empty() && self.journal.streams.is_empty() {
             return;
         }
         self.journal.write_done();
-        while let Some((key, serial)) = self.primaries.to_tell.front().copied() {
+        while let Some((key, serial)) = self.primaries.to_sync.front().copied() {
             let is_blocked = self
                 .journal
                 .streams
@@ -340,18 +340,18 @@ impl Worker {
             if is_blocked {
                 break;
             }
-            self.primaries.to_tell.pop_front();
+            self.primaries.to_sync.pop_front();
             match self.sessions.get_same(key, serial) {
                 Some(session) if !session.is_persistent() => self.backup_will(now, key),
-                Some(_) => self.tell_missing(now, key, &[]),
+                Some(_) => self.sync_missing_backups(now, key, &[]),
                 None => {}
             }
         }
-        let mut mail = Vec::new();
+        let mut messages = Vec::new();
         let mut overrun = Vec::new();
         for (_, stream) in self.journal.streams.iter_mut() {
             if let Some((position, record)) = stream.seal() {
-                mail.push(ToHub::Replicate {
+                messages.push(ToHub::Replicate {
                     to: stream.node,
                     stream: stream.id,
                     position,
@@ -362,8 +362,8 @@ impl Worker {
                 overrun.push(stream.node);
             }
         }
-        for content in mail {
-            self.tell_hub(content);
+        for content in messages {
+            self.send_to_hub(content);
         }
         for node in overrun {
             thicket_session::reach!("worker/replication: a backup is too far behind");
@@ -429,10 +429,12 @@ impl Worker {
                 } = *operation;
                 let session = self.sessions.get_same(session, serial);
                 if let Some(session) = session.filter(|_| progress == Progress::END) {
-                    session.apart_mut().touch(filter);
+                    session.divergence_mut().touch(filter);
                 }
             }
-            Release::WillForgotten(client_id) => self.primaries.going.note_forgotten(client_id),
+            Release::WillForgotten(client_id) => {
+                self.primaries.pending_wills.note_forgotten(client_id)
+            }
             Release::Former {
                 session,
                 stream: id,
@@ -482,8 +484,8 @@ impl Worker {
     pub(in super::super) fn cover_learned(&mut self, now: Now, learned: Learned) {
         let Learned { stream, sessions } = learned;
         // A node that considers this one down sends to the backups only, so they need to know what reached each session here.
-        let is_apart = self.primaries.is_apart(now.instant);
-        let streams = is_apart.then(|| self.marks_of_streams());
+        let is_partitioned = self.primaries.is_partitioned(now.instant);
+        let streams = is_partitioned.then(|| self.marks_of_streams());
         let found = self
             .journal
             .streams

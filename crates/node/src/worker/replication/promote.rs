@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     EventLevel, Now, SESSIONS_FAILED_OVER,
-    mail::{InterestChange, SessionState, ToHub},
+    messages::{InterestChange, SessionState, ToHub},
     queue::History,
     worker::{
         SessionKey, Worker,
@@ -45,7 +45,7 @@ impl Worker {
         }
         promoted += self.lose_successor(now, node, &mut changes);
         self.announce(changes);
-        self.tell_gone_on(now, promoted, vec![("node", node.to_string())]);
+        self.report_failover(now, promoted, vec![("node", node.to_string())]);
         for (source, wills) in wills {
             if is_news {
                 self.publish_held_wills(now, source, &wills);
@@ -53,17 +53,17 @@ impl Worker {
                 self.forget_wills(&wills);
             }
         }
-        self.tell_promoted();
+        self.report_promoted();
     }
 
     /// So many sessions go on here: messages that waited for members of their groups are given out again, and the log says so.
-    pub(super) fn tell_gone_on(
+    pub(super) fn report_failover(
         &mut self,
         now: Now,
         sessions: usize,
         mut fields: Vec<(&'static str, String)>,
     ) {
-        self.choose_for_homeless(now);
+        self.reassign_unassigned(now);
         if sessions > 0 {
             fields.push(("sessions", sessions.to_string()));
             self.event(EventLevel::Info, SESSIONS_FAILED_OVER, fields);
@@ -149,7 +149,7 @@ impl Worker {
         }
         if !self.promote_first(now, key, false, changes) {
             let from = source.0;
-            self.tell_hub(ToHub::NotTakenOver { client_id, from });
+            self.send_to_hub(ToHub::NotTakenOver { client_id, from });
             return false;
         }
         if let Some(session) = self.sessions.get_mut(key) {
@@ -162,7 +162,7 @@ impl Worker {
     }
 
     /// Its primary lives, and may lack messages that are here: both have the session until it has taken them in.
-    pub(super) fn go_on_beside(
+    pub(super) fn promote_beside(
         &mut self,
         now: Now,
         key: SessionKey,
@@ -171,7 +171,7 @@ impl Worker {
         self.drop_will_of_connected(key);
         if self.promote(now, key, true, changes) {
             self.backup_new(now, key);
-            self.tell_taken_over(key, true);
+            self.report_taken_over(key, true);
         }
     }
 
@@ -186,7 +186,7 @@ impl Worker {
     }
 
     /// The hub hears that a backup became the session.
-    pub(in super::super) fn tell_taken_over(&mut self, key: SessionKey, is_beside: bool) {
+    pub(in super::super) fn report_taken_over(&mut self, key: SessionKey, is_beside: bool) {
         let Some(session) = self.sessions.get(key) else {
             return;
         };
@@ -195,7 +195,7 @@ impl Worker {
             epoch: session.epoch,
             is_beside,
         };
-        self.tell_hub_after_records(taken_over);
+        self.send_to_hub_after_records(taken_over);
     }
 
     /// A backup becomes the session. `is_split`: its primary may live, out of sight, and go on with it too. False: there is one of its
@@ -273,8 +273,8 @@ impl Worker {
             }
         }
         self.restart_timers(now, key);
-        self.write_anew(now, key);
-        self.tell_session(&client_id, SessionState::Waiting);
+        self.write_whole(now, key);
+        self.report_session(&client_id, SessionState::Waiting);
         true
     }
 }

@@ -12,7 +12,7 @@ use thicket_session::server::Message;
 use super::backup::SourceKey;
 use crate::{
     Now,
-    mail::{BackupReport, Origin, ReachedBackup, ToHub},
+    messages::{BackupReport, Origin, ReachedBackup, ToHub},
     worker::{
         Worker,
         deliver::Outgoing,
@@ -23,7 +23,7 @@ use crate::{
 
 impl Worker {
     /// Sends the primary a message of a session, by its number there.
-    pub(super) fn tell_reached(
+    pub(super) fn send_reached(
         &mut self,
         now: Now,
         source: SourceKey,
@@ -62,7 +62,7 @@ impl Worker {
             bytes,
         });
         let to = node;
-        self.tell_hub(ToHub::BackupReport { to, stream, report });
+        self.send_to_hub(ToHub::BackupReport { to, stream, report });
     }
 
     /// A backup of a session here has got a message: it is the session's unless it came here too, or where the session was before.
@@ -82,8 +82,11 @@ impl Worker {
         let has_come =
             session.imported.contains(&id) || session.has_come(id, self.config.node, &self.marks);
         let route = self.route(record.topic);
-        let taker = route.takers.iter().find(|taker| taker.session == key);
-        let Some(taker) = taker.filter(|_| !has_come) else {
+        let recipient = route
+            .recipients
+            .iter()
+            .find(|recipient| recipient.session == key);
+        let Some(recipient) = recipient.filter(|_| !has_come) else {
             return self.journal.passed(stored, id);
         };
         let (publish, expires_at) = publish_of(&record, now);
@@ -92,7 +95,7 @@ impl Worker {
         outgoing.set_publication(record.publication.as_ref());
         outgoing.is_seen = self.note_seen(&outgoing);
         self.begin_alone();
-        self.deliver_to(now, taker, &mut outgoing);
+        self.deliver_to(now, recipient, &mut outgoing);
         if let Some(session) = self.sessions.get_mut(key) {
             session.imported.insert(id);
         }

@@ -7,7 +7,7 @@ use thicket_session::{server::JournalWriter, topic::SubscriptionFilter};
 
 use super::{
     super::{Debt, SessionKey},
-    going::WILLS,
+    pending_wills::WILLS,
     replica_set::ReplicaSet,
 };
 use crate::ConnectionId;

@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Whether it has one that nobody else was told of.
-    pub(super) fn has_untold_will(&self) -> bool {
+    pub(super) fn has_unreplicated_will(&self) -> bool {
         self.will_backup.is_none() && self.has_passing_will()
     }
 
@@ -95,7 +95,7 @@ impl Worker {
             return;
         }
         let session = self.sessions.get(key);
-        let Some(session) = session.filter(|session| session.has_untold_will()) else {
+        let Some(session) = session.filter(|session| session.has_unreplicated_will()) else {
             return;
         };
         let value = session.value(now).encode();
@@ -105,14 +105,14 @@ impl Worker {
         let Some(index) = self.stream_to(node) else {
             return;
         };
-        let backup = self.tell_will(index, &value);
+        let backup = self.replicate_will(index, &value);
         if let Some(session) = self.sessions.get_mut(key) {
             session.will_backup = backup.map(Box::new);
         }
     }
 
     /// Tells a will by a stream, under a number of its own.
-    pub(super) fn tell_will(&mut self, index: u8, value: &[u8]) -> Option<WillBackup> {
+    pub(super) fn replicate_will(&mut self, index: u8, value: &[u8]) -> Option<WillBackup> {
         let number = self.journal.next_number();
         let stream = self.journal.streams.get_mut(index)?;
         stream.writer.value(number, value);

@@ -18,7 +18,7 @@ pub type Verdict = Result<(), String>;
 pub enum Excuse {
     /// Nodes were out of each other's sight, or dead: a session had two branches, another member of a group was chosen, retained messages were
     /// compared ("not promised in a partition", and the rows of shared subscriptions).
-    Apart,
+    Divergence,
     /// It came at QoS 0, which has no number by which others know it ("any, published at 0: best effort").
     Unnumbered,
     /// It was refused at one place, and its client sent it again (`on_full = "refuse"`).
@@ -166,7 +166,7 @@ fn may_come_twice(
         // When nodes see each other again, what is retained is told again, to where a client may have moved meanwhile.
         let is_told_again =
             publication.retain && is_compared(ledger, publication.submitted_at, arrival.at);
-        return is_told_again.then_some(Excuse::Apart);
+        return is_told_again.then_some(Excuse::Divergence);
     }
     // Parted nodes may each have had the publisher's session, and taken the message.
     let until = publication.acknowledged_at.unwrap_or(u64::MAX);
@@ -182,7 +182,7 @@ fn may_come_twice(
         && (has_died(ledger, publication.submitted_at, until)
             || !ledger.is_calm(publication.submitted_at, arrival.at));
     if !is_taken_once || is_merged || is_chosen_again {
-        return Some(Excuse::Apart);
+        return Some(Excuse::Divergence);
     }
     // What was refused at one place came to others, and its client publishes it anew when it hears so.
     if ledger.is_cramped && publication.is_sent_again {
@@ -278,13 +278,13 @@ fn may_come_in_any_order(
         publication.retain && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
     // What was published where the subscriber was out of sight may come only when its publisher sends it again, or when those who kept it
     // see the subscriber's node: between parted nodes no order is promised.
-    let is_apart = life.forks > 0 || ledger.has_partings || ledger.is_still;
-    let is_late = is_parted && (publication.is_sent_again || is_apart);
+    let is_partitioned = life.forks > 0 || ledger.has_partings || ledger.is_still;
+    let is_late = is_parted && (publication.is_sent_again || is_partitioned);
     // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is; and over trees what has no
     // number does not wait for what has one.
     let is_lowered = publication.qos > arrival.qos || routing != RoutingMode::Mesh;
     if is_copy || is_late {
-        Some(Excuse::Apart)
+        Some(Excuse::Divergence)
     } else if arrival.qos == Qos::AtMostOnce && is_lowered {
         Some(Excuse::Unnumbered)
     } else if ledger.is_cramped && publication.is_sent_again {

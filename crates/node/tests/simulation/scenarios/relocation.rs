@@ -50,7 +50,7 @@ fn a_publisher_goes_where_its_messages_go_and_nothing_is_lost_or_overtaken() {
             world.subscribe(subscriber, "t", 0);
             let publisher = world.plain(names[1]);
             world.tester(publisher).acknowledges = true;
-            let was_apart = worker_of(world, names[0]) != worker_of(world, names[1]);
+            let was_partitioned = worker_of(world, names[0]) != worker_of(world, names[1]);
             publish_many(world, publisher, "t", 100);
             world.run_for(2_000);
             let heard = world.tester(subscriber).take_heard();
@@ -64,7 +64,7 @@ fn a_publisher_goes_where_its_messages_go_and_nothing_is_lost_or_overtaken() {
                 [34, 33],
                 "{answers:?}"
             );
-            assert_eq!(relocated(world), u64::from(was_apart));
+            assert_eq!(relocated(world), u64::from(was_partitioned));
             went.set(went.get() + relocated(world));
             assert_eq!(worker_of(world, names[0]), worker_of(world, names[1]));
         });
@@ -75,7 +75,7 @@ fn a_publisher_goes_where_its_messages_go_and_nothing_is_lost_or_overtaken() {
 #[test]
 fn who_has_subscriptions_a_will_or_a_session_that_stays_does_not_go() {
     play_with(soon, |world| {
-        let subscriber = world.plain("taker");
+        let subscriber = world.plain("recipient");
         world.subscribe(subscriber, "t", 0);
         let subscribed = world.plain("subscribed");
         world.subscribe(subscribed, "other", 0);

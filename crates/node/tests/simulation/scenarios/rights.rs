@@ -62,7 +62,7 @@ impl Steps for World {
         self.client(as_user(name, Connect::new(version, client_id)), "CONNACK")
     }
 
-    /// Another worker counts as a taker, also when nobody there may read the message.
+    /// Another worker counts as a recipient, also when nobody there may read the message.
     #[track_caller]
     fn expect_acknowledged(&mut self, tester: TesterId, packet_id: u16) {
         let heard = self.hear(tester);

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     NodeState,
     hub::{hints::HINT_KINDS, placing::Follows},
-    mail::ClientHabits,
+    messages::ClientHabits,
 };
 
 fn retained(node: u64, record: &[u8]) -> RetainedRecord<'_> {

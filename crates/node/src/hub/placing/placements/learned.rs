@@ -27,7 +27,7 @@ use crate::{
         context::Context,
         placing::{Placing, rebalance::END},
     },
-    mail::ClientHabits,
+    messages::ClientHabits,
     scope::client_id_of,
 };
 
@@ -130,7 +130,7 @@ impl Placing {
             client_id: name.to_owned(),
             sessions: vec![session],
         };
-        self.tell_learned(cx, now, placement, 0);
+        self.send_learned(cx, now, placement, 0);
     }
 
     /// What a client wants, by topic.
@@ -240,7 +240,7 @@ impl Placing {
         };
         let mut placement = known.placement.clone();
         placement.sessions[0].node = to.0;
-        self.tell_learned(cx, now, placement, refused.saturating_add(1));
+        self.send_learned(cx, now, placement, refused.saturating_add(1));
     }
 
     /// The client is served here.
@@ -255,12 +255,12 @@ impl Placing {
         }
         let mut placement = known.placement.clone();
         placement.sessions[0].node = own;
-        self.tell_learned(cx, now, placement, 0);
+        self.send_learned(cx, now, placement, 0);
     }
 
-    fn tell_learned(&mut self, cx: &mut Context, now: Now, placement: Placement, refused: u8) {
+    fn send_learned(&mut self, cx: &mut Context, now: Now, placement: Placement, refused: u8) {
         let follows = Follows::Habits { refused };
-        self.tell_all_placed(cx, &placement, follows);
+        self.send_all_placed(cx, &placement, follows);
         self.handle_placement(cx, now, placement, follows);
     }
 

@@ -39,7 +39,7 @@ use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
     Remembered, WorkerId,
     hub::{context::Context, control::Message},
-    mail::Claim,
+    messages::Claim,
     scope::client_id_of,
 };
 
@@ -203,7 +203,7 @@ impl Placing {
     fn order_placement(&mut self, cx: &mut Context, now: Now, asker: Asker, order: Order) {
         let refusal = if self.placements.pending.len() >= PENDING {
             Some(PlacementError::Busy)
-        } else if !cx.is_ready || cx.overlay.is_in_doubt() || cx.standing.is_minority() {
+        } else if !cx.is_ready || cx.overlay.is_in_doubt() || cx.quorum.is_minority() {
             Some(PlacementError::Unsure)
         } else {
             None
@@ -444,7 +444,7 @@ impl Placing {
             Order::Remove(client_id) => {
                 self.forget_placement(client_id)
                     .ok_or(PlacementError::Unknown)?;
-                self.tell_all(cx, &Message::Unplaced { client_id });
+                self.send_all(cx, &Message::Unplaced { client_id });
                 Ok(())
             }
         }
@@ -488,7 +488,7 @@ impl Placing {
         let changed = placed.map_err(|error| PlacementError::Refused(error.to_string()))?;
         for placement in changed {
             let follows = self.what_is_followed(&placement, asked);
-            self.tell_all_placed(cx, &placement, follows);
+            self.send_all_placed(cx, &placement, follows);
             if follows == Follows::Subscribers {
                 self.have_client_follow(cx, now, &placement);
             }
@@ -528,7 +528,7 @@ impl Placing {
     ) {
         thicket_session::reach!("hub/placements: a client is placed anew");
         let follows = Follows::Request { max_sessions };
-        self.tell_all_placed(cx, placement, follows);
+        self.send_all_placed(cx, placement, follows);
         self.handle_placement(cx, now, placement.clone(), follows);
     }
 
@@ -643,7 +643,7 @@ impl Placing {
     }
 
     /// A node that is new hears of all placements.
-    pub(super) fn tell_placements(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+    pub(super) fn send_placements(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         // Only one tells, or each new node would hear of all from all.
         if self.placer_before(cx, node) != cx.own() {
             return;
@@ -710,7 +710,7 @@ impl Placing {
     }
 
     /// Each node is told what it understands.
-    fn tell_all_placed(&mut self, cx: &mut Context, placement: &Placement, follows: Follows) {
+    fn send_all_placed(&mut self, cx: &mut Context, placement: &Placement, follows: Follows) {
         let message = |follows| {
             let placement = placement.clone();
             Message::Placement { placement, follows }.encode()
@@ -726,7 +726,7 @@ impl Placing {
         }
     }
 
-    fn tell_all(&mut self, cx: &mut Context, message: &Message<'_>) {
+    fn send_all(&mut self, cx: &mut Context, message: &Message<'_>) {
         let encoded = message.encode();
         let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {

@@ -5,7 +5,7 @@
 use thicket_overlay::NodeId;
 use thicket_placement::{PlacedSession, Placement};
 
-use crate::{Now, PlacedName, hub::placing::Placing, mail::PlaceQuestion, scope::client_id_of};
+use crate::{Now, PlacedName, hub::placing::Placing, messages::PlaceQuestion, scope::client_id_of};
 
 impl Placing {
     /// See [`crate::Hub::placed_name`].

@@ -9,7 +9,7 @@ use crate::{
         context::Context,
         placing::{Placing, message_cost},
     },
-    mail::{PlaceAsked, PlaceQuestion, ToWorker},
+    messages::{PlaceAsked, PlaceQuestion, ToWorker},
 };
 
 /// A node is better for a filter if so many times as much of what it matches is published there: rates are told in powers of two, and
@@ -18,7 +18,7 @@ const BETTER: u64 = 4;
 
 impl Placing {
     /// A worker asks for a client.
-    pub(in crate::hub) fn tell_place(
+    pub(in crate::hub) fn answer_place(
         &mut self,
         cx: &mut Context,
         now: Now,
@@ -26,7 +26,7 @@ impl Placing {
         asked: PlaceAsked,
     ) {
         let node = self.better_node(cx, now, &asked);
-        cx.mail(worker, ToWorker::PlaceTold(asked, node));
+        cx.send_to_worker(worker, ToWorker::PlaceAnswer(asked, node));
     }
 
     /// What the client was placed with decides; else where the topic is published, or wanted, if that is not far from here.

@@ -13,7 +13,7 @@ use crate::{
         context::Context,
         placing::{Placing, placements::LEARNING},
     },
-    mail::{ClientHabits, ToWorker},
+    messages::{ClientHabits, ToWorker},
 };
 
 /// The cursor behind the last client of a node.
@@ -88,7 +88,7 @@ impl Placing {
             round,
             from: cursor as u32,
         };
-        cx.mail(WorkerId(worker as u8), content);
+        cx.send_to_worker(WorkerId(worker as u8), content);
     }
 
     /// A worker has named some of its clients.

@@ -9,7 +9,7 @@ use thicket_overlay::NodeId;
 use thicket_placement::{Distances, RebalanceClient, RebalanceNode, Situation, TopicId};
 use thicket_session::topic::TopicFilter;
 
-use crate::{NodeLoad, mail::ClientHabits};
+use crate::{NodeLoad, messages::ClientHabits};
 
 /// Clients of one plan at most; of a node with more, those that are not named count as load that stays.
 pub(super) const MOST_CLIENTS: usize = 200_000;

@@ -188,7 +188,7 @@ impl Placing {
         self.rebalance_mode(cx) != RebalanceMode::Off
             && cx.is_ready
             && !cx.overlay.is_in_doubt()
-            && !cx.standing.is_minority()
+            && !cx.quorum.is_minority()
             && self.rebalancer(cx) == cx.own()
     }
 
@@ -303,7 +303,7 @@ impl Placing {
             + several.len();
         let counts = (inventory.len(), movable);
         let report = report_of(now, trigger, counts, carries_out, &plan, &ordered);
-        self.tell_of_plan(cx, &report);
+        self.log_plan(cx, &report);
         self.rebalance.plan = Some(report);
         if carries_out && !ordered.is_empty() {
             self.rebalance.phase = Phase::Moving(ordered);
@@ -312,7 +312,7 @@ impl Placing {
         self.answer_rebalance_askers(cx);
     }
 
-    fn tell_of_plan(&mut self, cx: &mut Context, plan: &RebalancePlan) {
+    fn log_plan(&mut self, cx: &mut Context, plan: &RebalancePlan) {
         if plan.move_count == 0 {
             return;
         }

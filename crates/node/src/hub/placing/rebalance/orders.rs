@@ -8,7 +8,7 @@ use super::{BATCH, Orders, Phase};
 use crate::{
     ClientMove, Now, RebalanceMode, RedirectionReason,
     hub::{Message, context::Context, placing::Placing},
-    mail::Claim,
+    messages::Claim,
     scope::client_id_of,
 };
 

@@ -2,7 +2,7 @@
 
 use crate::{
     hub::control::{Reader, put_bytes, put_u64},
-    mail::ClientHabits,
+    messages::ClientHabits,
 };
 
 pub(in crate::hub) fn put_habits(out: &mut Vec<u8>, clients: &[ClientHabits]) {

@@ -37,7 +37,7 @@ use crate::{
     ClientExplanation, HubConfig, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason,
     RedirectionReport, Remembered, WorkerId,
     hub::{context::Context, control::Message},
-    mail::{Claim, Elsewhere, ToWorker},
+    messages::{Claim, Elsewhere, ToWorker},
     scope::client_id_of,
 };
 
@@ -185,7 +185,7 @@ impl Placing {
             self.note_redirected(cx, now, &name, &name, to, reason);
             let client_id = name;
             let to = Arc::new([to]);
-            cx.mail(home, ToWorker::SendClient { client_id, to });
+            cx.send_to_worker(home, ToWorker::SendClient { client_id, to });
         }
         may_go
     }
@@ -202,7 +202,7 @@ impl Placing {
         if !self.loads.own().load.is_draining {
             self.is_to_be_served(now, claim)?;
         }
-        if !cx.is_ready || cx.overlay.is_in_doubt() || cx.standing.is_minority() {
+        if !cx.is_ready || cx.overlay.is_in_doubt() || cx.quorum.is_minority() {
             return Err(RedirectionReason::Unsure);
         }
         let elsewhere = Arc::clone(&self.redirection.elsewhere);
@@ -269,7 +269,7 @@ impl Placing {
 
     fn refuses_clients(&self, cx: &Context) -> bool {
         let redirection = &cx.config.redirection;
-        let knows = cx.is_ready && !cx.overlay.is_in_doubt() && !cx.standing.is_minority();
+        let knows = cx.is_ready && !cx.overlay.is_in_doubt() && !cx.quorum.is_minority();
         let is_draining = self.loads.own().load.is_draining;
         redirection.by_topics && redirection.refusals > 0 && knows && !is_draining
     }

@@ -18,7 +18,7 @@ use thicket_session::time::Instant;
 use crate::{
     EventLevel, Now, RedirectionReason, WorkerId,
     hub::{context::Context, placing::Placing},
-    mail::{Movable, ToWorker},
+    messages::{Movable, ToWorker},
 };
 
 /// A node gives away only if it has more to do than another one by this part of the mean.
@@ -86,7 +86,7 @@ impl Placing {
             && !own.is_draining
             && cx.is_ready
             && !cx.overlay.is_in_doubt()
-            && !cx.standing.is_minority();
+            && !cx.quorum.is_minority();
         if !may_move {
             return None;
         }
@@ -99,7 +99,7 @@ impl Placing {
 
     fn ask_movable(&mut self, cx: &mut Context) {
         for worker in cx.workers() {
-            cx.mail(worker, ToWorker::MovableAsked);
+            cx.send_to_worker(worker, ToWorker::MovableAsked);
         }
     }
 
@@ -189,7 +189,7 @@ impl Placing {
                 client_id: client.client_id,
                 to: Arc::clone(&references),
             };
-            cx.mail(worker, send);
+            cx.send_to_worker(worker, send);
         }
     }
 }

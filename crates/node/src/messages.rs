@@ -11,7 +11,7 @@ use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
 use thicket_session::{server::Epoch, topic::SubscriptionFilter};
 
 pub(crate) use self::{to_hub::ToHub, to_worker::ToWorker};
-pub(crate) use crate::doors::{HubMail, WorkerMail};
+pub(crate) use crate::interface::{HubMessage, WorkerMessage};
 pub(crate) use crate::worker::HEAVIEST as HEAVIEST_TOPICS;
 use crate::{
     ConnectionId, ListenerId, Payer, PlacementError, PlacementReport, PlacementRequest, WorkerId,

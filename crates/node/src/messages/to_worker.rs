@@ -167,7 +167,7 @@ pub(crate) enum ToWorker {
     /// Where clients reach the other nodes.
     Elsewhere(Arc<Elsewhere>),
     /// The answer to `PlaceAsked`; none: this node is as good as any, or nothing is known.
-    PlaceTold(PlaceAsked, Option<NodeId>),
+    PlaceAnswer(PlaceAsked, Option<NodeId>),
     /// Which topics have most messages, since the last such question?
     TopicRatesAsked,
     /// Which clients may be sent away? Their messages are counted from one such question to the next.

@@ -20,7 +20,7 @@ use thicket_session::server::{Epoch, StoredSession, StoredWill};
 use super::{Level, Progress, Release, WillBackup, primary::hold_at};
 use crate::{
     ConnectionId, Now,
-    mail::{Fetched, ToHub},
+    messages::{Fetched, ToHub},
     worker::{Debt, SessionKey, Worker, journal::wall_ms, publish::Outcome},
 };
 
@@ -31,7 +31,7 @@ pub(super) const WILLS: u8 = u8::MAX;
 
 /// Wills that other nodes are to forget, and have not.
 #[derive(Debug, Default)]
-pub(super) struct Going {
+pub(super) struct PendingWills {
     wills: BTreeMap<u64, GoingWill>,
     next: u64,
     clients: BTreeMap<Rc<str>, Waiting>,
@@ -85,7 +85,7 @@ enum Stored {
     Under(u64),
 }
 
-impl Going {
+impl PendingWills {
     /// One more will of a client is to be forgotten.
     fn begin(&mut self, client_id: &Rc<str>) {
         self.clients.entry(Rc::clone(client_id)).or_default().wills += 1;
@@ -163,7 +163,7 @@ impl Worker {
         if let Some(will) = stored.will {
             let client_id = stored.client_id.as_str().into();
             self.primaries
-                .going
+                .pending_wills
                 .recovered
                 .push((number, client_id, will));
         }
@@ -174,7 +174,7 @@ impl Worker {
         let is_due = |(_, client_id, _): &mut (u64, Rc<str>, StoredWill)| {
             of.is_none_or(|of| *of == **client_id)
         };
-        let recovered = &mut self.primaries.going.recovered;
+        let recovered = &mut self.primaries.pending_wills.recovered;
         let due: Vec<_> = recovered.extract_if(.., is_due).collect();
         for (number, client_id, will) in due {
             let author = Author {
@@ -189,17 +189,17 @@ impl Worker {
     }
 
     fn send_will(&mut self, now: Now, will: &StoredWill, author: Author<'_>) {
-        let going = &mut self.primaries.going;
-        going.next += 1;
-        let number = going.next;
-        let is_held = !self.is_stopping && going.wills.len() < MOST;
+        let pending_wills = &mut self.primaries.pending_wills;
+        pending_wills.next += 1;
+        let number = pending_wills.next;
+        let is_held = !self.is_stopping && pending_wills.wills.len() < MOST;
         let debt = is_held.then_some(Debt::Will(number));
         match self.publish_stored_will(now, will, author.session, debt) {
             Outcome::Open(open) => {
                 let (backup, stored) = self.keep_will(now, will, author);
                 let client_id = author.client_id.cloned();
                 if let Some(client_id) = &client_id {
-                    self.primaries.going.begin(client_id);
+                    self.primaries.pending_wills.begin(client_id);
                 }
                 let will = GoingWill {
                     client_id,
@@ -207,7 +207,7 @@ impl Worker {
                     stored,
                     open,
                 };
-                self.primaries.going.wills.insert(number, will);
+                self.primaries.pending_wills.wills.insert(number, will);
             }
             Outcome::NoTakers | Outcome::Met => {
                 if let Stored::Under(number) = author.stored {
@@ -253,7 +253,7 @@ impl Worker {
         };
         let backup = author.backup.or_else(|| {
             let index = self.will_holder(will, author)?;
-            self.tell_will(index, &value())
+            self.replicate_will(index, &value())
         });
         (backup, stored)
     }
@@ -270,12 +270,12 @@ impl Worker {
 
     /// A condition is met that a will on its way waits for.
     pub(in super::super) fn settle_will(&mut self, number: u64) {
-        let Some(will) = self.primaries.going.wills.get_mut(&number) else {
+        let Some(will) = self.primaries.pending_wills.wills.get_mut(&number) else {
             return;
         };
         will.open = will.open.saturating_sub(1);
         if will.open == 0
-            && let Some(will) = self.primaries.going.wills.remove(&number)
+            && let Some(will) = self.primaries.pending_wills.wills.remove(&number)
         {
             if let Some(number) = will.stored {
                 self.journal.remove_session(self.journal.log(), number);
@@ -291,7 +291,7 @@ impl Worker {
         backup: Option<Box<WillBackup>>,
     ) {
         if let Some(backup) = backup {
-            self.primaries.going.begin(client_id);
+            self.primaries.pending_wills.begin(client_id);
             self.have_forgotten(Some(Rc::clone(client_id)), Some(*backup));
         }
     }
@@ -307,19 +307,19 @@ impl Worker {
                 stream.writer.ended(number);
                 stream.wait(Level::Applied, Release::WillForgotten(client_id));
             }
-            None => self.primaries.going.note_forgotten(client_id),
+            None => self.primaries.pending_wills.note_forgotten(client_id),
         }
     }
 
     /// Whether [`settle_forgotten`](Self::settle_forgotten) has nothing to do.
     pub(in super::super) const fn has_settled_forgotten(&self) -> bool {
-        self.primaries.going.over.is_empty()
+        self.primaries.pending_wills.over.is_empty()
     }
 
     /// Wills that nobody holds any more: who waited for that goes on.
     pub(in super::super) fn settle_forgotten(&mut self, now: Now) {
-        for client_id in std::mem::take(&mut self.primaries.going.over) {
-            let clients = &mut self.primaries.going.clients;
+        for client_id in std::mem::take(&mut self.primaries.pending_wills.over) {
+            let clients = &mut self.primaries.pending_wills.clients;
             let Some(waiting) = clients.get_mut(&client_id) else {
                 continue;
             };
@@ -329,7 +329,7 @@ impl Worker {
             }
             let waiting = clients.remove(&client_id).unwrap_or_default();
             for request in waiting.requests {
-                self.tell_ended(request);
+                self.report_ended(request);
             }
             let Some(key) = self.sessions.find(&client_id) else {
                 continue;
@@ -341,7 +341,7 @@ impl Worker {
                 connection.out.release_held(WILLS, Progress::END);
                 self.mark_dirty(id);
             }
-            self.go_on_switching(now, key);
+            self.continue_switchover(now, key);
         }
     }
 
@@ -351,7 +351,7 @@ impl Worker {
             return;
         };
         let present = session.will_backup.as_ref().map(|backup| backup.stream);
-        let has_earlier = self.has_going_will(key);
+        let has_earlier = self.has_pending_will(key);
         let connection = self.connections.get_mut(id.0 as usize);
         let Some(connection) = connection.and_then(Option::as_deref_mut) else {
             return;
@@ -373,23 +373,23 @@ impl Worker {
     }
 
     /// Whether the client of a session is to wait for an earlier will of it.
-    pub(in super::super) fn has_going_will(&self, key: SessionKey) -> bool {
+    pub(in super::super) fn has_pending_will(&self, key: SessionKey) -> bool {
         let session = self.sessions.get(key);
         self.config.waits_for_backups
-            && session.is_some_and(|session| self.primaries.going.has(&session.client_id))
+            && session.is_some_and(|session| self.primaries.pending_wills.has(&session.client_id))
     }
 
     /// Wills of clients that were sent away and that another node would publish if this one were gone now.
     pub(in super::super) fn wills_ending(&self) -> u64 {
-        let going = &self.primaries.going;
-        (going.clients.len() + going.wills.len()) as u64
+        let pending_wills = &self.primaries.pending_wills;
+        (pending_wills.clients.len() + pending_wills.wills.len()) as u64
     }
 
     /// Wills of clients of nodes that are down that go out from here, and that no other node holds.
     pub(super) fn wills_without_holder(&self) -> u64 {
         let streams = &self.journal.streams;
         let is_held = |backup: &WillBackup| backup.is_held(streams);
-        let wills = self.primaries.going.wills.values();
+        let wills = self.primaries.pending_wills.wills.values();
         let lost = wills.filter(|will| will.client_id.is_none());
         lost.filter(|will| !will.backup.as_ref().is_some_and(is_held))
             .count() as u64
@@ -398,15 +398,15 @@ impl Worker {
     /// Another node asked for a session that has ended: it goes on when the will of its client is forgotten, so that it does not go out
     /// behind what the client says next.
     pub(in super::super) fn answer_ended(&mut self, request: u64, client_id: &str) {
-        let clients = &mut self.primaries.going.clients;
+        let clients = &mut self.primaries.pending_wills.clients;
         match clients.get_mut(client_id) {
             Some(waiting) if self.config.waits_for_backups => waiting.requests.push(request),
-            Some(_) | None => self.tell_ended(request),
+            Some(_) | None => self.report_ended(request),
         }
     }
 
-    fn tell_ended(&mut self, request: u64) {
+    fn report_ended(&mut self, request: u64) {
         let answer = Fetched::Gone;
-        self.tell_hub_after_records(ToHub::Fetched { request, answer });
+        self.send_to_hub_after_records(ToHub::Fetched { request, answer });
     }
 }

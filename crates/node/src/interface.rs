@@ -64,12 +64,12 @@ pub enum WorkerInput<'a> {
         /// Which one.
         connection: ConnectionId,
     },
-    /// Mail from another worker or the hub.
-    Mail {
+    /// A message from another worker or the hub.
+    Message {
         /// Who sent it.
         from: Peer,
         /// What.
-        mail: WorkerMail,
+        message: WorkerMessage,
     },
     /// The answer to `Authenticate`.
     Authenticated {
@@ -105,14 +105,14 @@ pub enum WorkerOutput {
         /// Travels along.
         state: Box<Handover>,
     },
-    /// Put mail into the mailbox of the hub.
-    HubMail(HubMail),
-    /// Put mail into the mailbox of another worker.
-    WorkerMail {
+    /// Put a message into the mailbox of the hub.
+    HubMessage(HubMessage),
+    /// Put a message into the mailbox of another worker.
+    WorkerMessage {
         /// To whom.
         to: WorkerId,
         /// What.
-        mail: WorkerMail,
+        message: WorkerMessage,
     },
     /// Ask whoever knows the users; answered by `Authenticated`. Not asked when anonymous clients are allowed on the listener and no user name came.
     Authenticate {
@@ -221,12 +221,12 @@ pub enum HubInput<'a> {
         /// HOST:PORT.
         address: String,
     },
-    /// Mail from a worker.
-    Mail {
+    /// A message from a worker.
+    Message {
         /// Who sent it.
         from: WorkerId,
         /// What.
-        mail: HubMail,
+        message: HubMessage,
     },
     /// The instant `poll_timeout` named has come.
     Timeout,
@@ -244,12 +244,12 @@ pub enum HubOutput {
         /// HOST:PORT.
         address: String,
     },
-    /// Put mail into the mailbox of a worker.
-    Mail {
+    /// Put a message into the mailbox of a worker.
+    WorkerMessage {
         /// To whom.
         to: WorkerId,
         /// What.
-        mail: WorkerMail,
+        message: WorkerMessage,
     },
     /// What came of [`Hub::place`](crate::Hub::place) with this number.
     Placed {
@@ -276,13 +276,13 @@ pub enum Peer {
     Hub,
 }
 
-/// Mail for the hub. Opaque to the shell, which only carries it, in order for each pair of sender and receiver.
+/// A message for the hub. Opaque to the shell, which only carries it, in order for each pair of sender and receiver.
 #[derive(Debug)]
-pub struct HubMail(pub(crate) crate::mail::ToHub);
+pub struct HubMessage(pub(crate) crate::messages::ToHub);
 
-/// Mail for a worker; see [`HubMail`].
+/// A message for a worker; see [`HubMessage`].
 #[derive(Debug)]
-pub struct WorkerMail(pub(crate) crate::mail::ToWorker);
+pub struct WorkerMessage(pub(crate) crate::messages::ToWorker);
 
 /// What travels with a socket from one thread to another.
 #[derive(Debug)]
@@ -291,7 +291,7 @@ pub struct Handover {
     pub(crate) peer: SocketAddr,
     /// Bytes read and not yet handled; starts with the CONNECT for a link.
     pub(crate) buffered: Vec<u8>,
-    pub(crate) claim: Option<crate::mail::GrantedClaim>,
+    pub(crate) claim: Option<crate::messages::GrantedClaim>,
     /// It is in service, and goes on so.
     pub(crate) relocated: Option<Box<crate::worker::Relocated>>,
 }

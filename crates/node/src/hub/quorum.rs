@@ -24,7 +24,7 @@ use thicket_session::time::Instant;
 use super::{Hub, Message, members::Membership};
 use crate::{
     EventLevel, ForgetError, Keyspace, MembershipReport, NO_QUORUM, NODE_REMOVED, Now, PARTITIONED,
-    Partition, QUORUM, mail::ToWorker,
+    Partition, QUORUM, messages::ToWorker,
 };
 
 /// How this side stands.
@@ -47,13 +47,13 @@ enum State {
 
 /// Whether this side serves, and what waits until it does.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct Quorum {
     state: State,
     /// Nodes that went out while this side was the smaller one, whose sessions do not go on here.
     away: BTreeMap<NodeId, Option<Incarnation>>,
 }
 
-impl Standing {
+impl Quorum {
     pub const fn is_minority(&self) -> bool {
         matches!(self.state, State::Minority)
     }
@@ -83,7 +83,7 @@ impl Hub {
     #[must_use]
     pub fn membership(&self) -> MembershipReport {
         MembershipReport {
-            serves: !self.cx.standing.is_minority(),
+            serves: !self.cx.quorum.is_minority(),
             members: self.cx.members.len() as u64,
             reachable: self.cx.overlay.reachable().len() as u64,
         }
@@ -115,7 +115,8 @@ impl Hub {
         }
         self.cx.members.remove(id);
         for worker in self.cx.workers() {
-            self.cx.mail(worker, ToWorker::Forgotten { node: id });
+            self.cx
+                .send_to_worker(worker, ToWorker::Forgotten { node: id });
         }
         self.cx.event(
             EventLevel::Info,
@@ -123,7 +124,7 @@ impl Hub {
             vec![("node", id.to_string()), ("name", name.clone())],
         );
         self.note_members();
-        self.review_standing(now);
+        self.review_quorum(now);
         Ok((id.to_string(), name))
     }
 
@@ -152,7 +153,7 @@ impl Hub {
         if self.placing.is_draining() && !self.cx.config.stores {
             self.cx.members.remove(self.cx.config.overlay.node);
             self.note_members();
-            self.tell_changed_members();
+            self.send_changed_members();
             // It leaves with a round, and there is none after the goodbye.
             self.cx.overlay.end_round(now.instant);
         }
@@ -182,8 +183,8 @@ impl Hub {
     }
 
     /// Tells all nodes that are up what has changed of the members in this round. Whoever comes up is told everything.
-    pub(super) fn tell_changed_members(&mut self) {
-        let untold = self.cx.members.take_untold();
+    pub(super) fn send_changed_members(&mut self) {
+        let untold = self.cx.members.take_unsent();
         if untold.is_empty() {
             return;
         }
@@ -208,9 +209,9 @@ impl Hub {
             Output::NodeDown { slot } => Some(slot),
             _ => None,
         };
-        match &mut self.cx.standing.state {
+        match &mut self.cx.quorum.state {
             State::Serving if out.is_some() => {
-                self.cx.standing.state = State::Unsure {
+                self.cx.quorum.state = State::Unsure {
                     since: now.instant,
                     waiting: [output].into(),
                     gone: out.into_iter().collect(),
@@ -238,7 +239,7 @@ impl Hub {
     }
 
     /// Looks whether this side serves. Once a round.
-    pub(super) fn review_standing(&mut self, now: Now) {
+    pub(super) fn review_quorum(&mut self, now: Now) {
         if self.cx.config.partition == Partition::Serve || !self.cx.is_ready {
             return;
         }
@@ -246,12 +247,12 @@ impl Hub {
         let is_most = |count: usize| count * 2 > members;
         let has_most =
             is_most(self.cx.overlay.reachable().len()) && !self.cx.overlay.misses_nodes();
-        match &self.cx.standing.state {
+        match &self.cx.quorum.state {
             State::Starting | State::Serving | State::Unsure { .. } if !has_most => {
                 self.begin_minority(now)
             }
             State::Unsure { is_back: true, .. } => self.begin_minority(now),
-            State::Starting => self.cx.standing.state = State::Serving,
+            State::Starting => self.cx.quorum.state = State::Serving,
             State::Unsure { since, gone, .. } if is_most(self.agreeing(*since, gone)) => {
                 self.end_doubt(now, State::Serving);
             }
@@ -288,7 +289,7 @@ impl Hub {
 
     /// It is known how this side stands: what waited follows.
     fn end_doubt(&mut self, now: Now, state: State) {
-        let before = std::mem::replace(&mut self.cx.standing.state, state);
+        let before = std::mem::replace(&mut self.cx.quorum.state, state);
         self.cx.outgoing.hold_acknowledgements(false);
         if let State::Unsure { waiting, .. } = before {
             for output in waiting {
@@ -303,23 +304,24 @@ impl Hub {
         } else {
             NO_QUORUM
         };
-        self.tell_standing(EventLevel::Warn, message);
+        self.send_quorum_state(EventLevel::Warn, message);
         for worker in self.cx.workers() {
             // What was acknowledged by all before is acknowledged.
-            self.cx.mail_after_records(worker, ToWorker::Minority(true));
+            self.cx
+                .send_to_worker_after_records(worker, ToWorker::Minority(true));
         }
         self.end_doubt(now, State::Minority);
         self.ownership.refuse_claims(&mut self.cx);
     }
 
     fn end_minority(&mut self, now: Now) {
-        self.cx.standing.state = State::Serving;
-        self.tell_standing(EventLevel::Info, QUORUM);
+        self.cx.quorum.state = State::Serving;
+        self.send_quorum_state(EventLevel::Info, QUORUM);
         for worker in self.cx.workers() {
             self.cx
-                .mail_after_records(worker, ToWorker::Minority(false));
+                .send_to_worker_after_records(worker, ToWorker::Minority(false));
         }
-        for node in std::mem::take(&mut self.cx.standing.away).into_keys() {
+        for node in std::mem::take(&mut self.cx.quorum.away).into_keys() {
             self.ownership.promote_backups(&mut self.cx, node, false);
         }
         // Others may have taken messages for sessions here while this node was down for them, and where a backup is nobody may have noticed
@@ -327,13 +329,13 @@ impl Hub {
         for node in self.cx.up.values().copied().collect::<Vec<_>>() {
             for worker in self.cx.workers() {
                 self.cx
-                    .mail_after_records(worker, ToWorker::BackupsLost { node });
+                    .send_to_worker_after_records(worker, ToWorker::BackupsLost { node });
             }
         }
         self.ownership.advance_claims(&mut self.cx, now);
     }
 
-    fn tell_standing(&mut self, level: EventLevel, message: &'static str) {
+    fn send_quorum_state(&mut self, level: EventLevel, message: &'static str) {
         let fields = vec![
             ("members", self.cx.members.len().to_string()),
             ("reachable", self.cx.overlay.reachable().len().to_string()),
@@ -344,10 +346,10 @@ impl Hub {
     /// A node is down: its sessions fail over to their backups, unless this side is the smaller one.
     pub(super) fn lose_sessions_of(&mut self, now: Now, node: NodeId) {
         self.cx.members.note_out(node, now.wall);
-        if self.cx.standing.is_minority() {
+        if self.cx.quorum.is_minority() {
             let incarnation = self.cx.directory.incarnations.get(&node).copied();
             self.ownership.forget_backup_parts(node);
-            self.cx.standing.away.insert(node, incarnation);
+            self.cx.quorum.away.insert(node, incarnation);
         } else {
             self.ownership.promote_backups(&mut self.cx, node, true);
         }
@@ -356,13 +358,13 @@ impl Hub {
     /// A node is back whose sessions did not fail over to this one: they are where it says, and the backups here are out of date. If it was started
     /// again it has lost what it had in memory, and the backups may be all there is.
     pub(super) fn regain_sessions_of(&mut self, node: NodeId) {
-        let Some(before) = self.cx.standing.away.remove(&node) else {
+        let Some(before) = self.cx.quorum.away.remove(&node) else {
             return;
         };
         if before == self.cx.directory.incarnations.get(&node).copied() {
             for worker in self.cx.workers() {
                 self.cx
-                    .mail_after_records(worker, ToWorker::DropBackups { node });
+                    .send_to_worker_after_records(worker, ToWorker::DropBackups { node });
             }
         } else {
             self.ownership.promote_backups(&mut self.cx, node, false);

@@ -6,11 +6,11 @@ use thicket_session::server::{Message, MessageId};
 
 use super::{
     SessionKey, Worker,
-    interests::{GroupRoute, Route, Taker},
+    interests::{GroupRoute, Recipient, Route},
 };
 use crate::{
     OnFull, Peer,
-    mail::{Origin, ToHub, ToWorker, is_share_key},
+    messages::{Origin, ToHub, ToWorker, is_share_key},
 };
 
 /// For which sessions here a message is.
@@ -25,9 +25,9 @@ pub(super) enum Audience<'a> {
 }
 
 impl Audience<'_> {
-    fn takers<'r>(&self, route: &'r Route) -> &'r [Taker] {
+    fn recipients<'r>(&self, route: &'r Route) -> &'r [Recipient] {
         match self {
-            Self::Everybody { .. } | Self::Subscribers => &route.takers,
+            Self::Everybody { .. } | Self::Subscribers => &route.recipients,
             Self::Members(_) => &[],
         }
     }
@@ -51,7 +51,7 @@ impl Audience<'_> {
 impl Worker {
     /// Whether a message of QoS 1 or 2 is to be refused, as a session here cannot keep it.
     #[inline]
-    pub(super) fn finds_no_room(
+    pub(super) fn exceeds_limits(
         &mut self,
         publish: &Publish<'_>,
         route: &Route,
@@ -71,13 +71,16 @@ impl Worker {
         route: &Route,
         audience: Audience<'_>,
     ) -> bool {
-        let recipients = route.takers.len() + route.groups.len();
+        let recipients = route.recipients.len() + route.groups.len();
         if !self.journal.is_full_for(content_len(publish), recipients) {
             return false;
         }
         let in_groups = audience.groups(route).flat_map(|group| &group.local);
-        let sessions = (audience.takers(route).iter().map(|taker| taker.session))
-            .chain(in_groups.map(|member| member.taker.session));
+        let sessions = (audience
+            .recipients(route)
+            .iter()
+            .map(|recipient| recipient.session))
+        .chain(in_groups.map(|member| member.recipient.session));
         sessions
             .filter_map(|key| self.sessions.get(key))
             .any(|session| session.stored.is_some())
@@ -94,14 +97,14 @@ impl Worker {
             Audience::Everybody { publisher } => publisher,
             Audience::Subscribers | Audience::Members(_) => None,
         };
-        let is_full = |taker: &Taker| {
-            taker.qos > Qos::AtMostOnce
-                && !(taker.no_local && publisher == Some(taker.session))
-                && !self.has_room(taker.session, cost)
+        let is_full = |recipient: &Recipient| {
+            recipient.qos > Qos::AtMostOnce
+                && !(recipient.no_local && publisher == Some(recipient.session))
+                && !self.has_room(recipient.session, cost)
         };
-        let is_full = audience.takers(route).iter().any(is_full)
+        let is_full = audience.recipients(route).iter().any(is_full)
             || audience.groups(route).any(|group| {
-                let mut members = group.local.iter().map(|member| &member.taker);
+                let mut members = group.local.iter().map(|member| &member.recipient);
                 audience.is_bound_to(group) && members.all(is_full)
             });
         self.traffic.queue_refused_messages += u64::from(is_full);
@@ -126,7 +129,7 @@ impl Worker {
 
     /// The member of a shared subscription that takes a message whose turn is `index`'s: if it has no room, the next one that has,
     /// a connected one if `index`'s is. `None`: none has room.
-    pub(super) fn member_with_room(
+    pub(super) fn member_with_capacity(
         &self,
         group: &GroupRoute,
         index: usize,
@@ -137,7 +140,7 @@ impl Worker {
         let is_connected = group.local[index].connected;
         let in_turn = || (index..index + count).map(|at| at % count);
         let is_like = |at: &usize| group.local[*at].connected == is_connected;
-        let has_room = |at: &usize| self.has_room(group.local[*at].taker.session, cost);
+        let has_room = |at: &usize| self.has_room(group.local[*at].recipient.session, cost);
         in_turn()
             .filter(is_like)
             .find(has_room)
@@ -145,7 +148,7 @@ impl Worker {
     }
 
     /// A message that sessions here cannot keep: whoever took it from its publisher is told.
-    pub(super) fn refuse_without_room(
+    pub(super) fn refuse_over_limit(
         &mut self,
         from: Peer,
         origin: Origin,
@@ -167,7 +170,7 @@ impl Worker {
         } else {
             Audience::Members(record.shared)
         };
-        if !self.finds_no_room(&publish, &route, audience) {
+        if !self.exceeds_limits(&publish, &route, audience) {
             return false;
         }
         self.traffic.dropped_messages += 1;
@@ -178,8 +181,8 @@ impl Worker {
             stream: origin.stream.0 as u8,
             number: record.number,
         };
-        for taker in audience.takers(&route) {
-            if let Some(session) = self.sessions.get(taker.session) {
+        for recipient in audience.recipients(&route) {
+            if let Some(session) = self.sessions.get(recipient.session) {
                 self.journal.passed(session.stored, id);
             }
         }
@@ -191,8 +194,8 @@ impl Worker {
     pub(super) fn refuse_record(&mut self, from: Peer, origin: Origin, number: u64) {
         let numbers = vec![(number, number)];
         match from {
-            Peer::Worker(to) => self.tell_worker_after_records(to, ToWorker::Refused(numbers)),
-            Peer::Hub => self.tell_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
+            Peer::Worker(to) => self.send_to_worker_after_records(to, ToWorker::Refused(numbers)),
+            Peer::Hub => self.send_to_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
         }
     }
 }

@@ -22,7 +22,7 @@ const TOUCHED: usize = 10_000;
 
 /// What a session keeps while another node may have it too.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Apart {
+pub(super) struct Divergence {
     /// See [`Branch::from`].
     pub from: Option<Ancestor>,
     /// See [`Branch::known`]; ascending.
@@ -71,7 +71,7 @@ impl Ancestors {
     }
 }
 
-impl Apart {
+impl Divergence {
     /// What came along with a session that moved here.
     pub fn of(branch: &Branch) -> Self {
         Self {
@@ -148,12 +148,12 @@ impl Apart {
 }
 
 impl Session {
-    /// See [`Apart`].
-    pub fn apart_mut(&mut self) -> &mut Apart {
-        self.apart.get_or_insert_default()
+    /// See [`Divergence`].
+    pub fn divergence_mut(&mut self) -> &mut Divergence {
+        self.divergence.get_or_insert_default()
     }
 
-    /// A backup is promoted. `known` ascends; see [`Apart`].
+    /// A backup is promoted. `known` ascends; see [`Divergence`].
     pub fn split_off(
         &mut self,
         from: Ancestor,
@@ -164,22 +164,22 @@ impl Session {
         pending.sort_unstable();
         self.outbound.branch();
         self.inbound.branch();
-        self.apart = Some(Box::new(Apart {
+        self.divergence = Some(Box::new(Divergence {
             from: Some(from),
             known,
             pending,
             is_partial,
-            ..Apart::default()
+            ..Divergence::default()
         }));
     }
 
     /// All nodes are there, and none has another branch of the session. What its client asked for is remembered: a backup that was not told
     /// may still go on.
     pub fn forget_branches(&mut self) {
-        if let Some(apart) = &mut self.apart {
-            **apart = Apart {
-                touched: std::mem::take(&mut apart.touched),
-                ..Apart::default()
+        if let Some(divergence) = &mut self.divergence {
+            **divergence = Divergence {
+                touched: std::mem::take(&mut divergence.touched),
+                ..Divergence::default()
             };
         }
     }
@@ -190,27 +190,27 @@ impl Session {
         let held = self.outbound.held_from(0);
         let names = held.filter_map(|held| held.delivery().and_then(name));
         let names: Vec<Name> = names.collect();
-        self.apart_mut().note_merged(names);
+        self.divergence_mut().note_merged(names);
     }
 
     /// For another node.
     pub fn branch(&self, own: Place, now: Instant) -> Branch {
         let is_branch = self.role.is_branch();
-        let none = Apart::default();
-        let apart = self.apart.as_deref().unwrap_or(&none);
+        let none = Divergence::default();
+        let divergence = self.divergence.as_deref().unwrap_or(&none);
         let mut ancestors = self.ancestors.clone();
         ancestors.note(self.as_ancestor(own));
         Branch {
-            from: apart.from,
-            known: apart.known.clone(),
-            pending: apart.pending.clone(),
-            touched: apart.touched.iter().cloned().collect(),
-            is_partial: apart.is_partial,
+            from: divergence.from,
+            known: divergence.known.clone(),
+            pending: divergence.pending.clone(),
+            touched: divergence.touched.iter().cloned().collect(),
+            is_partial: divergence.is_partial,
             is_interrupted: is_branch && self.interrupted_at > 0,
             since_connect: self.connected_at.map(|at| now.since(at)),
-            is_unserved: apart.from.is_some() && !apart.is_served,
+            is_unserved: divergence.from.is_some() && !divergence.is_served,
             ancestors: Some(ancestors.0),
-            shared: apart.shared.iter().copied().collect(),
+            shared: divergence.shared.iter().copied().collect(),
         }
     }
 
@@ -230,15 +230,19 @@ impl Session {
             // Whoever has the session too gives other names to what its client publishes there.
             self.inbound.branch_names();
         }
-        let apart = Apart::of(branch);
-        let is_rival =
-            apart.from.is_some() || !apart.pending.is_empty() || !apart.touched.is_empty();
-        self.apart = is_rival.then(|| Box::new(apart));
+        let divergence = Divergence::of(branch);
+        let is_rival = divergence.from.is_some()
+            || !divergence.pending.is_empty()
+            || !divergence.touched.is_empty();
+        self.divergence = is_rival.then(|| Box::new(divergence));
     }
 
     /// Whether this is what a backup became, and the rival has had all that its primary had then.
     pub fn is_split_off(&self, rival: &Branch) -> bool {
-        let from = self.apart.as_deref().and_then(|apart| apart.from);
+        let from = self
+            .divergence
+            .as_deref()
+            .and_then(|divergence| divergence.from);
         from.is_some_and(|from| match &rival.ancestors {
             Some(ancestors) => ancestors.contains(&from),
             // Of an older version, which tells no more.
@@ -252,9 +256,9 @@ impl Session {
             Some(_) => from == self.as_ancestor(own) || self.ancestors.0.contains(&from),
             // Of an older version, which tells no more.
             None => self
-                .apart
+                .divergence
                 .as_deref()
-                .is_none_or(|apart| apart.from.is_none()),
+                .is_none_or(|divergence| divergence.from.is_none()),
         })
     }
 
@@ -277,8 +281,8 @@ impl Session {
 
     /// Whether the session is as the node found it in its data directory when it started.
     pub fn is_as_stored(&self) -> bool {
-        let apart = self.apart.as_deref();
-        let was_used = apart.is_some_and(|it| it.is_served || !it.touched.is_empty());
+        let divergence = self.divergence.as_deref();
+        let was_used = divergence.is_some_and(|it| it.is_served || !it.touched.is_empty());
         self.interrupted_at == self.outbound.next_sequence() && !was_used
     }
 }
@@ -353,10 +357,10 @@ mod tests {
 
     #[test]
     fn what_two_branches_of_a_lost_primary_held_is_known_to_both() {
-        let ours = Apart {
+        let ours = Divergence {
             known: vec![id(1), id(2)],
             shared: BTreeSet::from([id(3)]),
-            ..Apart::default()
+            ..Divergence::default()
         };
         let theirs = Branch {
             known: vec![id(2), id(3), id(4)],
