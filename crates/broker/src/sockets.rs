@@ -61,7 +61,10 @@ pub(crate) enum Read {
 /// The sockets of one thread, and the lists of those with something to do.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    slab: Slab<Socket>,
+    /// `None`: a socket that was taken out in this round.
+    slab: Slab<Option<Socket>>,
+    /// Indices that are free when the round has ended.
+    removed: Vec<usize>,
     next_serial: u32,
     to_read: VecDeque<ConnectionId>,
     to_flush: Vec<ConnectionId>,
@@ -79,7 +82,7 @@ impl Sockets {
         self.next_serial = self.next_serial.wrapping_add(1);
         // What the layers still owe the peer waits for the kernel's first word.
         let blocked = transport.has_unsent();
-        id(self.slab.insert(Socket {
+        id(self.slab.insert(Some(Socket {
             transport,
             owner,
             serial: self.next_serial,
@@ -90,38 +93,50 @@ impl Sockets {
             blocked,
             dirty: false,
             lost: false,
-        }))
+        })))
     }
 
-    /// Takes a socket out; its index is free. Lists that still name it are corrected when they are read.
+    /// Takes a socket out. Its index is free after [`Self::free_removed`]. Lists that still name it are corrected when they are read.
     pub(crate) fn remove(&mut self, connection: ConnectionId) -> Option<Socket> {
-        self.slab.try_remove(key(connection))
+        let socket = self.slab.get_mut(key(connection))?.take()?;
+        self.removed.push(key(connection));
+        Some(socket)
+    }
+
+    /// The indices of the sockets that were taken out are free: all outputs that may name them have been performed.
+    pub(crate) fn free_removed(&mut self) {
+        for key in self.removed.drain(..) {
+            self.slab.remove(key);
+        }
     }
 
     pub(crate) fn find(&mut self, connection: ConnectionId) -> Option<&mut Socket> {
-        self.slab.get_mut(key(connection))
+        find(&mut self.slab, connection)
     }
 
     /// Sockets of `owner`.
     pub(crate) fn count(&self, owner: Owner) -> usize {
-        self.slab
-            .iter()
-            .filter(|(_, socket)| socket.owner == owner)
-            .count()
+        self.of(owner).count()
     }
 
     /// The links of the hub that `is_it` says.
     pub(crate) fn of_hub(&self, is_it: impl Fn(&Transport) -> bool) -> Vec<ConnectionId> {
-        let links = self.slab.iter().filter(|(_, it)| it.owner == Owner::Hub);
+        let links = self.of(Owner::Hub);
         links
             .filter(|(_, socket)| is_it(&socket.transport))
             .map(|(key, _)| id(key))
             .collect()
     }
 
+    fn of(&self, owner: Owner) -> impl Iterator<Item = (usize, &Socket)> {
+        let all = self.slab.iter();
+        let there = all.filter_map(|(key, socket)| Some((key, socket.as_ref()?)));
+        there.filter(move |(_, socket)| socket.owner == owner)
+    }
+
     /// The kernel has bytes, or the end, for this socket.
     pub(crate) fn set_readable(&mut self, connection: ConnectionId, ending: bool) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else {
+        let Some(socket) = find(&mut self.slab, connection) else {
             return;
         };
         socket.readable = true;
@@ -134,7 +149,7 @@ impl Sockets {
 
     /// The kernel takes bytes again.
     pub(crate) fn set_writable(&mut self, connection: ConnectionId) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else {
+        let Some(socket) = find(&mut self.slab, connection) else {
             return;
         };
         if socket.blocked {
@@ -145,7 +160,7 @@ impl Sockets {
 
     /// Stop or go on reading. What the kernel said meanwhile is remembered.
     pub(crate) fn set_reading(&mut self, connection: ConnectionId, reading: bool) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else {
+        let Some(socket) = find(&mut self.slab, connection) else {
             return;
         };
         socket.reading = reading;
@@ -156,7 +171,7 @@ impl Sockets {
 
     /// A connection we opened stands and is the hub's now.
     pub(crate) fn set_connected(&mut self, connection: ConnectionId) {
-        if let Some(socket) = self.slab.get_mut(key(connection)) {
+        if let Some(socket) = find(&mut self.slab, connection) {
             socket.owner = Owner::Hub;
             if socket.readable {
                 self.set_readable(connection, false);
@@ -172,7 +187,7 @@ impl Sockets {
     /// The next socket to be read, in turn.
     pub(crate) fn next_to_read(&mut self) -> Option<(ConnectionId, Owner)> {
         while let Some(connection) = self.to_read.pop_front() {
-            let Some(socket) = self.slab.get_mut(key(connection)) else {
+            let Some(socket) = find(&mut self.slab, connection) else {
                 continue;
             };
             if std::mem::take(&mut socket.queued) && socket.reading && socket.readable {
@@ -184,7 +199,7 @@ impl Sockets {
 
     /// Reads once. A socket that may have more goes to the end of the queue.
     pub(crate) fn read(&mut self, connection: ConnectionId, buffer: &mut [u8]) -> Read {
-        let Some(socket) = self.slab.get_mut(key(connection)) else {
+        let Some(socket) = find(&mut self.slab, connection) else {
             return Read::Nothing;
         };
         let taken = socket.transport.try_read(buffer);
@@ -213,7 +228,7 @@ impl Sockets {
 
     /// Reads once what nobody wants, below all layers.
     pub(crate) fn drop_bytes(&mut self, connection: ConnectionId, buffer: &mut [u8]) -> Read {
-        let Some(socket) = self.slab.get_mut(key(connection)) else {
+        let Some(socket) = find(&mut self.slab, connection) else {
             return Read::Nothing;
         };
         match socket.transport.stream_mut().try_read(buffer) {
@@ -241,7 +256,7 @@ impl Sockets {
             owner,
             readable,
             ..
-        }) = self.slab.get_mut(key(connection))
+        }) = find(&mut self.slab, connection)
         else {
             return Err(io::ErrorKind::NotFound.into());
         };
@@ -258,7 +273,7 @@ impl Sockets {
 
     /// The owner has bytes for this socket.
     pub(crate) fn mark_dirty(&mut self, connection: ConnectionId) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else {
+        let Some(socket) = find(&mut self.slab, connection) else {
             return;
         };
         if !socket.dirty && !socket.blocked && !socket.lost {
@@ -274,13 +289,13 @@ impl Sockets {
 
     /// The socket, if it still waits to be flushed; it does no longer.
     pub(crate) fn start_flush(&mut self, connection: ConnectionId) -> Option<&mut Socket> {
-        let socket = self.slab.get_mut(key(connection))?;
+        let socket = find(&mut self.slab, connection)?;
         std::mem::take(&mut socket.dirty).then_some(socket)
     }
 
     /// Writing failed or the peer vanished: the owner will be told.
     pub(crate) fn mark_lost(&mut self, connection: ConnectionId) {
-        let Some(socket) = self.slab.get_mut(key(connection)) else {
+        let Some(socket) = find(&mut self.slab, connection) else {
             return;
         };
         if !socket.lost {
@@ -292,7 +307,8 @@ impl Sockets {
     /// The next socket whose owner must hear that it is lost.
     pub(crate) fn next_lost(&mut self) -> Option<(ConnectionId, Owner)> {
         while let Some(connection) = self.lost.pop() {
-            if let Some(socket) = self.slab.get(key(connection)).filter(|socket| socket.lost) {
+            let socket = find(&mut self.slab, connection);
+            if let Some(socket) = socket.filter(|socket| socket.lost) {
                 return Some((connection, socket.owner));
             }
         }
@@ -319,6 +335,10 @@ impl Socket {
 
 fn id(key: usize) -> ConnectionId {
     ConnectionId(u32::try_from(key).expect("a process has fewer than 2^32 descriptors"))
+}
+
+fn find(slab: &mut Slab<Option<Socket>>, connection: ConnectionId) -> Option<&mut Socket> {
+    slab.get_mut(key(connection))?.as_mut()
 }
 
 const fn key(connection: ConnectionId) -> usize {
@@ -431,11 +451,27 @@ mod tests {
         sockets.mark_dirty(old);
         sockets.mark_lost(old);
         sockets.remove(old);
+        sockets.free_removed();
         let (new, _new_peer) = connected(&mut sockets);
         assert_eq!(new, old);
         assert_eq!(sockets.next_to_read(), None);
         assert_eq!(sockets.next_lost(), None);
         assert!(sockets.start_flush(new).is_none());
+    }
+
+    #[test]
+    fn an_index_names_no_other_socket_before_the_outputs_of_the_round_are_performed() {
+        let mut sockets = Sockets::default();
+        let (old, _old_peer) = connected(&mut sockets);
+        assert!(sockets.remove(old).is_some());
+        let (new, _new_peer) = connected(&mut sockets);
+        assert_ne!(new, old);
+        // An order for the old one.
+        assert!(sockets.remove(old).is_none());
+        assert_eq!(sockets.count(Owner::Worker), 1);
+        sockets.free_removed();
+        let (next, _next_peer) = connected(&mut sockets);
+        assert_eq!(next, old);
     }
 
     #[test]

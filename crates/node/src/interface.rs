@@ -24,8 +24,9 @@ pub struct Now {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerId(pub u8);
 
-/// A socket of one thread: an index the shell chooses (a slab key, small and dense). Free again when the shell has handed in
-/// `Closed`, or has performed `Close` or `Handover`, whichever comes first; after that neither side names it again.
+/// A socket of one thread: an index the shell chooses (a slab key, small and dense). It ends when the shell has handed in `Closed`, or has performed
+/// `Close` or `Handover`. Outputs of the same round may still name it then: the shell passes them over, and gives the index to another socket only when
+/// all outputs of the round have been performed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u32);
 

@@ -44,6 +44,8 @@ struct Slot {
 struct Slots {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
+    /// Free when the round has ended.
+    removed: Vec<u32>,
     /// Those whose last write was not taken whole; some may be gone or have gone on since.
     blocked: BTreeSet<ConnectionId>,
 }
@@ -70,9 +72,13 @@ impl Slots {
     fn remove(&mut self, id: ConnectionId) -> Option<Slot> {
         let slot = self.slots.get_mut(id.0 as usize)?.take();
         if slot.is_some() {
-            self.free.push(id.0);
+            self.removed.push(id.0);
         }
         slot
+    }
+
+    fn free_removed(&mut self) {
+        self.free.append(&mut self.removed);
     }
 
     fn of(&self, owner: Peer) -> Vec<ConnectionId> {
@@ -519,6 +525,7 @@ impl Node {
                 machines.flush(now, peer, connection, net);
             }
             if !machines.wants_round(peer) {
+                machines.threads[thread_of(peer)].free_removed();
                 return;
             }
         }

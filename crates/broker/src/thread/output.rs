@@ -40,6 +40,7 @@ impl Thread {
                 break;
             }
         }
+        self.sockets.free_removed();
         self.outgoing.post();
         Ok(busy)
     }

@@ -94,8 +94,6 @@ impl Worker {
     /// The shell says that the connection is gone.
     pub(super) fn handle_closed(&mut self, now: Now, id: ConnectionId) {
         self.detach(now, id, Cause::Closed);
-        self.outputs
-            .retain(|output| !matches!(output, WorkerOutput::Close(other) if *other == id));
         self.count_half_open(id, 0);
         if let Some(slot) = self.connections.get_mut(id.0 as usize) {
             *slot = None;

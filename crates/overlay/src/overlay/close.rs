@@ -14,10 +14,7 @@ use crate::peer::PeerState;
 impl Overlay {
     /// The shell says that a link is gone.
     pub(super) fn on_closed(&mut self, now: Instant, id: LinkId) {
-        if self.closing.remove(&id).is_some() {
-            // The number is free again: an order that was not taken yet would hit another link.
-            self.outputs.retain(|output| *output != Output::Close(id));
-        }
+        self.closing.remove(&id);
         if let Some(link) = self.links.remove(&id) {
             self.after_link(now, id, &link);
         }
