@@ -215,7 +215,7 @@ impl Worker {
                 changes.extend(self.drop_backup(key));
                 return false;
             }
-            // It was on its way there, and the backup has more.
+            // The session here was handed over, and the backup has more.
             if let Some(session) = self.remove_session(here) {
                 self.pass_shared_on(now, &session.outbound);
             }
