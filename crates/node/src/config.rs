@@ -45,14 +45,14 @@ pub enum Takes {
     Links,
 }
 
-/// What a listener lets clients do.
+/// What clients of a listener may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerConfig {
     /// Who may connect.
     pub takes: Takes,
     /// Clients without a user name are accepted without authentication.
     pub allow_anonymous: bool,
-    /// Put before every topic and filter of its clients and taken off again; empty: none.
+    /// Put before every topic and filter of its clients and removed again; empty: none.
     pub topic_prefix: String,
     /// Largest packet accepted, bytes; the smaller of this and that of [`Limits`] holds.
     pub maximum_packet_size: u32,
@@ -78,7 +78,7 @@ pub enum OnFull {
     Refuse,
 }
 
-/// Bytes kept for the sessions of one node that is down, unless a user says otherwise.
+/// Bytes kept for the sessions of one node that is down, by default.
 pub const HINT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What a side of a partitioned cluster does (rule 19). All nodes of a cluster should have the same.

@@ -5,7 +5,7 @@ use thicket_overlay::LinkId;
 use crate::{ConnectionId, Hub, HubOutput, Worker, WorkerOutput};
 
 /// The way out of a worker or a hub. It exists only while nothing of the machine waits to be stored (`egress` of each), and it borrows the machine,
-/// so that nothing comes in meanwhile.
+/// so that there is no input meanwhile.
 ///
 /// ```
 /// # use thicket_node::{Now, Worker, WorkerInput};

@@ -1,4 +1,4 @@
-//! What goes into a worker and a hub, and what comes out: the whole contract between the pure node and its shell.
+//! Inputs and outputs of a worker and of the hub: the whole contract between the pure node and its shell.
 //!
 //! A shell thread runs rounds. In a round it hands over everything it has (`handle_input`), then calls `end_round`, then stores what `unstored`
 //! returns. Only then has the machine a way out ([`crate::Egress`]): the shell performs all outputs (`poll_output`), and flushes each connection

@@ -91,7 +91,7 @@ impl ForwardEntry {
     /// Bytes of several records at most: little beside a batch of a link, which they fill together.
     const MAXIMUM_BYTES: u32 = 4 * 1024;
 
-    /// Takes in one more record of `len` bytes that is not to be retained, if it belongs to those that are here.
+    /// Adds one more record of `len` bytes that is not to be retained, if it belongs to those that are here.
     pub fn absorb(
         &mut self,
         len: u32,

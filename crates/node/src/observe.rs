@@ -18,7 +18,7 @@ pub struct Observed {
 /// Which messages are traced: those whose publisher's trace is sampled, and some of those that belong to none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tracing {
-    /// How many of those begin a trace: so many of 2^64; 0: none.
+    /// How many of those begin a trace, of 2^64; 0: none.
     pub drawn: u64,
 }
 

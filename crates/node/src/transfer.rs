@@ -1,4 +1,4 @@
-//! What leaves a node as an export and comes in as an import: sessions, their queues, retained messages.
+//! Exports and imports of a node: sessions, their queues, retained messages.
 
 /// The progress of an export of a worker's sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

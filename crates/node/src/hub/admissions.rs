@@ -23,7 +23,7 @@ pub(super) struct Admissions {
 }
 
 impl Admissions {
-    /// So many workers have to admit each of these numbers.
+    /// Expects each of these numbers to be admitted by `workers` workers.
     pub fn expect(&mut self, origin: Origin, (first, last): (u64, u64), workers: u32) {
         let runs = self.open.entry(origin).or_default();
         match runs.last_entry() {

@@ -21,7 +21,7 @@ const CACHED_TOPICS: usize = 65_536;
 /// Bytes of cached routes.
 const CACHED_BYTES: usize = 16 * 1024 * 1024;
 
-/// Steps in the tree of filters after which a round takes no more from links: some ten milliseconds.
+/// Steps in the tree of filters after which a round reads no more from links: some ten milliseconds.
 const STEPS_PER_ROUND: u64 = 200_000;
 
 /// The workers with subscriptions to one filter.

@@ -307,7 +307,7 @@ impl Hub {
         self.cx.overlay.pending_output(link)
     }
 
-    /// The socket took the first `count` bytes of `pending_output`.
+    /// The socket accepted the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, now: Now, link: ConnectionId, count: usize) {
         self.at_rest = None;
         self.cx

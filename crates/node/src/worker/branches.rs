@@ -1,4 +1,4 @@
-//! What another node takes in of a session that both had (see `merge`), and the snapshot of a session.
+//! What another node merges of a session that both had (see `merge`), and the snapshot of a session.
 //!
 //! | step | the node that is asked | the node that asks |
 //! | --- | --- | --- |

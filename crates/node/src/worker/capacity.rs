@@ -190,7 +190,7 @@ impl Worker {
         true
     }
 
-    /// Tells the place that sent a message here that it is over the limit.
+    /// Refuses a message over the limit to the place that sent it here.
     pub(super) fn refuse_record(&mut self, from: Peer, origin: Origin, number: u64) {
         let numbers = vec![(number, number)];
         match from {

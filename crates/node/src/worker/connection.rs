@@ -69,7 +69,7 @@ pub(super) enum Phase {
     },
     /// In service.
     Attached(Box<Attached>),
-    /// The last packet is written or being written; whatever comes in is dropped.
+    /// The last packet is written or being written; all that is received is dropped.
     Closing,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Attached {
     pub problem_information: bool,
     pub aliases_in: Vec<Option<Rc<str>>>,
     pub aliases_out: AliasesOut,
-    /// Bytes of the listener's topic prefix, to be taken off what is sent.
+    /// The listener's topic prefix, to be removed from what is sent.
     pub prefix: Rc<str>,
     /// `None`: there was no authentication method in CONNECT.
     pub reauthentication: Option<Box<Reauthentication>>,
@@ -260,7 +260,7 @@ impl OutBuffer {
         }
     }
 
-    /// Overwrites the packet identifier that stands at `offset` of `bytes`.
+    /// Overwrites the packet identifier at `offset` of `bytes`.
     pub fn patch_packet_id(&mut self, offset: usize, id: PacketId) {
         self.bytes[offset..offset + 2].copy_from_slice(&id.value().to_be_bytes());
     }

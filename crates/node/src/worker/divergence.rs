@@ -14,7 +14,7 @@ use thicket_session::{
 
 use super::{Worker, sessions::Session};
 
-/// Messages remembered of the branches that a session took in: as many as the queues of two.
+/// Messages remembered of the branches that a session merged: as many as the queues of two.
 const MERGED: usize = 200_000;
 
 /// Filters remembered of a session during a partition.
@@ -72,7 +72,7 @@ impl Ancestors {
 }
 
 impl Divergence {
-    /// What came along with a session that moved here.
+    /// The description that arrived with a session that moved here.
     pub fn of(branch: &Branch) -> Self {
         Self {
             from: branch.from,
@@ -223,11 +223,11 @@ impl Session {
         }
     }
 
-    /// What comes with a session that was at another node.
+    /// Sets the description that arrived with a session from another node.
     pub fn set_branch(&mut self, branch: &Branch) {
         self.ancestors.extend(branch);
         if branch.from.is_some() {
-            // Whoever has the session too gives other generations to what its client publishes there.
+            // Other nodes that have the session too give other generations to what its client publishes there.
             self.inbound.branch_names();
         }
         let divergence = Divergence::of(branch);
@@ -270,7 +270,7 @@ impl Session {
         }
     }
 
-    /// The first message that belongs to what another node takes in.
+    /// The first message that another node merges.
     pub fn first_own_sequence(&self) -> u64 {
         if self.role.is_branch() {
             self.interrupted_at

@@ -52,7 +52,7 @@ impl Effort {
         self.spent >= self.turn_ends
     }
 
-    /// Whatever comes next has a turn of its own, unless the round has done enough.
+    /// What is handled next has a turn of its own, unless the round has done enough.
     pub const fn begin_turn(&mut self) {
         let ends = self.spent + TURN;
         self.turn_ends = if ends < ROUND { ends } else { ROUND };

@@ -65,7 +65,7 @@ impl Habits {
         }
     }
 
-    /// The client's subscriptions changed, after so many messages: what it received before does not predict what it will receive.
+    /// The client's subscriptions changed, after `messages` messages: what it received before does not predict what it will receive.
     fn begin_anew(&mut self, now: Instant, messages: u64) {
         if now.since(self.began) >= BEGUN_ANEW {
             thicket_session::reach!("time BEGUN_ANEW");
@@ -133,7 +133,7 @@ pub(super) const fn is_sampled(number: u64) -> bool {
 }
 
 impl Attached {
-    /// So many PUBLISH packets arrived.
+    /// `published` PUBLISH packets arrived.
     pub(super) const fn count_published(&mut self, published: u64) {
         self.count.messages += published;
         self.count.habits.published += published;

@@ -154,7 +154,7 @@ impl Worker {
             return changes;
         };
         let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
-        // If both were asked, the node where the client was last takes precedence.
+        // If both nodes received a request, the one where the client was last takes precedence.
         let is_ours = |filter: &SubscriptionFilter| {
             let divergence = session.divergence.as_deref();
             let is_outdone = is_theirs_later && touched.contains(filter);
@@ -320,7 +320,7 @@ const fn unacknowledged(redelivery: &Redelivery) -> Option<&Delivery> {
 }
 
 impl Session {
-    /// Takes in messages of another node's session; how many were new.
+    /// Takes in messages of another node's session. Returns how many were new.
     fn take_in(&mut self, own: Place, merging: Merging, theirs: Vec<Delivery>, come: &Come) -> u64 {
         let is_ours_split = merging.is_same && self.is_split_off(&merging.branch);
         let is_theirs_split = merging.is_same && self.is_rival_split_off(own, &merging.branch);

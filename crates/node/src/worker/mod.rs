@@ -129,7 +129,7 @@ pub struct Worker {
     begun: Option<Rc<arrivals::Begun>>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     met: Vec<Debt>,
-    /// Connections of clients that cannot be told that their messages are over the limit.
+    /// Connections of clients that cannot be sent a refusal of their messages.
     overdrawn: Vec<ConnectionId>,
     /// Some session has, or had, rights: while none has, they are not checked.
     has_rights: bool,
@@ -376,7 +376,7 @@ impl Worker {
             .map_or(&[], |state| state.out.pending())
     }
 
-    /// The socket took the first `count` bytes of `pending_output`.
+    /// The socket accepted the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, connection: ConnectionId, count: usize) {
         let limit = self.config.limits.out_buffer_bytes as usize;
         let Some(state) = self.connection_mut(connection) else {

@@ -17,7 +17,7 @@ use crate::{
 
 /// The topics on which the broker reports about itself.
 const SYSTEM: &str = "$SYS/";
-/// Lines of a trace that wait to be taken; more are counted only.
+/// Lines of a trace that wait to be fetched; more are counted only.
 const TRACE_LINES: usize = 4096;
 
 /// While memory is short, bytes that may wait in an out-buffer before QoS 0 is dropped.
@@ -31,7 +31,7 @@ pub(super) struct Operating {
     /// New subscriptions to them, and the serial of their session.
     pub(super) replays: Vec<(SessionKey, u64, TopicFilter, Subscription)>,
     trace: Option<Trace>,
-    /// Memory is short, since there were so many sessions.
+    /// Memory is short: the number of sessions when that began.
     short_since: Option<usize>,
     /// Bytes that connections without a session hold.
     half_open_bytes: u64,

@@ -57,9 +57,9 @@ pub(super) struct Following {
     /// Not offered before.
     not_before: Instant,
     wait: Duration,
-    /// When a message without acknowledgement last went anywhere else.
+    /// When a message without acknowledgement was last sent anywhere else.
     last_unacknowledged: Option<Instant>,
-    /// Something came since the last round ended.
+    /// Something arrived since the last round ended.
     is_active: bool,
 }
 
@@ -268,7 +268,7 @@ impl Worker {
         (relocations.load + relocations.taken).saturating_sub(relocations.given)
     }
 
-    /// Another worker would hand over a connection whose messages come here.
+    /// Another worker offers a connection whose messages come here.
     pub(super) fn handle_offer(
         &mut self,
         now: Now,
@@ -399,7 +399,7 @@ impl Worker {
         connection.is_some_and(|it| it.serial == leaving.serial && it.attached().is_some())
     }
 
-    /// Whether all that the client sent is done with, and nothing came in this round.
+    /// Whether all that the client sent is finished, and nothing arrived in this round.
     fn is_at_rest(&mut self, now: Instant, leaving: &Leaving) -> bool {
         let (id, serial) = (leaving.connection, leaving.serial);
         let session = self.session_of(id).and_then(|key| self.sessions.get(key));

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{ConnectionId, EventLevel, Now, messages::peer_text};
 
-/// The rights of a session, for as long as it lives or until its client connects again.
+/// The rights of a session, until it ends or its client connects again.
 #[derive(Debug)]
 pub(super) struct SessionRights {
     cached: CachedRights,

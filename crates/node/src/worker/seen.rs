@@ -204,7 +204,7 @@ impl Generations {
     }
 }
 
-/// A publisher's session, and which branch of it: what was under way when generations jumped may come again after it.
+/// A publisher's session, and which branch of it: what was under way when generations jumped may be sent again after it.
 type Publisher = (u128, u32);
 
 const fn publisher(uid: u128, generation: u32) -> Publisher {
@@ -227,7 +227,7 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Of so many publishers.
+    /// For up to `maximum` publishers.
     pub const fn with_maximum(maximum: usize) -> Self {
         Self {
             maximum,

@@ -129,7 +129,7 @@ pub(super) struct Replay {
     pub phase: ReplayPhase,
 }
 
-/// How far a replay has come. One of a session is under way, the others wait.
+/// The phase of a replay. One of a session is under way, the others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplayPhase {
     /// Not begun; the last arrival among the retained messages that belongs to it.

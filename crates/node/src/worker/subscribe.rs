@@ -31,7 +31,7 @@ enum Gate {
     Import {
         request: u64,
     },
-    /// A session was taken over whose shared subscriptions other nodes must have from here before they drop them where it was.
+    /// A session was taken over. Other nodes must have its shared subscriptions from here before they drop them from where it was.
     TakenOver {
         session: SessionKey,
         serial: u64,

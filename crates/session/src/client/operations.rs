@@ -20,7 +20,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::WrongState`] unless disconnected; [`ClientError::TopicName`], [`ClientError::WillProperties`] and
-    /// [`ClientError::Encode`] if the configuration cannot be said in a CONNECT.
+    /// [`ClientError::Encode`] if the configuration does not fit into a CONNECT.
     pub fn connect(&mut self, now: Instant, clean_start: CleanStart) -> Result<(), ClientError> {
         let State::Disconnected = self.state else {
             return Err(self.wrong_state());
@@ -106,8 +106,8 @@ impl Client {
     /// contain.
     ///
     /// # Errors
-    /// [`ClientError::Filter`], [`ClientError::NoLocalOnShared`], [`ClientError::NotSupported`] for what the server said it
-    /// does not take; [`ClientError::PacketTooLarge`]; [`ClientError::Encode`] without any filter.
+    /// [`ClientError::Filter`], [`ClientError::NoLocalOnShared`], [`ClientError::NotSupported`] for what the server does not
+    /// accept; [`ClientError::PacketTooLarge`]; [`ClientError::Encode`] without any filter.
     pub fn subscribe(
         &mut self,
         now: Instant,

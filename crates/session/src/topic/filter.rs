@@ -7,7 +7,7 @@ use thicket_mqtt::ReasonCode;
 
 use super::{MAXIMUM_TOPIC_BYTES, level_count};
 
-/// Levels a filter may have unless the caller says otherwise.
+/// Levels a filter may have by default.
 ///
 /// A filter costs a node of the tree for each level, so the bound limits the cost of one SUBSCRIBE.
 pub const DEFAULT_MAXIMUM_LEVELS: usize = 128;

@@ -240,7 +240,7 @@ impl HintQueue {
         next
     }
 
-    /// What was taken from this serial on could not be sent.
+    /// What `take_next` returned from this serial on could not be sent.
     pub fn send_again_from(&mut self, serial: u64) {
         if let Some(sent) = &mut self.sent {
             *sent = serial - 1;

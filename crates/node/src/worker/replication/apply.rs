@@ -1,4 +1,4 @@
-//! The backup's side: it applies the records of primaries' streams, and reports how far it has come.
+//! The backup's side: it applies the records of primaries' streams, and reports its progress.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 

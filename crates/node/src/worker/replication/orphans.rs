@@ -2,7 +2,7 @@
 //!
 //! | event | the first backup | the others |
 //! | --- | --- | --- |
-//! | the primary is down | is promoted, and tells the others that it *adopts* them | wait for that, *orphaned* |
+//! | the primary is down | is promoted, and *adopts* the others' backups | wait for that, *orphaned* |
 //! | `adopted` | | stay as they are until the full sync |
 //! | full sync from it | | give messages that only they received to the new backup, and end |
 //! | it is down too | | the first one of those left is promoted |

@@ -251,7 +251,8 @@ impl Worker {
 
     /// A node had declared this one down, unnoticed here: what it sent meanwhile counts as not received, as if it had been down here too. Otherwise
     /// messages that only its branches of sessions hold would be taken for received here, and be lost.
-    /// ¶ Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
+    ///
+    /// Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
     /// precedence over what they had done here.
     pub(in super::super) fn handle_given_up_by(
         &mut self,

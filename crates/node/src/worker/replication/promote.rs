@@ -56,7 +56,7 @@ impl Worker {
         self.report_promoted();
     }
 
-    /// So many sessions failed over to this node: assigns messages that waited for members of their groups again, and logs it.
+    /// `sessions` sessions failed over to this node: assigns messages that waited for members of their groups again, and logs it.
     pub(super) fn report_failover(
         &mut self,
         now: Now,

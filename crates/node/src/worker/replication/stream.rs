@@ -14,7 +14,7 @@ use crate::ConnectionId;
 
 /// Bytes that another node may leave unacknowledged; beyond, it is too slow, and its backups are given up.
 const UNACKNOWLEDGED_BYTES: usize = 16 * 1024 * 1024;
-/// Full syncs are sent only while fewer bytes are under way: records that something waits for come first.
+/// Full syncs are sent only while fewer bytes are under way: packets that wait for an acknowledgement take precedence.
 const LEARNING_BYTES: usize = 1024 * 1024;
 
 /// What another node must have done with a position.

@@ -41,7 +41,7 @@ pub(in crate::hub) fn read_asked(reader: &mut Reader<'_>) -> Option<Asked> {
         publish,
         subscribe,
         max_sessions,
-        // The node that accepts the request knows the client's node.
+        // The placer sets it to the node that sent the request.
         home: None,
     })
 }

@@ -7,7 +7,7 @@
 //!
 //! | a client that | is |
 //! | --- | --- |
-//! | speaks 3.1 or 3.1.1 | served |
+//! | uses 3.1 or 3.1.1 | served |
 //! | the same, and its topics are elsewhere, with `redirect = "topics"` and `redirect_refusals` | refused, up to limits of count and time |
 //! | was redirected in the last 30 s, by any node, or states so itself | served |
 //! | came back instead of following, in the last hour | served |
