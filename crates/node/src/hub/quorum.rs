@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | starting | clients may be accepted | serving or minority |
 //! | serving | a node is down, more than half are left | unsure: what follows from it waits |
-//! | serving, unsure | not more than half are left, or there are more members than expected, or others still reach one that is down | minority; what waited follows |
+//! | serving, unsure | not more than half are left, or more members become known, or others still reach one that is down | minority; what waited follows |
 //! | unsure | more than half sent something since, and have no link to those that are down either | serving; what waited follows |
 //! | unsure | one that was down is back | minority, for a moment; what waited follows |
 //! | minority | more than half are up, with all nodes that they reach, and their interests are applied | serving |

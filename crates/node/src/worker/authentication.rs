@@ -53,7 +53,7 @@ impl Reauthentication {
 }
 
 impl Worker {
-    /// Asks the shell's users about a CONNECT, unless nobody has to be asked.
+    /// Asks the users (shell) about a CONNECT, unless none have to be asked.
     pub(super) fn ask_users(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>) {
         let Some(connection) = self.connection(id) else {
             return;

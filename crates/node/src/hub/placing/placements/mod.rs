@@ -146,7 +146,7 @@ enum Asker {
     Client(WorkerId, Claim),
 }
 
-/// What the placer is to do: in order, or a placement could come back that was removed.
+/// What the placer is to do: all of it in one sequence, or a placement could come back that was removed.
 #[derive(Debug, Clone)]
 enum Order {
     Place(Asked),
