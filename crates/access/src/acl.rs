@@ -16,7 +16,7 @@
 //! pattern read devices/%c/down
 //! ```
 //!
-//! Denials beat allowances wherever they stand, so the order of lines says nothing. What no line allows is denied.
+//! Denials beat allowances wherever they are, so the order of lines does not matter. What no line allows is denied.
 
 use hashbrown::HashMap;
 

@@ -80,7 +80,7 @@ pub enum TokenCheck {
 #[derive(Debug, Clone, Default)]
 pub struct ApiUsers {
     passwords: HashMap<Box<str>, (Role, Box<str>)>,
-    /// Checked for a name that is not there, so that the time of an answer does not tell which names are.
+    /// Checked for a name that does not exist, so that the time of an answer does not reveal which names do.
     decoy: Box<str>,
     tokens: HashMap<[u8; 32], ApiUser>,
 }
@@ -88,7 +88,7 @@ pub struct ApiUsers {
 const TOKEN_PREFIX: &str = "$sha256$";
 
 impl ApiUsers {
-    /// Parses the text of a file; empty lines and lines that start with `#` say nothing.
+    /// Parses the text of a file; empty lines and lines that start with `#` are ignored.
     ///
     /// # Errors
     /// The first line that is not of the form above. The hash is not repeated.
@@ -142,7 +142,7 @@ impl ApiUsers {
         Ok(())
     }
 
-    /// Who has this name and password. Slow on purpose, for a name that is not there as well.
+    /// The user with this name and password. Slow on purpose, for a name that does not exist as well.
     #[must_use]
     pub fn with_password(&self, name: &str, password: &[u8]) -> Option<ApiUser> {
         let known = self.passwords.get(name);
@@ -156,8 +156,8 @@ impl ApiUsers {
         })
     }
 
-    /// Checks a token at the given time. Every known token is compared with it, each in constant time, so that the time of an answer says
-    /// nothing about any of them.
+    /// Checks a token at the given time. Every known token is compared with it, each in constant time, so that the time of an answer reveals nothing
+    /// about any of them.
     #[must_use]
     pub fn with_token(&self, token: &[u8], now: WallClock) -> TokenCheck {
         let given: [u8; 32] = Sha256::digest(token).into();
@@ -187,7 +187,7 @@ impl ApiUsers {
         all
     }
 
-    /// Adds the tokens of a file to the users; empty lines and lines that start with `#` say nothing.
+    /// Adds the tokens of a file to the users; empty lines and lines that start with `#` are ignored.
     ///
     /// # Errors
     /// The first line that is not `SCOPE NAME EXPIRES HASH`, or names a token a second time. The hash is not repeated.
@@ -200,7 +200,7 @@ impl ApiUsers {
             }
             let problem = |expected| Problem::new(index + 1, expected);
             let (digest, user) = token_of_line(line).map_err(problem)?;
-            // The audit log and bans name the token.
+            // The audit log and bans contain the token's name.
             let name = user.name.clone();
             if let Some(first) = lines.insert(name.clone(), index + 1) {
                 let expected = format!("expected another name, {name} is on line {first}");
@@ -284,7 +284,7 @@ fn text_of(time: WallClock) -> Option<String> {
     time.to_offset(UtcOffset::UTC).format(&Rfc3339).ok()
 }
 
-/// What stands in the file for a token.
+/// The entry of a token in the file.
 #[must_use]
 pub fn hash_token(token: &[u8]) -> String {
     let digest = Sha256::digest(token);

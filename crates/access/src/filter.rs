@@ -1,8 +1,8 @@
-//! How topic filters lie to each other: one inside another, or over each other.
+//! Relations of topic filters: one inside another, or overlapping.
 
 /// Whether every topic that `inner` matches is matched by `outer` as well. Both are taken to be valid.
 ///
-/// Never true without being so. `+/#` and `#` match the same topics, which is not seen: the answer for that pair is false.
+/// Never true by mistake. `+/#` and `#` match the same topics, which is not detected: the answer for that pair is false.
 #[must_use]
 pub(crate) fn covers(outer: &str, inner: &str) -> bool {
     if inner.starts_with('$') && outer.starts_with(['+', '#']) {

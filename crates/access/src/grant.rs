@@ -15,7 +15,7 @@ use crate::{
 pub struct Grant {
     /// `None`: anonymous.
     pub user_name: Option<Box<str>>,
-    /// Whose rights these are: the client, also for the further sessions it was placed with.
+    /// The client that has these rights, also for the further sessions it was placed with.
     client_id: Box<str>,
     /// `None`: everything.
     pub rights: Option<Arc<Rights>>,
@@ -24,18 +24,18 @@ pub struct Grant {
     source: Source,
 }
 
-/// Who vouched for a client.
+/// How a client was authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// Nobody had to.
+    /// It was not.
     Anonymous { listener: u16 },
     /// Its certificate.
     Certificate,
-    /// The file of users of a listener, with what stood there.
+    /// By the file of users of a listener, with the entry at that time.
     User { listener: u16, fingerprint: u64 },
-    /// A token, of a key. `has_rules`: it said itself what its bearer may do.
+    /// By a token, of a key. `has_rules`: the token itself contains what its bearer may do.
     Token { fingerprint: u64, has_rules: bool },
-    /// Somebody else who was asked.
+    /// By another authority that was asked.
     Hook { has_rules: bool },
 }
 
@@ -50,7 +50,7 @@ pub enum Review {
     Ended,
 }
 
-/// Who asks to be let in.
+/// A client that asks to connect.
 #[derive(Debug, Clone, Copy)]
 pub struct Applicant<'a> {
     /// Number of the listener it came through.
@@ -65,37 +65,37 @@ pub struct Applicant<'a> {
     pub certificate_name: Option<&'a str>,
 }
 
-/// What the files say of somebody.
+/// What the files contain about a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
-    /// Let in.
+    /// Accepted.
     Granted(Arc<Grant>),
     /// Known, and refused; why, for the log.
     Refused(String),
-    /// Has a token of a key that the provider may list by now.
+    /// Its token is of a key that the provider may list by now.
     UnknownKey,
-    /// Nobody here knows.
+    /// Not known here.
     Unknown,
 }
 
-/// Everything that decides without asking anybody else: certificates, tokens, users and the ACL, in this order.
+/// Everything that decides without asking another authority: certificates, tokens, users and the ACL, in this order.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     /// The file of users.
     pub users: Option<Users>,
     /// What they may do; `None`: everything.
     pub acl: Option<Acl>,
-    /// Tokens that are taken for passwords.
+    /// Tokens that are accepted as passwords.
     pub tokens: Option<Tokens>,
     /// Whether the name in a verified certificate is a user name that needs no password.
     pub trusts_certificates: bool,
-    /// Whether a client without a user name that nobody knows is let in.
+    /// Whether an unknown client without a user name is accepted.
     pub allows_anonymous: bool,
-    /// What is otherwise at a listener, by its number. Those not listed are as above.
+    /// Settings of a listener, by its number. For those not listed the settings above apply.
     pub listeners: Vec<ListenerPolicy>,
 }
 
-/// What is otherwise at a listener.
+/// Settings of a listener.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerPolicy {
     /// Its own users; `None`: those of all.
@@ -112,7 +112,7 @@ impl Policy {
             .or(self.users.as_ref())
     }
 
-    /// Whether a client without a user name that nobody knows is let in at a listener.
+    /// Whether an unknown client without a user name is accepted at a listener.
     #[must_use]
     pub fn allows_anonymous_at(&self, listener: u16) -> bool {
         self.listeners
@@ -121,27 +121,26 @@ impl Policy {
             .unwrap_or(self.allows_anonymous)
     }
 
-    /// Whether everybody is let in at a listener with all rights, so that nobody has to be asked about a client without user name.
+    /// Whether every client is accepted at a listener with all rights, so that a client without user name need not be authenticated.
     #[must_use]
     pub fn is_open_at(&self, listener: u16) -> bool {
         self.allows_anonymous_at(listener) && self.acl.is_none() && !self.knows_users_at(listener)
     }
 
-    /// Whether a user name means anything at a listener. Where it does not, it is not looked at: whoever gives one is anonymous.
+    /// Whether a user name means anything at a listener. Where it does not, it is ignored: a client that gives one is anonymous.
     #[must_use]
     pub fn knows_users_at(&self, listener: u16) -> bool {
         self.users_at(listener).is_some() || self.tokens.is_some() || self.trusts_certificates
     }
 
-    /// Whether an answer takes a slow hash or a signature, so that it must not be looked for on a worker's thread.
+    /// Whether an answer needs a slow hash or a signature, so that it must not be computed on a worker's thread.
     #[must_use]
     pub fn is_slow(&self, applicant: &Applicant<'_>) -> bool {
         (self.users_at(applicant.listener).is_some() && applicant.user_name.is_some())
             || (self.tokens.is_some() && applicant.password.is_some())
     }
 
-    /// What certificate, token or users' file say, in this order; the first that knows the applicant decides. `now_s`: seconds since
-    /// the epoch.
+    /// The verdict of certificate, token or users' file, in this order; the first that knows the applicant decides. `now_s`: seconds since the epoch.
     #[must_use]
     pub fn judge(&self, applicant: &Applicant<'_>, now_s: u64) -> Judgement {
         if let Some(name) = applicant.certificate_name
@@ -170,7 +169,7 @@ impl Policy {
         }
     }
 
-    /// What a user of the file gets who has proved to be one, by password or otherwise.
+    /// The grant of a user of the file that has proved its identity, by password or otherwise.
     #[must_use]
     pub fn grant_user(&self, listener: u16, name: &str, client_id: &str) -> Judgement {
         let users = self.users_at(listener);
@@ -184,13 +183,13 @@ impl Policy {
         self.granted(Some(name), client_id, source)
     }
 
-    /// Whether anybody at a listener can use enhanced authentication with [`crate::scram::METHOD`].
+    /// Whether any user at a listener can use enhanced authentication with [`crate::scram::METHOD`].
     #[must_use]
     pub fn knows_scram_at(&self, listener: u16) -> bool {
         self.users_at(listener).is_some_and(Users::has_scram)
     }
 
-    /// The first step of enhanced authentication with [`crate::scram::METHOD`]; what to answer. `nonce`: printable, without comma, fresh and
+    /// The first step of enhanced authentication with [`crate::scram::METHOD`]. Returns the answer. `nonce`: printable, without comma, fresh and
     /// random.
     ///
     /// # Errors
@@ -205,7 +204,7 @@ impl Policy {
         ServerExchange::start(users, data, nonce)
     }
 
-    /// The second and last one; the grant, and what to send along with it.
+    /// The second and last step. Returns the grant, and what to send along with it.
     ///
     /// # Errors
     /// The message is malformed, the password wrong, or the user unknown.
@@ -226,7 +225,7 @@ impl Policy {
         }
     }
 
-    /// What a client gets that nobody knows, if it may come in at all.
+    /// The grant of an unknown client, if it is accepted at all.
     #[must_use]
     pub fn grant_anonymous(&self, listener: u16, client_id: &str) -> Judgement {
         if self.allows_anonymous_at(listener) {
@@ -236,7 +235,7 @@ impl Policy {
         }
     }
 
-    /// What a client gets that somebody else vouches for; `rules`: all that it may do, instead of what the ACL says.
+    /// The grant of a client that another authority vouches for; `rules`: all that it may do, instead of the ACL.
     #[must_use]
     pub fn grant_for_hook(
         &self,
@@ -295,8 +294,8 @@ impl Policy {
         }
     }
 
-    /// Whether a grant that an earlier policy gave still holds under this one. What a token or a hook said of rights
-    /// stays as it was said; what the ACL says is looked up again.
+    /// Whether a grant of an earlier policy still holds under this one. Rights from a token or a hook stay as they were; those of the ACL are looked
+    /// up again.
     #[must_use]
     pub fn review(&self, grant: &Grant) -> Review {
         let stays = match grant.source {

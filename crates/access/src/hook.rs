@@ -1,10 +1,10 @@
-//! What is said to somebody else who is asked who a client is, and what comes back: the bodies of an HTTP hook.
+//! The bodies of an HTTP hook: the question who a client is, and the answer.
 
 use serde::{Deserialize, Serialize};
 
 use crate::rights::{Rule, RuleError};
 
-/// The question, as JSON. What is not there is `null`.
+/// The question, as JSON. What is absent is `null`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Question<'a> {
     /// As in CONNECT, may be empty.
@@ -24,21 +24,21 @@ pub struct Question<'a> {
 /// What the answer decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Let in. With rules, they are all that the client may do.
+    /// Accepted. With rules, they are all that the client may do.
     Allow(Option<Vec<Rule>>),
-    /// Not let in.
+    /// Refused.
     Deny,
     /// The hook does not know the client.
     Ignore,
 }
 
-/// Why an answer is none. The hook counts as failed.
+/// Why an answer is invalid. The hook counts as failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
     /// Malformed.
     #[error("expected JSON such as {{\"result\":\"allow\"}}: {0}")]
     Json(#[from] serde_json::Error),
-    /// Malformed: what we do not understand must not be taken for nothing.
+    /// Malformed: what we do not understand must not be treated as nothing.
     #[error("acl: {0}")]
     Acl(#[from] RuleError),
 }
@@ -58,10 +58,10 @@ enum RawResult {
 }
 
 impl Answer {
-    /// Parses `{"result":"allow|deny|ignore","acl":["read a/#", ...]}`; `acl` may be absent or `null`, other keys say nothing.
+    /// Parses `{"result":"allow|deny|ignore","acl":["read a/#", ...]}`; `acl` may be absent or `null`, other keys are ignored.
     ///
     /// # Errors
-    /// It is no such JSON, or a rule is none.
+    /// It is no such JSON, or a rule is invalid.
     pub fn parse(body: &[u8]) -> Result<Self, AnswerError> {
         let raw: RawAnswer = serde_json::from_slice(body)?;
         let rules = raw

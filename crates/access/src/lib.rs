@@ -1,8 +1,7 @@
 //! Who may connect, and what may they publish and subscribe to.
 //!
-//! A [`Policy`] is the content of the files: users and their passwords, keys of tokens, and an ACL. It judges an [`Applicant`] and gives a
-//! [`Grant`] with [`Rights`]: the rules of one client, with its names filled in. After a reload, [`Policy::review`] says whether a grant
-//! still holds.
+//! A [`Policy`] is the content of the files: users and their passwords, keys of tokens, and an ACL. It judges an [`Applicant`] and gives a [`Grant`]
+//! with [`Rights`]: the rules of one client, with its names filled in. After a reload, [`Policy::review`] decides whether a grant still holds.
 //!
 //! Left to others: files, threads that hash passwords, and questions to the hook (`broker`); what becomes of a refusal (`node`).
 //!

@@ -7,12 +7,12 @@ use thicket_session::topic::{TopicFilter, TopicFilterError, matches};
 
 use crate::filter::{covers, intersection};
 
-/// Topics whose verdicts a [`CachedRights`] remembers before it begins anew.
+/// Topics whose verdicts a [`CachedRights`] keeps before it starts again.
 const CACHED_TOPICS: usize = 128;
-/// Longer topics are looked at each time, so that a client cannot fill memory with them.
+/// Longer topics are checked each time, so that a client cannot fill memory with them.
 const CACHED_TOPIC_BYTES: usize = 256;
 
-/// What a rule says of the topics it matches.
+/// The effect of a rule on the topics it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Effect {
     /// Beats every [`Effect::Allow`], wherever it stands.
@@ -33,13 +33,13 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether it speaks of receiving.
+    /// Whether it is about receiving.
     #[must_use]
     pub const fn reads(self) -> bool {
         matches!(self, Self::Read | Self::ReadWrite)
     }
 
-    /// Whether it speaks of publishing.
+    /// Whether it is about publishing.
     #[must_use]
     pub const fn writes(self) -> bool {
         matches!(self, Self::Write | Self::ReadWrite)
@@ -69,7 +69,7 @@ pub enum RuleError {
         /// Which rule.
         problem: TopicFilterError,
     },
-    /// Malformed: a mistyped word of access would be taken for a part of the filter, and a denial would deny nothing.
+    /// Malformed: a mistyped word of access would become a part of the filter, and a denial would deny nothing.
     #[error(
         "expected `read`, `write`, `readwrite` or `deny`, found {word:?}: a filter that begins so needs one of them before it"
     )]
@@ -197,7 +197,7 @@ fn next_placeholder(text: &str) -> Option<usize> {
         .find(|at| matches!(text.as_bytes().get(at + 1), Some(b'u' | b'c')))
 }
 
-/// Whose rights they are.
+/// A client whose rights are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client<'a> {
     /// `None`: anonymous.
@@ -286,14 +286,14 @@ impl Rights {
     }
 }
 
-/// Rights with the verdicts on the topics asked for lately: one small look-up for a topic that comes again.
+/// Rights with the verdicts on recent topics: one small look-up for a repeated topic.
 #[derive(Debug)]
 pub struct CachedRights {
     rights: Arc<Rights>,
     verdicts: HashMap<Box<str>, Verdicts, foldhash::fast::FixedState>,
 }
 
-/// What was found out about a topic.
+/// The verdicts on a topic.
 #[derive(Debug, Clone, Copy, Default)]
 struct Verdicts {
     publish: Option<bool>,
@@ -301,7 +301,7 @@ struct Verdicts {
 }
 
 impl CachedRights {
-    /// Nothing remembered yet.
+    /// Nothing cached yet.
     #[must_use]
     pub fn new(rights: Arc<Rights>) -> Self {
         Self {

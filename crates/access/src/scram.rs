@@ -1,6 +1,6 @@
 //! SCRAM-SHA-256 (RFC 5802, RFC 7677) without channel binding: what is stored, and both sides of the exchange.
 //!
-//! Nonces are handed in. Names and passwords are taken as their bytes are: SASLprep is not applied.
+//! Nonces are passed in. Names and passwords are used as bytes: SASLprep is not applied.
 
 use std::fmt;
 
@@ -15,23 +15,23 @@ use crate::users::Users;
 pub const METHOD: &str = "SCRAM-SHA-256";
 /// RFC 7677, 4.
 pub const LEAST_ITERATIONS: u32 = 4096;
-/// Beyond this a client would work for minutes because a broker told it to.
+/// Beyond this a client would compute for minutes because a broker demands it.
 pub const MOST_ITERATIONS: u32 = 1_000_000;
-/// Longest message of the exchange that is looked at.
+/// Longest message of the exchange that is parsed.
 const MOST_BYTES: usize = 4096;
 
 type Key = [u8; 32];
 
-/// Why an exchange came to nothing. It is over; the answer is Not authorized, or a protocol error for malformed messages.
+/// Why an exchange failed. It is over; the answer is Not authorized, or a protocol error for malformed messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScramError {
-    /// Malformed: not a message of the exchange, or one that asks for what is not there (channel binding, another's rights).
+    /// Malformed: not a message of the exchange, or one that asks for what is not supported (channel binding, another's rights).
     #[error("not a message of SCRAM-SHA-256 without channel binding")]
     Malformed,
-    /// Refused: the client has not proved that it knows the password, or there is no such user.
+    /// Refused: the client has not proved that it has the password, or there is no such user.
     #[error("wrong user name or password")]
     Refused,
-    /// Protocol: the server has not proved that it knows the password either.
+    /// Protocol: the server has not proved that it has the password either.
     #[error("the server does not know the password")]
     Impostor,
 }
@@ -131,7 +131,7 @@ pub struct ServerExchange {
 }
 
 impl ServerExchange {
-    /// Takes the client's first message; the exchange and what to answer. `nonce`: printable, without comma, fresh and random.
+    /// Handles the client's first message. Returns the exchange and the answer. `nonce`: printable, without comma, fresh and random.
     ///
     /// # Errors
     /// The message is malformed, or asks for channel binding or for another's rights.
@@ -167,7 +167,7 @@ impl ServerExchange {
         Ok((exchange, answer.into_bytes()))
     }
 
-    /// Takes the client's proof; who it is, and what proves to it that we know the password as well.
+    /// Handles the client's proof. Returns the user, and the proof that we have the password as well.
     ///
     /// # Errors
     /// The message is malformed, the password wrong or the user unknown.
@@ -225,7 +225,7 @@ impl ClientExchange {
         format!("n,,{}", self.first_bare).into_bytes()
     }
 
-    /// Takes the server's challenge; the proof to be sent. As slow as the server's iterations.
+    /// Handles the server's challenge. Returns the proof to be sent. As slow as the server's iterations.
     ///
     /// # Errors
     /// The challenge is malformed, or not an answer to our first message.
@@ -256,10 +256,10 @@ impl ClientExchange {
         Ok(format!("{without_proof},p={}", BASE64.encode(proof)).into_bytes())
     }
 
-    /// Takes the server's last message.
+    /// Handles the server's last message.
     ///
     /// # Errors
-    /// The server does not know the password, or this comes before its challenge.
+    /// The server does not have the password, or this comes before its challenge.
     pub fn verify(&self, server_final: &[u8]) -> Result<(), ScramError> {
         let signature = text_of(server_final)?
             .strip_prefix("v=")
@@ -312,7 +312,7 @@ fn xor(a: &Key, b: &Key) -> Key {
     std::array::from_fn(|index| a[index] ^ b[index])
 }
 
-/// In a time that does not tell where they differ.
+/// In a time that does not reveal where they differ.
 fn is_same(a: &Key, b: &Key) -> bool {
     a.iter().zip(b).fold(0, |seen, (a, b)| seen | (a ^ b)) == 0
 }

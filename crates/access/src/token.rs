@@ -1,6 +1,6 @@
-//! JSON Web Tokens in the place of passwords (RFC 7519, signed as RFC 7515 says, compact form).
+//! JSON Web Tokens in the place of passwords (RFC 7519, signed according to RFC 7515, compact form).
 //!
-//! The key decides the algorithm, never the token: a token whose header names another one is refused. The time is handed in.
+//! The key decides the algorithm, never the token: a token whose header names another one is refused. The time is passed in.
 
 mod keys;
 
@@ -14,11 +14,11 @@ use crate::rights::{Rule, RuleError};
 
 /// How far apart our clock and the issuer's may be.
 pub const LEEWAY_S: u64 = 30;
-/// Longer ones are not looked at.
+/// Longer ones are not parsed.
 const MOST_BYTES: usize = 16 * 1024;
-/// The claim that is the user name where nothing else is said.
+/// The claim that is the user name by default.
 const SUBJECT: &str = "sub";
-/// Claims that say something else.
+/// Claims with another meaning.
 const OTHER_CLAIMS: [&str; 6] = ["iss", "aud", "exp", "nbf", "client_id", "acl"];
 
 /// Verifies tokens of one issuer.
@@ -50,10 +50,10 @@ impl UserClaim {
     }
 }
 
-/// What a good token says.
+/// The content of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
-    /// The user name: `sub`, or what [`Tokens::with_user_claim`] says.
+    /// The user name: `sub`, or the claim of [`Tokens::with_user_claim`].
     pub user_name: String,
     /// `client_id`, if the token is for one client only.
     pub client_id: Option<String>,
@@ -86,7 +86,7 @@ pub enum TokenError {
     /// Refused.
     #[error("the token has expired")]
     Expired,
-    /// Refused: whoever finds it could use it for ever.
+    /// Refused: anyone who finds it could use it for ever.
     #[error("the token never expires (no `exp`), and `jwt_allow_no_expiry` is not set")]
     NoExpiry,
     /// Refused.
@@ -98,10 +98,10 @@ pub enum TokenError {
     /// Refused.
     #[error("the token is for another audience")]
     Audience,
-    /// Refused: nobody to be.
+    /// Refused: there is no user name.
     #[error("the token names no user (`{0}`)")]
     NoUser(String),
-    /// Refused: an `acl` we do not understand must not be taken for none.
+    /// Refused: an `acl` that we do not understand must not be treated as none.
     #[error("the token's acl: {0}")]
     Acl(#[from] RuleError),
 }
@@ -111,7 +111,7 @@ struct Header {
     alg: String,
     /// Names a key of a provider.
     kid: Option<String>,
-    /// Extensions that must be understood: we know none (RFC 7515, 4.1.11).
+    /// Extensions that must be understood: we support none (RFC 7515, 4.1.11).
     crit: Option<serde_json::Value>,
 }
 
@@ -149,8 +149,8 @@ enum Audience {
 }
 
 impl Tokens {
-    /// `key`: the bytes of the key's file; a secret for HS256 (blanks at its ends do not count), else PEM. With `issuer` or
-    /// `audience`, only tokens that name it are good.
+    /// `key`: the bytes of the key's file; a secret for HS256 (blanks at its ends do not count), else PEM. With `issuer` or `audience`, only tokens
+    /// that name it are valid.
     ///
     /// # Errors
     /// The file holds no key for the algorithm.
@@ -169,7 +169,7 @@ impl Tokens {
         })
     }
 
-    /// Verifies tokens with the keys of a provider, which come later: [`Tokens::set_keys`].
+    /// Verifies tokens with the keys of a provider, which are set later: [`Tokens::set_keys`].
     #[must_use]
     pub fn of_provider(issuer: Option<String>, audience: Option<String>) -> Self {
         Self {
@@ -186,13 +186,13 @@ impl Tokens {
         self.keys = keys;
     }
 
-    /// What tokens are verified with.
+    /// The keys that verify tokens.
     #[must_use]
     pub const fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// Tokens without `exp` are good as well: they hold until the key changes.
+    /// Tokens without `exp` are valid as well: they hold until the key changes.
     #[must_use]
     pub const fn allowing_no_expiry(mut self, allows: bool) -> Self {
         self.allows_no_expiry = allows;
@@ -213,7 +213,7 @@ impl Tokens {
         password.starts_with(b"eyJ") && password.iter().filter(|byte| **byte == b'.').count() == 2
     }
 
-    /// What a token says, if it is good at `now_s` seconds since the epoch.
+    /// The content of a token, if it is valid at `now_s` seconds since the epoch.
     ///
     /// # Errors
     /// Why it is not.
@@ -267,7 +267,7 @@ impl Tokens {
         if header.crit.is_some() {
             return Err(self.keys.other_algorithm());
         }
-        // Nothing else of the token is looked at before its signature is known to be good.
+        // Nothing else of the token is parsed before its signature is verified.
         let (key, algorithm) = self.keys.find(&header.alg, header.kid.as_deref())?;
         key.verify(algorithm, signed.as_bytes(), signature)?;
         Ok((json_of(claims)?, key.fingerprint()))

@@ -1,4 +1,4 @@
-//! The file of users: names, and what their passwords hash to.
+//! The file of users: names, and the hashes of their passwords.
 //!
 //! A line is `name:$argon2id$...`, `name:$7$...` (Mosquitto 2.0) or `name:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`; a user may
 //! have one of each. All serve a password in CONNECT, the last also enhanced authentication. Nothing in it gives a password away.
@@ -13,16 +13,16 @@ use crate::mosquitto::{self, MosquittoHash};
 use crate::problem::Problem;
 use crate::scram::{self, Credential};
 
-/// Bytes of salt a new hash takes.
+/// Bytes of salt in a new hash.
 pub const SALT_BYTES: usize = 16;
 
 /// Users and the hashes of their passwords.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Users {
     users: HashMap<Box<str>, User>,
-    /// Checked for a name that is not there, so that the time of an answer does not tell which names are.
+    /// Checked for a name that does not exist, so that the time of an answer does not reveal which names do.
     decoy: Box<str>,
-    /// What salts of names that are not there are made of; nobody who does not know the file can tell them from real ones.
+    /// The source of salts for names that do not exist; without the file they cannot be distinguished from real ones.
     decoy_key: [u8; 32],
 }
 
@@ -33,7 +33,7 @@ struct User {
     scram: Option<Box<Credential>>,
 }
 
-/// What the file says of a name and a password.
+/// The file's verdict on a name and a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Login {
     /// The password is that of the user.
@@ -45,7 +45,7 @@ pub enum Login {
 }
 
 impl Users {
-    /// Parses the text of a file; empty lines and lines that start with `#` say nothing.
+    /// Parses the text of a file; empty lines and lines that start with `#` are ignored.
     ///
     /// # Errors
     /// The first line that is not of the form above. The hash is not repeated.
@@ -81,7 +81,7 @@ impl Users {
         })
     }
 
-    /// What the file says of a name and a password. Slow on purpose: never call it on a worker's thread.
+    /// The file's verdict on a name and a password. Slow on purpose: never call it on a worker's thread.
     #[must_use]
     pub fn verify(&self, name: &str, password: &[u8]) -> Login {
         let user = self.users.get(name);
@@ -140,14 +140,14 @@ impl Users {
         }
     }
 
-    /// Whether anybody can use enhanced authentication.
+    /// Whether any user can use enhanced authentication.
     #[must_use]
     pub fn has_scram(&self) -> bool {
         self.users.values().any(|user| user.scram.is_some())
     }
 }
 
-/// A hash for names that are not in the file `text`: no password is taken for it, but looking takes as long.
+/// A hash for names that are not in the file `text`: no password matches it, but checking takes as long.
 pub(crate) fn decoy(text: &str) -> Box<str> {
     let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
     let salt = digest[..SALT_BYTES].try_into().expect("32 bytes hold 16");

@@ -1,4 +1,4 @@
-//! Who may not connect. A ban is a retained message on a topic of the nodes, so that it reaches every node, also one that comes later, is
+//! Who may not connect. A ban is a retained message on a topic of the nodes, so that it reaches every node, including ones that join later, is
 //! stored, and ends by itself.
 //!
 //! ```text
@@ -15,7 +15,7 @@ use thicket_session::time::WallClock;
 
 /// Topics of bans.
 pub(crate) const BANS: &str = "$thicket/bans/";
-/// Bans there may be; of more, those whose topics come last are not looked at.
+/// Bans there may be; of more, those whose topics come last are ignored.
 const MAXIMUM: usize = 16_384;
 /// Longest client identifier or user name that can be banned, bytes.
 const LONGEST_SUBJECT: usize = 1024;
@@ -28,7 +28,7 @@ const VERSION: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BanSubject {
-    /// Clients with this identifier, whoever their users are.
+    /// Clients with this identifier, of any user.
     ClientId(String),
     /// Clients of this user.
     UserName(String),
@@ -61,7 +61,7 @@ pub struct Ban {
 /// A ban that makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BanError {
-    /// Nobody has it.
+    /// It is empty.
     #[error("expected a client identifier or a user name that is not empty")]
     Empty,
     /// Too long.
@@ -86,7 +86,7 @@ struct Payload {
 /// All bans, as workers look them up.
 #[derive(Debug, Default)]
 pub(crate) struct Bans {
-    /// Until when.
+    /// Until when each holds.
     by_subject: HashMap<BanSubject, Option<WallClock>>,
 }
 
@@ -201,7 +201,7 @@ impl Bans {
         }
     }
 
-    /// What a client is banned by, if it is.
+    /// The subject that a client is banned by, if it is.
     pub(crate) fn find(
         &self,
         now: WallClock,

@@ -1,4 +1,4 @@
-//! What a worker and a hub are told at the start. Checked values; defaults are the ones a user gets.
+//! The configuration of a worker and of a hub. Checked values; defaults are the ones a user gets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,68 +27,68 @@ pub struct WorkerConfig {
     pub stores: bool,
     /// Nodes that hold a backup of each persistent session, beside its primary: at most [`MAXIMUM_BACKUPS`].
     pub backups: u8,
-    /// Clients hear of what was done when the backups hold it; otherwise when this node does.
+    /// Acknowledgements to clients wait for the backups; otherwise only for this node.
     pub waits_for_backups: bool,
-    /// A log smaller than this is left as it is; a larger one is written again when less than half of it lives.
+    /// A log smaller than this is left as it is; a larger one is written again when less than half of it is needed.
     pub small_log_bytes: u64,
 }
 
-/// Who may come in at a listener.
+/// Who may connect at a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Takes {
     /// Clients and other nodes.
     #[default]
     Both,
-    /// Clients: links to this node need TLS, and come in elsewhere.
+    /// Clients: links to this node need TLS, and use another listener.
     Clients,
-    /// Other nodes, who have shown a certificate.
+    /// Other nodes, which have shown a certificate.
     Links,
 }
 
-/// What a listener lets clients do.
+/// What clients of a listener may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerConfig {
-    /// Who may come in.
+    /// Who may connect.
     pub takes: Takes,
-    /// Clients without a user name are let in without asking.
+    /// Clients without a user name are accepted without authentication.
     pub allow_anonymous: bool,
-    /// Put before every topic and filter of its clients and taken off again; empty: none.
+    /// Put before every topic and filter of its clients and removed again; empty: none.
     pub topic_prefix: String,
     /// Largest packet accepted, bytes; the smaller of this and that of [`Limits`] holds.
     pub maximum_packet_size: u32,
 }
 
-/// Whose a session is, beside its client identifier's. All nodes of a cluster must have the same.
+/// Who owns a session, beside its client identifier. All nodes of a cluster must have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SessionScope {
-    /// Its user's: another user with the same client identifier has a session of its own.
+    /// Its user: another user with the same client identifier has a session of its own.
     #[default]
     User,
-    /// Nobody's: whoever connects with the client identifier has the session.
+    /// The client identifier alone: any client that connects with it has the session.
     Client,
 }
 
-/// What becomes of a message when the queue of a session that is to have it is full (rule 18).
+/// What becomes of a message when the queue of a recipient's session is full (rule 18).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
-    /// That session does not get it, the newest one; all others do, and the publisher hears nothing of it.
+    /// That session does not get it, the newest one; all others do, and the publisher is not informed.
     #[default]
     Drop,
-    /// Nobody gets it, and its publisher is told.
+    /// No recipient gets it, and its publisher is refused.
     Refuse,
 }
 
-/// Bytes kept for the sessions of one node that is down, unless a user says otherwise.
+/// Bytes kept for the sessions of one node that is down, by default.
 pub const HINT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What a side of a cluster does that cannot see the rest of it (rule 19). All nodes of a cluster should have the same.
+/// What a side of a partitioned cluster does (rule 19). All nodes of a cluster should have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Partition {
-    /// Every side serves; what both did is merged later, as far as that can be done.
+    /// Every side serves; their branches are merged later, as far as possible.
     #[default]
     Serve,
-    /// A side that does not see more than half of all nodes that ever joined, and were not removed, takes no messages of QoS 1 and 2,
-    /// no subscriptions and no new clients.
+    /// A side that does not have more than half of all nodes that ever joined, and were not removed, accepts no messages of QoS 1 and 2, no
+    /// subscriptions and no new clients.
     Majority,
 }
 
@@ -107,7 +107,7 @@ pub struct Limits {
     pub queue_messages: u32,
     /// Bytes queued for one session.
     pub queue_bytes: u64,
-    /// What becomes of a message that one of these queues has no room for.
+    /// What becomes of a message that is over the limit of one of these queues.
     pub on_full: OnFull,
     /// Bytes waiting in the out-buffer of one connection before QoS 0 is dropped and the queue is no longer pulled.
     pub out_buffer_bytes: u32,
@@ -115,19 +115,19 @@ pub struct Limits {
     pub subscriptions: u32,
     /// Longest client identifier, bytes.
     pub client_id_bytes: u16,
-    /// Whose a session is.
+    /// Who owns a session.
     pub session_scope: SessionScope,
-    /// Sessions of a worker, from which on nobody gets a new one that outlives its connection; 0: no bound.
+    /// Sessions of a worker, beyond which no client gets a new one that outlives its connection; 0: no bound.
     pub sessions: u32,
     /// The same for those of one user.
     pub user_sessions: u32,
-    /// The same for those of clients that came last from one address.
+    /// The same for those of clients that connected last from one address.
     pub address_sessions: u32,
     /// Bytes of subscriptions of one user, and of one address, in a worker; 0: no bound.
     pub user_subscription_bytes: u64,
     /// Messages that a client may publish in a second; 0: any number.
     pub client_messages_per_s: u32,
-    /// Bytes of topics and payloads that it may; 0: any number.
+    /// Bytes of topics and payloads that it may publish in a second; 0: any number.
     pub client_bytes_per_s: u32,
     /// Levels of a topic or filter.
     pub topic_levels: u16,
@@ -139,9 +139,9 @@ pub struct Limits {
     pub half_open_bytes: u64,
     /// Time a client has from the accept to a whole CONNECT.
     pub connect_timeout: Duration,
-    /// A client whose messages are wanted on one other worker only goes there after so many; 0: it stays.
+    /// After this many messages a client whose messages have recipients on one other worker only moves there; 0: it stays.
     pub relocate_after: u32,
-    /// CONNACK and DISCONNECT say in words what is wrong, beside the reason code. The log says it in any case.
+    /// CONNACK and DISCONNECT explain the reason code in words. The log does in any case.
     pub reason_strings: bool,
 }
 
@@ -207,7 +207,7 @@ pub struct HubConfig {
     pub workers: u8,
     /// The cluster side.
     pub overlay: thicket_overlay::OverlayConfig,
-    /// When the nodes do not all see each other.
+    /// What the sides of a partition do.
     pub partition: Partition,
     /// How long a node that has just started waits for discovery before it serves clients.
     pub discovery_grace: Duration,
@@ -217,7 +217,7 @@ pub struct HubConfig {
     pub backups: u8,
     /// Bytes kept for the sessions of one node that is down; for all such nodes together four times as many.
     pub hint_bytes: u64,
-    /// What becomes of a message when there is no room for it there.
+    /// What becomes of a message that is over that limit.
     pub on_full: OnFull,
     /// Retained messages are stored: the shell asks for `unstored` each round.
     pub stores: bool,
@@ -225,20 +225,20 @@ pub struct HubConfig {
     pub redirection: RedirectionConfig,
 }
 
-/// When clients are sent to other nodes, and what is said of this one.
+/// When clients are sent to other nodes, and what this node announces of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedirectionConfig {
-    /// What of a load counts; `None`: clients are served where they come, unless the node is drained.
+    /// What of a load counts; `None`: clients are served where they connect, unless the node is drained.
     pub policy: Option<Policy>,
-    /// A client that is placed goes where that says; loads count for the others.
+    /// A client that is placed goes where its placement is; loads count for the others.
     pub by_topics: bool,
-    /// With `by_topics`: so many CONNECTs of a client that cannot be redirected are refused, one after the other, where its topics are not.
+    /// With `by_topics`: up to this many CONNECTs of a client that cannot be redirected are refused, one after the other, where its topics are not.
     pub refusals: u8,
     /// Clients redirected a second at most.
     pub per_s: u32,
     /// When connected clients are moved.
     pub rebalance: RebalanceConfig,
-    /// Nodes that a Server Reference names, at least 1: the chosen one first.
+    /// Nodes in a Server Reference, at least 1: the chosen one first.
     pub references: u8,
     /// By `ListenerId`: what a listener of another node must be like for its clients; `None`: they are never sent away.
     pub listeners: Vec<Option<ListenerLikeness>>,

@@ -4,8 +4,8 @@ use thicket_overlay::LinkId;
 
 use crate::{ConnectionId, Hub, HubOutput, Worker, WorkerOutput};
 
-/// The way out of a worker or a hub. It is there only while nothing of the machine waits to be stored (`egress` of each), and it borrows
-/// the machine, so that nothing comes in meanwhile.
+/// The way out of a worker or a hub. It exists only while nothing of the machine waits to be stored (`egress` of each), and it borrows the machine,
+/// so that there is no input meanwhile.
 ///
 /// ```
 /// # use thicket_node::{Now, Worker, WorkerInput};
@@ -17,7 +17,7 @@ use crate::{ConnectionId, Hub, HubOutput, Worker, WorkerOutput};
 /// }
 /// ```
 ///
-/// What turns the order round, or asks the machine itself, does not compile:
+/// Code that reverses the order, or asks the machine itself, does not compile:
 ///
 /// ```compile_fail
 /// # use thicket_node::{Now, Worker, WorkerInput};
@@ -38,14 +38,14 @@ use crate::{ConnectionId, Hub, HubOutput, Worker, WorkerOutput};
 pub struct Egress<'a, M>(&'a mut M);
 
 impl Worker {
-    /// The way out; `None`: what `unstored` answers is to be stored first.
+    /// The way out; `None`: what `unstored` returns must be stored first.
     pub fn egress(&mut self) -> Option<Egress<'_, Self>> {
         self.is_stored().then_some(Egress(self))
     }
 }
 
 impl Hub {
-    /// The way out; `None`: what `unstored` answers is to be stored first.
+    /// The way out; `None`: what `unstored` returns must be stored first.
     pub fn egress(&mut self) -> Option<Egress<'_, Self>> {
         self.is_stored().then_some(Egress(self))
     }
@@ -57,7 +57,7 @@ impl<'a> Egress<'a, Worker> {
         self.0.poll_output()
     }
 
-    /// Bytes to write to a connection, oldest first; empty for one that the worker does not know.
+    /// Bytes to write to a connection, oldest first; empty for one that the worker does not have.
     #[must_use]
     pub fn pending_output(self, connection: ConnectionId) -> &'a [u8] {
         self.0.pending_output(connection)

@@ -1,7 +1,7 @@
-//! What goes into a worker and a hub, and what comes out: the whole contract between the pure node and its shell.
+//! Inputs and outputs of a worker and of the hub: the whole contract between the pure node and its shell.
 //!
 //! A shell thread runs rounds. In a round it hands over everything it has (`handle_input`), then calls `end_round`, then stores what `unstored`
-//! answers. Only then has the machine a way out ([`crate::Egress`]): the shell performs all outputs (`poll_output`), and flushes each connection
+//! returns. Only then has the machine a way out ([`crate::Egress`]): the shell performs all outputs (`poll_output`), and flushes each connection
 //! named by a `Flush` once (`pending_output`, `handle_written`).
 
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use thicket_session::time::{Instant, WallClock};
 pub struct Now {
     /// Never jumps; deadlines are compared with it.
     pub instant: Instant,
-    /// What people call the time; may jump.
+    /// The time of day; may jump.
     pub wall: WallClock,
 }
 
@@ -41,7 +41,7 @@ pub enum WorkerInput<'a> {
     Accepted {
         /// Chosen by the shell.
         connection: ConnectionId,
-        /// Where it came in.
+        /// The listener that it came through.
         listener: ListenerId,
         /// The peer.
         peer: SocketAddr,
@@ -50,12 +50,12 @@ pub enum WorkerInput<'a> {
     Adopted {
         /// Chosen by the shell.
         connection: ConnectionId,
-        /// What the giving worker said of it.
+        /// The state from the giving worker.
         state: Box<Handover>,
     },
     /// All that was read from a connection in this round. The worker keeps what is not a whole packet yet.
     Received {
-        /// From whom.
+        /// Its connection.
         connection: ConnectionId,
         /// The bytes.
         bytes: &'a [u8],
@@ -76,7 +76,7 @@ pub enum WorkerInput<'a> {
     Authenticated {
         /// Whose CONNECT.
         connection: ConnectionId,
-        /// Whether to go on.
+        /// Whether to continue.
         verdict: Verdict,
     },
     /// Users or rights were read again: every session's grant is reviewed.
@@ -84,18 +84,18 @@ pub enum WorkerInput<'a> {
         /// What holds now.
         policy: Arc<Policy>,
     },
-    /// The instant `poll_timeout` named has come (early, late or repeated calls are harmless).
+    /// The instant that `poll_timeout` returned has come (early, late or repeated calls are harmless).
     Timeout,
 }
 
 /// What a worker orders its shell to do, in this order.
 #[derive(Debug)]
 pub enum WorkerOutput {
-    /// Write the bytes of `Egress::pending_output`, then tell `Worker::handle_written`. At most one a connection a round.
+    /// Write the bytes of `Egress::pending_output`, then call `Worker::handle_written`. At most one a connection a round.
     Flush(ConnectionId),
-    /// Write what is pending if the socket takes it at once, then close. No `Closed` is owed.
+    /// Write what is pending if the socket accepts it at once, then close. No `Closed` is owed.
     Close(ConnectionId),
-    /// Stop (false) or go on (true) reading from a connection.
+    /// Stop (false) or resume (true) reading from a connection.
     SetReading(ConnectionId, bool),
     /// Take the socket from this thread and give it to another with `state` (`Adopted` there). Pending output was flushed.
     Handover {
@@ -115,11 +115,11 @@ pub enum WorkerOutput {
         /// What.
         message: WorkerMessage,
     },
-    /// Ask whoever knows the users; answered by `Authenticated`. Not asked when anonymous clients are allowed on the listener and no user name came.
+    /// Ask the users; answered by `Authenticated`. Not asked when anonymous clients are allowed on the listener and no user name came.
     Authenticate {
         /// Whose CONNECT.
         connection: ConnectionId,
-        /// Where it came in.
+        /// The listener that it came through.
         listener: ListenerId,
         /// The peer.
         peer: SocketAddr,
@@ -129,7 +129,7 @@ pub enum WorkerOutput {
         user_name: Option<String>,
         /// Password.
         password: Option<Vec<u8>>,
-        /// Enhanced authentication, at CONNECT or later; then user name and password are not looked at.
+        /// Enhanced authentication, at CONNECT or later; then user name and password are ignored.
         enhanced: Option<Box<Enhanced>>,
     },
     /// No segment of the worker's log before this one is needed any more.
@@ -137,14 +137,14 @@ pub enum WorkerOutput {
         /// The first one that is needed.
         segment: u64,
     },
-    /// What came of `Worker::publish_unowned`.
+    /// The result of `Worker::publish_unowned`.
     Published {
         /// Its number.
         number: u64,
-        /// What came of it.
+        /// The result.
         answer: Published,
     },
-    /// A message that the shell wants to hear of: see `Observed`.
+    /// A message that the shell observes: see `Observed`.
     Observed(Box<crate::ObservedMessage>),
     /// What happened to a message that is traced: see `Observed`.
     Traced(Box<crate::Traced>),
@@ -152,16 +152,16 @@ pub enum WorkerOutput {
     Event(Event),
 }
 
-/// What came of a message that an operator published.
+/// The result of a message that an operator published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Published {
-    /// All who must have it have it.
+    /// All destinations have it.
     Done,
     /// Nobody subscribes to its topic.
     NoSubscribers,
     /// No client may publish to its topic.
     Reserved,
-    /// A queue, a disk or the retained messages have no room for it. Others may have got it.
+    /// It is over the limit of a queue, a disk or the retained messages. Other recipients may have got it.
     NoCapacity,
     /// This side of the cluster has no quorum.
     NoQuorum,
@@ -174,16 +174,16 @@ pub enum HubInput<'a> {
     LinkAdopted {
         /// Chosen by the shell, of the same space as the worker's on thread 0.
         link: ConnectionId,
-        /// What the worker said of it: `buffered` starts with the CONNECT.
+        /// The state from the worker: `buffered` starts with the CONNECT.
         state: Box<Handover>,
-        /// By which key the other end has proved that it belongs to the cluster.
+        /// The key by which the other end has proved that it belongs to the cluster.
         key: Option<KeyId>,
     },
     /// The other end of a link that this node opened has proved it; before any bytes of it.
     LinkProved {
         /// Which one.
         link: ConnectionId,
-        /// By which key.
+        /// The key.
         key: KeyId,
     },
     /// `Dial` succeeded.
@@ -202,7 +202,7 @@ pub enum HubInput<'a> {
     },
     /// All that was read from a link in this round.
     Received {
-        /// From whom.
+        /// The link.
         link: ConnectionId,
         /// The bytes.
         bytes: &'a [u8],
@@ -212,12 +212,12 @@ pub enum HubInput<'a> {
         /// Which one.
         link: ConnectionId,
     },
-    /// Seeds or DNS name a node at `address` (HOST:PORT of one of its listeners). May repeat.
+    /// Seeds or DNS list a node at `address` (HOST:PORT of one of its listeners). May repeat.
     Discovered {
         /// HOST:PORT.
         address: String,
     },
-    /// An announcement on the network does.
+    /// An announcement on the network lists a node.
     Announced {
         /// HOST:PORT.
         address: String,
@@ -229,16 +229,16 @@ pub enum HubInput<'a> {
         /// What.
         message: HubMessage,
     },
-    /// The instant `poll_timeout` named has come.
+    /// The instant that `poll_timeout` returned has come.
     Timeout,
 }
 
 /// What the hub orders its shell to do.
 #[derive(Debug)]
 pub enum HubOutput {
-    /// Write the bytes of `Egress::pending_output`, then tell `Hub::handle_written`.
+    /// Write the bytes of `Egress::pending_output`, then call `Hub::handle_written`.
     Flush(ConnectionId),
-    /// Write what is pending if the socket takes it at once, then close.
+    /// Write what is pending if the socket accepts it at once, then close.
     Close(ConnectionId),
     /// Connect to another node; answered by `Dialled` or `DialFailed`. TCP_NODELAY.
     Dial {
@@ -252,7 +252,7 @@ pub enum HubOutput {
         /// What.
         message: WorkerMessage,
     },
-    /// What came of [`Hub::place`](crate::Hub::place) with this number.
+    /// The result of [`Hub::place`](crate::Hub::place) with this number.
     Placed {
         /// Of the call.
         number: u64,
@@ -293,7 +293,7 @@ pub struct Handover {
     /// Bytes read and not yet handled; starts with the CONNECT for a link.
     pub(crate) buffered: Vec<u8>,
     pub(crate) claim: Option<crate::messages::GrantedClaim>,
-    /// It is in service, and goes on so.
+    /// It is in service, and stays so.
     pub(crate) relocated: Option<Box<crate::worker::Relocated>>,
 }
 
@@ -304,11 +304,11 @@ pub struct Enhanced {
     pub method: String,
     /// Authentication Data of this step.
     pub data: Vec<u8>,
-    /// What `Continue` gave at the step before; `None`: this is the first.
+    /// What `Continue` returned at the step before; `None`: this is the first.
     pub exchange: Option<Box<ServerExchange>>,
 }
 
-/// How a client was let in.
+/// How a client was admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Admission {
     /// Who it is and what it may do; `None`: anybody, everything.
@@ -335,7 +335,7 @@ pub enum Verdict {
     BadUserNameOrPassword,
     /// No: 0x87 (3.1.1: 5).
     NotAuthorized,
-    /// Nobody can say now: 0x88 (3.1.1: 3).
+    /// The users cannot be asked now: 0x88 (3.1.1: 3).
     Unavailable,
 }
 

@@ -1,4 +1,4 @@
-//! What a node keeps on disk, as its shell sees it: opaque bytes with a place each.
+//! What a node keeps on disk, as seen by its shell: opaque bytes with a place each.
 //!
 //! A worker has a log of records, one a round, and both worker and hub have values under keys. All of a round is stored
 //! before anything of it leaves the node: acknowledgements and messages alike. So there is nothing to take back.
@@ -32,17 +32,17 @@ pub struct StoreOperation {
 pub struct Unstored<'a> {
     /// A record for the log; empty: none.
     pub record: &'a [u8],
-    /// Changes of values, in order; to be stored after the record: entries of a session that is not known are passed over, but one
-    /// that is known without its entries would have lost its messages.
+    /// Changes of values, in order; to be stored after the record: entries of an unknown session are ignored, but a session stored without its
+    /// entries would have lost its messages.
     pub operations: &'a [StoreOperation],
 }
 
-/// How a log stands, told after each record and whenever it changes.
+/// State of a log, reported after each record and whenever it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogStatus {
     /// The segment the next record goes to.
     pub segment: u64,
-    /// Bytes of all segments, without those that are about to go.
+    /// Bytes of all segments, without those that are about to be removed.
     pub bytes: u64,
     /// Bytes of records that can be stored for sure; what would need more is refused.
     pub room: u64,
@@ -64,7 +64,7 @@ pub enum Stored<'a> {
     },
     /// A record of log `log`, in the order they were stored.
     Record {
-        /// Which worker's; it may be a worker that is no more.
+        /// The worker's number; the worker may no longer exist.
         log: u8,
         /// The record.
         record: &'a [u8],
@@ -74,7 +74,7 @@ pub enum Stored<'a> {
 /// What was stored cannot be read: the node must not start. Nothing is lost by that.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
-    /// A value is none of ours, or of another version.
+    /// A value is not ours, or of another version.
     #[error("stored {keyspace:?} value under key {key} is unreadable: {problem}")]
     Value {
         /// Which kind.
@@ -84,7 +84,7 @@ pub enum RecoverError {
         /// What is wrong.
         problem: String,
     },
-    /// A record is none of ours, or of another version.
+    /// A record is not ours, or of another version.
     #[error("a record of log {log} is unreadable: {problem}")]
     Record {
         /// Which log.
@@ -94,7 +94,7 @@ pub enum RecoverError {
     },
 }
 
-/// A key as the messages of errors show it.
+/// A key as shown in the messages of errors.
 pub(crate) fn hexadecimal(key: &[u8]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! What a node has to do and where its clients reach it: what all nodes know of each other, and redirection decides by.
+//! The load of a node and where its clients reach it: what nodes send each other, and redirection is based on.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub struct Rates {
     pub out_bytes: u64,
 }
 
-/// What a node has to do, as it was measured last. What its system does not tell is `None`.
+/// The load of a node, as it was measured last. What its system does not report is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeLoad {
     /// CPU of the process, a mean of 5 s, in thousandths of what it may use.
@@ -72,18 +72,18 @@ pub struct NodeLoad {
     pub connections: u64,
     /// Of the process, in memory.
     pub memory_bytes: Option<u64>,
-    /// From here on it lets nobody in.
+    /// From here on it accepts no clients.
     pub memory_limit_bytes: Option<u64>,
     /// It is about to leave.
     pub is_draining: bool,
-    /// It lets nobody in: no memory, or as many connections as it may have.
+    /// It accepts no clients: no memory, or as many connections as it may have.
     pub is_full: bool,
 }
 
-/// Everything a node tells all others of itself beside links and interests.
+/// Everything a node sends all others about itself beside links and interests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeState {
-    /// What it has to do.
+    /// Its load.
     pub load: NodeLoad,
     /// Where clients reach it, in the order of its listeners.
     pub addresses: Vec<ClientAddress>,
@@ -92,7 +92,7 @@ pub struct NodeState {
 }
 
 impl NodeState {
-    /// Whether it takes clients.
+    /// Whether it accepts clients.
     #[must_use]
     pub const fn serves(&self) -> bool {
         !self.load.is_draining && !self.load.is_full
@@ -100,7 +100,7 @@ impl NodeState {
 }
 
 impl NodeLoad {
-    /// Whether another node would decide otherwise if it knew `self` instead of `told`: small changes are not worth a message.
+    /// Whether another node would decide otherwise with `self` instead of `told`: small changes are not worth a message.
     #[must_use]
     pub fn differs(&self, told: &Self) -> bool {
         self.is_draining != told.is_draining
@@ -139,7 +139,7 @@ fn or_zero(value: Option<u16>) -> u64 {
     value.map_or(0, u64::from)
 }
 
-/// By more than `noise` and by a sixteenth. Whatever is new where there was nothing has moved, and so has the end of it.
+/// By more than `noise` and by a sixteenth. What begins where there was nothing has moved, and so has what ends.
 const fn has_moved(now: u64, told: u64, noise: u64) -> bool {
     let distance = now.abs_diff(told);
     distance > noise && distance > told / 16

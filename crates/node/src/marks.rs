@@ -1,4 +1,4 @@
-//! What has come of the streams of other nodes: for the worker they come to, and for a session that moves.
+//! Which messages of the streams of other nodes arrived: at a worker, and for a session that moves.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,32 +10,32 @@ use thicket_session::{
     time::Instant,
 };
 
-/// In this time after a node is up, what it had sent before and was not acknowledged has come.
+/// In this time after a node is up, what it had sent before and was not acknowledged has arrived.
 pub(crate) const SETTLED: Duration = Duration::from_secs(30);
 /// Runs of numbers remembered of a stream until then.
 const RUNS: usize = 10_000;
-/// Gaps told of a stream.
+/// Gaps of a stream that are sent.
 pub(crate) const GAPS: usize = 128;
-/// Runs remembered after that: what came shortly before a node is down is asked for when it is up again.
+/// Runs remembered after that: what arrived shortly before a node goes down is needed when it is up again.
 const RECENT_RUNS: usize = 1_000;
 
-/// What came of a stream since its node is up.
+/// What arrived of a stream since its node is up.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     /// The last number, whether the node was down meanwhile or not.
     pub last: u64,
     up_since: Instant,
-    /// From this number on everything has come that was sent here; before, see `runs`. `u64::MAX`: not settled yet.
+    /// From this number on everything that was sent here has arrived; before, see `runs`. `u64::MAX`: not settled yet.
     settled: u64,
     runs: VecDeque<(u64, u64)>,
-    /// Runs that came before the node was up again: each of these did come, but nothing can be said of others.
+    /// Runs that arrived before the node was up again: each of these did arrive, but nothing is known of others.
     former: VecDeque<(u64, u64)>,
-    /// The last number before the node was down, and the first one since it is up: what lies between was not sent here.
+    /// The last number before the node went down, and the first one since it is up: what lies between was not sent here.
     gap: Gap,
 }
 
 impl Mark {
-    /// Nothing came yet.
+    /// Nothing has arrived yet.
     pub const fn new(now: Instant) -> Self {
         Self {
             last: 0,
@@ -55,7 +55,7 @@ impl Mark {
         self.up_since
     }
 
-    /// The node is up again: what it sends may be older than what others got meanwhile.
+    /// The node is up again: what it sends may be older than what others received meanwhile.
     pub fn restart(&mut self, now: Instant) {
         let mut former = std::mem::take(&mut self.former);
         former.append(&mut self.runs);
@@ -72,8 +72,8 @@ impl Mark {
         };
     }
 
-    /// What came. Of what did not, the node was down, or did not know yet what is wanted here; as long as that may be, only what came is
-    /// known, and beyond [`GAPS`] only what came last.
+    /// What arrived. The rest did not, because the node was down, or did not have the interests here yet; as long as that is possible, only what
+    /// arrived is certain, and beyond [`GAPS`] only what arrived last.
     pub fn came(&self) -> Came {
         if self.settled != u64::MAX {
             return Came::with_gaps(self.last, [self.gap]);
@@ -93,7 +93,7 @@ impl Mark {
         Came::with_gaps(self.last, gaps)
     }
 
-    /// A message came.
+    /// A message arrived.
     #[inline]
     pub fn note(&mut self, now: Instant, number: u64) {
         if self.settled == u64::MAX && now > self.up_since + SETTLED && number > self.last {
@@ -107,7 +107,7 @@ impl Mark {
         self.last = self.last.max(number);
     }
 
-    /// A message came that others had kept, behind what was sent after it.
+    /// A message arrived that others had kept, behind what was sent after it.
     pub fn note_late(&mut self, number: u64) {
         if !self.has(number) {
             self.add(number);
@@ -129,12 +129,12 @@ impl Mark {
         }
     }
 
-    /// Whether a message has come, or, if it was sent here too, is about to. What came first of very much is perhaps forgotten.
+    /// Whether a message has arrived, or, if it was sent here too, is about to. The first of very many may be forgotten.
     pub fn has(&self, number: u64) -> bool {
         number >= self.settled || contains(&self.runs, number)
     }
 
-    /// Whether a message came before the node was up again, as far as that is remembered.
+    /// Whether a message arrived before the node was up again, as far as that is remembered.
     pub fn had(&self, number: u64) -> bool {
         let had = contains(&self.former, number);
         if had {
@@ -149,7 +149,7 @@ fn contains(runs: &VecDeque<(u64, u64)>, number: u64) -> bool {
     runs.any(|(first, last)| (*first..=*last).contains(&number))
 }
 
-/// What did not come: the numbers between two.
+/// What did not arrive: the numbers between two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Gap {
     pub after: u64,
@@ -173,7 +173,7 @@ impl Gap {
     }
 }
 
-/// What came of a stream: everything up to a number, but for what lies in gaps.
+/// What arrived of a stream: everything up to a number, but for what lies in gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Came {
     last: u64,
@@ -207,9 +207,9 @@ impl Came {
         number <= self.last && !self.gaps.iter().any(|gap| gap.contains(number))
     }
 
-    /// What of it came later than a number.
+    /// The part of it that arrived later than a number.
     pub fn after(&self, number: u64) -> Self {
-        // A gap in which it lies, or that begins with the next one, goes on from what is left out.
+        // A gap in which it lies, or that begins with the next one, continues from what is left out.
         let reaches = |gap: &&Gap| gap.after <= number && number < gap.before;
         let around = self.gaps.iter().find(reaches);
         let begin = Gap {
@@ -220,7 +220,7 @@ impl Came {
         Self::with_gaps(self.last, [begin].into_iter().chain(later.copied()))
     }
 
-    /// What came here or there; of more gaps than two can have the last ones.
+    /// What arrived here or there; of more gaps than two can have the last ones are kept.
     fn union(&self, other: &Self) -> Self {
         let last = self.last.max(other.last);
         let gaps = self.gaps_to_the_end().flat_map(|ours| {
@@ -234,7 +234,7 @@ impl Came {
         Self { last, gaps }
     }
 
-    /// What is beyond the last number did not come either.
+    /// What is beyond the last number did not arrive either.
     fn gaps_to_the_end(&self) -> impl Iterator<Item = Gap> {
         let end = Gap {
             after: self.last,
@@ -244,7 +244,7 @@ impl Came {
     }
 }
 
-/// What came of each stream.
+/// What arrived of each stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Marks(BTreeMap<MessageStream, Came>);
 
@@ -261,19 +261,19 @@ impl Marks {
         self.0.iter()
     }
 
-    /// Whether a message came.
+    /// Whether a message arrived.
     pub fn contain(&self, id: MessageId) -> bool {
         let came = self.0.get(&id.stream_id());
         came.is_some_and(|came| came.contains(id.number))
     }
 
-    /// Whether a later message of the stream of this one came, or this one.
+    /// Whether this message arrived, or a later one of its stream.
     pub fn reach(&self, id: MessageId) -> bool {
         let came = self.0.get(&id.stream_id());
         came.is_some_and(|came| id.number <= came.last)
     }
 
-    /// What came where either of these are from.
+    /// What arrived where either of these are from.
     pub fn union(&self, other: &Self) -> Self {
         let none = Came::default();
         let streams = self.0.keys().chain(other.0.keys());

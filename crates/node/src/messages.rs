@@ -1,5 +1,5 @@
-//! What the workers of a node and its hub say to each other: [`ToHub`] and [`ToWorker`], with the values that they carry. In order for each pair of
-//! sender and receiver.
+//! Messages between the workers of a node and its hub: [`ToHub`] and [`ToWorker`], with the values that they carry. In order for each pair of sender
+//! and receiver.
 
 mod to_hub;
 mod to_worker;
@@ -17,7 +17,7 @@ use crate::{
     ConnectionId, ListenerId, Payer, PlacementError, PlacementReport, PlacementRequest, WorkerId,
 };
 
-/// Somewhere else that wants messages.
+/// Another place that has interests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// Another worker of this node.
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// What a place wants of a filter, in aggregate.
+/// The interest of a place in a filter, in aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interest {
     /// The highest QoS.
@@ -47,19 +47,19 @@ pub(crate) struct Interest {
     pub weight: u32,
 }
 
-/// A change of what a place wants.
+/// A change of the interest of a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InterestChange {
     /// The filter, or one group of it.
     pub key: SubscriptionFilter,
-    /// `None`: nothing any more.
+    /// `None`: it has none any more.
     pub interest: Option<Interest>,
 }
 
 /// Whose numbers the records of a batch carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Origin {
-    /// The node that took the messages from their publishers.
+    /// The node that accepted the messages from their publishers.
     pub node: NodeId,
     /// Of that node.
     pub incarnation: Incarnation,
@@ -75,7 +75,7 @@ pub(crate) struct ForwardEntry {
     pub len: u32,
     /// How many they are.
     pub records: u32,
-    /// Nodes that are to have it, ascending; may be empty for a retained message.
+    /// Nodes that must receive it, ascending; may be empty for a retained message.
     pub destinations: Arc<[NodeSlot]>,
     /// Number of the first one in the worker's stream; 0: not acknowledged, none of them.
     pub number: u64,
@@ -83,7 +83,7 @@ pub(crate) struct ForwardEntry {
     pub qos: Qos,
     /// To be kept as retained message, on every node.
     pub retain: bool,
-    /// Who is charged for that.
+    /// The account that is charged for that.
     pub publisher: Option<Arc<Payer>>,
 }
 
@@ -91,7 +91,7 @@ impl ForwardEntry {
     /// Bytes of several records at most: little beside a batch of a link, which they fill together.
     const MAXIMUM_BYTES: u32 = 4 * 1024;
 
-    /// Takes in one more record of `len` bytes that is not to be retained, if it belongs to those that are here.
+    /// Adds one more record of `len` bytes that is not to be retained, if it belongs to those that are here.
     pub fn absorb(
         &mut self,
         len: u32,
@@ -128,7 +128,7 @@ pub(crate) fn push_number(runs: &mut NumberRuns, number: u64) {
     }
 }
 
-/// Asks where a client identifier's session lives.
+/// Asks which worker has a client identifier's session.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     /// The connection that asks, of the worker that asks.
@@ -137,11 +137,11 @@ pub(crate) struct Claim {
     pub serial: u64,
     /// Never empty.
     pub client_id: Arc<str>,
-    /// The old session is to be thrown away.
+    /// The old session is to be discarded.
     pub clean_start: bool,
-    /// What is to be known to send the client elsewhere; `None`: it would not understand.
+    /// What the hub needs to send the client elsewhere; `None`: the client would not understand.
     pub redirectable: Option<Redirectable>,
-    /// Where a client before 5.0 came in: if it is refused, it may come to another node.
+    /// The listener of a client before 5.0: if it is refused, it may connect to another node.
     pub refusable: Option<ListenerId>,
     /// The client asks where its sessions should be.
     pub asks: Option<Arc<PlacementRequest>>,
@@ -153,13 +153,13 @@ pub(crate) struct Claim {
 pub(crate) type Placed = Arc<Result<PlacementReport, PlacementError>>;
 
 impl Claim {
-    /// The client says that it comes from a node that sent it away.
+    /// The client states that it was sent away by a node.
     pub fn came_redirected(&self) -> bool {
         let redirectable = self.redirectable.as_ref();
         redirectable.is_some_and(|it| it.came_redirected)
     }
 
-    /// The name under which a redirection is remembered: one that the client brings again.
+    /// The name under which a redirection is remembered: one that the client uses again.
     pub fn remembered_as(&self) -> &str {
         let anonymous = self
             .redirectable
@@ -169,12 +169,12 @@ impl Claim {
     }
 }
 
-/// What a client must have to be sent elsewhere.
+/// What a client needs to be sent elsewhere.
 #[derive(Debug, Clone)]
 pub(crate) struct Redirectable {
-    /// Where it came in.
+    /// Its listener.
     pub listener: ListenerId,
-    /// It says that it comes from a node that sent it away.
+    /// It states that it was sent away by a node.
     pub came_redirected: bool,
     /// It has no client identifier of its own: its address stands for it.
     pub anonymous: Option<Arc<str>>,
@@ -193,7 +193,7 @@ pub(crate) struct TopicRate {
 pub(crate) struct Movable {
     /// Of its session.
     pub client_id: Arc<str>,
-    /// Where it came in.
+    /// Its listener.
     pub listener: ListenerId,
     /// From it and to it.
     pub messages_per_s: u64,
@@ -234,7 +234,7 @@ pub(crate) struct Elsewhere {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NodeElsewhere {
     pub node: NodeId,
-    /// It takes clients.
+    /// It accepts clients.
     pub serves: bool,
     /// HOST:PORT by `ListenerId` of this node.
     pub addresses: Vec<Option<Arc<str>>>,
@@ -252,24 +252,24 @@ impl Elsewhere {
         Self { nodes }
     }
 
-    /// Whether anything is known of the node.
+    /// Whether there is an address of the node.
     pub fn has(&self, node: NodeId) -> bool {
         let addresses = self.of(node).into_iter().flat_map(|place| &place.addresses);
         addresses.flatten().next().is_some()
     }
 
-    /// HOST:PORT for a client that came in at the listener.
+    /// HOST:PORT for a client that came through the listener.
     pub fn address(&self, node: NodeId, listener: ListenerId) -> Option<&Arc<str>> {
         self.of(node)?.address(listener)
     }
 
-    /// HOST:PORT of the nodes that take clients, for one that came in at the listener.
+    /// HOST:PORT of the nodes that accept clients, for one that came through the listener.
     pub fn serving(&self, listener: ListenerId) -> impl Iterator<Item = &Arc<str>> {
         let serving = self.nodes.iter().filter(|place| place.serves);
         serving.filter_map(move |place| place.address(listener))
     }
 
-    /// HOST:PORT of a node for a client that came in at the listener; `None`: it does not take clients, or has no such listener.
+    /// HOST:PORT of a node for a client that came through the listener; `None`: it does not accept clients, or has no such listener.
     pub fn serving_at(&self, node: NodeId, listener: ListenerId) -> Option<&Arc<str>> {
         let place = self.of(node).filter(|place| place.serves);
         place?.address(listener)
@@ -303,22 +303,22 @@ pub(crate) struct PlaceAsked {
 /// What a better node is asked for.
 #[derive(Debug, Clone)]
 pub(crate) enum PlaceQuestion {
-    /// Whose SUBACK waits.
+    /// The SUBACK of this filter waits.
     Filter {
         filter: Box<str>,
         packet_id: PacketId,
     },
-    /// All whose subscribers are at this other node.
+    /// All subscribers of this topic are at this other node.
     Topic { topic: Box<str>, node: NodeSlot },
 }
 
-/// Travels with a connection to the worker where the session lives.
+/// Travels with a connection to the worker that has the session.
 #[derive(Debug)]
 pub(crate) struct GrantedClaim {
     pub terms: Terms,
     /// The client identifier that we chose for a client without one.
     pub assigned: Option<Arc<str>>,
-    /// How the client was let in.
+    /// How the client was admitted.
     pub admission: crate::Admission,
     /// Where its sessions should be, if it asked.
     pub placed: Option<Placed>,
@@ -327,7 +327,7 @@ pub(crate) struct GrantedClaim {
 /// What a claim was granted with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// What the session has from now on.
+    /// The epoch of the session from now on.
     pub epoch: Epoch,
     /// No node that is up has another branch of the session.
     pub is_sole: bool,
@@ -347,24 +347,24 @@ pub(crate) enum SessionState {
 /// The replication stream of a worker's primaries to one other node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReplicationStream {
-    /// Whose primaries.
+    /// The worker of these primaries.
     pub worker: u8,
-    /// Each stream that the worker begins has another one.
+    /// Differs for each stream that the worker begins.
     pub id: u64,
 }
 
-/// What the backups at a node tell the primaries of their replication stream.
+/// Reports of the backups at a node to the primaries of their replication stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BackupReport {
     /// Positions up to which the stream is applied, and held.
     Held { applied: u64, held: u64 },
-    /// Messages that the stream named have not come: numbers of sessions with sequences.
+    /// Messages that the stream named have not arrived: numbers of sessions with sequences.
     Wanted(Vec<(u64, u64)>),
-    /// A message of a session reached its backup alone.
+    /// A message of a session reached only its backup.
     Reached(ReachedBackup),
 }
 
-/// A message of a session that reached a backup alone: the session had moved when it came.
+/// A message of a session that reached only a backup: the session had moved when it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReachedBackup {
     /// The session's number in the stream.
@@ -374,14 +374,14 @@ pub(crate) struct ReachedBackup {
     pub bytes: Vec<u8>,
 }
 
-/// A session that another node goes on with.
+/// A session that another node adopted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Adopted {
     /// See `StoredSession::uid`.
     pub uid: u128,
     /// In the stream of that node's worker.
     pub number: u64,
-    /// Backups with a lower one are meant.
+    /// The adoption is of backups with a lower one.
     pub epoch: Epoch,
 }
 
@@ -405,28 +405,28 @@ pub(crate) enum Fetched {
     Branch(Vec<u8>),
 }
 
-/// What a session is fetched for.
+/// The purpose of fetching a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// That node becomes its primary.
     Move,
-    /// Its client begins anew: it ends.
+    /// Its client starts with Clean Start: it ends.
     Discard,
-    /// It becomes one with the session of the same client identifier there.
+    /// It is merged into the session of the same client identifier there.
     Merge,
 }
 
 impl Purpose {
-    /// By what stands in a message.
+    /// By the number in a message.
     pub(crate) const ALL: [Self; 3] = [Self::Move, Self::Discard, Self::Merge];
 }
 
-/// A session that becomes one with the one here.
+/// A session that is merged into the one here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Merge {
     /// Where the other one is.
     pub node: NodeId,
-    /// Of the one that both become.
+    /// Of the merged session.
     pub epoch: Epoch,
     /// Of the last claim of the other one.
     pub source_epoch: Epoch,

@@ -1,8 +1,8 @@
-//! What a worker says beyond its log, when the shell wants to hear it.
+//! What a worker reports beyond its log, when the shell observes it.
 
 use thicket_session::topic::TopicFilter;
 
-/// What a shell wants to hear of. Nothing by default, and what nobody wants costs nothing.
+/// What a shell observes. Nothing by default, and what is not observed costs nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     /// [`SUBSCRIBED`] and [`UNSUBSCRIBED`].
@@ -18,11 +18,11 @@ pub struct Observed {
 /// Which messages are traced: those whose publisher's trace is sampled, and some of those that belong to none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tracing {
-    /// How many of those begin a trace: so many of 2^64; 0: none.
+    /// How many of those begin a trace, of 2^64; 0: none.
     pub drawn: u64,
 }
 
-/// Names a span in all the world (W3C Trace Context).
+/// Identifies a span globally (W3C Trace Context).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanContext {
     /// Of the trace, not 0.
@@ -31,10 +31,10 @@ pub struct SpanContext {
     pub span_id: u64,
 }
 
-/// What happened to a message that is traced. It has no time: it happened in the round in which the shell hears of it.
+/// What happened to a message that is traced. It has no time: it happened in the round in which the shell receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Traced {
-    /// It came here from its publisher. `Acknowledged` ends the span, in this round or in a later one.
+    /// It arrived here from its publisher. `Acknowledged` ends the span, in this round or in a later one.
     Published {
         /// The span that begins.
         span: SpanContext,
@@ -47,7 +47,7 @@ pub enum Traced {
         /// Of the PUBLISH.
         qos: u8,
     },
-    /// All who must have it have it: its acknowledgement, if it has one, is due. Of a span that is not known any more nothing may be said.
+    /// All destinations have it: its acknowledgement, if it has one, is due. A span that is no longer known may get none.
     Acknowledged {
         /// Of `Published`.
         span_id: u64,
@@ -56,7 +56,7 @@ pub enum Traced {
     Delivered {
         /// A span of this round.
         span: SpanContext,
-        /// The one that `traceparent` names in the message.
+        /// The span in `traceparent` of the message.
         parent: SpanContext,
         /// With the listener's prefix.
         topic: String,

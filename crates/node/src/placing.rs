@@ -18,7 +18,7 @@ const MOST_SESSIONS: u8 = 16;
 const MOST_TOPICS: usize = 100_000;
 /// Longest client identifier (5.0, 1.5.4).
 const LONGEST_CLIENT_ID: usize = 65_535;
-/// Sessions that a client has if it does not say.
+/// Sessions that a client has if it does not specify a number.
 const DEFAULT_SESSIONS: u8 = 4;
 
 /// What a client asks for.
@@ -107,14 +107,14 @@ impl PlacementAsked {
     }
 }
 
-/// As whom a client asks: what a listener and its users say of it.
+/// As whom a client asks: according to its listener and its users.
 #[derive(Debug, Clone, Copy)]
 pub struct PlacementClient<'a> {
     /// Of the listener.
     pub topic_prefix: &'a str,
-    /// Who the client has proved to be; none: nobody in particular, who may do everything.
+    /// The identity that the client has proved; none: anonymous, and it may do everything.
     pub grant: Option<&'a Grant>,
-    /// Whose its session is.
+    /// Who owns its session.
     pub session_scope: SessionScope,
 }
 
@@ -133,7 +133,7 @@ impl PlacementClient<'_> {
         })
     }
 
-    /// The request with the names that the cluster knows.
+    /// The request with names as they are in the cluster.
     ///
     /// # Errors
     /// The first topic or filter that the client may not use.
@@ -171,7 +171,7 @@ impl PlacementClient<'_> {
         }
     }
 
-    /// Whether the client may know of a placement: it could have asked for every topic of it.
+    /// Whether the client may see a placement: it could have asked for every topic of it.
     #[must_use]
     pub fn may_see(&self, report: &PlacementReport) -> bool {
         let is_own = |topic: &String| topic.starts_with(self.topic_prefix);

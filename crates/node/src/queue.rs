@@ -1,8 +1,8 @@
-//! What goes with a session to another node: how far its streams had come where it leaves; of a branch that is taken in there also its queue
-//! and the publications it took last.
+//! What goes with a session to another node: the positions of its streams where it leaves; of a branch that is merged there also its queue and the
+//! publications it accepted last.
 //!
-//! Everything that matched the session up to those numbers has come there and stands in the queue, is in flight, or was delivered:
-//! whatever of it comes to the new node as well, because others there want it too, is no message for this session any more.
+//! Everything that matched the session up to those positions has arrived there and is in the queue, is in flight, or was delivered. If it reaches the
+//! new node too, because of other recipients there, it is no message for this session any more.
 
 use std::collections::BTreeMap;
 
@@ -21,16 +21,16 @@ use crate::{
 const MARK_BYTES: usize = 25;
 /// Bytes of an identifier of a client.
 const INBOUND_BYTES: usize = 7;
-/// What a session took, by its publishers; of one perhaps several times.
+/// What a session accepted, by publisher; of one perhaps several times.
 type TakenByPublisher = Vec<(u128, Generations)>;
 
-/// Bytes of what was taken of one publisher.
+/// Bytes of what was accepted of one publisher.
 const PUBLISHER_BYTES: usize = 20 + 16 * SEEN_WORDS;
 
 /// In the incarnation: this number is an end of a gap. No node has been up so often.
 const OF_GAPS: u64 = 1 << 63;
 
-/// Under which the ends of a gap are written.
+/// The keys under which the ends of a gap are written.
 const fn gap_ends(of: MessageStream, index: usize) -> [MessageStream; 2] {
     let incarnation = of.incarnation | OF_GAPS | (index as u64) << 48;
     let after = MessageStream { incarnation, ..of };
@@ -57,7 +57,7 @@ fn numbers(marks: &Marks) -> Vec<(MessageStream, u64)> {
     numbers
 }
 
-/// What `numbers` wrote.
+/// Reads what `numbers` wrote.
 fn read_numbers(numbers: &BTreeMap<MessageStream, u64>) -> Marks {
     let streams = numbers
         .iter()
@@ -114,7 +114,7 @@ fn encode_taken<'a>(bytes: &mut Vec<u8>, taken: impl IntoIterator<Item = (u128, 
     bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
 }
 
-/// What `encode_taken` wrote, and what is behind it.
+/// Reads what `encode_taken` wrote, and returns what is behind it.
 fn decode_taken(bytes: &[u8]) -> Option<(TakenByPublisher, &[u8])> {
     let (taken, rest) = items::<PUBLISHER_BYTES>(bytes)?;
     let publisher = |bytes: &[u8; PUBLISHER_BYTES]| {
@@ -130,7 +130,7 @@ fn decode_taken(bytes: &[u8]) -> Option<(TakenByPublisher, &[u8])> {
     Some((taken.iter().map(publisher).collect::<Option<_>>()?, rest))
 }
 
-/// No marks, no queue: of a session that cannot be asked any more.
+/// No marks, no queue: of a session that is no longer known.
 pub(crate) fn empty() -> Vec<u8> {
     encode(&Marks::new(), [], [], Instant::default())
 }
@@ -155,7 +155,7 @@ pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<Moved> {
     })
 }
 
-/// What `encode_marks` wrote, and what is behind it.
+/// Reads what `encode_marks` wrote, and returns what is behind it.
 fn decode_marks(bytes: &[u8]) -> Option<(Marks, &[u8])> {
     let (marks, rest) = items::<MARK_BYTES>(bytes)?;
     let mark = |bytes: &[u8; MARK_BYTES]| {
@@ -174,21 +174,21 @@ fn decode_marks(bytes: &[u8]) -> Option<(Marks, &[u8])> {
     Some((read_numbers(&numbers), rest))
 }
 
-/// What goes with a session that is handed over beside what its backups hold.
+/// What goes with a session that is handed over beside the state of its backups.
 #[derive(Debug, PartialEq)]
 pub(crate) struct History {
-    /// How far its streams had come.
+    /// The positions of its streams.
     pub marks: Marks,
-    /// Publications it took, by publisher: also at QoS 0, of which its backups hear nothing.
+    /// Publications it accepted, by publisher: also at QoS 0, which is not replicated to its backups.
     pub taken: TakenByPublisher,
-    /// Identifiers of its client that are in use, and the last generation, where nothing of them is under way any more.
+    /// Identifiers of its client that are in use, and the last generation, where none of them is under way any more.
     pub inbound: Option<(Vec<InboundId>, u32)>,
-    /// Another node may have it too.
+    /// What differs from a branch that another node may have.
     pub branch: Option<Branch>,
 }
 
 impl History {
-    /// Nothing but what came.
+    /// Only what arrived.
     pub const fn of_marks(marks: Marks) -> Self {
         Self {
             marks,

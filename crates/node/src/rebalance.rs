@@ -1,17 +1,17 @@
-//! How the rebalancer is asked and how it answers: JSON over HTTP, and between nodes.
+//! Requests to the rebalancer and its answers: JSON over HTTP, and between nodes.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Whether clients are moved to where there is room and where their topics are. The same on all nodes.
+/// Whether clients are moved to where there is capacity and where their topics are. The same on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RebalanceMode {
     /// No.
     #[default]
     Off,
-    /// What should move is told; nobody is moved unless an operator says so.
+    /// Moves are reported; no client is moved unless an operator orders it.
     Suggest,
     /// Yes.
     On,
@@ -36,7 +36,7 @@ pub struct RebalanceConfig {
     pub mode: RebalanceMode,
     /// In this time a client is moved at most once.
     pub rest: Duration,
-    /// Time between two looks at what clients do, if something has changed; after moves twice that.
+    /// Time between two examinations of what clients do, if something has changed; after moves twice that.
     pub interval: Duration,
     /// A load or rate that differs by less, in messages a second, has not changed.
     pub noise: u32,
@@ -58,7 +58,7 @@ impl Default for RebalanceConfig {
 pub enum RebalanceWish {
     /// What it planned last.
     Show,
-    /// A new plan, that nobody carries out.
+    /// A new plan that is not carried out.
     DryRun,
     /// A new plan, and to carry it out.
     Move,
@@ -145,10 +145,10 @@ pub struct MoveEntry {
 /// Why the rebalancer does not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RebalanceError {
-    /// Refused: the setting says so.
+    /// Refused: by the setting.
     #[error("rebalance is off: expected rebalance = \"suggest\" or \"on\"")]
     Off,
-    /// Refused: the node does not know how the others are, or the rebalancer cannot be asked; ask again.
+    /// Refused: the node does not have the state of the others, or the rebalancer cannot be asked; ask again.
     #[error("the rebalancer cannot be asked now: ask again later")]
     Unsure,
     /// Refused: clients are being moved already; ask again when that is done.
@@ -176,12 +176,12 @@ pub struct ClientMove {
     pub outcome: String,
 }
 
-/// What came of moves at one node, since its start.
+/// Results of moves at one node, since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RebalanceCounts {
     /// Clients of this node that were sent away, by reason: `drain`, `load`, `topics`.
     pub moves: [u64; 3],
-    /// Clients that came here after they had been sent here.
+    /// Clients that connected here after they had been sent here.
     pub followed: u64,
     /// Clients that came back here after they had been sent away.
     pub ignored: u64,
@@ -191,6 +191,6 @@ pub struct RebalanceCounts {
     pub plans: u64,
     /// It is the rebalancer.
     pub is_rebalancer: bool,
-    /// Nodes that the load needs, if it is the rebalancer and knows.
+    /// Nodes that the load needs, if this is the rebalancer and has the data.
     pub desired_nodes: Option<usize>,
 }

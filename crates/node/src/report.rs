@@ -5,7 +5,7 @@
 #[allow(missing_docs)]
 pub struct SessionReport {
     pub client_id: String,
-    /// Whose it is; `None`: nobody's in particular.
+    /// Its user; `None`: none in particular.
     pub user_name: Option<String>,
     pub connected: bool,
     pub protocol_version: u8,
@@ -23,7 +23,7 @@ pub struct SessionReport {
     pub worker: u8,
 }
 
-/// Which sessions are wanted, and in which order. What is `None` does not matter.
+/// Which sessions are selected, and in which order. What is `None` does not matter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientQuery {
     /// The whole client identifier.
@@ -34,13 +34,13 @@ pub struct ClientQuery {
     pub address: Option<std::net::IpAddr>,
     /// A part of client identifier, user name or address.
     pub search: Option<String>,
-    /// Whether a connection serves it now.
+    /// Whether its client is connected now.
     pub connected: Option<bool>,
     /// What comes first.
     pub order: ClientOrder,
     /// Only those after this name; ordered by name.
     pub after: Option<String>,
-    /// As many as are wanted.
+    /// How many at most.
     pub limit: usize,
 }
 
@@ -50,7 +50,7 @@ pub enum ClientOrder {
     /// By the names of sessions, ascending: so they come in pages.
     #[default]
     Name,
-    /// With the most bytes that the client has not taken.
+    /// With the most bytes that the client has not received.
     Waiting,
     /// With the message that has waited longest.
     Oldest,
@@ -61,13 +61,13 @@ pub enum ClientOrder {
 /// One session, with what its client does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientReport {
-    /// The name under which the cluster knows the session.
+    /// The name of the session in the cluster.
     pub name: String,
-    /// What there is to say of the session.
+    /// The report of the session.
     pub session: SessionReport,
-    /// Bytes that its connection has not taken yet.
+    /// Bytes that its connection has not accepted yet.
     pub unsent_bytes: u64,
-    /// How long the first message of its queue has waited; `None`: none waits, or it is not known.
+    /// How long the first message of its queue has waited; `None`: none waits, or it is unknown.
     pub oldest_queued_ms: Option<u64>,
     /// Thousandths of a message a second, from the client and to it: a mean of half a minute and more.
     pub millis_per_s: u64,
@@ -86,7 +86,7 @@ pub struct SubscriptionReport {
     pub subscription_identifier: Option<u32>,
 }
 
-/// Which subscriptions are wanted. What is `None` does not matter.
+/// Which subscriptions are selected. What is `None` does not matter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscriberQuery {
     /// The whole client identifier.
@@ -97,18 +97,18 @@ pub struct SubscriberQuery {
     pub topic: Option<String>,
     /// Only those of sessions after this name.
     pub after: Option<String>,
-    /// As many as are wanted, and the rest of those of the last session.
+    /// How many at most, and the rest of those of the last session.
     pub limit: usize,
 }
 
 /// One session, for a recording of who receives what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// The name under which the cluster knows it: records come in its order.
+    /// Its name in the cluster: records are ordered by it.
     pub name: String,
     /// As in the CONNECT of its client.
     pub client_id: String,
-    /// Whose it is; `None`: nobody's in particular.
+    /// Its user; `None`: none in particular.
     pub user_name: Option<String>,
     /// As the client wrote them, `$share/...` included; ascending.
     pub filters: Vec<String>,
@@ -127,7 +127,7 @@ pub struct PlacedName {
     pub sessions: Vec<(String, String)>,
 }
 
-/// One node as this one sees it.
+/// One node as seen by this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct NodeReport {
@@ -138,22 +138,22 @@ pub struct NodeReport {
     pub address: String,
     pub is_self: bool,
     pub reachable: bool,
-    /// Unix time in milliseconds; `None`: it is not out, or was down already when this process started.
+    /// Unix time in milliseconds; `None`: it is not down, or was down already when this process started.
     pub out_since_ms: Option<u64>,
     /// Of the links with it; `None` while it is down.
     pub wire_version: Option<u16>,
     /// Microseconds; `None` for itself or without a link.
     pub rtt_us: Option<u64>,
-    /// Names the key by which it proved itself on the link.
+    /// Identifies the key by which it proved itself on the link.
     pub key: Option<String>,
     pub clients: u64,
     pub subscriptions: u64,
-    /// What it tells of itself; `None`: nothing yet, or it is down.
+    /// Its own report; `None`: nothing yet, or it is down.
     pub state: Option<crate::NodeState>,
     /// What is kept here for its sessions while it is down.
     pub hinted_messages: u64,
     pub hinted_bytes: u64,
-    /// What it has set otherwise than the node that answers, though it must be the same on all.
+    /// What is set otherwise there than at the node that answers, though it must be the same on all.
     pub disagreements: Vec<Disagreement>,
 }
 
@@ -181,28 +181,28 @@ pub struct Disagreement {
 #[allow(missing_docs)]
 pub struct HintsReport {
     pub messages: u64,
-    /// Of their records, with what it takes to keep them.
+    /// Of their records, including overhead.
     pub bytes: u64,
-    /// Dropped or refused for want of room, for all nodes since the start.
+    /// Dropped or refused over the limit, for all nodes since the start.
     pub dropped_messages: u64,
 }
 
-/// Who belongs to the cluster, and whether this side of it serves.
+/// Who belongs to the cluster, and whether this side has quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct MembershipReport {
-    /// False: this side has no majority, and [`Partition::Majority`](crate::Partition) is configured.
+    /// False: this side has no quorum, and [`Partition::Majority`](crate::Partition) is configured.
     pub serves: bool,
     /// Nodes that ever joined and were not removed.
     pub members: u64,
-    /// Of them, those that are there, this one included.
+    /// Of them, those that are up, this one included.
     pub reachable: u64,
 }
 
 /// Why a node cannot be removed from the cluster. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForgetError {
-    /// Misuse: give the name or the identity as the list of nodes shows it.
+    /// Misuse: give the name or the identity as in the list of nodes.
     #[error("no member of the cluster has the name or the identity {node:?}")]
     Unknown {
         /// What was asked for.
@@ -216,7 +216,7 @@ pub enum ForgetError {
         /// Of those it may mean.
         ids: Vec<String>,
     },
-    /// Refused: stop it first; a node that is there would join again at once.
+    /// Refused: stop it first; a node that is up would join again at once.
     #[error("node {node:?} is up: stop it first")]
     Up {
         /// What was asked for.
@@ -228,10 +228,10 @@ pub enum ForgetError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Traffic {
-    /// Sessions that two nodes had, in a partition, and that became one here; what was new in the other one.
+    /// Sessions that two nodes served, in a partition, and that were merged here; what was new in the other branch.
     pub merged_sessions: u64,
     pub merged_messages: u64,
-    /// For sessions of nodes that are down: dropped or refused for want of room.
+    /// For sessions of nodes that are down: dropped or refused over the limit.
     pub hinted_dropped_messages: u64,
     /// Connections handed to the worker that has the recipients of what they publish.
     pub relocated_connections: u64,
@@ -249,9 +249,9 @@ pub struct Traffic {
     pub internal_out_bytes: u64,
     /// Not delivered: out-buffer or queue full.
     pub dropped_messages: u64,
-    /// Of them, those that the queue of a session had no room for, one for each such session.
+    /// Of them, those over the limit of a session's queue, one for each such session.
     pub queue_dropped_messages: u64,
-    /// Refused, as the queue of a session had no room.
+    /// Refused over the limit of a session's queue.
     pub queue_refused_messages: u64,
     /// Not delivered: expired.
     pub expired_messages: u64,
@@ -266,21 +266,21 @@ pub struct Traffic {
     pub subscriptions: u64,
     /// Sessions of other nodes that have a backup here.
     pub backups: u64,
-    /// Sessions of which no other node has all, though there are other nodes: all of a persistent one, the will of another.
+    /// Sessions of which no other node has everything, though there are other nodes: all of a persistent one, the will of another.
     pub under_replicated_sessions: u64,
     pub retained_messages: u64,
     /// Messages whose publisher is still owed an acknowledgement.
     pub unacknowledged_messages: u64,
     /// Connections ended because those without a session held too much.
     pub half_open_refused: u64,
-    /// Clients refused, as there was no room for a session of theirs, or they had as many as they may have.
+    /// Clients refused because a session of theirs would be over a limit: the node's, or their own.
     pub sessions_refused: u64,
     /// Sessions that ended because their clients stayed away for longer than their expiry intervals.
     pub expired_sessions: u64,
 }
 
 impl Traffic {
-    /// Counts a message to a client, or one that is larger than the client takes.
+    /// Counts a message to a client, or one that is larger than the client accepts.
     pub(crate) const fn count_sent(&mut self, sent: bool, payload_len: usize) {
         if sent {
             self.external_out_messages += 1;
@@ -300,7 +300,7 @@ pub struct Drained {
     pub sessions: u64,
 }
 
-/// Where the memory of a worker is. Bytes are what was asked for; the allocator takes some more.
+/// Where the memory of a worker is. Bytes are what was requested; the allocator uses some more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct MemoryReport {
@@ -314,7 +314,7 @@ pub struct MemoryReport {
     pub sessions: u64,
     pub queued_messages: u64,
     pub queued_bytes: u64,
-    /// Since the start: what queues had no room for, and what was refused for that.
+    /// Since the start: what was dropped over the limits of queues, and what was refused.
     pub queue_dropped_messages: u64,
     pub queue_refused_messages: u64,
     pub inflight_messages: u64,
@@ -324,27 +324,27 @@ pub struct MemoryReport {
     pub filter_bytes: u64,
     /// Sessions of other nodes that have a backup here: none of the above but `subscriptions` counts them.
     pub backups: u64,
-    /// Held for them: queued, in flight, or not yet spoken of by the primary.
+    /// Held for them: queued, in flight, or not yet named by the primary.
     pub backup_messages: u64,
     pub backup_bytes: u64,
-    /// Wills of clients of other nodes whose sessions end with their connections; with what it costs to hold them.
+    /// Wills of clients of other nodes whose sessions end with their connections; bytes include the overhead.
     pub held_wills: u64,
     pub held_will_bytes: u64,
-    /// Told to the nodes that hold backups of the sessions here, and not acknowledged.
+    /// Sent to the nodes that hold backups of the sessions here, and not acknowledged.
     pub backup_stream_bytes: u64,
 }
 
-/// Something that was, and is remembered because that saves work or tells what comes twice. Each such table has a bound: it grows up to
-/// that and no further, however many clients and topics there were.
+/// A cache, or a memory that recognises duplicates. Each such table has a bound: it grows up to that and no further, however many clients and topics
+/// there were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remembered {
     /// Of what.
     pub what: &'static str,
     /// How many there are.
     pub entries: u64,
-    /// From so many on the older ones make room.
+    /// The bound: beyond it the older ones are evicted.
     pub at_most: u64,
-    /// What was asked for, where that is counted.
+    /// What was requested from the allocator, where that is counted.
     pub bytes: Option<u64>,
 }
 
@@ -415,43 +415,43 @@ pub enum SessionEnd {
     Ended,
     /// There is none of this client in this worker.
     Unknown,
-    /// It is on its way to another node, or becoming one with what that has, or this side of the cluster does not serve. Nothing was done;
-    /// ask again later.
+    /// It is on its way to another node, or being merged with a branch there, or this side of the cluster has no quorum. Nothing was done; ask again
+    /// later.
     Busy,
 }
 
 /// Why a client was redirected, or was not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RedirectionReason {
-    /// Redirected when it connected: another node has less to do.
+    /// Redirected when it connected: the load of another node is lower.
     Load,
     /// Redirected: its topics are at another node.
     Topics,
     /// Redirected: this node is about to leave.
     Drained,
-    /// Redirected while it was connected: another node has less to do.
+    /// Redirected while it was connected: the load of another node is lower.
     Moved,
-    /// Served: no node has less to do by the margin.
+    /// Served: no node has a lower load by the margin.
     Balanced,
     /// Served: its topics are here.
     Placed,
     /// Served: it was redirected already.
     CameRedirected,
-    /// Served: it came back where it was redirected from.
+    /// Served: it came back to where it was redirected from.
     DoesNotFollow,
     /// Served: before 5.0 there is no Server Reference.
     Version,
-    /// Served: no node has a listener like the one it came in at.
+    /// Served: no node has a listener like its own.
     NoAddress,
-    /// Served: as many as may be were redirected in this second.
+    /// Served: the limit of redirections in this second is reached.
     Budget,
-    /// Served: the node does not know how the others are.
+    /// Served: the node does not have the state of the others.
     Unsure,
-    /// Redirected while connected: the rebalancer says that another node is better.
+    /// Redirected while connected: to a better node, by order of the rebalancer.
     Rebalanced,
     /// Refused: its topics are at another node, and it cannot be redirected.
     Refused,
-    /// Served, though its topics are at another node: it was refused as often, or for as long, as may be.
+    /// Served, though its topics are at another node: it was refused as often, or for as long, as is allowed.
     RefusedEnough,
 }
 
@@ -475,7 +475,7 @@ impl RedirectionReason {
         Self::RefusedEnough,
     ];
 
-    /// Whether the client was sent away: redirected, or refused so that it comes elsewhere.
+    /// Whether the client was sent away: redirected, or refused so that it connects elsewhere.
     #[must_use]
     pub const fn is_redirected(self) -> bool {
         matches!(
@@ -530,7 +530,7 @@ pub struct RedirectionReport {
     pub decisions: Vec<(RedirectionReason, u64)>,
 }
 
-/// What a node knows of a client, for whoever wonders why it is where it is.
+/// What a node has about a client, to explain why it is where it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientExplanation {
     /// Whose.
@@ -541,20 +541,20 @@ pub struct ClientExplanation {
     pub placed_as: Option<PlacedName>,
     /// It did not ask, but its topics are known.
     pub learned: Option<LearnedReport>,
-    /// What redirection goes by; `None`: clients are served where they come.
+    /// What redirection is based on; `None`: clients are served where they connect.
     pub policy: Option<&'static str>,
     /// The last one of this node.
     pub decision: Option<RedirectionDecision>,
     /// When it was last sent from one node to another, by any of them.
     pub moved: Option<crate::ClientMove>,
-    /// Nodes that take clients, that with least to do first.
+    /// Nodes that accept clients, that with the lowest load first.
     pub nodes: Vec<RankedNode>,
 }
 
-/// What is known of a client that did not ask where to connect.
+/// What was learned of a client that did not ask where to connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LearnedReport {
-    /// The identity of the node where it is, or where it should come back.
+    /// The identity of the node where it is, or where it should connect again.
     pub node: String,
     /// What it publishes.
     pub publish: Vec<String>,
@@ -564,7 +564,7 @@ pub struct LearnedReport {
     pub refused: u8,
 }
 
-/// How much a node has to do in the eyes of another one.
+/// The load of a node as seen by another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedNode {
     /// Its identity.
@@ -580,7 +580,7 @@ pub struct TopicReport {
     pub topic: String,
     /// The identity of the node.
     pub node: String,
-    /// As it is told: a power of two, in thousandths.
+    /// As it is sent: a power of two, in thousandths.
     pub messages_per_s: f64,
 }
 
@@ -595,7 +595,7 @@ pub struct PlacementRequest {
     pub subscribe: Vec<String>,
     /// Sessions that it may have (Nses), at least 1.
     pub max_sessions: u8,
-    /// Messages a second, of those of the topics and filters that it knows.
+    /// Messages a second of topics and filters above, as far as the client specifies them.
     pub rates: std::collections::BTreeMap<String, f64>,
 }
 
@@ -606,7 +606,7 @@ pub struct PlacementReport {
     pub client_id: String,
     /// At least one; the first is the client's own.
     pub sessions: Vec<PlacementSession>,
-    /// How long this holds if nobody asks again.
+    /// How long this holds unless it is asked for again.
     pub expires_in: std::time::Duration,
 }
 
@@ -631,7 +631,7 @@ pub enum PlacementError {
     /// Refused: too many requests or placements; ask again later.
     #[error("too many placements: ask again later")]
     Busy,
-    /// Refused: the node does not know how the others are, or nobody answered; ask again, or another node.
+    /// Refused: the node does not have the state of the others, or none answered; ask again, or another node.
     #[error("the nodes that place clients cannot be asked now: ask again later")]
     Unsure,
     /// Refused: every node is full or drained.
@@ -640,7 +640,7 @@ pub enum PlacementError {
     /// Misuse: the client is not placed.
     #[error("this client is not placed")]
     Unknown,
-    /// Misuse: a field of the request is no good.
+    /// Misuse: a field of the request is invalid.
     #[error("{field}: {problem}")]
     BadField {
         /// Its name, with the place in a list: `subscribe[3]`.
@@ -648,7 +648,7 @@ pub enum PlacementError {
         /// What is wrong.
         problem: String,
     },
-    /// Misuse: something in the request is no good.
+    /// Misuse: something in the request is invalid.
     #[error("{0}")]
     Refused(String),
 }

@@ -1,13 +1,13 @@
-//! Whose a session is: the name under which a cluster knows it says so, wherever it goes.
+//! Who owns a session: the session's name in the cluster includes its user, wherever it goes.
 //!
-//! With [`SessionScope::User`] the name is made of the topic prefix of the listener, the user name and the client identifier, so that
-//! another user with the same identifier has a session of its own. Registrars, moves, backups and files know names only.
+//! With [`SessionScope::User`] the name is made of the topic prefix of the listener, the user name and the client identifier, so that another user
+//! with the same identifier has a session of its own. Registrars, moves, backups and files use names only.
 
 use crate::SessionScope;
 
 /// Between the parts. No client identifier holds it, as control characters are malformed, and no topic prefix.
 const SEPARATOR: char = '\u{1f}';
-/// Names travel with a length of two bytes.
+/// Names are sent with a length of two bytes.
 const LONGEST: usize = u16::MAX as usize;
 
 /// The name of a client's session; `None`: it would be too long.
@@ -54,7 +54,7 @@ mod tests {
             name("", Some("bob")),
             name("tenant/", None),
             name("tenant/", Some("ann")),
-            // A user name from elsewhere may hold anything.
+            // A user name from elsewhere may contain anything.
             name("", Some("ann\u{1f}x")),
         ];
         let mut different = all.to_vec();

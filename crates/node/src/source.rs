@@ -1,4 +1,4 @@
-//! Where something comes from, as far as strangers can be told apart.
+//! Where something comes from, as far as strangers can be distinguished.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ impl From<IpAddr> for Source {
 }
 
 impl Source {
-    /// A Unix socket has no address, so who comes through it cannot be told apart.
+    /// A Unix socket has no address, so its peers cannot be distinguished.
     #[must_use]
     pub const fn is_known(self) -> bool {
         !self.0.is_unspecified()
@@ -35,7 +35,7 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// Who is charged for what a client has here.
+/// The account that is charged for what a client uses here.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Payer {
     User(Box<str>),

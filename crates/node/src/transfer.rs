@@ -1,11 +1,11 @@
-//! What leaves a node as an export and comes in as an import: sessions, their queues, retained messages.
+//! Exports and imports of a node: sessions, their queues, retained messages.
 
-/// How far an export of a worker's sessions has come.
+/// The progress of an export of a worker's sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExportPlace {
     /// Sessions before this one are done.
     pub(crate) session: u32,
-    /// Of that session, to know it again; 0: it is not begun.
+    /// Of that session, to recognise it; 0: it is not begun.
     pub(crate) serial: u64,
     /// Messages before this one of its queue are done.
     pub(crate) sequence: u64,
@@ -30,18 +30,18 @@ pub enum Exported {
 pub struct ExportPage {
     /// Sessions, each before its messages.
     pub items: Vec<Exported>,
-    /// Where to go on; `None`: that was all.
+    /// Where to continue; `None`: that was all.
     pub next: Option<ExportPlace>,
 }
 
 /// What became of a session that was to be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Imported {
-    /// It lives here.
+    /// It is here.
     Done,
     /// The client identifier has a session, which stays.
     Exists,
-    /// The disk has no room for it.
+    /// The disk has no capacity for it.
     NoRoom,
     /// The client identifier could not be claimed: ask again later.
     Unavailable,
@@ -54,6 +54,6 @@ pub enum Imported {
 pub struct ImportedMessages {
     /// Sent, or in the queue.
     pub taken: u64,
-    /// The queue, or the disk, had no room.
+    /// Over the limit of the queue, or of the disk.
     pub dropped: u64,
 }

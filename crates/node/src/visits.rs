@@ -1,4 +1,4 @@
-//! Clients that come, go and are refused, as events: the shell knows them by their message, writes a line and counts by reason.
+//! Clients that connect, disconnect and are refused, as events: the shell recognises them by their message, writes a line and counts by reason.
 
 use thicket_mqtt::ReasonCode;
 
@@ -6,10 +6,10 @@ use thicket_mqtt::ReasonCode;
 pub const CLIENT_CONNECTED: &str = "client connected";
 /// A client is served no more: fields `client_id`, `user_name`, `peer`, `reason`.
 pub const CLIENT_DISCONNECTED: &str = "client disconnected";
-/// A client was not let in: fields `client_id`, `user_name`, `peer`, `reason_code`, `reason`.
+/// A client was refused: fields `client_id`, `user_name`, `peer`, `reason_code`, `reason`.
 pub const CONNECT_REFUSED: &str = "CONNECT refused";
 
-/// This node lets clients in.
+/// This node accepts clients.
 pub const READY: &str = "ready";
 /// A node is reachable: fields `node`, `name`.
 pub const NODE_UP: &str = "node up";
@@ -17,7 +17,7 @@ pub const NODE_UP: &str = "node up";
 pub const NODE_DOWN: &str = "node down";
 /// A node was removed from the cluster: fields `node`, `name`.
 pub const NODE_REMOVED: &str = "a node was removed from the cluster";
-/// This node does not serve: it does not see a majority. Fields `members`, `reachable`.
+/// This node does not serve: its side has no quorum. Fields `members`, `reachable`.
 pub const NO_QUORUM: &str = "this side has no majority and does not serve";
 /// This node does not serve: others reach a node that it does not. Fields `members`, `reachable`.
 pub const PARTITIONED: &str = "others reach a node that this one does not, which does not serve";
@@ -30,7 +30,7 @@ pub const SESSIONS_FAILED_OVER: &str =
 /// Why the connection of a client ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goodbye {
-    /// The client said DISCONNECT.
+    /// The client sent DISCONNECT.
     Client,
     /// The node did, or would have before MQTT 5.0.
     Node(ReasonCode),

@@ -73,8 +73,8 @@ struct Topic {
 
 /// Publishers and subscribers by topic and broker, with the loads kept up to date at every change.
 ///
-/// The loads that steer placement count a subscription at its topic's rate even before the topic's publisher arrived,
-/// since it will be sent once that one is there. The traffic that is reported ([`Cluster::traffic`]) counts what flows.
+/// The loads that steer placement count a subscription at its topic's rate even before the topic's publisher arrived, since it will be sent once that
+/// one is there. The reported traffic ([`Cluster::traffic`]) counts what flows.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     topics: Vec<Topic>,
@@ -121,12 +121,12 @@ impl Cluster {
         })
     }
 
-    /// What messages between brokers cost from now on.
+    /// Sets the costs of messages between brokers.
     pub fn set_distances(&mut self, distances: Distances) {
         self.distances = distances;
     }
 
-    /// What messages between brokers cost.
+    /// The costs of messages between brokers.
     #[must_use]
     pub const fn distances(&self) -> &Distances {
         &self.distances
@@ -187,7 +187,7 @@ impl Cluster {
         self.topics[topic.index()].rate
     }
 
-    /// Corrects the expected rate of a topic that has no publisher yet; one that has keeps what they send.
+    /// Corrects the expected rate of a topic that has no publisher yet; one that has keeps the rate of its publishers.
     ///
     /// # Errors
     /// The rate is negative or not finite.
@@ -414,7 +414,7 @@ impl Cluster {
         }
     }
 
-    /// A broker nobody uses has no load: rounding from many departures must not stay behind.
+    /// A broker without clients has no load: rounding from many departures must not stay behind.
     fn settle(&mut self, broker: BrokerId) {
         if self.publisher_counts[broker.index()] == 0 {
             self.input[broker.index()] = 0.0;

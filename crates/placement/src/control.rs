@@ -1,8 +1,8 @@
 //! The control plane of Detti IV.A: clients by name ask where their sessions should be, and a placement is a reservation.
 //!
-//! One [`ControlPlane`] answers at a time; others know its answers ([`Placement`]) and can go on from them ([`ControlPlane::restore`]). A placement
-//! counts from when it is made, so that the next one sees it: with a picture that many answers share, internal traffic grows by more than an
-//! order of magnitude. It holds until its time is over unless it is asked for again.
+//! One [`ControlPlane`] answers at a time; others receive its answers ([`Placement`]) and can continue from them ([`ControlPlane::restore`]). A
+//! placement counts from when it is made, so that the next one takes it into account: with a picture that many answers share, internal traffic grows
+//! by more than an order of magnitude. It holds until its time is over unless it is asked for again.
 //!
 //! - A topic is in one session. A filter with wildcards stays whole in one too: at the node where most of what it matches is published.
 //! - Asking again keeps what stays, and places only what is new.
@@ -16,21 +16,21 @@ use crate::error::{ParameterError, check_rate};
 use crate::placer::Placer;
 use crate::strategy::{Interest, Limits, MatchingOptions, Role, StrategyKind};
 
-/// Messages a second that a topic is expected to have when nobody knows.
+/// Messages a second that a topic is expected to have when its rate is unknown.
 const UNKNOWN_RATE: f64 = 1.0;
 /// A node is better for a client if it saves this share of its messages.
 const WORTH: f64 = 0.01;
-/// What a message costs a subscriber whose publisher is at another node, but will follow when it comes back.
+/// What a message costs a subscriber whose publisher is at another node, but will follow when it connects again.
 const FOLLOWS_LATER: f64 = 0.5;
 /// How fast bringing a topic to one more node gets cheaper with its subscriptions.
 const POPULARITY_DISCOUNT: f64 = 0.3;
 
-/// What a client wants to receive.
+/// A topic or filter that a client subscribes to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
     /// A topic, or a filter with wildcards.
     pub filter: String,
-    /// For a filter with wildcards the node where most of what it matches is published; `None`: for a topic, or if that is not known.
+    /// For a filter with wildcards the node where most of what it matches is published; `None`: for a topic, or if that is unknown.
     pub best: Option<u64>,
     /// Messages a second, as far as they are known.
     pub rate: Option<f64>,
@@ -39,15 +39,15 @@ pub struct Wanted {
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
-    /// Who asks.
+    /// The client.
     pub client_id: String,
     /// Topics that it publishes to, with messages a second as far as they are known.
     pub publish: Vec<(String, Option<f64>)>,
-    /// What it wants to receive.
+    /// What it subscribes to.
     pub subscribe: Vec<Wanted>,
     /// Sessions that it may have (Nses), at least 1.
     pub max_sessions: usize,
-    /// The node that it asks, which is near it when it asks for the first time; `None`: not known.
+    /// The node that it asks, which is near it when it asks for the first time; `None`: unknown.
     pub home: Option<u64>,
 }
 
@@ -67,13 +67,13 @@ pub struct PlacedSession {
 /// Where a client's sessions should be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    /// Whose.
+    /// The client.
     pub client_id: String,
     /// At least one, by number.
     pub sessions: Vec<PlacedSession>,
 }
 
-/// A node that is better for a client as a whole than the one it has come to.
+/// A node that is better for a client as a whole than the one it connected to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BetterNode {
     /// Which.
@@ -108,7 +108,7 @@ struct Known {
 }
 
 impl ControlPlane {
-    /// Nobody is placed yet. `nodes`: those that take clients, at least one; `gamma`: how far above the mean the load of one may be.
+    /// No client is placed yet. `nodes`: those that accept clients, at least one; `gamma`: how far above the mean the load of one may be.
     ///
     /// # Errors
     /// There is no node, or `gamma` is below 1.
@@ -127,7 +127,7 @@ impl ControlPlane {
         })
     }
 
-    /// What a message between two nodes costs from now on, in messages between nodes of one site, at least 1.
+    /// Sets the costs of messages between two nodes, in messages between nodes of one site, at least 1.
     ///
     /// # Errors
     /// A cost is below 1 or not finite; nothing was changed then.
@@ -145,7 +145,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Places a client, or places it anew; answers its placement, and those of idle publishers that should follow it.
+    /// Places a client, or places it again. Returns its placement, and those of idle publishers that should follow it.
     ///
     /// # Errors
     /// A rate is negative or not finite; nothing was changed then.
@@ -171,7 +171,7 @@ impl ControlPlane {
         Ok(changed)
     }
 
-    /// A placement that was made before: what of it is at nodes that are still there holds.
+    /// Restores a placement that was made before, as far as its nodes are still there.
     ///
     /// # Errors
     /// A rate is negative or not finite; nothing was changed then.
@@ -200,14 +200,14 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// The node where a client with one session is cheapest, if that is not `at`, where it has come, and saves more than a hundredth of the
-    /// client's messages. Nodes above gamma without the client, and those that are not near `at`, are left out. Nothing is changed. `None`, too, for a client that is not
-    /// known.
+    /// The node where a client with one session is cheapest, if that is not `at`, where it connected, and saves more than a hundredth of the client's
+    /// messages. Nodes above gamma without the client, and those that are not near `at`, are left out. Nothing is changed. `None`, too, for an
+    /// unknown client.
     ///
-    /// Clients come back one by one, so it counts what its partners will do when they come back. A subscriber costs what a topic is worth at a node
-    /// where nobody wants it while somebody does elsewhere, less for a topic that many want, as that will be wanted everywhere; and half
-    /// where it is the only one and the publisher is elsewhere, as that one will follow. A publisher costs its messages at a node where nobody
-    /// wants them while somebody does elsewhere.
+    /// Clients connect again one by one, so it counts what its partners will do when they do. A subscriber costs what a topic is worth at a node
+    /// where it has no subscriber while it has some elsewhere, less for a topic with many subscribers, as that will have some everywhere; and half
+    /// where it is the only one and the publisher is elsewhere, as that one will follow. A publisher costs its messages at a node without a
+    /// subscriber while there are some elsewhere.
     pub fn better_node(&mut self, client_id: &str, at: u64) -> Option<BetterNode> {
         let id = self.clients.get(client_id)?.id;
         let before = self.held(id);
@@ -220,7 +220,7 @@ impl ControlPlane {
             interests.iter().map(|one| cost(cluster, one, broker)).sum()
         };
         let costs: Vec<(BrokerId, f64)> = candidates.into_iter().map(|it| (it, cost(it))).collect();
-        // What was held before had rates that are good.
+        // What was kept before has valid rates.
         let _ = self.placer.restore(id, &before);
         let (best, least) = *costs
             .iter()
@@ -251,7 +251,8 @@ impl ControlPlane {
         held.collect()
     }
 
-    /// Brokers near `own` that are not above gamma without the client, that with least to do first, and `own` in any case. The client is away then.
+    /// Brokers near `own` that are not above gamma without the client, that with the lowest load first, and `own` in any case. The client is removed
+    /// then.
     fn fair_without(
         &mut self,
         id: ClientId,
@@ -305,7 +306,7 @@ impl ControlPlane {
         interests.iter().map(of).sum()
     }
 
-    /// A client is placed no more; `false`: it was not.
+    /// Removes the placement of a client; `false`: it had none.
     pub fn remove(&mut self, client_id: &str) -> bool {
         let Some(known) = self.clients.remove(client_id) else {
             return false;
@@ -410,7 +411,7 @@ impl ControlPlane {
         for (at, interest) in interests.iter().enumerate() {
             let wanted = at.checked_sub(first_wanted).map(|at| &asked.subscribe[at]);
             let best = wanted.and_then(|wanted| self.broker(wanted.best?));
-            // What comes from far away comes once to all who are here, and not to each client.
+            // What comes from far away arrives once for all who are here, and not for each client.
             let distances = self.placer.cluster().distances();
             let best = best.filter(|best| distances.is_near(home, *best));
             let broker = held.get(&interest.topic).copied().or(best);
@@ -424,7 +425,7 @@ impl ControlPlane {
         self.placer.restore(id, &kept)
     }
 
-    /// Writes down where a client is now.
+    /// Records where a client is now.
     fn note(&mut self, client_id: &str, id: ClientId) -> Placement {
         let mut by_node: BTreeMap<u64, PlacedSession> = BTreeMap::new();
         for assignment in self.placer.assignments(id) {
@@ -473,7 +474,7 @@ impl ControlPlane {
         placement
     }
 
-    /// The broker with least to do.
+    /// The broker with the lowest load.
     fn idlest(&self) -> BrokerId {
         let cluster = self.placer.cluster();
         let load = |broker: &BrokerId| {
@@ -651,7 +652,7 @@ mod tests {
                 known.insert(placement.client_id.clone(), placement);
             }
         }
-        // A node is gone: what was there is placed anew when it is asked for, the rest stays.
+        // A node is gone: what was there is placed again when it is asked for, the rest stays.
         let mut second = control(&[1, 3]);
         for placement in known.values() {
             second.restore(placement).unwrap();
@@ -721,8 +722,8 @@ mod tests {
         assert_eq!(control.better_node("silent", 2), None, "nothing to save");
     }
 
-    /// Clients come back one after the other, each to nodes drawn at random: a better one refuses it so many times at most. Messages between nodes
-    /// before and after, and refusals of a client that came back in the mean.
+    /// Clients connect again one after the other, each to nodes drawn at random: a node that has a better one refuses it, up to a limit. Messages
+    /// between nodes before and after, and the mean number of refusals of a client.
     fn come_back(clients: &[Placement], refusals: u32, rounds: u32) -> (f64, f64, f64) {
         let mut control = control(&[1, 2, 3, 4]);
         let mut random = crate::Random::new(1, 0);
@@ -847,7 +848,7 @@ mod tests {
             1,
             "one copy comes from the other site"
         );
-        // Node 1 has the topic now, and is as near as node 2 to whoever asks there.
+        // Node 1 has the topic now, and is as near as node 2 to any client that asks there.
         control
             .place(&near(2, asked("beside", &[], &["t"], 1)))
             .unwrap();
@@ -858,7 +859,7 @@ mod tests {
             .unwrap();
         let nodes = control.placement("here").unwrap().sessions.iter();
         assert!(nodes.map(|session| session.node).all(|node| node < 3));
-        // Whoever asks from nowhere goes to its topic, as before.
+        // A client that asks from nowhere goes to its topic, as before.
         control.place(&asked("anywhere", &[], &["t"], 1)).unwrap();
         assert_ne!(only_node_of(&control, "anywhere"), 4, "nobody has it there");
     }

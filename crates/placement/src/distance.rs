@@ -11,7 +11,7 @@ pub struct Distances {
 }
 
 impl Distances {
-    /// `cost(from, to)` for each two of so many brokers.
+    /// `cost(from, to)` for each two of `brokers` brokers.
     ///
     /// # Errors
     /// A cost is below 1 or not finite.
@@ -35,7 +35,7 @@ impl Distances {
             .unwrap_or(1.0)
     }
 
-    /// Whether messages between a broker and the one that a client is near cost no more than within a site; any is near if that is not known.
+    /// Whether messages between a broker and the one that a client is near cost no more than within a site; any is near if that is unknown.
     #[must_use]
     pub fn is_near(&self, home: Option<BrokerId>, broker: BrokerId) -> bool {
         home.is_none_or(|home| home == broker || self.between(home, broker) <= 1.0)

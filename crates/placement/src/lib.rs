@@ -7,10 +7,10 @@
 //! - [`Cluster`] is the state: who publishes and subscribes where, and the traffic that follows.
 //! - A [`Strategy`] chooses brokers for clients as they come; [`Placer`] carries its decisions out.
 //! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
-//! - An [`Advisor`] starts from where recorded clients are, and says what it takes to add or remove a node.
+//! - An [`Advisor`] starts from where recorded clients are, and finds what it takes to add or remove a node.
 //! - [`ControlPlane`] places clients by name, and its placements are reservations.
-//! - [`Picture`] chooses a broker for a client that connects, by what brokers have to do now.
-//! - [`plan_moves`] says which connected clients should be at another node, and what that gains.
+//! - [`Picture`] chooses a broker for a client that connects, by the present loads of brokers.
+//! - [`plan_moves`] finds which connected clients should be at another node, and what that gains.
 //! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.
 //!
 //! Left to others: files, threads, clocks, and asking for placements over a network.

@@ -23,7 +23,7 @@ pub struct Assignment {
 /// What an arrival changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placed {
-    /// A broker that took one of the client's topics is now above gamma times the mean.
+    /// A broker that received one of the client's topics is now above gamma times the mean.
     pub flagged: bool,
     /// Idle publishers that moved to the broker of their first subscriber.
     pub redirected: Vec<(ClientId, TopicId, BrokerId)>,
@@ -48,7 +48,7 @@ impl fmt::Debug for Placer {
 }
 
 impl Placer {
-    /// Places clients in `cluster`, which has the topics but nobody on them.
+    /// Places clients in `cluster`, which has the topics but no clients.
     #[must_use]
     pub fn new(cluster: Cluster, strategy: Box<dyn Strategy + Send>) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Placer {
         }
     }
 
-    /// What is where.
+    /// The cluster.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -83,7 +83,7 @@ impl Placer {
         distinct_brokers(self.assignments(client))
     }
 
-    /// `client` comes with these topics, or changes to them: those it had stay where they are, only new ones are placed.
+    /// `client` arrives with these topics, or changes to them: those it had stay where they are, only new ones are placed.
     ///
     /// A topic named twice counts once, with both roles.
     ///
@@ -156,12 +156,12 @@ impl Placer {
         self.clients.len()
     }
 
-    /// From now on at most so many sessions a client.
+    /// From now on a client has at most this many sessions.
     pub fn allow_sessions(&mut self, max_sessions: usize) {
         self.strategy.allow_sessions(max_sessions);
     }
 
-    /// `client` has these topics at these brokers, whatever the strategy says: as it was placed elsewhere, or before. What it had before goes.
+    /// `client` has these topics at these brokers, whatever the strategy is: as it was placed elsewhere, or before. What it had before is removed.
     ///
     /// A topic named twice counts once, with both roles, at the first broker named for it.
     ///

@@ -12,7 +12,7 @@ use crate::error::{ParameterError, check_rate};
 use crate::placer::Placer;
 use crate::strategy::{Interest, Role, Strategy};
 
-/// Rate of a topic nobody gave one, in messages per second.
+/// Rate of a topic without a given one, in messages per second.
 const DEFAULT_RATE: f64 = 1.0;
 
 /// One line of a recording: a client comes, changes its topics, or leaves.
@@ -27,18 +27,18 @@ pub struct Arrival {
     /// Messages per second by topic name: what the client publishes, or what is expected on a topic without publisher.
     /// A topic that is not named has 1.
     pub rates: BTreeMap<String, f64>,
-    /// The client leaves; its topics are of no interest.
+    /// The client leaves; its topics are ignored.
     pub leave: bool,
     /// The node that each of its topics and filters is at now; only an [`Advisor`] reads it.
     pub nodes: BTreeMap<String, String>,
 }
 
-/// What one line led to.
+/// The result of one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     /// The broker of each of the client's topics, by topic name.
     pub brokers: BTreeMap<String, BrokerId>,
-    /// A broker that took one of the topics is now above gamma times the mean.
+    /// A broker that received one of the topics is now above gamma times the mean.
     pub flagged: bool,
     /// Idle publishers that moved: client, topic, new broker.
     pub redirected: Vec<(String, String, BrokerId)>,
@@ -92,11 +92,11 @@ impl Replay {
         Ok(())
     }
 
-    /// Takes one line.
+    /// Processes one line.
     ///
     /// # Errors
-    /// As [`Replay::announce`]; a rate is negative, not finite or given for a topic the line does not name; or a client
-    /// leaves that is not there. Nobody was placed then.
+    /// As [`Replay::announce`]; a rate is negative, not finite or given for a topic the line does not name; or a client leaves that is not there. No
+    /// client was placed then.
     pub fn handle_arrival(&mut self, arrival: &Arrival) -> Result<Step, ParameterError> {
         if arrival.leave {
             return self.leave(&arrival.client);

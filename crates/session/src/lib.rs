@@ -1,7 +1,7 @@
 //! One MQTT session, on the server and on the client, and what a broker keeps about topics.
 //!
 //! * [`server`]: the server side of a session: window, queue, QoS 2 inbound, journal entries, snapshots, epochs;
-//! * [`topic`]: topic names and filters, and a tree that says which filters match a topic;
+//! * [`topic`]: topic names and filters, and a tree that finds which filters match a topic;
 //! * [`retained`]: retained messages, replayed a few at a time;
 //! * [`shared`]: which member of a shared subscription gets the next message;
 //! * [`client`]: the client side of one session, as a state machine;

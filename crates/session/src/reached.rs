@@ -1,7 +1,7 @@
 //! Rare branches, counted while tests run: which of them a simulation has reached, and which time-outs it has crossed.
 //!
-//! A point is named where it is: `reach!("hub/claims: a claim is made again")`. It is counted for the thread that runs it, so that
-//! a simulation, which runs in one, knows its own. Release builds have none of it.
+//! A point is named where it is: `reach!("hub/claims: a claim is made again")`. It is counted for the thread that runs it, so that a simulation,
+//! which runs in one, has its own counts. Release builds have none of it.
 
 use std::{cell::RefCell, collections::BTreeMap};
 

@@ -5,10 +5,10 @@ use std::hash::Hasher;
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
 
-/// A hash function chosen by a seed, so that nobody who does not know the seed can aim for one bucket.
+/// A hash function chosen by a seed, so that nobody without the seed can aim for one bucket.
 ///
-/// All constants of the hash come from the seed: with the published ones of `foldhash::fast::FixedState`, whoever picks
-/// the keys could cancel a factor of the multiplication and collide at will.
+/// All constants of the hash come from the seed: with the published ones of `foldhash::fast::FixedState`, a client that chooses the keys could cancel
+/// a factor of the multiplication and collide at will.
 #[derive(Debug, Clone)]
 pub(crate) struct SeededHash {
     seed: u64,

@@ -1,6 +1,6 @@
-//! Who of a shared subscription's group gets the next message (5.0, 4.8.2).
+//! Which member of a shared subscription's group gets the next message (5.0, 4.8.2).
 
-/// What a member can take: a session counts one, a worker or a node as many as it has sessions of the group.
+/// The weight of a member: a session counts one, a worker or a node as many as it has sessions of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShareWeight {
     /// Sessions with a connected client.
@@ -31,13 +31,11 @@ impl ShareWeight {
 
 /// The members of one group, chosen in turn by weight.
 ///
-/// Smooth weighted round-robin: over any run of as many choices as the weights add up to, each member comes as often as
-/// its weight says, spread out, not in a row. While anybody is connected, offline members get nothing; they come into
-/// play only when nobody is left. A choice costs one pass over the members. Members are kept in their order, so the same
-/// members and choices give the same result everywhere, whoever joined first.
+/// Smooth weighted round-robin: over any run of as many choices as the weights add up to, each member comes as often as its weight, spread out, not
+/// in a row. While any member is connected, offline members get nothing. A choice costs one pass over the members. Members are kept in their order,
+/// so the same members and choices give the same result everywhere, whichever joined first.
 ///
-/// The same type serves three levels, the nodes of a cluster, the workers of a node, the sessions of a worker: `M` names
-/// a member at that level.
+/// The same type serves three levels, the nodes of a cluster, the workers of a node, the sessions of a worker: `M` identifies a member at that level.
 #[derive(Debug, Clone)]
 pub struct ShareGroup<M> {
     /// Sorted by `id`, each once.
@@ -52,7 +50,7 @@ struct Member<M> {
     credit: [i64; 2],
 }
 
-/// Only the first tier with a member that can take the message is asked.
+/// Only the first tier with an eligible member is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Connected = 0,
@@ -76,7 +74,7 @@ impl<M: Ord> ShareGroup<M> {
         Self::default()
     }
 
-    /// Makes `id` a member with `weight`, or changes its weight. A weight of nothing at all takes it out.
+    /// Makes `id` a member with `weight`, or changes its weight. A zero weight removes it.
     pub fn set(&mut self, id: M, weight: ShareWeight) {
         if weight == ShareWeight::default() {
             self.remove(&id);
@@ -97,7 +95,7 @@ impl<M: Ord> ShareGroup<M> {
         self.clamp_credit();
     }
 
-    /// Takes `id` out; answers whether it was a member.
+    /// Removes `id`. Returns whether it was a member.
     pub fn remove(&mut self, id: &M) -> bool {
         let Ok(index) = self.position(id) else {
             return false;
@@ -133,7 +131,7 @@ impl<M: Ord> ShareGroup<M> {
 
     /// The member whose turn it is among those that `is_eligible`, for instance because they did not refuse the message.
     ///
-    /// Those passed over lose no turn by it: their credit stays as it is.
+    /// Those passed over lose no turn: their credit stays as it is.
     pub fn choose_where(&mut self, is_eligible: impl Fn(&M) -> bool) -> Option<&M> {
         let index = TIERS
             .iter()
@@ -185,8 +183,8 @@ impl<M: Ord> ShareGroup<M> {
         Some(index)
     }
 
-    /// After a change, what a member is ahead or behind may belong to weights that are gone: a member that was a thousand
-    /// sessions and is now one would pay back a thousand turns. Nobody keeps more than one round.
+    /// After a change, what a member is ahead or behind may belong to weights that are gone: a member that was a thousand sessions and is now one
+    /// would pay back a thousand turns. No member keeps more than one round.
     fn clamp_credit(&mut self) {
         let total = self.total_weight();
         for member in &mut self.members {

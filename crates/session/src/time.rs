@@ -1,4 +1,4 @@
-//! Points in time, handed in by the shell: a pure crate reads no clock.
+//! Points in time, passed in by the shell: a pure crate reads no clock.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Self;
 
-    /// The instant `duration` later, the last one of the clock if that is further than it counts.
+    /// The instant `duration` later, or the last one of the clock if that is out of its range.
     ///
     /// A part of a millisecond counts as a whole one: a deadline is never early.
     fn add(self, duration: Duration) -> Self {

@@ -66,7 +66,7 @@ pub enum KeyError {
     OtherKey(&'static str),
 }
 
-/// Why what a provider answers is no set of keys.
+/// Why a provider's answer is no set of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// Not the form of RFC 7517.
@@ -79,15 +79,15 @@ pub enum KeysError {
     NoKey,
 }
 
-/// What tokens are verified with. Cheap to clone.
+/// The keys that verify tokens. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
     all: Arc<[Key]>,
-    /// The algorithm of a key in a file; `None`: the keys are a provider's, of which each token names one.
+    /// The algorithm of a key in a file; `None`: the keys are a provider's, and each token names one.
     algorithm: Option<Algorithm>,
 }
 
-/// One of them.
+/// One key.
 #[derive(Debug)]
 pub(super) struct Key {
     /// Its name in tokens, `kid`.
@@ -128,8 +128,8 @@ impl Keys {
         })
     }
 
-    /// The keys in a JWK set that verify signatures. Others are passed over: those of other types and uses, and shared secrets, which
-    /// have no place in a public document.
+    /// The keys in a JWK set that verify signatures. Others are ignored: those of other types and uses, and shared secrets, which have no place in a
+    /// public document.
     ///
     /// # Errors
     /// It is no such set, or none of its keys verifies signatures.
@@ -158,7 +158,7 @@ impl Keys {
         self.algorithm.is_none()
     }
 
-    /// Whether others are the same, with the same names.
+    /// Whether other keys are the same, with the same names.
     #[must_use]
     pub fn are_same(&self, others: &Self) -> bool {
         let parts = |key: &Key| (key.name.clone(), key.algorithms.clone(), key.fingerprint);
@@ -184,7 +184,7 @@ impl Keys {
         )
     }
 
-    /// The key for a token whose header says this, and what it is to be used with.
+    /// The key for a token with this header, and the algorithm to use with it.
     pub(super) fn find(
         &self,
         algorithm: &str,
@@ -247,7 +247,7 @@ impl Key {
         })
     }
 
-    /// Another key has another one.
+    /// Another key has another fingerprint.
     pub(super) const fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -277,7 +277,7 @@ fn der_of(pem: &[u8]) -> Result<SubjectPublicKeyInfoDer<'static>, KeyError> {
     SubjectPublicKeyInfoDer::from_pem_slice(pem).map_err(|_| KeyError::NotPem)
 }
 
-/// Whether a key is of the type and the strength that an algorithm wants.
+/// Whether a key is of the type and the strength that an algorithm requires.
 fn is_good(algorithm: Name, key: &DecodingKey) -> bool {
     let verification: &'static dyn VerificationAlgorithm = match algorithm.family() {
         AlgorithmFamily::Hmac => return true,

@@ -96,7 +96,7 @@ fn tokens_signed_with_public_keys_are_verified() {
 
 #[test]
 fn a_public_key_is_never_taken_for_a_secret() {
-    // The classic: a token signed by HMAC with the public key's text, which everybody has.
+    // The classic: a token signed by HMAC with the public key's text, which everyone has.
     let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256"}"#);
     let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(r#"{"sub":"root"}"#));
     let mac = Hmac::<Sha256>::new_from_slice(RSA_KEY.as_bytes())

@@ -1,4 +1,4 @@
-//! Messages of other nodes that more than one worker has to admit. What only one worker takes is acknowledged as that worker says.
+//! Messages of other nodes that more than one worker has to admit. What goes to only one worker is acknowledged when that worker admits it.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ struct Awaited {
     open: u32,
 }
 
-/// All of them. Workers admit what they took in a round at once, so that few runs stand for many messages.
+/// All of them. Workers admit what they accepted in a round at once, so that few runs stand for many messages.
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
     open: HashMap<Origin, Runs, foldhash::fast::FixedState>,
 }
 
 impl Admissions {
-    /// So many workers have to admit each of these numbers.
+    /// Expects each of these numbers to be admitted by `workers` workers.
     pub fn expect(&mut self, origin: Origin, (first, last): (u64, u64), workers: u32) {
         let runs = self.open.entry(origin).or_default();
         match runs.last_entry() {
@@ -47,7 +47,7 @@ impl Admissions {
         runs.insert(first, Awaited { last, open });
     }
 
-    /// A worker has admitted these numbers: those of them that no other has still to admit, ascending.
+    /// A worker has admitted these numbers. Returns those of them that no other has still to admit, ascending.
     pub fn admit(&mut self, origin: Origin, numbers: &NumberRuns) -> NumberRuns {
         let mut done = NumberRuns::new();
         let Some(runs) = self.open.get_mut(&origin) else {

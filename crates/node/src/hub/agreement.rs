@@ -1,7 +1,7 @@
-//! Settings that must be the same on all nodes of a cluster. A node sends its own to every node that comes up; who finds another value says
-//! so, once for each difference, and keeps it for whoever asks.
+//! Settings that must be the same on all nodes of a cluster. A node sends its own to every node that comes up; a node that finds another value logs
+//! it, once for each difference, and keeps it for reports.
 //!
-//! What only one of two nodes knows is of another version, and is passed over.
+//! A setting that only one of two nodes has belongs to another version, and is ignored.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use thicket_overlay::{NodeId, NodeSlot};
 use super::{Hub, Message};
 use crate::{Disagreement, EventLevel, SharedSetting};
 
-/// Settings of a node, and bytes of one: a node that lies must not fill the others up.
+/// Limits for the settings of a node, and for the bytes of one: a node that lies must not fill the others up.
 const MAXIMUM: usize = 64;
 const MAXIMUM_BYTES: usize = 512;
 
@@ -41,7 +41,7 @@ impl Agreement {
         self.others.remove(&node);
     }
 
-    /// Another node has these; where it differs, if that is news.
+    /// Another node has these. Returns where it differs, if that is new.
     fn learn(&mut self, node: NodeId, told: &[(&str, &str)]) -> Vec<Disagreement> {
         let before = self.with(node);
         let fits = |(key, value): &&(&str, &str)| key.len().max(value.len()) <= MAXIMUM_BYTES;
@@ -58,7 +58,7 @@ impl Agreement {
 }
 
 impl Hub {
-    /// What must be the same on all nodes, as it is set here. Others may have told theirs before.
+    /// What must be the same on all nodes, as it is set here. Others may have sent theirs before.
     pub fn set_shared_settings(&mut self, settings: Vec<SharedSetting>) {
         self.at_rest = None;
         self.agreement.own = settings;
@@ -69,7 +69,7 @@ impl Hub {
         }
     }
 
-    /// Tells one node what is set here.
+    /// Sends one node what is set here.
     pub(super) fn send_settings(&mut self, slot: NodeSlot, node: NodeId) {
         let own = &self.agreement.own;
         if own.is_empty() {

@@ -1,4 +1,4 @@
-//! What the shell asks of the hub: how things stand, and where clients are and should be (`placing`).
+//! What the shell asks of the hub: reports, and where clients are and should be (`placing`).
 
 use std::collections::BTreeMap;
 
@@ -120,7 +120,7 @@ impl Hub {
         }
     }
 
-    /// What the hub remembers of what was.
+    /// The caches of the hub.
     #[must_use]
     pub fn remembered(&self) -> Vec<Remembered> {
         let mut all = vec![self.wanted.cached(), self.retained.removed_topics()];
@@ -128,14 +128,14 @@ impl Hub {
         all
     }
 
-    /// What this node has to do, as the shell measured it; once a second or so. The other nodes hear of it if it has changed enough.
+    /// The load of this node, as the shell measured it; once a second or so. The other nodes are sent it if it has changed enough.
     pub fn set_load(&mut self, now: Now, load: NodeLoad) {
         self.at_rest = None;
         self.placing.set_load(&mut self.cx, now, load);
         self.serve_placed(now);
     }
 
-    /// This node is about to leave: nobody is sent here any more, and whoever comes is sent elsewhere.
+    /// This node is about to leave: no client is sent here any more, and clients that connect are sent elsewhere.
     pub fn drain(&mut self, now: Now) {
         self.at_rest = None;
         self.placing.drain(&mut self.cx, now);
@@ -160,7 +160,7 @@ impl Hub {
         self.serve_placed(now);
     }
 
-    /// A client is placed no more; answered by [`HubOutput::Placed`](crate::HubOutput::Placed) with what it had.
+    /// Removes the placement of a client; answered by [`HubOutput::Placed`](crate::HubOutput::Placed) with what it had.
     pub fn unplace(&mut self, now: Now, number: u64, client_id: String) {
         self.at_rest = None;
         self.placing.unplace(&mut self.cx, now, number, client_id);
@@ -173,13 +173,13 @@ impl Hub {
         self.placing.placement(&self.cx, now, client_id)
     }
 
-    /// All placements after a client, by client, as many as are wanted.
+    /// All placements after a client, by client, up to `limit`.
     #[must_use]
     pub fn placements(&self, now: Now, after: Option<&str>, limit: usize) -> Vec<PlacementReport> {
         self.placing.placements(&self.cx, now, after, limit)
     }
 
-    /// Whose session has this name, and what its client publishes there; `None`: no placement asked for it.
+    /// The client whose session has this name, and what it publishes there; `None`: no placement asked for it.
     #[must_use]
     pub fn placed_name(&self, now: Now, name: &str) -> Option<PlacedName> {
         self.placing.placed_name(now, name)
@@ -205,19 +205,19 @@ impl Hub {
         self.placing.rebalance_answer(number)
     }
 
-    /// What the rebalancer has done since the start.
+    /// Counts of the rebalancer since the start.
     #[must_use]
     pub const fn rebalance_counts(&self) -> &RebalanceCounts {
         self.placing.rebalance_counts()
     }
 
-    /// Which decisions were made since the start.
+    /// Counts of the decisions since the start.
     #[must_use]
     pub fn redirections(&self) -> RedirectionReport {
         self.placing.redirections()
     }
 
-    /// What this node knows of a client, and what it last decided about it.
+    /// What this node has about a client, and what it last decided about it.
     #[must_use]
     pub fn explain_client(&self, now: Now, client_id: &str) -> ClientExplanation {
         self.placing.explain_client(&self.cx, now, client_id)

@@ -26,7 +26,7 @@ impl Hub {
         bans.filter(|ban| !ban.is_over(now.wall)).collect()
     }
 
-    /// The workers are told when somebody was banned, or a ban was lifted, here or elsewhere.
+    /// Sends the bans to the workers when one was made or lifted, here or elsewhere.
     pub(super) fn send_changed_bans(&mut self, now: Now) {
         if !self.retained.take_changed_bans() {
             return;

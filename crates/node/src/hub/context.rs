@@ -1,7 +1,7 @@
 //! What every part of the hub works with: who this node is, who else is up, which sessions are here, and what leaves.
 //!
-//! A part of the hub has state of its own that nobody else writes, and is given the context with each call. What it has to say goes to workers as
-//! [mail](Context::send_to_worker), to other nodes as [messages](Context::send), to people as [events](Context::event).
+//! Each part of the hub has state that only it writes, and is given the context with each call. It sends [messages to
+//! workers](Context::send_to_worker), [messages to other nodes](Context::send), and [events to people](Context::event).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -56,13 +56,13 @@ impl Context {
         });
     }
 
-    /// Mail that must come after the records gathered so far in the eyes of its receiver.
+    /// Sends a message that its receiver must handle after the records gathered so far.
     pub fn send_to_worker_after_records(&mut self, to: WorkerId, content: ToWorker) {
         self.outgoing.seal(&mut self.outputs);
         self.send_to_worker(to, content);
     }
 
-    /// To another node, if it is linked: one that is not is told everything again when it is back.
+    /// To another node, if it is linked: one that is not is sent everything again when it is back.
     pub fn send(&mut self, to: NodeId, message: &Message<'_>) {
         let Some(slot) = self.overlay.slot_of(to) else {
             return;
@@ -74,7 +74,7 @@ impl Context {
         if self.quorum.is_gone(slot) {
             return;
         }
-        // A node that is down or takes no more is told everything again when it is back: `Hub::view_changed`.
+        // A node that is down or accepts no more is sent everything again when it is back: `Hub::view_changed`.
         if let Err(error) = self.overlay.send_control(slot, kind, &payload) {
             self.event(
                 EventLevel::Warn,
@@ -84,7 +84,7 @@ impl Context {
         }
     }
 
-    /// Tells a worker that a CONNECT is refused. `instead`: nodes that its client may go to.
+    /// Informs a worker that a CONNECT is refused. `instead`: nodes that its client may go to.
     pub fn refuse_claim(
         &mut self,
         worker: WorkerId,

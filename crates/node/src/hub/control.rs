@@ -1,5 +1,4 @@
-//! What hubs say to each other besides what the overlay says for them: claims of client identifiers, sessions that move, retained
-//! messages.
+//! Messages between hubs besides those of the overlay: claims of client identifiers, sessions that move, retained messages.
 
 mod bytes;
 
@@ -21,7 +20,7 @@ use crate::{
 /// A message between hubs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Message<'a> {
-    /// To the registrar: who may have this client identifier? `view`: by the nodes the asker sees.
+    /// To the registrar: may I have this client identifier? `view`: computed from the nodes that are up at the asker.
     Claim {
         request: u64,
         view: u64,
@@ -36,7 +35,7 @@ pub(super) enum Message<'a> {
     },
     /// From the registrar: ask again later.
     ClaimDeferred { request: u64, client_id: &'a str },
-    /// From a registrar that begins anew: register what falls to me.
+    /// From a registrar that begins again: register your sessions that I am the registrar of.
     RegisterAsked { round: u64 },
     /// To the registrar: these client identifiers have their sessions here. `is_first`: what was registered before is void.
     Register {
@@ -56,15 +55,14 @@ pub(super) enum Message<'a> {
     Evict { client_id: &'a str, epoch: Epoch },
     /// To the registrar that evicts: what the session has here is nowhere else.
     Contested { client_id: &'a str },
-    /// From the registrar, as if it had been claimed: take in what the session has at `source`, where it was last claimed with
-    /// `source_epoch`.
+    /// From the registrar, as if it had been claimed: merge the branch of the session at `source`, where it was last claimed with `source_epoch`.
     Merge {
         epoch: Epoch,
         source: NodeId,
         source_epoch: Epoch,
         client_id: &'a str,
     },
-    /// To the node that has a session: hand it over to me, or tell me what your branch of it has.
+    /// To the node that has a session: hand it over to me, or send me your branch of it.
     Fetch {
         request: u64,
         client_id: &'a str,
@@ -74,9 +72,9 @@ pub(super) enum Message<'a> {
     NotFetched { request: u64, is_elsewhere: bool },
     /// Part of what a branch has, and after `Drain` of its queue.
     Fetched { request: u64, part: Part<'a> },
-    /// Everybody sends the messages of a branch here now: send its queue.
+    /// All nodes send the messages of a branch here now: send its queue.
     Drain { request: u64 },
-    /// To everybody who may have sent messages to a session that leaves: say when all that is on its way to me has been taken here.
+    /// To every node that may have sent messages to a session that leaves: answer when all that is on its way to me has been admitted here.
     Barrier { request: u64 },
     /// The answer.
     BarrierDone { request: u64 },
@@ -85,14 +83,14 @@ pub(super) enum Message<'a> {
     /// A fingerprint of all retained messages.
     RetainedDigest {
         digest: u64,
-        /// It answers a digest that differed: the other node tells all if it has not yet, and answers no more.
+        /// It answers a digest that differed: the other node sends all its messages if it has not yet, and answers no more.
         is_answer: bool,
     },
     /// Retained messages (an empty payload: removed), each a record with its time, and the node that published it.
     Retained { messages: Vec<RetainedRecord<'a>> },
-    /// There is no room here for these messages of yours.
+    /// These messages of yours are over the limit here.
     Refused(RefusedNumbers),
-    /// I know: acknowledge them now.
+    /// I have noted that: acknowledge them now.
     RefusalNoted(RefusedNumbers),
     /// Part of a record of a replication stream.
     Replicate {
@@ -109,17 +107,17 @@ pub(super) enum Message<'a> {
     Members(Vec<Membership<'a>>),
     /// Keys and values that must be the same on all nodes.
     Settings(Vec<(&'a str, &'a str)>),
-    /// What I have to do, and where clients reach me.
+    /// My load, and where clients reach me.
     State(NodeState),
     /// How often my clients publish to which topics.
     Topics {
-        /// What was told before is void.
+        /// What was sent before is void.
         is_first: bool,
         topics: ToldTopics<'a>,
     },
     /// To the placer: where should this client be?
     Place { request: u64, asked: Asked },
-    /// To the placer: this client is to be placed no more.
+    /// To the placer: remove the placement of this client.
     Unplace { request: u64, client_id: &'a str },
     /// From the placer, behind the placement: that is it, or what is wrong with the request (empty: nothing).
     PlaceDone { request: u64, problem: &'a str },
@@ -128,7 +126,7 @@ pub(super) enum Message<'a> {
         placement: Placement,
         follows: Follows,
     },
-    /// A client is placed no more.
+    /// The placement of a client was removed.
     Unplaced { client_id: &'a str },
     /// I have sent this client to that node, and why.
     Moved {

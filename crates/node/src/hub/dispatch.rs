@@ -1,4 +1,4 @@
-//! Messages of other hubs, to whoever handles them.
+//! Dispatches messages of other hubs to their handlers.
 
 use thicket_overlay::NodeSlot;
 

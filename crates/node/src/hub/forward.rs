@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Bytes of a link between two looks at what the round has done.
+/// Bytes of a link between two checks of what the round has done.
 const PART_BYTES: usize = 16 * 1024;
 
 /// What leaves for the workers at the end of the round.
@@ -26,7 +26,7 @@ pub(super) struct Outgoing {
     /// By worker: its own numbers that all other nodes have admitted, and those that were refused.
     acknowledged: Vec<NumberRuns>,
     refused: Vec<NumberRuns>,
-    /// The acknowledged ones wait until it is known how this side of the cluster stands.
+    /// The acknowledged ones wait until it is decided whether this side has quorum.
     holds_acknowledgements: bool,
 }
 
@@ -52,7 +52,7 @@ impl Outgoing {
         self.holds_acknowledgements = holds;
     }
 
-    /// Turns everything into mail.
+    /// Turns everything into messages.
     pub fn seal(&mut self, outputs: &mut VecDeque<HubOutput>) {
         for index in 0..self.records.len() {
             let to = WorkerId(index as u8);
@@ -97,11 +97,11 @@ impl Outgoing {
 /// What became of a record that was handed to the overlay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forwarded {
-    /// No node that is there is to have it.
+    /// It has no destination that is up.
     Nobody,
     /// It is on its way, and acknowledged later if it has a number.
     Sent,
-    /// There is no room for it: the worker hears that.
+    /// It is over the limit: the worker is informed.
     Refused,
 }
 
@@ -166,14 +166,14 @@ impl Hub {
         }
     }
 
-    /// There is no room for a message of a worker: its publisher is told (rule 18).
+    /// A message of a worker is over the limit: its publisher is refused (rule 18).
     pub(super) fn refuse_forward(&mut self, from: WorkerId, number: u64) {
         if number > 0 {
             push_number(&mut self.cx.outgoing.refused[usize::from(from.0)], number);
         }
     }
 
-    /// Hands a record to the overlay; answers the worker at once when there is nothing to wait for.
+    /// Passes a record to the overlay; answers the worker at once when there is nothing to wait for.
     pub(super) fn forward_one(
         &mut self,
         now: Now,
@@ -191,7 +191,7 @@ impl Hub {
         }
     }
 
-    /// Hands a record to the overlay, for nodes that are there.
+    /// Passes a record to the overlay, for nodes that are up.
     pub(super) fn forward_live(
         &mut self,
         now: Now,
@@ -243,9 +243,9 @@ impl Hub {
         }
     }
 
-    /// Bytes of a link: control is answered, messages go to the workers that want them.
-    /// Bytes of a link. What other nodes send may be dear to match; a round that took long would make them take this node for dead, so
-    /// the rest waits for the next one. It is bounded by the credit that other nodes have.
+    /// Bytes of a link: control is answered, messages go to the workers with matching subscriptions. What other nodes send may be expensive to match,
+    /// and after a long round they would consider this node down: so the rest waits for the next one. It is bounded by the credit that other nodes
+    /// have.
     pub(super) fn handle_received(&mut self, now: Now, link: LinkId, bytes: &[u8]) {
         if self.unread.is_empty() {
             self.read_link(now, link, bytes);
@@ -255,7 +255,7 @@ impl Hub {
         }
     }
 
-    /// Goes on with what waits, until the round has done enough.
+    /// Continues with what waits, until the round has done enough.
     pub(super) fn read_unread(&mut self, now: Now) {
         let mut waiting = std::mem::take(&mut self.unread);
         while let Some((link, bytes)) = waiting.pop_front() {
@@ -282,7 +282,7 @@ impl Hub {
         }
     }
 
-    /// The link is gone, and what waits of it is void: its node sends it again.
+    /// The link is gone, and its bytes that wait are void: its node sends them again.
     pub(super) fn drop_unread(&mut self, link: LinkId) {
         self.unread.retain(|(of, _)| *of != link);
     }
@@ -296,7 +296,7 @@ impl Hub {
                 arrivals.take(wanted, &delivery)
             });
         let mut arrivals = std::mem::take(&mut self.arrivals);
-        // They leave with the round, or before mail that may name them: who is new is known before its first message.
+        // They leave with the round, or before messages that may refer to them: an origin is announced before its first message.
         self.pass_on(&mut arrivals);
         self.drain_overlay(now);
         let mut rest = &arrivals.late_bytes[..];
@@ -309,7 +309,7 @@ impl Hub {
         self.arrivals = arrivals;
     }
 
-    /// Hands over what was sorted by worker already, and says what nobody here has to admit.
+    /// Hands over what is sorted by worker already, and admits what no worker here has to admit.
     fn pass_on(&mut self, arrivals: &mut Arrivals) {
         for (index, batches) in arrivals.records.iter_mut().enumerate() {
             for (origin, bytes) in batches.drain(..) {
@@ -340,7 +340,7 @@ impl Hub {
         }
     }
 
-    /// The origin as workers know it; `None`: the node is unknown by now.
+    /// The origin as workers identify it; `None`: the node is unknown by now.
     fn mail_origin(&self, origin: thicket_overlay::Origin) -> Option<Origin> {
         Some(Origin {
             node: self.cx.overlay.node_of(origin.slot)?,
@@ -382,7 +382,7 @@ impl Hub {
         }
     }
 
-    /// Appends a message of another node to the batches of the workers that want it; how many they are.
+    /// Appends a message of another node to the batches of the workers with matching subscriptions. Returns their number.
     pub(super) fn deliver(&mut self, origin: Origin, record: &Record<'_>, bytes: &[u8]) -> u32 {
         let route = self.wanted.route(record.topic);
         if record.shared.is_empty() {
@@ -397,7 +397,7 @@ impl Hub {
                 .groups
                 .iter()
                 .find(|(key, _)| is_share_key(key, name, filter));
-            // Without members here any worker knows where there are some.
+            // Without members here any worker can find where there are some.
             let worker = group
                 .and_then(|(_, places)| self.wanted.choose(places))
                 .unwrap_or(WorkerId(0));
@@ -424,7 +424,7 @@ impl Hub {
         }
     }
 
-    /// Nobody here has to take these messages of another node any more.
+    /// No worker here has to accept these messages of another node any more.
     fn admit(&mut self, origin: thicket_overlay::Origin, numbers: RangeInclusive<u64>) {
         self.cx.overlay.admitted(origin, numbers.clone());
         if let Some(origin) = self.mail_origin(origin) {
@@ -445,9 +445,9 @@ pub(super) struct Arrivals {
     expected: Vec<usize>,
     /// What is owed to the overlay for them, by runs of one origin.
     runs: Vec<Run>,
-    /// Messages with numbers are looked at one by one: another node may have kept a copy.
+    /// Messages with numbers are checked one by one: another node may have kept a copy.
     checks_hints: bool,
-    /// The first message that is to be looked at by itself, as those that are retained or for shared subscriptions, and all behind it.
+    /// The first message that must be handled by itself, such as retained ones or ones for shared subscriptions, and all behind it.
     late: Vec<(thicket_overlay::Origin, u32)>,
     late_bytes: Vec<u8>,
 }
@@ -458,7 +458,7 @@ struct Run {
     origin: thicket_overlay::Origin,
     /// Bytes of those without numbers.
     released: u64,
-    /// Numbers that no worker wants.
+    /// Numbers without a recipient here.
     unwanted: NumberRuns,
     /// Numbers in a row that more than one worker has to admit, with how many.
     several: Vec<((u64, u64), u32)>,
@@ -474,7 +474,7 @@ impl Run {
         }
     }
 
-    /// Notes what is owed for a message that so many workers get.
+    /// Notes what is owed for a message that goes to this many workers.
     fn note(&mut self, number: u64, len: usize, recipients: usize) {
         match (number, recipients) {
             (0, _) => self.released += len as u64,

@@ -1,4 +1,4 @@
-//! What the workers want, in aggregate, and what other nodes want.
+//! Interests: of the workers, in aggregate, and of other nodes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::{rc::Rc, sync::Arc};
@@ -16,15 +16,15 @@ use crate::{
     messages::{Interest, InterestChange, Place, ToWorker},
 };
 
-/// Topics whose workers are remembered.
+/// Topics whose routes to workers are cached.
 const CACHED_TOPICS: usize = 65_536;
-/// Bytes of what is remembered.
+/// Bytes of cached routes.
 const CACHED_BYTES: usize = 16 * 1024 * 1024;
 
-/// Steps in the tree of filters after which a round takes no more from links: some ten milliseconds.
+/// Steps in the tree of filters after which a round reads no more from links: some ten milliseconds.
 const STEPS_PER_ROUND: u64 = 200_000;
 
-/// Which workers want messages of one filter.
+/// The workers with subscriptions to one filter.
 #[derive(Debug, Default)]
 struct Workers {
     plain: BTreeMap<WorkerId, Interest>,
@@ -42,7 +42,7 @@ struct Group {
 /// The workers that have members of a shared subscription, ascending.
 pub(super) type Places = Vec<(WorkerId, Interest)>;
 
-/// Which workers want messages of one topic.
+/// The workers with subscriptions that match one topic.
 #[derive(Debug)]
 pub(super) struct WorkerRoute {
     pub plain: Vec<WorkerId>,
@@ -50,7 +50,7 @@ pub(super) struct WorkerRoute {
     pub groups: Vec<(Arc<str>, Places)>,
 }
 
-/// Changes of a worker on their way to everybody.
+/// Changes of a worker on their way to all workers and nodes.
 #[derive(Debug)]
 struct Settling {
     sequence: u64,
@@ -68,14 +68,14 @@ struct Applying {
     version: u64,
 }
 
-/// All interests a hub knows of.
+/// All interests that a hub has.
 #[derive(Debug)]
 pub(super) struct Wanted {
     tree: SubscriptionTree<Workers>,
     cache: MatchCache<Rc<WorkerRoute>>,
-    /// What other nodes want: forgotten key by key when one goes out.
+    /// The interests of other nodes: removed key by key when one goes down.
     remote: BTreeMap<NodeSlot, BTreeSet<SubscriptionFilter>>,
-    /// Sequence of the last `Peers` mail to each worker, and of the last one it applied.
+    /// Sequence of the last `Peers` message to each worker, and of the last one it applied.
     sent: Vec<u64>,
     applied: Vec<u64>,
     settling: Vec<VecDeque<Settling>>,
@@ -103,7 +103,7 @@ impl Wanted {
         }
     }
 
-    /// Records a worker's change; what the node as a whole wants of the filter now.
+    /// Applies a worker's change. Returns the interest of the whole node in the filter now.
     fn apply(&mut self, worker: WorkerId, change: &InterestChange) -> Option<Interest> {
         let workers = self.tree.entry(&change.key.filter);
         let places = match &change.key.share_name {
@@ -138,7 +138,7 @@ impl Wanted {
         whole
     }
 
-    /// Whether this round has looked for recipients enough: clients choose how long that takes, by their filters and topics.
+    /// Whether this round has searched for recipients enough: clients determine how long that takes, by their filters and topics.
     pub const fn has_looked_enough(&self) -> bool {
         self.steps >= STEPS_PER_ROUND
     }
@@ -148,7 +148,7 @@ impl Wanted {
         self.steps = 0;
     }
 
-    /// The routes of topics that are remembered.
+    /// The number and limit of cached routes.
     pub fn cached(&self) -> Remembered {
         Remembered::new(
             "routes of topics to workers",
@@ -158,7 +158,7 @@ impl Wanted {
         .with_bytes(self.cache.bytes())
     }
 
-    /// Which workers want messages of `topic`.
+    /// The workers with subscriptions that match `topic`.
     pub fn route(&mut self, topic: &str) -> Rc<WorkerRoute> {
         let generation = self.tree.generation();
         if let Some(route) = self.cache.get(topic, generation) {
@@ -186,7 +186,7 @@ impl Wanted {
         route
     }
 
-    /// What a node wants is this from now on: what workers must hear.
+    /// The interests of a node are these from now on. Returns the changes for the workers.
     pub fn send_again(
         &mut self,
         slot: NodeSlot,
@@ -230,7 +230,7 @@ impl Wanted {
 }
 
 impl Hub {
-    /// A worker wants something else now.
+    /// The interests of a worker have changed.
     pub(super) fn handle_interest(
         &mut self,
         from: WorkerId,
@@ -269,7 +269,7 @@ impl Hub {
         self.settle_interests();
     }
 
-    /// A node that floods wants everything, whatever its clients want (Overlays 5.1): so each of the others sends it all, at the
+    /// A node that floods is interested in everything, whatever its clients subscribe to (Overlays 5.1): so each of the others sends it all, at the
     /// QoS of the publication.
     fn flooding(&self, key: &InterestKey) -> Option<Interest> {
         let floods = self.cx.config.overlay.routing.mode == RoutingMode::Flood;
@@ -280,7 +280,7 @@ impl Hub {
         })
     }
 
-    /// States the interest of a node that floods.
+    /// Announces the interest of a node that floods.
     pub(super) fn start_flooding(&mut self) {
         let key = everything();
         if let Some(Interest {
@@ -298,7 +298,7 @@ impl Hub {
         }
     }
 
-    /// Tells every worker but one.
+    /// Sends changes to every worker but one.
     fn send_to_workers(&mut self, except: Option<WorkerId>, changes: &[(Place, InterestChange)]) {
         for index in 0..self.cx.config.workers {
             let worker = WorkerId(index);
@@ -335,7 +335,7 @@ impl Hub {
         }
     }
 
-    /// Tells each worker how far its changes are applied everywhere.
+    /// Reports to each worker how far its changes are applied everywhere.
     pub(super) fn settle_interests(&mut self) {
         let version = self.cx.overlay.settled_version();
         for index in 0..self.cx.config.workers {
@@ -360,7 +360,7 @@ impl Hub {
         }
     }
 
-    /// Another node wants something else now.
+    /// The interests of another node have changed.
     pub(super) fn handle_interest_changed(
         &mut self,
         slot: NodeSlot,
@@ -370,12 +370,12 @@ impl Hub {
         let place = Place::Node(slot);
         let mut told = Vec::with_capacity(changes.len());
         if self.hints_hear_of(slot) {
-            // All that it wants; what was kept of it from before is void.
+            // All its interests; what was kept of them from before is void.
             told = self.wanted.send_again(slot, &BTreeMap::new());
         }
         let keys = self.wanted.remote.entry(slot).or_default();
         for change in changes {
-            // A group whose name no client could have chosen takes no part.
+            // A group whose name no client could have chosen is ignored.
             let Some(key) = subscription_filter(&change.key) else {
                 continue;
             };
@@ -394,14 +394,14 @@ impl Hub {
         });
     }
 
-    /// A node is down: what it wants is void, but for what `hints` keeps of it.
+    /// A node is down: its interests are void, but for what `hints` keeps of them.
     pub(super) fn void_interests_of(&mut self, slot: NodeSlot) -> PlaceChanges {
         let applying = &mut self.wanted.applying;
         applying.retain(|applying| applying.slot != slot);
         self.wanted.send_again(slot, &BTreeMap::new())
     }
 
-    /// Tells every worker what nodes want that say nothing themselves.
+    /// Sends every worker changes of interests of nodes that announce nothing themselves.
     pub(super) fn send_places(&mut self, changes: &PlaceChanges) {
         if !changes.is_empty() {
             self.send_to_workers(None, changes);
@@ -409,10 +409,10 @@ impl Hub {
     }
 }
 
-/// What changes of what places want.
+/// Changes of the interests of places.
 pub(super) type PlaceChanges = Vec<(Place, InterestChange)>;
 
-/// An interest of another node in the words of workers; `None`: of a group whose name no client could have chosen.
+/// An interest of another node in the types of workers; `None`: of a group whose name no client could have chosen.
 pub(super) fn entry_of(
     key: &InterestKey,
     value: InterestValue,

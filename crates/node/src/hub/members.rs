@@ -1,9 +1,9 @@
-//! Who belongs to the cluster: every node that ever joined and was not removed. Each node keeps the whole list, also on disk, and
-//! tells it to the others; what two nodes know is merged without asking anybody.
+//! Who belongs to the cluster: every node that ever joined and was not removed. Each node keeps the whole list, also on disk, and sends it to the
+//! others; the lists of two nodes are merged without asking anybody.
 //!
-//! Each member has a count of changes: odd while it belongs to the cluster, even when it was removed. Joining and removing add one;
-//! of two counts the higher one holds, so that all nodes come to the same list in whatever order they hear of it. A removed node
-//! that hears of it has joined again, unless it leaves: it says so itself.
+//! Each member has a count of changes: odd while it belongs to the cluster, even when it was removed. Joining and removing add one; the higher of two
+//! counts wins, so that all nodes come to the same list in whatever order they receive it. A removed node that receives its removal has joined again,
+//! unless it leaves, and announces that itself.
 //!
 //! ```text
 //! value  version u8 | changes u64 | name
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use thicket_overlay::NodeId;
 use thicket_session::time::WallClock;
 
-/// Members known at most, removed ones included: a node that lies must not fill the others up.
+/// Members listed at most, removed ones included: a node that lies must not fill the others up.
 const MAXIMUM: usize = 4096;
 /// Longest name, as on links; bytes.
 const MAXIMUM_NAME: usize = 1024;
 /// Version of the stored format.
 const VERSION: u8 = 1;
 
-/// What is known of one member, in the words of the wire.
+/// One member, as sent to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Membership<'a> {
     pub node: NodeId,
@@ -35,7 +35,7 @@ pub(super) struct Membership<'a> {
 pub(super) struct Member {
     pub name: String,
     changes: u64,
-    /// When it went out, if this process saw that.
+    /// When it went down, if this process noticed.
     pub out_since: Option<WallClock>,
 }
 
@@ -49,14 +49,14 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     known: BTreeMap<NodeId, Member>,
-    /// Those that are to be stored.
+    /// Those that must be stored.
     changed: Vec<NodeId>,
-    /// Those that others are to be told of.
+    /// Those that must be sent to others.
     untold: BTreeSet<NodeId>,
 }
 
 impl Members {
-    /// A node is linked for the first time, or is this one: it belongs to the cluster, whatever was said before.
+    /// A node is linked for the first time, or is this one: it belongs to the cluster, whatever the list was before.
     pub fn join(&mut self, node: NodeId, name: &str) {
         let is_new = !self.known.contains_key(&node);
         if is_new && self.known.len() >= MAXIMUM && !self.give_one_up() {
@@ -78,7 +78,7 @@ impl Members {
         self.changed.push(node);
     }
 
-    /// Makes room: one that was removed goes, or one that is down. False: there is none.
+    /// Makes space for a member: removes one that was removed from the cluster, or one that is down. False: there is none.
     fn give_one_up(&mut self) -> bool {
         let find = |is_it: fn(&Member) -> bool| {
             let mut known = self.known.iter();
@@ -105,7 +105,7 @@ impl Members {
         }
     }
 
-    /// Another node, or the disk, knows this of a member.
+    /// Merges an entry from another node, or from disk.
     pub fn merge(&mut self, told: &Membership<'_>) {
         if told.name.len() > MAXIMUM_NAME || told.changes == 0 {
             return;
@@ -141,7 +141,7 @@ impl Members {
         self.known.get(&node).is_some_and(Member::belongs)
     }
 
-    /// Whether a node joined once, be it removed since.
+    /// Whether a node joined once, even if removed since.
     pub fn knows(&self, node: NodeId) -> bool {
         self.known.contains_key(&node)
     }
@@ -151,7 +151,7 @@ impl Members {
         self.iter().count()
     }
 
-    /// Everything known, removed members included: what others are told.
+    /// The whole list, removed members included, as sent to others.
     pub fn told<'a>(&'a self) -> Vec<Membership<'a>> {
         let told = |(node, member): (&NodeId, &'a Member)| Membership {
             node: *node,
@@ -177,12 +177,12 @@ impl Members {
         changed.into_iter().filter_map(value).collect()
     }
 
-    /// Of what `take_changed` gave, the nodes that others are to be told of; once.
+    /// Of the result of `take_changed`, the nodes whose entries others must receive; once.
     pub fn take_unsent(&mut self) -> BTreeSet<NodeId> {
         std::mem::take(&mut self.untold)
     }
 
-    /// Takes in what was stored.
+    /// Reads what was stored.
     pub fn recover(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         let node = key.try_into().map_err(|_| "its key is no node")?;
         let (version, rest) = value.split_first().ok_or("it is empty")?;

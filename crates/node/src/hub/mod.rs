@@ -1,12 +1,12 @@
 //! The hub: the cluster side of a node, on its first thread.
 //!
-//! It owns the [`Overlay`] and knits it to the workers: what they want in aggregate goes out as the node's interests, what other
-//! nodes want comes in to every worker; records cross it in both directions. It keeps what a node has once: the directory of
-//! client identifiers and the retained messages.
+//! It owns the [`Overlay`] and connects it to the workers: their aggregated interests are announced as the node's, the interests of other nodes go to
+//! every worker, and records cross it in both directions. It keeps what a node has once: the directory of client identifiers and the retained
+//! messages.
 //!
 //! | part | decides |
 //! | --- | --- |
-//! | [`context`] | nothing: it is what every part is given, and what they all send with |
+//! | [`context`] | nothing: it is passed to every part, and they all send with it |
 //! | [`ownership`] | which node and which worker has a session |
 //! | [`placing`] | where clients should be: redirection, placement, rebalancing |
 //! | the others, methods of [`Hub`] | what is carried where: interests, forwarding, hints, retained messages; who belongs to the cluster |
@@ -84,13 +84,13 @@ pub struct Hub {
     at_rest: Option<Rest>,
 }
 
-/// Rounds without anything new are short for so long: a thread that serves clients has thousands of them a second.
+/// After rounds without anything new, rounds are short for this time: a thread that serves clients has thousands of them a second.
 const REST: Duration = Duration::from_millis(5);
 
-/// In this time after it stood still a node hears from the others whether they had given it up.
+/// Within this time after it stood still a node learns from the others whether they had declared it down.
 const RESUMED: Duration = Duration::from_secs(5);
 
-/// When there is something to do although nothing happens.
+/// When the next round is due although nothing happens.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
     /// When the next round is a whole one.
@@ -100,7 +100,7 @@ struct Rest {
 }
 
 impl Hub {
-    /// A hub that knows nobody yet. `seed` comes from the operating system.
+    /// A hub without other nodes yet. `seed` comes from the operating system.
     #[must_use]
     pub fn new(config: HubConfig, now: Now, seed: u64) -> Self {
         let workers = config.workers;
@@ -222,7 +222,7 @@ impl Hub {
         }
     }
 
-    /// A worker has made the backups of a node's sessions the sessions.
+    /// A worker has promoted the backups of a node's sessions.
     fn handle_promoted(&mut self, now: Now, from: WorkerId, node: NodeId) {
         if !self.ownership.promotes(node) {
             return;
@@ -233,19 +233,19 @@ impl Hub {
         self.ownership.register_promoted(&mut self.cx, now);
     }
 
-    /// Other nodes hear that what they sent before they asked is here.
+    /// Informs other nodes that what they sent before they asked is here.
     fn answer_barriers(&mut self) {
         self.ownership.answer_barriers(&mut self.cx, &self.hints);
     }
 
-    /// CONNECTs that waited for a placement go on.
+    /// CONNECTs that waited for a placement continue.
     fn serve_placed(&mut self, now: Now) {
         while let Some((worker, claim)) = self.placing.next_answered() {
             self.handle_claim(now, worker, claim);
         }
     }
 
-    /// Turns what was gathered in this round into mail and bytes. Once a round, after all inputs.
+    /// Turns what was gathered in this round into messages and bytes. Once a round, after all inputs.
     pub fn end_round(&mut self, now: Now) {
         if self.at_rest.is_some_and(|rest| now.instant < rest.until) {
             return;
@@ -307,7 +307,7 @@ impl Hub {
         self.cx.overlay.pending_output(link)
     }
 
-    /// The socket took the first `count` bytes of `pending_output`.
+    /// The socket accepted the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, now: Now, link: ConnectionId, count: usize) {
         self.at_rest = None;
         self.cx
@@ -328,8 +328,7 @@ impl Hub {
         self.cx.is_ready
     }
 
-    /// CPU and memory of this node that are free, in percent. To be said again now and then: what other nodes say of theirs goes to
-    /// the workers with it.
+    /// CPU and memory of this node that are free, in percent. To be called now and then: the values of other nodes go to the workers with it.
     pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
         self.at_rest = None;
         self.cx
@@ -338,7 +337,7 @@ impl Hub {
         self.ownership.send_capabilities(&mut self.cx);
     }
 
-    /// Tells the other nodes what they show of this one.
+    /// Sends the other nodes what they display about this one.
     pub fn set_summary(&mut self, clients: u64, subscriptions: u64) {
         self.at_rest = None;
         self.cx.overlay.set_summary(clients, subscriptions);
@@ -587,7 +586,7 @@ impl Hub {
         self.view_changed(now);
     }
 
-    /// What was said to or by the other node may be lost: everything that waits for its answer begins again.
+    /// Messages to or from the other node may be lost: everything that waits for its answer begins again.
     fn handle_control_lost(&mut self, now: Now, slot: NodeSlot) {
         let Some(node) = self.cx.up.get(&slot).copied() else {
             return;
@@ -611,7 +610,7 @@ impl Hub {
         self.offer_retained(slot);
     }
 
-    /// What waited until it is known whether other nodes have given this one up goes on.
+    /// What waited until it is decided whether other nodes had declared this one down continues.
     fn review_doubt(&mut self, now: Now) {
         let is_in_doubt = self.cx.overlay.is_in_doubt();
         if std::mem::replace(&mut self.was_in_doubt, is_in_doubt) && !is_in_doubt {

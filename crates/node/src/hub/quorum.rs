@@ -1,20 +1,20 @@
-//! Whether this node's side of the cluster serves (rule 19 between nodes).
+//! Whether this node's side of the cluster has quorum (rule 19 between nodes).
 //!
-//! | standing | event | next |
+//! | state | event | next |
 //! | --- | --- | --- |
-//! | starting | clients may be let in | serving or minority |
+//! | starting | clients may be accepted | serving or minority |
 //! | serving | a node is down, more than half are left | unsure: what follows from it waits |
-//! | serving, unsure | not more than half are left, or there are more members than was known, or others go on reaching one that is down | minority; what waited follows |
-//! | unsure | more than half were heard since, and do not see those that are down either | serving; what waited follows |
+//! | serving, unsure | not more than half are left, or more members become known, or others still reach one that is down | minority; what waited follows |
+//! | unsure | more than half sent something since, and have no link to those that are down either | serving; what waited follows |
 //! | unsure | one that was down is back | minority, for a moment; what waited follows |
-//! | minority | more than half are there, with all whom they reach, and what they want is known | serving |
+//! | minority | more than half are up, with all nodes that they reach, and their interests are applied | serving |
 //!
-//! Two nodes without a way to each other, not even over the others who reach both, would each count more than half: neither serves.
+//! Two nodes without a path to each other, not even over nodes that reach both, would each count more than half: neither serves.
 //!
-//! In a minority backups stay backups, and what was to be acknowledged when a node fell silent is refused.
+//! In a minority backups are not promoted, and what was to be acknowledged when a node became unreachable is refused.
 //!
-//! Nodes that are cut off together fall silent one after the other: until the rest was heard again nobody may act as if only one
-//! node were gone, as acknowledgements that waited for it alone would leave, and backups of its sessions would become sessions.
+//! Nodes that are cut off together become unreachable one after the other. Until the rest has sent something, no node may act as if only one node
+//! were down: acknowledgements that waited for it alone would leave, and backups of its sessions would be promoted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,7 +27,7 @@ use crate::{
     Partition, QUORUM, messages::ToWorker,
 };
 
-/// How this side stands.
+/// The state of the table above.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 enum State {
     #[default]
@@ -35,21 +35,21 @@ enum State {
     Serving,
     Unsure {
         since: Instant,
-        /// What the overlay said since.
+        /// Outputs of the overlay since then.
         waiting: VecDeque<Output>,
-        /// Nodes whose going out waits.
+        /// Nodes that went down, whose consequences wait.
         gone: BTreeSet<NodeSlot>,
-        /// One of them is back: it was this node that was cut off, or nobody.
+        /// One of them is back: this node was cut off, or none was.
         is_back: bool,
     },
     Minority,
 }
 
-/// Whether this side serves, and what waits until it does.
+/// Whether this side has quorum, and what waits until it does.
 #[derive(Debug, Default)]
 pub(super) struct Quorum {
     state: State,
-    /// Nodes that went out while this side was the smaller one, whose sessions do not go on here.
+    /// Nodes that went down while this side had no quorum, whose sessions were not promoted here.
     away: BTreeMap<NodeId, Option<Incarnation>>,
 }
 
@@ -58,8 +58,8 @@ impl Quorum {
         matches!(self.state, State::Minority)
     }
 
-    /// Whether what follows from this node's going out waits. It is told nothing meanwhile, even if it is back: it would be told under
-    /// what is not true any more.
+    /// Whether the consequences of this node's going down wait. Nothing is sent to it meanwhile, even if it is back: that would be based on a state
+    /// that no longer holds.
     pub fn is_gone(&self, slot: NodeSlot) -> bool {
         match &self.state {
             State::Unsure { gone, .. } => gone.contains(&slot),
@@ -67,19 +67,19 @@ impl Quorum {
         }
     }
 
-    /// Whether nodes may be out of which nobody has been told yet.
+    /// Whether nodes may be down without any consequence yet.
     pub const fn is_unsure(&self) -> bool {
         matches!(self.state, State::Unsure { .. })
     }
 
-    /// Whether sessions of other nodes may still become ours.
+    /// Whether sessions of other nodes may still be promoted here.
     pub fn has_away(&self) -> bool {
         !self.away.is_empty()
     }
 }
 
 impl Hub {
-    /// What an operator sees of all this.
+    /// The operator's report of all this.
     #[must_use]
     pub fn membership(&self) -> MembershipReport {
         MembershipReport {
@@ -89,7 +89,7 @@ impl Hub {
         }
     }
 
-    /// Removes a node that is down from the members, by its identity or its name; answers both. It may join again.
+    /// Removes a node that is down from the members, by its identity or its name. Returns both. It may join again.
     ///
     /// # Errors
     /// [`ForgetError`]; nothing has changed.
@@ -128,13 +128,13 @@ impl Hub {
         Ok((id.to_string(), name))
     }
 
-    /// Another node tells what it knows.
+    /// Another node sends its list of members.
     pub(super) fn handle_members(&mut self, told: &[Membership<'_>]) {
         for member in told {
             self.cx.members.merge(member);
         }
-        // A node that was removed while it was away joins again, and says so itself: others may hear of a removal while a node that
-        // leaves is still linked, and must not undo it.
+        // A node that was removed while it was away joins again, and announces that itself: others may receive a removal while a node that leaves is
+        // still linked, and must not undo it.
         if !self.placing.is_draining() {
             let own = &self.cx.config.overlay;
             self.cx.members.join(own.node, &own.name);
@@ -154,12 +154,12 @@ impl Hub {
             self.cx.members.remove(self.cx.config.overlay.node);
             self.note_members();
             self.send_changed_members();
-            // It leaves with a round, and there is none after the goodbye.
+            // It leaves with a round, and there is none after the shutdown.
             self.cx.overlay.end_round(now.instant);
         }
     }
 
-    /// Tells a node all that is known.
+    /// Sends a node the list of members.
     pub(super) fn tell_members(&mut self, slot: NodeSlot, node: NodeId) {
         let told = self.cx.members.told().into_iter();
         let told = told.filter(|member| self.is_told(member)).collect();
@@ -167,14 +167,14 @@ impl Hub {
         self.cx.send_encoded(node, slot, encoded);
     }
 
-    /// Nodes that keep nothing have another identity at each start: where nothing hangs on it, those that are gone are not handed on.
+    /// Nodes that store nothing have another identity at each start: where nothing depends on it, those that are gone are not passed on.
     fn is_told(&self, member: &Membership<'_>) -> bool {
         self.cx.config.partition == Partition::Majority
             || member.changes.is_multiple_of(2)
             || self.cx.overlay.slot_of(member.node).is_some()
     }
 
-    /// Stores what has changed of the members. After every input, so that it is stored with its round.
+    /// Stores changes of the members. After every input, so that it is stored with its round.
     pub(super) fn note_members(&mut self) {
         for (key, value) in self.cx.members.take_changed() {
             let store = self.retained.store();
@@ -182,7 +182,7 @@ impl Hub {
         }
     }
 
-    /// Tells all nodes that are up what has changed of the members in this round. Whoever comes up is told everything.
+    /// Sends changes of the members in this round to all nodes that are up. A node that comes up is sent everything.
     pub(super) fn send_changed_members(&mut self) {
         let untold = self.cx.members.take_unsent();
         if untold.is_empty() {
@@ -196,7 +196,7 @@ impl Hub {
         }
     }
 
-    /// Whether an order of the overlay waits until it is known how this side stands; it is taken then.
+    /// Returns an output of the overlay, unless it waits until it is decided whether this side has quorum; it is kept then.
     pub(super) fn defers(&mut self, now: Now, output: Output) -> Option<Output> {
         let has_no_effect = matches!(
             output,
@@ -238,7 +238,7 @@ impl Hub {
         }
     }
 
-    /// Looks whether this side serves. Once a round.
+    /// Decides whether this side has quorum. Once a round.
     pub(super) fn review_quorum(&mut self, now: Now) {
         if self.cx.config.partition == Partition::Serve || !self.cx.is_ready {
             return;
@@ -261,12 +261,12 @@ impl Hub {
         }
     }
 
-    /// Whether the nodes that those reach that are back are back too, and what they all want is known.
+    /// Whether the nodes that are back and all nodes that they reach are up, and their interests are applied.
     fn sees_all(&self) -> bool {
         self.cx.overlay.is_ready() && self.cx.overlay.is_listed()
     }
 
-    /// Nodes that were heard since then and do not see any of those that are gone, this one included.
+    /// Number of nodes that sent something since then and have no link to any of those that are gone, this one included.
     fn agreeing(&self, since: Instant, gone: &BTreeSet<NodeSlot>) -> usize {
         let gone: Vec<NodeId> = gone
             .iter()
@@ -287,7 +287,7 @@ impl Hub {
             + 1
     }
 
-    /// It is known how this side stands: what waited follows.
+    /// It is decided whether this side has quorum: what waited follows.
     fn end_doubt(&mut self, now: Now, state: State) {
         let before = std::mem::replace(&mut self.cx.quorum.state, state);
         self.cx.outgoing.hold_acknowledgements(false);
@@ -306,7 +306,7 @@ impl Hub {
         };
         self.send_quorum_state(EventLevel::Warn, message);
         for worker in self.cx.workers() {
-            // What was acknowledged by all before is acknowledged.
+            // What all had acknowledged before is acknowledged.
             self.cx
                 .send_to_worker_after_records(worker, ToWorker::Minority(true));
         }
@@ -324,8 +324,8 @@ impl Hub {
         for node in std::mem::take(&mut self.cx.quorum.away).into_keys() {
             self.ownership.promote_backups(&mut self.cx, node, false);
         }
-        // Others may have taken messages for sessions here while this node was down for them, and where a backup is nobody may have noticed
-        // that it was: what its primary has not heard of comes out when it is told anew.
+        // Others may have accepted messages for sessions here while they considered this node down, and a node with a backup may not have noticed
+        // that: what its primary has not received is found by a full sync.
         for node in self.cx.up.values().copied().collect::<Vec<_>>() {
             for worker in self.cx.workers() {
                 self.cx
@@ -343,7 +343,7 @@ impl Hub {
         self.cx.event(level, message, fields);
     }
 
-    /// A node is down: its sessions fail over to their backups, unless this side is the smaller one.
+    /// A node is down: its sessions fail over to their backups, unless this side has no quorum.
     pub(super) fn lose_sessions_of(&mut self, now: Now, node: NodeId) {
         self.cx.members.note_out(node, now.wall);
         if self.cx.quorum.is_minority() {
@@ -355,8 +355,8 @@ impl Hub {
         }
     }
 
-    /// A node is back whose sessions did not fail over to this one: they are where it says, and the backups here are out of date. If it was started
-    /// again it has lost what it had in memory, and the backups may be all there is.
+    /// A node is back whose sessions did not fail over to this one: they are where it registers them, and the backups here are out of date. If it was
+    /// restarted it has lost what it had in memory, and the backups may be all there is.
     pub(super) fn regain_sessions_of(&mut self, node: NodeId) {
         let Some(before) = self.cx.quorum.away.remove(&node) else {
             return;

@@ -1,5 +1,5 @@
-//! Messages of another node that there is no room for here (rule 18): the node that took them from their publishers is told first,
-//! and once it has heard they are acknowledged like all others, so that nobody sends them again.
+//! Messages of another node that are over the limit here (rule 18): the node that accepted them from their publishers is informed first, and once it
+//! has noted that they are acknowledged like all others, so that nobody sends them again.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     messages::{NumberRuns, Origin, ToWorker},
 };
 
-/// What other nodes have still to hear. Bounded by what they may have under way.
+/// Refusals that other nodes have still to note. Bounded by what they may have under way.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     untold: BTreeMap<Origin, NumberRuns>,
@@ -26,9 +26,9 @@ pub(super) struct RefusedNumbers {
 }
 
 impl Hub {
-    /// A worker has no room for messages of another node.
+    /// Messages of another node are over the limit of a worker.
     pub(super) fn handle_not_admitted(&mut self, origin: Origin, runs: NumberRuns) {
-        // Whoever kept some of them for this node is answered as if they had been taken.
+        // Nodes that kept some of them for this node are answered as if they had been accepted.
         let others = self.settle_hints(origin, &runs);
         let runs = others.unwrap_or(runs);
         for (from, to) in &runs {
@@ -51,7 +51,7 @@ impl Hub {
         self.cx.send(origin.node, &Message::Refused(numbers));
     }
 
-    /// A worker is to refuse a message of its own when it would acknowledge it.
+    /// Makes a worker refuse a message of its own when it would acknowledge it.
     pub(super) fn refuse_ahead(&mut self, to: WorkerId, number: u64) {
         if number > 0 {
             self.cx
@@ -59,7 +59,7 @@ impl Hub {
         }
     }
 
-    /// What a node was told may be lost: it is told again.
+    /// What a node was sent may be lost: it is sent again.
     pub(super) fn refusals_begin_again(&mut self, node: NodeId) {
         let untold = self.refusals.untold.iter();
         let of_node = untold.filter(|(origin, _)| origin.node == node);
@@ -71,7 +71,7 @@ impl Hub {
         }
     }
 
-    /// Another node has no room for messages of ours: their worker hears it before their acknowledgement.
+    /// Messages of ours are over the limit of another node: their worker is informed before their acknowledgement arrives.
     pub(super) fn handle_refused(&mut self, from: NodeId, numbers: RefusedNumbers) {
         let worker = u8::try_from(numbers.stream.0).ok();
         let is_ours = numbers.incarnation == self.cx.config.overlay.incarnation;
@@ -83,7 +83,7 @@ impl Hub {
         self.cx.send(from, &Message::RefusalNoted(numbers));
     }
 
-    /// The node that took them has heard.
+    /// The node that accepted them has noted the refusal.
     pub(super) fn handle_refusal_noted(&mut self, from: NodeId, numbers: &RefusedNumbers) {
         let origin = Origin {
             node: from,

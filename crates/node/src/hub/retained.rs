@@ -30,11 +30,11 @@ use crate::{
     messages::{ForwardEntry, Origin, ToWorker},
 };
 
-/// Topics looked at for one page.
+/// Topics visited for one page.
 const PAGE_TOPICS: usize = 512;
 /// Topics of the nodes themselves.
 const OF_NODES: &str = "$thicket/";
-/// Topics that are looked at between two looks at the length of a page.
+/// Topics that are visited between two checks of the length of a page.
 const PAGE_STEP: usize = 16;
 /// Bytes of one page.
 const PAGE_BYTES: usize = 64 * 1024;
@@ -42,11 +42,11 @@ const PAGE_BYTES: usize = 64 * 1024;
 const TOMBSTONES: usize = 100_000;
 /// Writes of two workers within this time may reach subscribers in either order.
 const CONTENTION: Duration = Duration::from_secs(1);
-/// When the last word is said again: by then all that was written before is on its way.
+/// When the last write is sent again: by then all that was written before is on its way.
 const SAY_AGAIN: Duration = Duration::from_millis(50);
-/// Topics of which that is remembered.
+/// Topics for which that is noted.
 const CONTENDED_TOPICS: usize = 10_000;
-/// A clock that is this far ahead of ours does not pull ours along.
+/// A clock that is further ahead of ours does not advance ours.
 const SKEW_ALLOWED: Duration = Duration::from_secs(300);
 
 /// What a message that was compared with the retained one is.
@@ -63,7 +63,7 @@ pub(super) enum Observed {
 #[derive(Debug)]
 struct Kept {
     written: WriteTime,
-    /// Who published it: with its number a copy of it is known for one wherever it comes from.
+    /// Its publisher's stream: with its number a copy of it is recognised wherever it comes from.
     origin: Origin,
     /// With its time.
     record: Box<[u8]>,
@@ -71,12 +71,12 @@ struct Kept {
     /// Which one of all messages kept here it was.
     arrival: u64,
     at: Instant,
-    /// To whoever published it here.
+    /// To its publisher, if that is here.
     charge: Option<RetainedCharge>,
 }
 
-/// Topics that several wrote at once, until their last word is said again. Whoever mirrors a topic may have got the writes in another order
-/// than they were kept in, and would stay wrong until the next write.
+/// Topics that several clients wrote at once, until their last write is sent again. A subscriber that mirrors a topic may have received the writes in
+/// another order than they were kept in, and would stay wrong until the next write.
 #[derive(Debug, Default)]
 struct Contended {
     /// In the order they are due.
@@ -85,7 +85,7 @@ struct Contended {
 }
 
 impl Contended {
-    /// One that is noted already is said after this write too. Of more than there is room for, subscribers may keep another last word.
+    /// One that is noted already is sent after this write too. Beyond the limit, subscribers may keep another write as the last.
     fn note(&mut self, now: Instant, topic: &str) {
         if self.topics.len() < CONTENDED_TOPICS && !self.topics.contains(topic) {
             self.topics.insert(topic.into());
@@ -121,9 +121,9 @@ pub(super) struct RetainedMessages {
     accounts: RetainedAccounts,
     store: RetainedStore,
     contended: Contended,
-    /// A ban came or went since the workers were told.
+    /// A ban was made or lifted since the workers were informed.
     has_changed_bans: bool,
-    /// Nodes that were told all of ours since we saw them last.
+    /// Nodes that were sent all of ours since they came up.
     told: BTreeSet<NodeId>,
 }
 
@@ -159,12 +159,12 @@ impl RetainedMessages {
         self.tree.bytes()
     }
 
-    /// What is to be stored of this round.
+    /// What must be stored of this round.
     pub const fn store(&mut self) -> &mut RetainedStore {
         &mut self.store
     }
 
-    /// Takes in what was stored before the node stopped.
+    /// Reads what was stored before the node stopped.
     pub fn recover(&mut self, now: Now, stored: &StoredRetained<'_>) {
         let StoredRetained {
             origin,
@@ -190,7 +190,7 @@ impl RetainedMessages {
         self.tree.matching(filter).map(|(_, kept)| &*kept.record)
     }
 
-    /// Whether a ban came or went; once.
+    /// Whether a ban was made or lifted; once.
     pub const fn take_changed_bans(&mut self) -> bool {
         std::mem::replace(&mut self.has_changed_bans, false)
     }
@@ -204,7 +204,7 @@ impl RetainedMessages {
         self.cursors.remove(&(worker, query));
     }
 
-    /// The time of a write of ours: later than all we know, but for what a clock far ahead of ours wrote to other topics.
+    /// The time of a write of ours: later than all we have, but for what a clock far ahead of ours wrote to other topics.
     fn tick(&mut self, now: Now, topic: &str) -> HybridTime {
         let millis = now.wall.as_unix_millis();
         self.clock = if millis > self.clock.millis {
@@ -212,7 +212,7 @@ impl RetainedMessages {
         } else {
             after(self.clock)
         };
-        // The clock may have been set back since, here or there: whoever writes now knows what there is, and replaces it.
+        // The clock may have been set back since, here or there: a client that writes now replaces what there is.
         match self.known(topic) {
             Some((time, _)) if time >= self.clock => after(time),
             Some(_) | None => self.clock,
@@ -225,7 +225,7 @@ impl RetainedMessages {
         kept.or_else(|| self.removed.get(topic))
     }
 
-    /// Compares a write with what is kept, and keeps it if it is the last one. `payer`: who published it here.
+    /// Compares a write with what is kept, and keeps it if it is the last one. `payer`: its publisher, if that is here.
     pub fn observe(
         &mut self,
         now: Now,
@@ -309,7 +309,7 @@ impl RetainedMessages {
                 && self.tree.bytes() as u64 + record.encoded_len() as u64 <= self.limits.bytes)
     }
 
-    /// Whether whoever publishes has room of its own.
+    /// Whether the publisher is within its own limit.
     fn may_retain(&self, record: &Record<'_>, payer: &Payer) -> bool {
         let before = self.tree.get(record.topic);
         let before = before.and_then(|kept| kept.charge.as_ref());
@@ -365,7 +365,7 @@ impl RetainedMessages {
         }
     }
 
-    /// The next page for a query, with the expiry each message has left; whether there is more.
+    /// The next page for a query, with the expiry each message has left; and whether there is more.
     fn page(
         &mut self,
         now: Now,
@@ -407,7 +407,7 @@ impl RetainedMessages {
     }
 }
 
-/// Bytes that a message takes of its publisher's room.
+/// Bytes that a message counts towards its publisher's limit.
 fn cost(record: &Record<'_>) -> u64 {
     (record.topic.len() + record.encoded_len()) as u64
 }
@@ -455,7 +455,7 @@ impl Hub {
         self.browse_retained(now, cursor, usize::MAX)
     }
 
-    /// The same, for which about as many topics are looked at, whether they match or not.
+    /// The same, for which about `topics` topics are visited, whether they match or not.
     pub fn browse_retained(
         &self,
         now: Now,
@@ -509,7 +509,7 @@ impl Hub {
             stream: StreamId(u16::from(from.0)),
         };
         if !record.payload.is_empty() && !self.retained.has_room(&record) {
-            // It goes to whoever subscribes now, as any other; its publisher is told that it was not kept.
+            // It goes to current subscribers, as any other; its publisher is informed that it was not kept.
             self.refuse_ahead(from, entry.number);
         }
         self.retained.observe(now, origin, &record, payer);
@@ -519,8 +519,7 @@ impl Hub {
         self.forward_one(now, from, entry, &stamped, &everyone);
     }
 
-    /// Its publisher has as much retained as it may: the message goes to whoever subscribes now, and the publisher is told that it was not
-    /// kept.
+    /// Its publisher is over its limit: the message goes to current subscribers, and the publisher is informed that it was not kept.
     fn forward_unretained(
         &mut self,
         now: Now,
@@ -565,12 +564,12 @@ impl Hub {
         );
     }
 
-    /// When a last word is to be said again.
+    /// When a last write is to be sent again.
     pub(super) fn next_last_word(&self) -> Option<Instant> {
         self.retained.contended.next()
     }
 
-    /// Subscribers get the last word on topics that several wrote at once.
+    /// Sends subscribers the last write of topics that several clients wrote at once.
     pub(super) fn send_last_words(&mut self, now: Now) {
         while let Some(topic) = self.retained.contended.pop_due(now.instant) {
             let Some((origin, bytes)) = self.retained.last_word(now, &topic) else {
@@ -598,8 +597,8 @@ impl Hub {
             .send(node, &Message::RetainedDigest { digest, is_answer });
     }
 
-    /// The other node keeps something else: it gets all of ours, once since we see it. It may have been alone with the parting of
-    /// the two, so it hears our digest too, behind all of ours.
+    /// The other node keeps something else: it gets all of ours, once since it came up. It may be the only one that noticed the partition, so it gets
+    /// our digest too, behind all of ours.
     pub(super) fn handle_retained_digest(&mut self, node: NodeId, digest: u64, is_answer: bool) {
         if digest == self.retained.digest || (is_answer && self.retained.told.contains(&node)) {
             return;
@@ -645,7 +644,7 @@ impl Hub {
         }
     }
 
-    /// Retained messages of another node. What is new here is matched here too: it was published where we could not hear it.
+    /// Retained messages of another node. What is new here is matched here too: it was published while we could not receive it.
     pub(super) fn handle_retained(&mut self, now: Now, messages: &[RetainedRecord<'_>]) {
         for RetainedRecord { origin, record } in messages {
             let bytes = record;
@@ -665,7 +664,7 @@ impl Hub {
     }
 }
 
-/// What removes the message of a topic.
+/// The record that removes the message of a topic.
 fn removal(topic: &str, time: HybridTime) -> Record<'_> {
     Record {
         retain: true,
@@ -675,7 +674,7 @@ fn removal(topic: &str, time: HybridTime) -> Record<'_> {
     }
 }
 
-/// Of a removal only the node is known.
+/// Only the node of a removal is kept.
 const fn removed_by(node: NodeId) -> Origin {
     Origin {
         node,

@@ -1,4 +1,4 @@
-//! What of the retained messages each user published at this node, or each address of clients without one: so that nobody takes the room of
+//! How much of the retained messages each user published at this node, or each address of clients without one: so that nobody uses the capacity of
 //! all others.
 //!
 //! What was retained before the node started is charged to nobody, like what came from other nodes.
@@ -7,21 +7,21 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{Payer, RetainedLimits};
 
-/// What somebody has retained.
+/// What a user or an address has retained.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Account {
     messages: u64,
     bytes: u64,
 }
 
-/// What a retained message is charged, and to whom.
+/// What a retained message is charged, and to which account.
 #[derive(Debug, Clone)]
 pub(super) struct RetainedCharge {
     payer: Arc<Payer>,
     bytes: u64,
 }
 
-/// The accounts of all who have something retained: as many as there are retained messages at most.
+/// The accounts with retained messages: as many as there are retained messages at most.
 #[derive(Debug)]
 pub(super) struct RetainedAccounts {
     accounts: BTreeMap<Arc<Payer>, Account>,
@@ -39,7 +39,7 @@ impl RetainedAccounts {
         }
     }
 
-    /// Whether there is room for one more message, in the place of `before` if that is given.
+    /// Whether one more message is within the limit, in the place of `before` if that is given.
     pub fn has_room(&self, payer: &Payer, bytes: u64, before: Option<&RetainedCharge>) -> bool {
         let has = self.accounts.get(payer).copied().unwrap_or_default();
         let freed = before.filter(|before| *before.payer == *payer);

@@ -15,13 +15,13 @@ use crate::{
 /// Version of the format.
 const VERSION: u8 = 1;
 
-/// What is to be stored of this round.
+/// What must be stored of this round.
 #[derive(Debug)]
 pub(super) struct RetainedStore {
     is_on: bool,
     is_paused: bool,
     operations: Vec<StoreOperation>,
-    /// Bytes there is room for.
+    /// Free capacity, bytes.
     room: u64,
 }
 
@@ -52,7 +52,7 @@ impl RetainedStore {
         self.is_paused = false;
     }
 
-    /// Whether another message finds no room.
+    /// Whether another message is over the limit.
     pub const fn is_full_for(&self, bytes: usize) -> bool {
         self.is_on && self.room < bytes as u64 + 1024
     }
@@ -124,7 +124,7 @@ impl<'a> StoredRetained<'a> {
 }
 
 impl Hub {
-    /// What is to be stored before anything leaves; `None`: nothing. To be asked after `end_round`, and answered with `handle_stored`.
+    /// What must be stored before anything leaves; `None`: nothing. Call it after `end_round`, and answer with `handle_stored`.
     pub fn unstored(&mut self) -> Option<Unstored<'_>> {
         let operations = &self.retained.store().operations;
         (!operations.is_empty()).then_some(Unstored {
@@ -138,18 +138,18 @@ impl Hub {
         self.retained.store().operations.is_empty()
     }
 
-    /// What `unstored` answered is stored.
+    /// What `unstored` returned is stored.
     pub fn handle_stored(&mut self, status: LogStatus) {
         self.retained.store().operations.clear();
         self.handle_log_status(status);
     }
 
-    /// There is other room than there was.
+    /// The free capacity has changed.
     pub fn handle_log_status(&mut self, status: LogStatus) {
         self.retained.store().room = status.room;
     }
 
-    /// Takes in a value that was stored before the node stopped.
+    /// Reads a value that was stored before the node stopped.
     ///
     /// # Errors
     /// [`RecoverError`]: it is unreadable, so the node must not start.

@@ -1,4 +1,4 @@
-//! Topics whose retained message was removed, and when: an older message that comes later does not bring them back.
+//! Topics whose retained message was removed, and when: an older message that arrives later does not bring them back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::control::WriteTime;
 use crate::Remembered;
 
-/// Removed topics, at most so many: the removal that is longest ago is forgotten first.
+/// Removed topics, up to `maximum`: the removal that is longest ago is forgotten first.
 #[derive(Debug)]
 pub(super) struct Tombstones {
     maximum: usize,
     removed: BTreeMap<Arc<str>, WriteTime>,
-    /// The same by time: clients remove topics as often as they like, so forgetting one must not look at all.
+    /// The same by time: clients remove topics as often as they like, so forgetting one must not visit all.
     by_time: BTreeSet<(WriteTime, Arc<str>)>,
 }
 
@@ -44,7 +44,7 @@ impl Tombstones {
         self.removed.iter().map(|(topic, at)| (&**topic, *at))
     }
 
-    /// The topic was removed then. Answers what is forgotten instead, if there were too many.
+    /// The topic was removed then. Returns what is forgotten instead, if there were too many.
     pub fn insert(&mut self, topic: &str, written: WriteTime) -> Option<(Arc<str>, WriteTime)> {
         self.remove(topic);
         let topic: Arc<str> = topic.into();

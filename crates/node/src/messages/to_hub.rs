@@ -1,4 +1,4 @@
-//! What the workers of a node tell its hub.
+//! Messages of the workers of a node to its hub.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ pub(crate) enum ToHub {
     },
     /// These numbers of another node's stream are admitted here.
     Admitted { origin: Origin, numbers: NumberRuns },
-    /// There is no room here for these numbers of another node's stream.
+    /// These numbers of another node's stream are over the limit here.
     NotAdmitted { origin: Origin, numbers: NumberRuns },
-    /// What the worker wants has changed.
+    /// The interests of the worker have changed.
     Interest {
         sequence: u64,
         changes: Vec<InterestChange>,
     },
     /// `Peers` of this sequence are applied.
     PeersApplied { sequence: u64 },
-    /// The next retained messages for a filter; `begin_at`: the first ones, of those kept when `InterestSettled` said so.
+    /// The next retained messages for a filter; `begin_at`: the first ones, of those kept at the position in `InterestSettled`.
     RetainedQuery {
         query: u64,
         filter: TopicFilter,
@@ -41,9 +41,9 @@ pub(crate) enum ToHub {
     Covered(Option<Vec<Vec<NodeId>>>),
     /// A client has connected: where is its session?
     Claim(Claim),
-    /// The connection that was granted is in service, which `Session` said before, or has gone.
+    /// The connection that was granted is in service, as reported by `Session` before, or has gone.
     GrantDone { client_id: Arc<str> },
-    /// What became of a session whose home the worker is.
+    /// The state of a session whose home the worker is.
     Session {
         client_id: Arc<str>,
         state: SessionState,
@@ -56,19 +56,19 @@ pub(crate) enum ToHub {
     Drained { request: u64, queue: Vec<u8> },
     /// The interests of what was imported are settled.
     Imported { request: u64 },
-    /// A backup became the session, with this epoch: its primary handed it over, or, `is_beside`, has it too.
+    /// A backup was promoted, with this epoch: its primary handed it over, or, `is_beside`, has it too.
     TakenOver {
         client_id: Arc<str>,
         epoch: Epoch,
         is_beside: bool,
     },
-    /// This node handed a session over that another one has here, which stays.
+    /// A session that `from` handed over to this node met another one here, which stays.
     NotTakenOver { client_id: Arc<str>, from: NodeId },
     /// A session that was to be evicted has something that is nowhere else.
     Contested { client_id: Arc<str> },
-    /// The session of the connection is to live on another worker.
+    /// The session of the connection is to move to another worker.
     Relocate { client_id: Arc<str>, serial: u64 },
-    /// A session that was to live on another worker is here, or was not handed over.
+    /// A session that was to move to another worker is here, or was not handed over.
     Relocated { client_id: Arc<str> },
     /// The next record of this worker's replication stream to another node.
     Replicate {
@@ -84,11 +84,11 @@ pub(crate) enum ToHub {
         stream: ReplicationStream,
         report: BackupReport,
     },
-    /// Tell when all that is on its way to this worker has come.
+    /// Report when all that is on its way to this worker has arrived.
     Barrier { barrier: u64 },
     /// The backups of a node's sessions are promoted.
     Promoted { node: NodeId },
-    /// Which node would be better for a topic of a client? Answered before what is told later is.
+    /// Which node would be better for a topic of a client? Answered before later messages are.
     PlaceAsked(PlaceAsked),
     /// The answer to `TopicRatesAsked`.
     TopicRates(Vec<TopicRate>),

@@ -1,4 +1,4 @@
-//! What a worker is told: by the hub of its node, and by the other workers.
+//! Messages to a worker: from the hub of its node, and from the other workers.
 
 use std::sync::Arc;
 
@@ -12,30 +12,30 @@ use super::{
 };
 use crate::{ConnectionId, WorkerId, bans::Bans};
 
-/// From the hub, or from another worker where it says so.
+/// From the hub, or from another worker where that is stated.
 #[derive(Debug)]
 pub(crate) enum ToWorker {
     /// Messages for its sessions.
     Records { origin: Origin, bytes: Vec<u8> },
-    /// Retained messages that another node told of: like `Records`, but out of their order and not to be acknowledged.
+    /// Retained messages from another node: like `Records`, but out of their order and not to be acknowledged.
     RetainedRecords { origin: Origin, bytes: Vec<u8> },
-    /// The last write of a topic that several wrote at once, a record with its number; of a removal the number is 0.
+    /// The last write of a topic that several clients wrote at once, a record with its number; of a removal the number is 0.
     LastWord { origin: Origin, bytes: Vec<u8> },
-    /// A message that others kept for this node while it was down: like one of `Records`, but no backup gets it by itself.
+    /// A message that others kept for this node while it was down: like one of `Records`, but no backup receives it by itself.
     Hinted { origin: Origin, bytes: Vec<u8> },
     /// The sender has admitted these of the receiver's own numbers.
     Acknowledged(NumberRuns),
-    /// These of its numbers found no room on their way; their publishers must be told.
+    /// These of its numbers were over a limit on their way; their publishers must be refused.
     Refused(NumberRuns),
-    /// Another node has no room for these of its numbers, and acknowledges them when it has been heard.
+    /// These of its numbers are over the limit of another node, which acknowledges them when the refusal has been noted.
     RefusalAhead(NumberRuns),
-    /// Everyone reachable has applied the worker's changes up to this sequence.
+    /// All reachable nodes have applied the worker's changes up to this sequence.
     InterestSettled {
         sequence: u64,
-        /// Where the retained messages stood then.
+        /// The position of the retained messages then.
         retained: u64,
     },
-    /// What others want has changed.
+    /// The interests of others have changed.
     Peers {
         sequence: u64,
         changes: Vec<(Place, InterestChange)>,
@@ -46,7 +46,7 @@ pub(crate) enum ToWorker {
         records: Vec<u8>,
         has_more: bool,
     },
-    /// The answer to a claim: the session lives, or may live, at `home`.
+    /// The answer to a claim: the session is, or may begin, at `home`.
     Granted {
         connection: ConnectionId,
         serial: u64,
@@ -63,8 +63,7 @@ pub(crate) enum ToWorker {
         /// Nodes where the client may go, the chosen one first.
         instead: Arc<[NodeId]>,
     },
-    /// Another node has the session too, and its stays; it ends here, and nobody hears of it. `may_contest`: unless what
-    /// it has is nowhere else.
+    /// Another node has the session too, and its session stays; this one ends without a report. `may_contest`: unless what it has is nowhere else.
     Evict {
         client_id: Arc<str>,
         may_contest: bool,
@@ -76,17 +75,17 @@ pub(crate) enum ToWorker {
         to: NodeId,
         purpose: Purpose,
     },
-    /// The other node does not want the session any more; it stays.
+    /// The other node does not want the session any more; it stays here.
     TakeBack { client_id: Arc<str> },
     /// The other node receives the branch's messages now. Send the queue.
     Drain { request: u64, client_id: Arc<str> },
-    /// Tell `home`, behind all that was sent to it, that it has all that was sent before this: it has begun this barrier.
+    /// Report to `home`, behind all that was sent to it, that it has all that was sent before this: it has begun this barrier.
     Synchronise { home: WorkerId, barrier: u64 },
     /// The answer to `Synchronise`, from another worker.
     Synchronised { barrier: u64 },
-    /// All that was on its way from other nodes when a barrier began has come.
+    /// All that was on its way from other nodes when a barrier began has arrived.
     BarrierPassed { barrier: u64 },
-    /// What another node has of a session that is here. Answered by `Imported` when its interests are settled.
+    /// The snapshot of another node's branch of a session that is here. Answered by `Imported` when its interests are settled.
     Import {
         request: u64,
         snapshot: Vec<u8>,
@@ -94,9 +93,9 @@ pub(crate) enum ToWorker {
     },
     /// The queue of a branch.
     ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
-    /// The rest of a branch does not come.
+    /// The rest of a branch is not sent.
     Forget { client_id: Arc<str> },
-    /// From another worker: a connection whose messages go there would come; its messages and the sender's, a second.
+    /// From another worker: it offers a connection whose messages go there; its messages and the sender's, a second.
     Offer {
         connection: ConnectionId,
         serial: u64,
@@ -129,36 +128,36 @@ pub(crate) enum ToWorker {
         stream: u64,
         report: BackupReport,
     },
-    /// What a node was told by a stream may be lost.
+    /// What a node was sent by a stream may be lost.
     BackupsLost { node: NodeId },
-    /// A node is down, the backups of its sessions become the sessions. `is_news`: others do not know more of it.
+    /// A node is down: the backups of its sessions are promoted. `is_news`: this side noticed it going down, and publishes the wills of its clients.
     Promote { node: NodeId, is_news: bool },
     /// The backups of a node's sessions are out of date.
     DropBackups { node: NodeId },
-    /// From another worker: these sessions have failed over to another node's worker. Backups that an earlier primary told are to be kept until it has
-    /// told them anew.
+    /// From another worker: these sessions have failed over to another node's worker. Backups of an earlier primary are to be kept until it has fully
+    /// synced them.
     BackupsAdopted {
         by: (NodeId, u8),
         sessions: Vec<Adopted>,
     },
-    /// From another worker: it has, or they have ended.
+    /// From another worker: it has fully synced them, or they have ended.
     BackupsReplaced {
         by: (NodeId, u8),
         sessions: Vec<u128>,
     },
     /// The other nodes that are up.
     Nodes(Vec<UpNode>),
-    /// How much other nodes that are up can take (C of Overlays 4.2.1).
+    /// Free capacity of other nodes that are up (C of Overlays 4.2.1).
     Capabilities(Vec<(NodeId, u64)>),
     /// A node that is down will not come back.
     Forgotten { node: NodeId },
-    /// A node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups.
-    /// `paused`: when this node stood still last, from, until.
+    /// A node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups. `paused`: when
+    /// this node stood still last, from, until.
     GivenUpBy {
         node: NodeId,
         paused: Option<(Instant, Instant)>,
     },
-    /// This side of the cluster does not serve, or serves again (rule 19).
+    /// This side of the cluster has no quorum, or has it again (rule 19).
     Minority(bool),
     /// An earlier start of this node is remembered with a higher incarnation; this one is above it now.
     Incarnation(Incarnation),
@@ -166,13 +165,13 @@ pub(crate) enum ToWorker {
     Bans(Arc<Bans>),
     /// Where clients reach the other nodes.
     Elsewhere(Arc<Elsewhere>),
-    /// The answer to `PlaceAsked`; none: this node is as good as any, or nothing is known.
+    /// The answer to `PlaceAsked`; none: this node is as good as any, or there is no data.
     PlaceAnswer(PlaceAsked, Option<NodeId>),
-    /// Which topics have most messages, since the last such question?
+    /// Which topics have most messages, since the last such request?
     TopicRatesAsked,
-    /// Which clients may be sent away? Their messages are counted from one such question to the next.
+    /// Which clients may be sent away? Their messages are counted from one such request to the next.
     MovableAsked,
-    /// What do your clients do, those from this connection on? Asked by the rebalancer, in this round.
+    /// What do your clients do, those from this connection on? Requested by the rebalancer, in this round.
     HabitsAsked {
         asker: NodeId,
         round: u64,

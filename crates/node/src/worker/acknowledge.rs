@@ -1,4 +1,4 @@
-//! PUBACK and PUBREC to publishers: each when all who must have the message do, in the order in which the messages came.
+//! PUBACK and PUBREC to publishers: each when all destinations have the message, in the order in which the messages arrived.
 
 use thicket_mqtt::{AcknowledgementKind, ProtocolVersion, Qos, ReasonCode};
 
@@ -18,7 +18,7 @@ impl Worker {
             .get(key)
             .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
         if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
-            // Older clients know no refusal: without an acknowledgement they send it again (rule 18).
+            // Older versions have no refusal: without an acknowledgement their clients send it again (rule 18).
             if let Some(session) = self.sessions.get_mut(key)
                 && owed.qos == Qos::ExactlyOnce
             {
@@ -73,13 +73,13 @@ impl Worker {
         self.refuse_debts(refused);
     }
 
-    /// Some of our numbers found no room on their way (rule 18): their publishers are told when everybody has answered.
+    /// Some of our numbers were over a limit on their way (rule 18): their publishers are refused when all destinations have answered.
     pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
         self.handle_refusal_ahead(runs);
         self.handle_acknowledged(runs);
     }
 
-    /// The same from another node, whose acknowledgement comes later.
+    /// The same from another node, whose acknowledgement arrives later.
     pub(super) fn handle_refusal_ahead(&mut self, runs: &NumberRuns) {
         for &(from, to) in runs {
             self.pending.refuse(from, to);
@@ -121,7 +121,7 @@ impl Worker {
                     slot.reason_code = ReasonCode::QuotaExceeded;
                     self.met.push(debt);
                 }
-                // The connection is gone: the message is taken again when it comes again. If it has come again already, its client waits.
+                // The connection is gone: the message is accepted when it is sent again. If it was sent again already, its client waits.
                 None => {
                     session.orphaned.remove(&owed.sequence);
                     let is_awaited = session.inbound.handle_unheard_refusal(owed.packet_id);
@@ -205,8 +205,8 @@ impl Worker {
         }
     }
 
-    /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a
-    /// client that is back already and has asked again gets its PUBREC.
+    /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a client that is back already
+    /// and has asked again gets its PUBREC.
     fn settle_orphaned(&mut self, now: Now, owed: Owed) {
         let Some(session) = self.sessions.get_mut(owed.session) else {
             return;

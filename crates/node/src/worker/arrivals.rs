@@ -1,4 +1,4 @@
-//! Which messages have come to a session at this worker: those that came before the session did, for others here, are none of them.
+//! Which messages have reached a session at this worker: those that arrived for others here before the session did are none of them.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -14,7 +14,7 @@ use crate::{
     marks::{Mark, Marks},
 };
 
-/// How far all streams had come when a session, or its backup, came to this worker.
+/// The positions of all streams when a session, or its backup, arrived at this worker.
 #[derive(Debug)]
 pub(super) struct Begun {
     at: Instant,
@@ -23,10 +23,10 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Whether a message that came to the worker came later.
+    /// Whether a message that arrived at the worker came later.
     pub fn is_before(&self, id: MessageId, mark: Option<&Mark>) -> bool {
         let last = self.last.get(&id.stream_id()).copied().unwrap_or(0);
-        // What a mark knows came since its node is up, but for what it says came before.
+        // What a mark contains arrived since its node is up, but for what it lists as from before.
         let is_up_since = |mark: &Mark| {
             mark.up_since() >= self.at && (mark.has(id.number) || !mark.had(id.number))
         };
@@ -35,7 +35,7 @@ impl Begun {
 }
 
 impl Worker {
-    /// A session, or a backup of one, has come here from elsewhere.
+    /// A session, or a backup of one, arrived here from elsewhere.
     pub(super) fn note_begun(&mut self, now: Now, key: SessionKey) {
         let own = self.own_stream();
         let last = self.pending.next_number() - 1;
@@ -48,13 +48,12 @@ impl Worker {
         self.begun = Some(begun);
     }
 
-    /// What has come to a session: where it was before, and since it is at this worker. What came here before that, for others, is none of
-    /// it.
+    /// What has reached a session: where it was before, and since it is at this worker. What arrived here before that, for others, is none of it.
     pub(super) fn marks_of_session(&self, session: &Session) -> Marks {
         session.marks_with(&self.marks_of_streams(), &self.marks)
     }
 
-    /// How far all streams have come.
+    /// The positions of all streams.
     pub(super) fn come_by_now(&self, now: Now) -> Begun {
         let own = (self.own_stream(), self.pending.next_number() - 1);
         let marks = self.marks.iter();
@@ -76,7 +75,7 @@ impl Worker {
 }
 
 impl Session {
-    /// See [`Worker::marks_of_session`]. `streams`: what came to its worker, by `marks`.
+    /// See [`Worker::marks_of_session`]. `streams`: what reached its worker, by `marks`.
     pub fn marks_with(&self, streams: &Marks, marks: &BTreeMap<MessageStream, Mark>) -> Marks {
         let Some(begun) = &self.begun else {
             return streams.union(&self.marks);
@@ -92,8 +91,8 @@ impl Session {
         since.collect::<Marks>().union(&self.marks)
     }
 
-    /// Whether a message came to the session at the node `own`, or, if it was sent here too, is about to; or came where it was before.
-    /// `streams`: what came to its worker.
+    /// Whether a message reached the session at the node `own`, or, if it was sent here too, is about to; or reached it where it was before.
+    /// `streams`: what reached its worker.
     pub fn has_come(
         &self,
         id: MessageId,

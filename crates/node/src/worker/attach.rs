@@ -23,13 +23,13 @@ use crate::{
     visits::CLIENT_CONNECTED,
 };
 
-/// The user property of a CONNACK that says where the sessions of a client should be.
+/// The user property of a CONNACK that names where the sessions of a client should be.
 const PLACEMENT: &str = "thicket-placement";
 /// Strings have two bytes for their length.
 const LONGEST: usize = u16::MAX as usize;
 
 impl Worker {
-    /// The session lives here: the connection goes into service.
+    /// The session is here: the connection goes into service.
     pub(super) fn attach(&mut self, now: Now, id: ConnectionId) {
         let Some(connection) = self.connection_mut(id) else {
             return;
@@ -174,7 +174,7 @@ impl Worker {
         refusal
     }
 
-    /// Whether the client asks for a session that would have to be stored, is not yet, and finds no room.
+    /// Whether the client asks for a session that would have to be stored, is not stored yet, and would be over the limit.
     fn exceeds_limits_of(&self, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
         let is_stored = |key| self.sessions.get(key).is_some_and(|it| it.stored.is_some());
         self.granted_expiry(connect) > 0
@@ -233,12 +233,12 @@ impl Worker {
             self.detach(now, connection, Cause::TakenOver);
         }
         if clean_start && self.sessions.get(old).is_some() {
-            // The will of the old session goes out when the session ends, delayed or not [MQTT-3.1.2-8].
+            // The will of the old session is published when the session ends, delayed or not [MQTT-3.1.2-8].
             self.end_session(now, old);
         }
     }
 
-    /// Session Expiry Interval in seconds; older clients say only whether the session ends with the connection.
+    /// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
     pub(super) fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
         let maximum = self.config.limits.session_expiry_maximum;
         match connect.version {
@@ -302,7 +302,7 @@ impl Worker {
         self.serve(now, id, attached, now.instant);
     }
 
-    /// A connection is in service from now on. `last_packet`: when the client was heard last.
+    /// A connection is in service from now on. `last_packet`: when the client sent its last packet.
     pub(super) fn serve(
         &mut self,
         now: Now,
@@ -370,13 +370,13 @@ impl Worker {
         if self.send_connack(id, connect.version, maximum, &connack) {
             return true;
         }
-        // A user property must not make it larger than the client takes [MQTT-3.2.2-20].
+        // A user property must not make it larger than the client accepts [MQTT-3.2.2-20].
         let had_placement = !std::mem::take(&mut connack.user_properties).is_empty();
         had_placement && self.send_connack(id, connect.version, maximum, &connack)
     }
 }
 
-/// What a CONNACK says of a session that was opened.
+/// What a CONNACK contains about a session that was opened.
 #[derive(Debug, Clone, Copy)]
 struct Answer<'a> {
     session_present: bool,

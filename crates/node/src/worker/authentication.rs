@@ -1,4 +1,4 @@
-//! Who a client is: users are asked, perhaps in several steps, at CONNECT and again when the client wants it (5.0, 4.12).
+//! Who a client is: the users (shell) are asked, perhaps in several steps, at CONNECT and again when the client wants it (5.0, 4.12).
 //!
 //! | phase | AUTH 0x18 | AUTH 0x19 | verdict `Continue` | `Allowed` | a refusal |
 //! | --- | --- | --- | --- | --- | --- |
@@ -53,7 +53,7 @@ impl Reauthentication {
 }
 
 impl Worker {
-    /// Asks whoever knows the users about a CONNECT, unless nobody has to be asked.
+    /// Asks the users (shell) about a CONNECT, unless none have to be asked.
     pub(super) fn ask_users(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>) {
         let Some(connection) = self.connection(id) else {
             return;
@@ -242,7 +242,7 @@ impl Worker {
         self.refuse_connect(id, &connect, &refusal);
     }
 
-    /// Hands the answer of `len` bytes on.
+    /// Passes the answer of `len` bytes on.
     fn ask_on(
         &mut self,
         now: Now,
@@ -280,7 +280,7 @@ impl Worker {
             .and_then(|attached| attached.reauthentication.as_mut())
             .ok_or_else(|| Refusal::protocol("AUTH without an authentication method in CONNECT"))?;
         if auth.authentication_method != Some(&*reauthentication.method) {
-            // [MQTT-4.12.1-1]; DISCONNECT knows no 0x8C (5.0, 3.14.2.1).
+            // [MQTT-4.12.1-1]; DISCONNECT has no 0x8C (5.0, 3.14.2.1).
             return Err(Refusal::protocol(
                 "another authentication method than in CONNECT",
             ));
@@ -419,7 +419,7 @@ fn another_method() -> Refusal {
     )
 }
 
-/// What a client is told that is not let in.
+/// The answer to a client that is refused.
 fn refusal_of(verdict: &Verdict) -> Refusal {
     let (reason_code, reason) = match verdict {
         Verdict::BadAuthenticationMethod => (

@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Worker {
-    /// Bans a client at all nodes; `WorkerOutput::Published` says with the same number what came of it.
+    /// Bans a client at all nodes; `WorkerOutput::Published` reports the result under the same number.
     pub fn ban(&mut self, now: Now, number: u64, ban: &Ban) {
         let (topic, payload) = (ban.subject.topic(), ban.encode());
         let left = ban.until.map(|until| {
@@ -28,12 +28,12 @@ impl Worker {
         self.publish_as_node(now, number, &publish);
     }
 
-    /// Lifts a ban at all nodes; `WorkerOutput::Published` says with the same number what came of it.
+    /// Lifts a ban at all nodes; `WorkerOutput::Published` reports the result under the same number.
     pub fn unban(&mut self, now: Now, number: u64, subject: &BanSubject) {
         self.publish_as_node(now, number, &record(&subject.topic(), &[]));
     }
 
-    /// Why the client of a connection may not connect, as far as it is known who it is.
+    /// Why the client of a connection may not connect, as far as its identity is known.
     pub(super) fn refuses_banned(
         &self,
         now: Now,
@@ -51,14 +51,14 @@ impl Worker {
         ))
     }
 
-    /// Others may not connect from now on: those that are connected go.
+    /// The bans have changed: banned clients that are connected are disconnected.
     pub(super) fn handle_bans(&mut self, now: Now, bans: Arc<Bans>) {
         self.bans = bans;
         let banned = |(key, session): (SessionKey, &super::sessions::Session)| {
             let connection = self.connection(session.connection?)?;
             let name = &session.client_id;
             let grant = session.grant.as_deref();
-            // Who connects with a password is known by it, also where sessions are not apart by user.
+            // A client that connects with a password is identified by its user, also where sessions are not separated by user.
             let user_name = grant.and_then(|grant| grant.user_name.as_deref());
             let found = self.bans.find(
                 now.wall,

@@ -1,8 +1,8 @@
-//! What waits until all that was on its way to this worker has come: from other nodes, which the hub asks, and from the other workers, which say it
-//! themselves.
+//! What waits until all that was on its way to this worker has arrived: from other nodes, which the hub asks, and from the other workers, which
+//! report it themselves.
 //!
-//! A node that begins to receive a session's messages says so to everybody. What was sent before everybody knew went only to where the session was,
-//! and a barrier that begins after that is passed when it is there.
+//! A node that begins to receive a session's messages announces its interests to all nodes. What was sent before all had applied them went only to
+//! where the session was; a barrier that begins after that is passed when it has arrived.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,18 +12,18 @@ use super::{
 };
 use crate::{Now, messages::ToHub};
 
-/// What goes on when a barrier has been passed.
+/// What continues when a barrier has been passed.
 #[derive(Debug)]
 pub(super) enum Behind {
-    /// As a primary: sessions that a backup has learned are covered.
+    /// As a primary: sessions that a backup has received are covered.
     Learned(Learned),
-    /// As a backup: what the stream of these primaries, by its identifier, told whole up to a position is held.
+    /// As a backup: the full syncs in the stream of this primary, by its identifier, are held up to a position.
     Told {
         source: SourceKey,
         stream: u64,
         until: u64,
     },
-    /// The queue of a branch goes, as the answer to this request.
+    /// The queue of a branch is sent, as the answer to this request.
     Queue { request: u64, client_id: Arc<str> },
 }
 
@@ -33,11 +33,11 @@ struct Open {
     behind: Behind,
     /// Nothing is on its way from other nodes.
     is_passed_elsewhere: bool,
-    /// So many other workers have nothing on its way.
+    /// How many other workers have nothing on its way.
     synchronised: u8,
 }
 
-/// Those of a worker, by number.
+/// Barriers of a worker, by number.
 #[derive(Debug, Default)]
 pub(super) struct Barriers {
     last: u64,
@@ -45,7 +45,7 @@ pub(super) struct Barriers {
 }
 
 impl Barriers {
-    /// A branch whose queue was to go stays.
+    /// A branch whose queue was to be sent stays.
     pub fn forget_queue(&mut self, leaving: &str) {
         self.open.retain(|_, open| {
             !matches!(&open.behind, Behind::Queue { client_id, .. } if **client_id == *leaving)
@@ -54,7 +54,7 @@ impl Barriers {
 }
 
 impl Worker {
-    /// What was sent before this is waited for.
+    /// Begins a barrier: what was sent before is waited for.
     pub(super) fn begin_barrier(&mut self, behind: Behind) {
         let barriers = &mut self.barriers;
         barriers.last += 1;
@@ -68,7 +68,7 @@ impl Worker {
         self.send_to_hub_after_records(ToHub::Barrier { barrier });
     }
 
-    /// All that other nodes had sent here when the barrier began has come.
+    /// All that other nodes had sent here when the barrier began has arrived.
     pub(super) fn handle_barrier_passed(&mut self, now: Now, barrier: u64) {
         if let Some(open) = self.barriers.open.get_mut(&barrier) {
             open.is_passed_elsewhere = true;

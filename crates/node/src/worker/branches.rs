@@ -1,12 +1,12 @@
-//! What another node takes in of a session that both had (see `merge`), and what a session is as a snapshot.
+//! What another node merges of a session that both had (see `merge`), and the snapshot of a session.
 //!
 //! | step | the node that is asked | the node that asks |
 //! | --- | --- | --- |
-//! | freeze | client disconnected; messages are queued, nobody may connect; all but the queue goes | |
+//! | freeze | client disconnected; messages are queued, nobody may connect; all but the queue is sent | |
 //! | import | | subscriptions are taken in |
-//! | settled | | everybody sends their messages here too |
-//! | drain | the queue goes | |
-//! | queue | | what did not come here is taken in |
+//! | settled | | every node sends their messages here too |
+//! | drain | the queue is sent | |
+//! | queue | | messages that did not arrive here are taken in |
 //! | evict | the session ends without a will | |
 
 use std::{rc::Rc, sync::Arc};
@@ -28,14 +28,14 @@ use crate::{
 };
 
 impl Worker {
-    /// The other node receives its messages now: when nothing is on its way here, the queue follows.
+    /// The other node receives the session's messages now: when nothing is on its way here, the queue follows.
     pub(super) fn handle_drain(&mut self, request: u64, client_id: Arc<str>) {
         self.begin_barrier(Behind::Queue { request, client_id });
     }
 
-    /// The queue of a branch goes; the session ends here when the other node has stored it, which its claim says (`handle_evict`). Until then
-    /// it is here, with all that comes: both nodes get that, so no loss of power finds it nowhere. On disk it stays what it was: if this node
-    /// is started again, the other one may not have it.
+    /// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it
+    /// stays here with all that arrives: both nodes receive that, so a loss of power never leaves it nowhere. On disk it stays as it was: if this
+    /// node is started again, the other one may not have it.
     pub(super) fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
         let key = self.sessions.find(client_id);
         let session = key.and_then(|key| self.sessions.get(key));
@@ -69,7 +69,7 @@ impl Worker {
         self.send_to_hub(ToHub::Drained { request, queue });
     }
 
-    /// How far all streams have come here.
+    /// Positions that all streams have reached here.
     pub(super) fn marks_of_streams(&self) -> Marks {
         let came = self.marks.iter();
         let came = came.map(|(stream, mark)| (*stream, mark.came()));
@@ -77,7 +77,7 @@ impl Worker {
         came.chain([(self.own_stream(), own)]).collect()
     }
 
-    /// What comes for a group is no more for a session whose queue has gone: that would stay behind.
+    /// A session whose queue has been sent no longer accepts messages for a group: they would stay behind.
     pub(super) fn leave_groups(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else {
             return;
@@ -88,7 +88,7 @@ impl Worker {
         self.announce(changes);
     }
 
-    /// What another node has of a session that is here.
+    /// The snapshot of a branch that another node has of a session here.
     pub(super) fn handle_import(&mut self, now: Now, request: u64, bytes: &[u8], merge: Merge) {
         let snapshot = match SessionSnapshot::decode(bytes, now.instant) {
             Ok(snapshot) => snapshot,
@@ -105,7 +105,7 @@ impl Worker {
         match self.sessions.find(&snapshot.client_id) {
             Some(key) => self.begin_merge(now, request, key, snapshot, merge),
             None => {
-                // It has ended meanwhile: what the other one has is the session.
+                // It has ended meanwhile: the other branch is the session.
                 let client_id = snapshot.client_id.as_str().into();
                 let from = merge.node;
                 self.send_to_hub(ToHub::NotTakenOver { client_id, from });
@@ -113,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// Makes the session of a snapshot, without connection, and tells everybody what it wants.
+    /// Makes the session of a snapshot, without connection, and announces its interests to all nodes.
     pub(super) fn open_imported(
         &mut self,
         now: Now,
@@ -143,7 +143,7 @@ impl Worker {
         key
     }
 
-    /// The rest of a branch does not come.
+    /// The rest of a branch is not sent.
     pub(super) fn handle_forget(&mut self, client_id: &str) {
         let key = self.sessions.find(client_id);
         if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
@@ -151,7 +151,7 @@ impl Worker {
         }
     }
 
-    /// The queue of a branch.
+    /// The queue of a branch arrived.
     pub(super) fn handle_import_queue(&mut self, now: Now, client_id: &str, bytes: &[u8]) {
         if let Some(key) = self.sessions.find(client_id) {
             self.finish_merge(now, key, bytes);

@@ -1,4 +1,4 @@
-//! Whether there is room for a message: in the worker's log, and in the queues of the sessions that are to have it (rule 18).
+//! Whether a message is within the limits: of the worker's log, and of the queues of the sessions that it is for (rule 18).
 
 use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::record::{Record, SharedChoices};
@@ -13,7 +13,7 @@ use crate::{
     messages::{Origin, ToHub, ToWorker, is_share_key},
 };
 
-/// For which sessions here a message is.
+/// Which sessions here a message is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Audience<'a> {
     /// For all subscribers, and one member of each group here or elsewhere: it is published here, by a client if there is a session.
@@ -42,14 +42,14 @@ impl Audience<'_> {
         })
     }
 
-    /// Whether one of the members here has to take it.
+    /// Whether one of the members here must get it.
     fn is_bound_to(&self, group: &GroupRoute) -> bool {
         !group.local.is_empty() && (matches!(self, Self::Members(_)) || group.peers.is_empty())
     }
 }
 
 impl Worker {
-    /// Whether a message of QoS 1 or 2 is to be refused, as a session here cannot keep it.
+    /// Whether a message of QoS 1 or 2 is to be refused because it is over the limit of a session here.
     #[inline]
     pub(super) fn exceeds_limits(
         &mut self,
@@ -111,7 +111,7 @@ impl Worker {
         is_full
     }
 
-    /// Whether a session can take a message of this cost, at once or into its queue.
+    /// Whether a session can accept a message of this cost, at once or into its queue.
     fn has_room(&self, key: SessionKey, cost: u64) -> bool {
         let Some(session) = self.sessions.get(key) else {
             return true;
@@ -127,8 +127,8 @@ impl Worker {
         window.is_some_and(|attached| session.outbound.can_begin(attached.window))
     }
 
-    /// The member of a shared subscription that takes a message whose turn is `index`'s: if it has no room, the next one that has,
-    /// a connected one if `index`'s is. `None`: none has room.
+    /// The member of a shared subscription that gets a message whose turn is `index`'s: if that is over its limit, the next one that is not, a
+    /// connected one if `index`'s is. `None`: all are over the limit.
     pub(super) fn member_with_capacity(
         &self,
         group: &GroupRoute,
@@ -147,7 +147,7 @@ impl Worker {
             .or_else(|| in_turn().find(has_room))
     }
 
-    /// A message that sessions here cannot keep: whoever took it from its publisher is told.
+    /// Refuses a message that is over the limit of sessions here, to the place that accepted it from its publisher.
     pub(super) fn refuse_over_limit(
         &mut self,
         from: Peer,
@@ -190,7 +190,7 @@ impl Worker {
         true
     }
 
-    /// Tells whoever sent a message here that it found no room.
+    /// Refuses a message over the limit to the place that sent it here.
     pub(super) fn refuse_record(&mut self, from: Peer, origin: Origin, number: u64) {
         let numbers = vec![(number, number)];
         match from {

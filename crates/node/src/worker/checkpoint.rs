@@ -1,8 +1,8 @@
-//! Writing what lives again, so that old segments of the log can go.
+//! Writes what is still needed again, so that old segments of the log can go.
 //!
-//! A checkpoint goes over all sessions, a bounded amount a round, and writes what they hold behind what is written meanwhile:
-//! entries are named by session and sequence, so the order among sessions does not matter and what is written twice is harmless.
-//! When it has been everywhere, no segment before the one it began in is needed.
+//! A checkpoint goes over all sessions, a bounded amount a round, and writes what they hold behind what is written meanwhile. Entries are named by
+//! session and sequence, so the order among sessions does not matter and what is written twice is harmless. When it is complete, no segment before
+//! the one it began in is needed.
 
 use thicket_session::server::Held;
 
@@ -12,7 +12,7 @@ use crate::Now;
 /// Bytes written for a checkpoint in one round.
 const BYTES_PER_ROUND: usize = 1024 * 1024;
 
-/// What a session took of one publisher.
+/// What a session accepted of one publisher.
 const PUBLISHER_BYTES: u64 = 160;
 
 /// A checkpoint under way.
@@ -28,12 +28,12 @@ pub(super) struct Checkpoint {
     first_name: u64,
 }
 
-/// When the log was last looked at.
+/// When the log was last checked.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     current: Option<Checkpoint>,
     next_name: u64,
-    /// The log is looked at again when it has this many bytes.
+    /// The log is checked again when it has this many bytes.
     look_at: u64,
     /// The segment the last one ended in.
     ended_in: u64,
@@ -49,14 +49,14 @@ impl Checkpoints {
         }
     }
 
-    /// Names up to this one were met in the log.
+    /// Names up to this one were found in the log.
     pub fn pass_name(&mut self, name: u64) {
         self.next_name = self.next_name.max(name + 1);
     }
 }
 
 impl Worker {
-    /// Begins a checkpoint if the log is at least twice what lives in it, or if room is short and anything can be won.
+    /// Begins a checkpoint if the log is at least twice what is needed of it, or if it is nearly full and anything can be gained.
     pub(super) fn checkpoint_if_worthwhile(&mut self) {
         let status = self.journal.status();
         let is_short = self.journal.is_full() && status.segment > self.checkpoints.ended_in;
@@ -123,7 +123,7 @@ impl Worker {
         self.checkpoints.current = Some(checkpoint);
     }
 
-    /// Writes of one session what fits; moves on to the next one when it is whole.
+    /// Writes of one session what fits; moves on to the next one when it is complete.
     fn write_session(&mut self, now: Now, checkpoint: &mut Checkpoint, enough: usize) {
         let key = SessionKey(checkpoint.next);
         let Some(session) = self

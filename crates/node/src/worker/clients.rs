@@ -1,4 +1,4 @@
-//! Finds clients among the sessions of a worker: by who they are, or those with most of something.
+//! Finds clients among the sessions of a worker: by identity, or those with most of something.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Worker {
-    /// As many as are wanted, those first that the order names.
+    /// Clients that the query matches, up to its limit, in its order.
     pub fn clients(&mut self, now: Now, query: &ClientQuery) -> Vec<ClientReport> {
         let wanted = self.sessions.iter();
         let wanted = wanted.filter(|(_, session)| self.is_wanted(session, query));
@@ -57,7 +57,7 @@ impl Worker {
             })
     }
 
-    /// The more of what is asked for, the lower.
+    /// The sort key: the more of what the query orders by, the lower.
     fn rank(
         &mut self,
         now: Now,

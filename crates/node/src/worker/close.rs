@@ -20,7 +20,7 @@ use crate::{
 /// Why a connection left its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The network connection ended, by whomever, or the client said DISCONNECT: the will, if still there, is due.
+    /// The network connection ended, from either side, or the client sent DISCONNECT: the will, if still there, is due.
     Closed,
     /// The client connected again.
     TakenOver,
@@ -29,7 +29,7 @@ pub(super) enum Cause {
 }
 
 impl Worker {
-    /// A peer broke a rule: it is told why (5.0), and the connection ends as if the network had failed.
+    /// A peer broke a rule: it is sent the reason (5.0), and the connection ends as if the network had failed.
     pub(super) fn refuse(&mut self, now: Now, id: ConnectionId, refusal: &Refusal) {
         let client_id = self
             .session_of(id)
@@ -91,7 +91,7 @@ impl Worker {
         self.detach(now, id, Cause::Closed);
     }
 
-    /// The shell says that the connection is gone.
+    /// The shell reports that the connection is gone.
     pub(super) fn handle_closed(&mut self, now: Now, id: ConnectionId) {
         self.detach(now, id, Cause::Closed);
         self.count_half_open(id, 0);
@@ -130,7 +130,7 @@ impl Worker {
         self.event(EventLevel::Info, CLIENT_DISCONNECTED, fields);
     }
 
-    /// Parts a connection from its session and closes it.
+    /// Detaches a connection from its session and closes it.
     pub(super) fn detach(&mut self, now: Now, id: ConnectionId, cause: Cause) {
         let session = self.session_of(id);
         self.close(id);
@@ -173,8 +173,8 @@ impl Worker {
         self.store_session(now, key);
     }
 
-    /// Ends a session: its will goes out, its subscriptions go, what shared subscriptions had given to it goes to others, and
-    /// all else that it held is dropped.
+    /// Ends a session: its will is published, its subscriptions end, what shared subscriptions had given to it goes to other members, and all else
+    /// that it held is dropped.
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
         self.publish_will(now, key);
         self.note_session(key, SESSION_ENDED, Vec::new());
@@ -205,14 +205,14 @@ impl Worker {
         self.end_will_backup(&session.client_id, session.will_backup.take());
         self.report_session(&session.client_id, SessionState::Ended);
         if let Some(request) = session.role.unanswered() {
-            // Another node waits for a session that is no more.
+            // Another node waits for a session that has ended.
             let answer = Fetched::Gone;
             self.send_to_hub_after_records(ToHub::Fetched { request, answer });
         }
         Some(session)
     }
 
-    /// Tells the hub what became of a session.
+    /// Reports the state of a session to the hub.
     pub(super) fn report_session(&mut self, client_id: &str, state: SessionState) {
         let key = self.sessions.find(client_id);
         let session = key.and_then(|key| self.sessions.get(key));
@@ -225,10 +225,10 @@ impl Worker {
         });
     }
 
-    /// Another node has the session, and its stays.
+    /// Another node is the primary of the session, and stays it.
     pub(super) fn handle_evict(&mut self, now: Now, client_id: &str, may_contest: bool) {
         let Some(key) = self.sessions.find(client_id) else {
-            // It has ended meanwhile, as the hub has been told.
+            // It has ended meanwhile, as the hub was informed.
             return;
         };
         let Some(session) = self.sessions.get_mut(key) else {
@@ -238,7 +238,7 @@ impl Worker {
             return self.end_handed(now, key, handed);
         }
         let connection = session.connection;
-        // Others may send its messages here only, unless all have seen each other since this node started.
+        // Other nodes may send its messages here only, unless all have been linked since this node started.
         let is_void = session.is_as_stored() && !self.primaries.is_partitioned(now.instant);
         if may_contest && !is_void {
             // Until the other node fetches it, it is served as before.
@@ -254,7 +254,7 @@ impl Worker {
         self.remove_session(key);
     }
 
-    /// Another node has a session that was handed over: a client that is still connected finds it there.
+    /// Another node has taken over a session that was handed over: a client that is still connected is sent there.
     fn end_handed(&mut self, now: Now, key: SessionKey, handed: Handed) {
         let connection = self.sessions.get(key).and_then(|it| it.connection);
         if let Some(connection) = connection {
@@ -269,7 +269,7 @@ impl Worker {
             self.leave_backups(key, switchover.to);
         }
         if let Some(session) = self.remove_session(key) {
-            // What only this member of a group got since is not among what the other node has.
+            // What only this member of a group received since is not among what the other node has.
             self.pass_shared_on_from(now, &session.outbound, handed.from);
         }
         self.reassign_unassigned(now);
@@ -304,7 +304,7 @@ impl Worker {
             return;
         };
         if connection.out.holds_connack() {
-            // The client has nothing to say before that.
+            // The client has nothing to send before that.
             connection.last_packet = now.instant;
         }
         let due = connection.last_packet + allowed;
@@ -338,7 +338,7 @@ impl Worker {
         };
         let due = since + waits_for;
         if session.role.is_frozen() {
-            // On its way to another node, which counts on from there.
+            // It is moving to another node, which continues the count from there.
         } else if due <= now.instant {
             self.traffic.expired_sessions += 1;
             self.end_session(now, key);
@@ -353,7 +353,7 @@ impl Worker {
         }
     }
 
-    /// Says goodbye to all clients, for the shell stops. Wills go out as for any connection that ends without DISCONNECT from the client.
+    /// Disconnects all clients because the shell stops. Wills are published as for any connection that ends without DISCONNECT from the client.
     pub fn shut_down(&mut self, now: Now) {
         self.is_stopping = true;
         for index in 0..self.connections.len() {

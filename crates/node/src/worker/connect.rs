@@ -1,8 +1,8 @@
 //! From the first bytes of a connection to a session in service.
 //!
-//! CONNECT is checked, users are asked (shell), the client identifier is claimed (hub), the connection goes to the worker where the
-//! session lives, and there it is attached. The CONNECT stays at the head of the connection's buffer on that way and is decoded
-//! again at its end: nothing of it is kept twice.
+//! CONNECT is checked, users are asked (shell), the client identifier is claimed (hub), the connection goes to the worker that has the session, and
+//! is attached there. The CONNECT stays at the head of the connection's buffer on that way and is decoded again at its end, so that nothing of it is
+//! kept twice.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -31,7 +31,7 @@ impl Worker {
                 self.handle_connect(now, id, &connect, bytes)
             }
             Ok(Some((packet, _))) => {
-                // Nothing is owed to somebody who does not say CONNECT first [MQTT-3.1.0-1].
+                // No answer is owed to a peer that does not send CONNECT first [MQTT-3.1.0-1].
                 let kind = format!("{:?}", packet.kind());
                 self.note_refused(id, "the first packet is not CONNECT", &kind);
                 self.close(id);
@@ -97,7 +97,7 @@ impl Worker {
         self.ask_users(now, id, connect);
     }
 
-    /// What a CONNECT may not ask for, beyond what its bytes show.
+    /// What a CONNECT may not ask for, although it is well formed.
     fn check_connect(&self, id: ConnectionId, connect: &Connect<'_>) -> Result<(), Refusal> {
         let invalid =
             |reason: &str| Err(Refusal::new(ReasonCode::ClientIdentifierNotValid, reason));
@@ -223,7 +223,7 @@ impl Worker {
         session_name(scope, self.prefix(id), user_name, client_id)
     }
 
-    /// The hub says where the session lives.
+    /// The hub reports which worker has the session.
     pub(super) fn handle_granted(
         &mut self,
         now: Now,
@@ -295,7 +295,7 @@ impl Worker {
         });
     }
 
-    /// The hub says that nobody may have this client identifier now, or that its client is to go elsewhere.
+    /// The hub reports that nobody may have this client identifier now, or that its client is to go elsewhere.
     pub(super) fn handle_claim_refused(
         &mut self,
         id: ConnectionId,
@@ -324,7 +324,7 @@ impl Worker {
         }
     }
 
-    /// Tells a client of 5.0 where to go instead.
+    /// Sends a client of 5.0 the nodes that it should connect to instead.
     fn redirect_connect(
         &mut self,
         id: ConnectionId,
@@ -374,7 +374,7 @@ impl Worker {
         self.close(id);
     }
 
-    /// False: larger than what the client takes, so not sent [MQTT-3.1.2-24].
+    /// False: larger than what the client accepts, so not sent [MQTT-3.1.2-24].
     pub(super) fn send_connack(
         &mut self,
         id: ConnectionId,
@@ -416,7 +416,7 @@ pub(super) struct Granted {
     pub placed: Option<Placed>,
 }
 
-/// What somebody speaks who came to the wrong port.
+/// The protocol of a peer that connected to the wrong port.
 fn foreign_protocol(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         // A record of a TLS handshake (RFC 8446 5.1).
@@ -430,7 +430,7 @@ fn foreign_protocol(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// In which version a CONNACK answers bytes that are no CONNECT of ours; `None`: in none, the connection is just closed.
+/// The version of the CONNACK that answers bytes that are no CONNECT of ours; `None`: none, the connection is just closed.
 fn connack_version(bytes: &[u8], error: &DecodeError) -> Option<ProtocolVersion> {
     let is_connect = bytes.first().is_some_and(|first| first >> 4 == 1);
     // Before 5.0 there is no code for a malformed packet.

@@ -21,10 +21,10 @@ use crate::{
     visits::Goodbye,
 };
 
-/// A connection and how far it has come.
+/// A connection and its state.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Never repeated in a worker: a late timer or answer that names another serial is for an earlier connection.
+    /// Never repeated in a worker: a late timer or answer with another serial is for an earlier connection.
     pub serial: u64,
     pub listener: ListenerId,
     pub peer: SocketAddr,
@@ -36,21 +36,21 @@ pub(super) struct Connection {
     pub is_unfinished: bool,
     /// Of them, those counted as held by connections without a session.
     pub half_open: usize,
-    /// When the last whole packet came: half a packet does not keep a connection alive.
+    /// When the last whole packet arrived: half a packet does not keep a connection alive.
     pub last_packet: Instant,
     /// Named in this round's flush list.
     pub is_dirty: bool,
     /// Bytes in `partial` behind the CONNECT that have been dealt with: AUTH packets.
     pub answered: usize,
-    /// How the client was let in, until its session is attached.
+    /// How the client was admitted, until its session is attached.
     pub admission: Admission,
-    /// Who said that it ends, and why; `None`: nobody yet.
+    /// Which side ends it, and why; `None`: it has not ended.
     pub goodbye: Option<Goodbye>,
     /// What the client may publish before it has to wait.
     pub budget: Budget,
 }
 
-/// How far a connection has come.
+/// The phase of a connection.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// No whole CONNECT yet.
@@ -59,17 +59,17 @@ pub(super) enum Phase {
     AwaitVerdict,
     /// The client is to answer (AUTH), then users are asked again.
     AwaitAuth(Box<ServerExchange>),
-    /// The hub is being asked where the client identifier's session lives.
+    /// The hub is being asked which worker has the client identifier's session.
     AwaitClaim {
         assigned: Option<Rc<str>>,
-        /// Those of a claim that was granted.
+        /// The terms of a claim that was granted.
         terms: Terms,
         /// Where its sessions should be, if it asked.
         placed: Option<Placed>,
     },
     /// In service.
     Attached(Box<Attached>),
-    /// The last packet is written or being written; whatever comes in is dropped.
+    /// The last packet is written or being written; all that is received is dropped.
     Closing,
 }
 
@@ -82,21 +82,21 @@ pub(super) struct Attached {
     pub silence_allowed: Option<Duration>,
     /// Messages that may be in flight to the client.
     pub window: u16,
-    /// Largest packet the client takes, bytes.
+    /// Largest packet the client accepts, bytes.
     pub maximum_packet_size: u32,
     /// Reason strings and user properties are welcome in answers [MQTT-3.1.2-29].
     pub problem_information: bool,
     pub aliases_in: Vec<Option<Rc<str>>>,
     pub aliases_out: AliasesOut,
-    /// Bytes of the listener's topic prefix, to be taken off what is sent.
+    /// The listener's topic prefix, to be removed from what is sent.
     pub prefix: Rc<str>,
     /// `None`: there was no authentication method in CONNECT.
     pub reauthentication: Option<Box<Reauthentication>>,
     /// Where the recipients of its messages are.
     pub following: Following,
-    /// How much it has to do.
+    /// How many messages it has.
     pub count: MessageCount,
-    /// `None`: it does not follow better nodes by topic.
+    /// `None`: it is not moved to better nodes by topic.
     pub places: Option<Box<Places>>,
 }
 
@@ -119,7 +119,7 @@ impl AliasesOut {
         self.maximum > 0
     }
 
-    /// The alias of a topic, and whether the client knows it already; `None`: all aliases have other topics.
+    /// The alias of a topic, and whether the client has it already; `None`: all aliases have other topics.
     pub fn find(&self, topic: &str) -> Option<(u16, bool)> {
         if let Some(&alias) = self.known.get(topic) {
             return Some((alias, true));
@@ -139,7 +139,7 @@ impl AliasesOut {
 struct Hold {
     /// Counted from the first byte that was ever appended.
     from: u64,
-    /// Of backups, and its position.
+    /// The stream of backups, and its position.
     stream: u8,
     position: u64,
     level: Level,
@@ -150,9 +150,9 @@ struct Hold {
 pub(super) struct OutBuffer {
     pub bytes: Vec<u8>,
     start: usize,
-    /// Bytes that the socket took.
+    /// Bytes that the socket accepted.
     taken: u64,
-    /// From where on bytes wait, and for what of a stream of backups.
+    /// From where on bytes wait, and for which positions of streams of backups.
     holds: VecDeque<Hold>,
 }
 
@@ -169,7 +169,7 @@ impl OutBuffer {
         &self.bytes[self.start..end]
     }
 
-    /// What is appended from now on is not sent before `release_held` says so. False: it waits for that already.
+    /// What is appended from now on is not sent before `release_held` allows it. False: it waits for that already.
     pub fn hold(&mut self, stream: u8, position: u64, level: Level) -> bool {
         let from = self.taken + self.len() as u64;
         let mut latest = self.holds.iter().rev();
@@ -186,7 +186,7 @@ impl OutBuffer {
         is_new
     }
 
-    /// The node of a stream is this far: what waited for it, and for nothing else, may be sent.
+    /// The node of a stream has reached these positions: what waited for it, and for nothing else, may be sent.
     pub fn release_held(&mut self, stream: u8, progress: Progress) {
         let is_done =
             |hold: &Hold| hold.stream == stream && progress.has(hold.position, hold.level);
@@ -196,7 +196,7 @@ impl OutBuffer {
         }
     }
 
-    /// What waits for one stream waits for a position of another one. False: nothing does.
+    /// Makes what waits for one stream wait for a position of another one. False: nothing does.
     pub fn move_holds(&mut self, from: u8, to: u8, position: u64) -> bool {
         let first = self.holds.iter().position(|hold| hold.stream == from);
         if let Some(hold) = first.and_then(|at| self.holds.get_mut(at)) {
@@ -220,7 +220,7 @@ impl OutBuffer {
         })
     }
 
-    /// What waits is never sent: the connection ends. Whether the CONNACK was sent before.
+    /// Drops what waits: the connection ends. Returns whether the CONNACK was sent before.
     pub fn drop_held(&mut self) -> bool {
         let Some(hold) = self.holds.front() else {
             return true;
@@ -252,7 +252,7 @@ impl OutBuffer {
         }
     }
 
-    /// Gives all memory back; only while nothing is pending.
+    /// Frees all memory; only while nothing is pending.
     pub fn release(&mut self) {
         if self.len() == 0 {
             self.bytes = Vec::new();
@@ -260,7 +260,7 @@ impl OutBuffer {
         }
     }
 
-    /// Overwrites the packet identifier that stands at `offset` of `bytes`.
+    /// Overwrites the packet identifier at `offset` of `bytes`.
     pub fn patch_packet_id(&mut self, offset: usize, id: PacketId) {
         self.bytes[offset..offset + 2].copy_from_slice(&id.value().to_be_bytes());
     }

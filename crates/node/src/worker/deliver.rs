@@ -1,4 +1,4 @@
-//! To the sessions of this worker: encoded once for each kind of recipient, appended to out-buffers, queued where that is not possible.
+//! Delivery to the sessions of this worker: encoded once for each kind of recipient, appended to out-buffers, queued where that is not possible.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -34,15 +34,15 @@ pub(super) struct Outgoing<'a> {
     publication: Option<&'a PublicationId>,
     /// Of that publication.
     checksum: u16,
-    /// It came before, so only sessions that did not take it then take it now.
+    /// It arrived before, so only sessions that did not accept it then accept it now.
     pub is_seen: bool,
-    /// Nodes with backups of the sessions that get it do not get it by themselves.
+    /// Nodes with backups of the sessions that get it do not receive it by themselves.
     pub is_alone: bool,
-    /// It stands in the record of this round.
+    /// It is in the record of this round.
     pub is_journaled: bool,
-    /// The streams whose record of this round it stands in whole, a bit each.
+    /// The streams whose record of this round has it whole, a bit each.
     pub copied: u64,
-    /// Those of them that must be held before anybody is told that the message was taken.
+    /// Those of them that must have applied it before the message is acknowledged.
     pub waits_for: u64,
 }
 
@@ -64,20 +64,20 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// `id`: if it is a publication that may come again.
+    /// `id`: if it is a publication that may be sent again.
     pub fn set_publication(&mut self, id: Option<&'a PublicationId>) {
         self.publication = id;
         let (topic, payload) = (self.publish.topic, self.publish.payload);
         self.checksum = id.map_or(0, |id| Named::new(*id, topic, payload).checksum);
     }
 
-    /// The publication that it is, if it may come again.
+    /// The publication that it is, if it may be sent again.
     pub fn named(&self) -> Option<Named> {
         let (id, checksum) = (*self.publication?, self.checksum);
         Some(Named { id, checksum })
     }
 
-    /// The same by its name alone.
+    /// The same by its identity alone.
     pub const fn publication(&self) -> Option<&'a PublicationId> {
         self.publication
     }
@@ -87,7 +87,7 @@ impl<'a> Outgoing<'a> {
         self.group.clone()
     }
 
-    /// It as it is kept.
+    /// The message as it is kept.
     pub fn message(&mut self) -> Rc<Message> {
         let publication = self
             .publication
@@ -114,7 +114,7 @@ struct Form<'a> {
     identifiers: &'a MatchedIdentifiers,
 }
 
-/// The message of this moment as encoded for each kind of recipient that came up.
+/// The current message as encoded for each kind of recipient so far.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     bytes: Vec<u8>,
@@ -132,7 +132,7 @@ struct Variant {
 }
 
 impl Scratch {
-    /// Begins another message; with a single recipient nothing is remembered.
+    /// Begins another message; with a single recipient nothing is kept.
     fn begin(&mut self, recipients: usize) {
         self.is_shared = recipients > 1;
         if self.is_shared {
@@ -167,14 +167,14 @@ impl Worker {
         }
     }
 
-    /// The session does not take a message that its backup gets.
+    /// The session does not accept a message that its backup receives.
     fn pass(&mut self, key: SessionKey, outgoing: &Outgoing<'_>) {
         if let Some(session) = self.sessions.get(key) {
             self.journal.passed(session.stored, outgoing.id);
         }
     }
 
-    /// Notes that a message came; whether it is a publication that came before.
+    /// Notes that a message arrived. Returns whether it is a publication that arrived before.
     pub(super) fn note_seen(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let named = outgoing.named();
         named.is_some_and(|named| !self.seen.insert(named))
@@ -241,7 +241,7 @@ impl Worker {
             identifiers,
         };
         if outgoing.id.number == 0 && qos > Qos::AtMostOnce && session.is_persistent() {
-            // Others may have the session too one day, and must know it again.
+            // Other nodes may have the session too one day, and must recognise it.
             self.unsent += 1;
             let (node, incarnation) = (self.config.node.0, self.config.incarnation.0);
             outgoing.id = MessageId::unsent(node, incarnation, self.id.0, self.unsent);
@@ -252,7 +252,7 @@ impl Worker {
             return;
         }
         let is_seen = outgoing.is_seen && outgoing.group.is_none();
-        // What a backup took is what its primary says, but for QoS 0, of which that says nothing.
+        // What a backup accepted is decided by its primary, but for QoS 0, which the primary does not replicate.
         let decides = session.backup().is_none() || qos == Qos::AtMostOnce;
         if let Some(publication) = outgoing.named()
             && decides
@@ -375,7 +375,7 @@ impl Worker {
                 return;
             }
             if self.is_minority && session.is_persistent() {
-                // Others may go on with the session, and use the same packet identifiers.
+                // The session may be promoted elsewhere, and use the same packet identifiers there.
                 return;
             }
             let Some(id) = session.connection else { return };
@@ -518,7 +518,7 @@ fn packet<'a>(
     }
 }
 
-/// Whether the client takes a packet of this size [MQTT-3.1.2-24].
+/// Whether the client accepts a packet of this size [MQTT-3.1.2-24].
 fn fits(attached: &Attached, publish: &Publish<'_>, form: Form<'_>) -> bool {
     if attached.maximum_packet_size == u32::MAX {
         return true;
@@ -531,7 +531,7 @@ fn fits(attached: &Attached, publish: &Publish<'_>, form: Form<'_>) -> bool {
     packet.encoded_len(attached.version) <= attached.maximum_packet_size as usize
 }
 
-/// Appends the packet to the connection's out-buffer; false if the client does not take packets of its size.
+/// Appends the packet to the connection's out-buffer; false if the client does not accept packets of its size.
 fn append(
     connection: &mut Connection,
     scratch: &mut Scratch,

@@ -1,7 +1,7 @@
-//! What a session knows of its branches: sessions of the same client on other nodes, which were one with it until nodes lost sight of each other.
+//! What a session keeps about its branches: sessions of the same client on other nodes, which were one with it until a partition.
 //!
-//! When a branch is taken in (`merge`), what both held once and one lacks now is done with. A branch tells what it held when it was split off
-//! its primary. The other one held that too if it has taken in what that primary had (its [`Ancestors`]), or says so of itself.
+//! When a branch is merged (`merge`), what both held once and one lacks now is finished. A branch carries what it held when it was split off its
+//! primary. The other one held that too if it has taken in what that primary had (its [`Ancestors`]), or lists it itself.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,10 +14,10 @@ use thicket_session::{
 
 use super::{Worker, sessions::Session};
 
-/// Messages remembered of the branches that a session took in: as many as the queues of two.
+/// Messages remembered of the branches that a session merged: as many as the queues of two.
 const MERGED: usize = 200_000;
 
-/// Filters remembered of a session while nodes are out of sight.
+/// Filters remembered of a session during a partition.
 const TOUCHED: usize = 10_000;
 
 /// What a session keeps while another node may have it too.
@@ -37,20 +37,20 @@ pub(super) struct Divergence {
     pub touched: BTreeSet<SubscriptionFilter>,
     /// A client has connected since.
     pub is_served: bool,
-    /// What came here with the session, or was taken in of other branches: until those have ended they may be taken in once more.
+    /// What came here with the session, or was taken in from other branches: until those have ended they may be merged once more.
     pub merged: BTreeSet<Name>,
 }
 
 /// A worker of a node.
 pub(super) type Place = (NodeId, u8);
 
-/// What a session has taken in whole: it moved here from there, or that was a rival branch. What was split off one of these before holds nothing
-/// from before the split that is new here.
+/// What a session has taken in completely: the session moved here from there, or a rival branch was merged. What was split off one of these before
+/// holds nothing from before the split that is new here.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Ancestors(Vec<Ancestor>);
 
 impl Ancestors {
-    /// The latest are kept: what was split off an older one is known by its numbers alone.
+    /// The latest are kept: what was split off an older one is recognised by its numbers alone.
     const MAXIMUM: usize = 16;
 
     pub fn note(&mut self, ancestor: Ancestor) {
@@ -63,7 +63,7 @@ impl Ancestors {
         self.0.push(ancestor);
     }
 
-    /// Those of a session that was taken in.
+    /// Adds those of a branch that was merged.
     pub fn extend(&mut self, branch: &Branch) {
         for ancestor in branch.ancestors.iter().flatten() {
             self.note(*ancestor);
@@ -72,7 +72,7 @@ impl Ancestors {
 }
 
 impl Divergence {
-    /// What came along with a session that moved here.
+    /// The description that arrived with a session that moved here.
     pub fn of(branch: &Branch) -> Self {
         Self {
             from: branch.from,
@@ -86,9 +86,9 @@ impl Divergence {
         }
     }
 
-    /// What is kept of it when another branch has been taken in. That branch ends only when it is evicted; if the registrar changes
-    /// before, it is registered and taken in again, and by then nothing else would tell what it asked for and holds from news.
-    /// `has_had_all`: that branch has had all that the primary of this one had when this one was split off.
+    /// What is kept when another branch has been merged. That branch ends only when it is evicted. If the registrar changes before, it is registered
+    /// and merged again, and by then nothing else would distinguish what it asked for and holds from what is new. `has_had_all`: that branch has had
+    /// all that the primary of this one had when this one was split off.
     pub fn after(
         self,
         branch: &Branch,
@@ -139,7 +139,7 @@ impl Divergence {
         known
     }
 
-    /// A SUBSCRIBE or UNSUBSCRIBE of which the other node does not know.
+    /// A SUBSCRIBE or UNSUBSCRIBE that the other node may lack.
     pub fn touch(&mut self, filter: SubscriptionFilter) {
         if self.touched.len() < TOUCHED {
             self.touched.insert(filter);
@@ -173,8 +173,8 @@ impl Session {
         }));
     }
 
-    /// All nodes are there, and none has another branch of the session. What its client asked for is remembered: a backup that was not told
-    /// may still go on.
+    /// All nodes are up, and none has another branch of the session. What its client asked for is remembered: a backup that did not receive it may
+    /// still be promoted.
     pub fn forget_branches(&mut self) {
         if let Some(divergence) = &mut self.divergence {
             **divergence = Divergence {
@@ -184,8 +184,8 @@ impl Session {
         }
     }
 
-    /// The session moved here with what it holds. Where it was it ends only when it is evicted; if the registrar changes before, what is there
-    /// is registered, and taken in as another branch.
+    /// The session moved here with what it holds. Where it was it ends only when it is evicted; if the registrar changes before, what is there is
+    /// registered, and merged as another branch.
     pub fn note_taken_in(&mut self) {
         let held = self.outbound.held_from(0);
         let names = held.filter_map(|held| held.delivery().and_then(name));
@@ -193,7 +193,7 @@ impl Session {
         self.divergence_mut().note_merged(names);
     }
 
-    /// For another node.
+    /// The description of this branch for another node.
     pub fn branch(&self, own: Place, now: Instant) -> Branch {
         let is_branch = self.role.is_branch();
         let none = Divergence::default();
@@ -214,7 +214,7 @@ impl Session {
         }
     }
 
-    /// What is here until it is written down anew.
+    /// This session as an ancestor, until it is recorded under another number.
     pub fn as_ancestor(&self, (node, worker): Place) -> Ancestor {
         Ancestor {
             node: node.0,
@@ -223,11 +223,11 @@ impl Session {
         }
     }
 
-    /// What comes with a session that was at another node.
+    /// Sets the description that arrived with a session from another node.
     pub fn set_branch(&mut self, branch: &Branch) {
         self.ancestors.extend(branch);
         if branch.from.is_some() {
-            // Whoever has the session too gives other names to what its client publishes there.
+            // Other nodes that have the session too give other generations to what its client publishes there.
             self.inbound.branch_names();
         }
         let divergence = Divergence::of(branch);
@@ -237,7 +237,7 @@ impl Session {
         self.divergence = is_rival.then(|| Box::new(divergence));
     }
 
-    /// Whether this is what a backup became, and the rival has had all that its primary had then.
+    /// Whether this is a promoted backup, and the rival has had all that its primary had then.
     pub fn is_split_off(&self, rival: &Branch) -> bool {
         let from = self
             .divergence
@@ -245,16 +245,16 @@ impl Session {
             .and_then(|divergence| divergence.from);
         from.is_some_and(|from| match &rival.ancestors {
             Some(ancestors) => ancestors.contains(&from),
-            // Of an older version, which tells no more.
+            // Of an older version, which sends no more.
             None => rival.from.is_none(),
         })
     }
 
-    /// Whether the rival is what a backup became, and this one has had all that its primary had then.
+    /// Whether the rival is a promoted backup, and this one has had all that its primary had then.
     pub fn is_rival_split_off(&self, own: Place, rival: &Branch) -> bool {
         rival.from.is_some_and(|from| match &rival.ancestors {
             Some(_) => from == self.as_ancestor(own) || self.ancestors.0.contains(&from),
-            // Of an older version, which tells no more.
+            // Of an older version, which sends no more.
             None => self
                 .divergence
                 .as_deref()
@@ -270,7 +270,7 @@ impl Session {
         }
     }
 
-    /// The first message that belongs to what another node takes in.
+    /// The first message that another node merges.
     pub fn first_own_sequence(&self) -> u64 {
         if self.role.is_branch() {
             self.interrupted_at
@@ -350,7 +350,7 @@ mod tests {
         ours.split_off(ancestor(2, 4), vec![id(1)], Vec::new(), false);
         assert!(!ours.is_split_off(&rival(None, &[ancestor(2, 3)])));
         assert!(ours.is_split_off(&rival(None, &[ancestor(2, 3), ancestor(2, 4)])));
-        // A node of an older version tells no ancestors.
+        // A node of an older version sends no ancestors.
         let older = Branch::default();
         assert!(ours.is_split_off(&older) && !ours.is_rival_split_off(own, &older));
     }

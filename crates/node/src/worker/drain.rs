@@ -1,10 +1,10 @@
-//! A node that is to stop without anybody losing anything: its sessions go on at their backups, then its clients are told to go.
+//! A node is to stop without loss: its sessions are handed over to their backups, then its clients are disconnected.
 //!
 //! | step | here | the backup |
 //! | --- | --- | --- |
-//! | hand over | the session is covered: its client is not read any more, its messages are queued | reads `handed` behind all that was before: the backup is the session |
-//! | take over | | tells the registrar, with a higher epoch |
-//! | evict | the registrar says who has it now: the client is disconnected with 0x9C, the session ends without a word | |
+//! | hand over | the session is covered: its client is not read any more, its messages are queued | reads `handed` behind all that was before, and is the primary |
+//! | take over | | reports to the registrar, with a higher epoch |
+//! | evict | the registrar names the new primary: the client is disconnected with 0x9C, the session ends without a will | |
 
 use thicket_mqtt::{ProtocolVersion, ReasonCode};
 
@@ -15,17 +15,17 @@ use super::{
 };
 use crate::{ConnectionId, Drained, Now, WorkerOutput};
 
-/// Sessions that one step hands over or ends at least, and which part of all there were: clients that are sent away one after the other are
-/// served at once where they go.
+/// Sessions that one step hands over or ends at least, and which part of all: clients that are sent away one after the other are served at once where
+/// they go.
 const STEP: (usize, usize) = (64, 32);
 
 impl Worker {
-    /// Lets nobody in any more and hands over some of what can be handed over now; what is left. To be called again until nothing is.
+    /// Accepts no more clients and hands over some of what can be handed over now. Returns what is left. To be called again until nothing is.
     pub fn drain(&mut self, now: Now) -> Drained {
         let (least, part) = STEP;
         let all = self.sessions.len() / part;
         let step = *self.drain_step.get_or_insert(all.max(least));
-        // Where nobody can go anywhere there is nothing to wait for.
+        // Without another node there is nothing to wait for.
         let is_alone = self.primaries.nodes.is_empty();
         let mut left = if is_alone { usize::MAX } else { step };
         let sessions: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
@@ -53,7 +53,7 @@ impl Worker {
         };
         let connection = session.connection;
         if !session.is_persistent() {
-            // It ends because of us, not of its client.
+            // It ends because of this node, not of its client.
             session.will = None;
             if let Some(id) = connection {
                 self.send_away(now, id);
@@ -84,7 +84,7 @@ impl Worker {
         true
     }
 
-    /// The node is to stop: it lets nobody in.
+    /// The node is drained: it accepts no clients.
     pub(super) const fn is_draining(&self) -> bool {
         self.drain_step.is_some()
     }
@@ -96,7 +96,7 @@ impl Worker {
         self.detach(now, id, Cause::Closed);
     }
 
-    /// The code for a CONNECT that comes while the node is drained; `None`: it is not, or the hub says where the client may go.
+    /// The code for a CONNECT that arrives while the node is drained; `None`: it is not drained, or the hub decides where the client may go.
     pub(super) fn refuses_clients(
         &self,
         id: ConnectionId,

@@ -1,6 +1,6 @@
-//! How much a worker does in one round. Clients choose how much work their messages make: a thousand overlapping filters make a
-//! publication of a few bytes dear. So a round ends when so much was done, and what is left waits for the next: bytes of connections,
-//! which are not read from meanwhile, and mail, in its order.
+//! How much a worker does in one round. Clients choose how much work their messages make: a thousand overlapping filters make a publication of a few
+//! bytes expensive. So a round ends when a certain amount was done, and the rest waits for the next: bytes of connections, which are not read from
+//! meanwhile, and messages of other threads, in their order.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::{
 
 /// What a round does before it ends: some ten milliseconds. A unit is a step in a tree of filters, or a delivery.
 const ROUND: u64 = 200_000;
-/// What one connection, or one piece of mail, may take of it at a time.
+/// What one connection, or one message of another thread, may use of it at a time.
 const TURN: u64 = 50_000;
 
 /// What was done in this round, and what is left for the next.
@@ -27,11 +27,11 @@ pub(super) struct Effort {
     messages: VecDeque<(Peer, Left)>,
 }
 
-/// Mail that waits.
+/// A message that waits.
 #[derive(Debug)]
 enum Left {
     Whole(WorkerMessage),
-    /// Records of which some were taken. The next one may say that its topic is that of the one before.
+    /// Records of which some were handled. The next one may refer to the topic of the one before.
     Records {
         origin: Origin,
         bytes: Vec<u8>,
@@ -40,7 +40,7 @@ enum Left {
 }
 
 impl Effort {
-    /// So much was done.
+    /// Counts work that was done.
     #[inline]
     pub const fn spend(&mut self, units: u64) {
         self.spent += units;
@@ -52,7 +52,7 @@ impl Effort {
         self.spent >= self.turn_ends
     }
 
-    /// Whatever comes next has a turn of its own, unless the round has done enough.
+    /// What is handled next has a turn of its own, unless the round has done enough.
     pub const fn begin_turn(&mut self) {
         let ends = self.spent + TURN;
         self.turn_ends = if ends < ROUND { ends } else { ROUND };
@@ -71,7 +71,7 @@ impl Effort {
 }
 
 impl Worker {
-    /// Bytes of a connection wait for the next round.
+    /// Leaves bytes of a connection for the next round.
     pub(super) fn leave_unfinished(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connection_mut(id)
             && !connection.is_unfinished
@@ -82,7 +82,7 @@ impl Worker {
         }
     }
 
-    /// Mail is opened, or waits behind what waits already.
+    /// Handles a message, or appends it to those that wait already.
     pub(super) fn take_message(&mut self, now: Now, from: Peer, message: WorkerMessage) {
         if self.effort.messages.is_empty() {
             self.effort.begin_turn();
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// Records are left of which the turn is over: they are the first to go on.
+    /// Leaves records whose turn is over: they are the first to continue.
     pub(super) fn leave_records(&mut self, from: Peer, origin: Origin, records: &Records<'_>) {
         let (topic, bytes) = (records.topic().to_owned(), records.rest().to_vec());
         let left = Left::Records {
@@ -103,7 +103,7 @@ impl Worker {
         self.effort.messages.push_front((from, left));
     }
 
-    /// Goes on with what was left, each in its turn, until this round has done enough too.
+    /// Continues with what was left, each in its turn, until this round has done enough too.
     pub(super) fn resume_left(&mut self, now: Now) {
         self.effort.begin_turn();
         while !self.effort.is_over()
@@ -137,11 +137,11 @@ impl Worker {
             return;
         };
         connection.is_unfinished = false;
-        // It is not its client that was silent.
+        // Its client was not silent.
         connection.last_packet = now.instant;
         self.handle_received(now, id, &[]);
         let is_done = self.connection(id).is_some_and(|it| !it.is_unfinished);
-        // One whose session leaves is not read from any more.
+        // A connection whose session leaves is not read from any more.
         let session = self.session_of(id).and_then(|key| self.sessions.get(key));
         if is_done && session.is_some_and(|session| !session.role.is_frozen()) {
             self.outputs.push_back(WorkerOutput::SetReading(id, true));

@@ -22,12 +22,12 @@ use crate::{
     },
 };
 
-/// How a message came here.
+/// How a message arrived here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// In its origin's stream, as to all who are to have it.
+    /// In its origin's stream, as at all its destinations.
     Stream,
-    /// Others kept it while this node was down: backups of sessions here do not get it by themselves.
+    /// Other nodes kept it while this node was down: backups of sessions here do not receive it by themselves.
     Hint,
 }
 
@@ -51,7 +51,7 @@ impl Batch {
         &mut self.records
     }
 
-    /// All of them; another batch begins.
+    /// Takes all of them; another batch begins.
     fn take(&mut self) -> Vec<u8> {
         self.expected = self.records.len().min(MAXIMUM_RESERVE);
         std::mem::take(&mut self.records)
@@ -80,7 +80,7 @@ impl<'a> Leaving<'a> {
 pub(super) struct Batches {
     /// One a worker, then the hub's.
     batches: Vec<Batch>,
-    /// What the hub must know of its records.
+    /// What the hub must do with its records.
     entries: Vec<ForwardEntry>,
     /// Numbers of others that were admitted here in this round.
     admitted: Vec<(Peer, Origin, NumberRuns)>,
@@ -99,7 +99,7 @@ impl Batches {
         self.batches.len() - 1
     }
 
-    /// Turns everything into mail.
+    /// Turns everything into messages.
     pub fn seal(&mut self, origin: Origin, outputs: &mut VecDeque<WorkerOutput>) {
         let hub = self.hub();
         for (index, batch) in self.batches.iter_mut().enumerate() {
@@ -161,7 +161,7 @@ impl Batches {
         });
     }
 
-    /// Adds a record to the batch of the hub, to be retained on every node. `publisher`: who is charged for that.
+    /// Adds a record to the batch of the hub, to be retained on every node. `publisher`: whose quota it counts towards.
     pub fn add_retained(
         &mut self,
         destinations: &Arc<[NodeSlot]>,
@@ -180,7 +180,7 @@ impl Batches {
         });
     }
 
-    /// Appends a record to a batch; answers its length.
+    /// Appends a record to a batch. Returns its length.
     fn append(&mut self, index: usize, leaving: &mut Leaving<'_>) -> usize {
         let Some((first, range)) = &leaving.encoded else {
             let out = self.batches[index].end();
@@ -211,7 +211,7 @@ impl Batches {
 }
 
 impl Worker {
-    /// Hands a message to the other workers and nodes that want it, and to the hub if it is to be retained. `open` grows by one if
+    /// Sends a message to the other workers and nodes with matching subscriptions, and to the hub if it is to be retained. `open` grows by one if
     /// acknowledgements are owed.
     pub(super) fn forward(
         &mut self,
@@ -222,8 +222,8 @@ impl Worker {
     ) -> MessageId {
         let is_acknowledged = publish.qos > Qos::AtMostOnce;
         let asks_hub = publish.retain || !route.nodes.is_empty();
-        // What is to be retained has its number wherever it goes: without one, the last word on a contended topic would be taken for another
-        // message by those who got it at QoS 0.
+        // What is to be retained has its number wherever it goes: without one, the last value of a contended topic would be taken for another message
+        // by recipients that got it at QoS 0.
         let is_numbered =
             |granted: Qos| is_acknowledged && (publish.retain || granted > Qos::AtMostOnce);
         let waits_for = route
@@ -279,7 +279,7 @@ impl Worker {
         message_id(self.origin(), number)
     }
 
-    /// Hands a message to another place that has members of a group: one of them takes it.
+    /// Sends a message to another place that has members of a group: one of them gets it.
     pub(super) fn forward_to_group(
         &mut self,
         publish: &Publish<'_>,
@@ -351,7 +351,7 @@ impl Worker {
         }
     }
 
-    /// Retained messages that the hub learned of from another node. Their streams did not bring them here.
+    /// Retained messages that the hub received from another node. They did not arrive here in their streams.
     pub(super) fn handle_retained_records(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
         for (record, _) in Records::new(bytes).flatten() {
             self.deliver_record(now, Peer::Hub, origin, &record, Way::Stream);
@@ -361,7 +361,7 @@ impl Worker {
         }
     }
 
-    /// A message came otherwise than by the stream of its origin.
+    /// A message arrived otherwise than in the stream of its origin.
     pub(super) fn note_late(&mut self, now: Now, origin: Origin, number: u64) {
         let stream = stream_of(origin);
         let new = || Mark::new(now.instant);
@@ -369,7 +369,7 @@ impl Worker {
         mark.note_late(number);
     }
 
-    /// Whether the message was taken: not when there is no room for it.
+    /// Whether the message was accepted: not if it is over the limit.
     pub(super) fn handle_record(
         &mut self,
         now: Now,
@@ -386,7 +386,7 @@ impl Worker {
         } else {
             self.deliver_record(now, from, origin, record, way)
         };
-        // The mail of this round leaves when all of the round is stored: the acknowledgement may go.
+        // The messages of this round leave when all of the round is stored: the acknowledgement may go.
         if record.number > 0 && !is_sent_on {
             self.batches.admit(from, origin, record.number);
         }
@@ -437,7 +437,7 @@ impl Worker {
                     );
                     continue;
                 }
-                // The members here have gone meanwhile: another place has some, or nobody has.
+                // The members here have gone meanwhile: another place has some, or there is none.
                 let debt = Debt::Sender {
                     from,
                     origin,
@@ -459,7 +459,7 @@ impl Worker {
     }
 }
 
-/// The name of a message.
+/// The identity of a message.
 pub(super) const fn message_id(origin: Origin, number: u64) -> MessageId {
     MessageId {
         node: origin.node.0,
@@ -506,7 +506,7 @@ pub(super) fn publish_of<'a>(record: &Record<'a>, now: Now) -> (Publish<'a>, Opt
     (publish, expires_at)
 }
 
-/// The stream of what comes under an origin.
+/// The stream of messages with an origin.
 const fn stream_of(origin: Origin) -> MessageStream {
     MessageStream {
         node: origin.node.0,

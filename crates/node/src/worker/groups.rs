@@ -1,4 +1,4 @@
-//! Shared subscriptions: who of a group takes a message, here or elsewhere, and who takes it when that one is gone.
+//! Shared subscriptions: which member of a group gets a message, here or elsewhere, and which one when that member is gone.
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ pub(super) struct Chosen {
     message: Rc<Message>,
 }
 
-/// A message for members that were on nodes that are down.
+/// An unassigned message: its members were on nodes that are down.
 #[derive(Debug)]
 struct Homeless {
     until: Instant,
@@ -37,7 +37,7 @@ struct Homeless {
     debt: Option<Debt>,
 }
 
-/// Groups whose members were on nodes that are down: they are about to fail over to other nodes.
+/// Groups whose members were on nodes that are down: these are about to fail over to other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Orphaned {
     /// Until when they are remembered.
@@ -45,11 +45,11 @@ pub(super) struct Orphaned {
     homeless: Vec<Homeless>,
 }
 
-/// A backup is promoted in this time, and all nodes know of it a second later.
+/// A backup is promoted in this time, and all nodes have its interests a second later.
 const GRACE: Duration = SUCCESSION.saturating_add(Duration::from_secs(1));
 /// The place of members that were on nodes that are down; no node has this slot.
 const GONE: NodeSlot = NodeSlot(u16::MAX);
-/// Messages that wait for members to appear again.
+/// Unassigned messages, which wait for members to appear again.
 const HOMELESS: usize = 10_000;
 
 /// All of them, by their numbers: until they are acknowledged.
@@ -104,7 +104,7 @@ impl Worker {
         }
     }
 
-    /// The member that is to take a message is about to be a member elsewhere.
+    /// The member that is to get a message is about to be a member elsewhere.
     fn wait_for_member(
         &mut self,
         now: Now,
@@ -131,14 +131,14 @@ impl Worker {
         }
     }
 
-    /// Whether what groups would give to a session here goes to it elsewhere.
+    /// Whether what groups would give to a session here is for its next primary.
     pub(super) fn is_handed_over(&self, key: SessionKey) -> bool {
         let session = self.sessions.get(key);
         session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
     }
 
-    /// Who takes the message: if that is a member here and none here has room, a place that has others, which refuses it if none there
-    /// has room either.
+    /// Who gets the message: if that is a member here and all members here are over the limit, another place that has members, which refuses it if
+    /// all there are over the limit too.
     fn choose_with_capacity(
         &mut self,
         group: &GroupRoute,
@@ -184,8 +184,8 @@ impl Worker {
         None
     }
 
-    /// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is down only
-    /// if there is no other.
+    /// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is down only if there is
+    /// no other.
     fn choose_absent(&self, group: &GroupRoute, turn: usize) -> Option<Choice> {
         if !group.local.is_empty() {
             return Some(Choice::Local(turn % group.local.len()));
@@ -209,13 +209,13 @@ impl Worker {
         Some(Choice::Peer(*place, *interest))
     }
 
-    /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and
-    /// what was sent at QoS 1. A QoS 2 message that was sent may have been seen [MQTT-4.8.2-5].
+    /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and what was sent at QoS 1. A
+    /// QoS 2 message that was sent may have been seen [MQTT-4.8.2-5].
     pub(super) fn pass_shared_on(&mut self, now: Now, outbound: &Outbound) {
         self.pass_shared_on_from(now, outbound, 0);
     }
 
-    /// The same of what it took from a sequence on.
+    /// The same of what it accepted from a sequence on.
     pub(super) fn pass_shared_on_from(&mut self, now: Now, outbound: &Outbound, from: u64) {
         let held = outbound.held_from(from);
         let kept = held.filter_map(|held| match held {
@@ -246,7 +246,7 @@ impl Worker {
         }
     }
 
-    /// Another member of a group takes a message; if all were on nodes that are down, one whose backup is promoted elsewhere.
+    /// Another member of a group gets a message; if all were on nodes that are down, one whose backup is promoted elsewhere.
     fn choose_again(&mut self, now: Now, chosen: Homeless) {
         let message = Rc::clone(&chosen.message);
         let publish = Publish {
@@ -272,7 +272,7 @@ impl Worker {
         }
     }
 
-    /// Keeps a message until members appear again. False: there is no room.
+    /// Keeps a message until members appear again. False: that would be over the limit.
     fn wait_for_members(&mut self, homeless: Homeless) -> bool {
         let has_room = self.orphaned.homeless.len() < HOMELESS;
         if has_room {
@@ -285,8 +285,8 @@ impl Worker {
         self.primaries.nodes.iter().any(|up| up.slot == slot)
     }
 
-    /// Others want something else. What the members of a group on a node that is down wanted is remembered for a while: their backups
-    /// go on elsewhere.
+    /// The interests of other places have changed. Interests of a group's members on a node that is down are remembered for a while: their backups
+    /// are promoted elsewhere.
     pub(super) fn apply_interests(&mut self, now: Now, changes: &[(Place, InterestChange)]) {
         for (place, change) in changes {
             if let (Place::Node(slot), None) = (place, change.interest)
@@ -307,14 +307,14 @@ impl Worker {
         self.reassign_unassigned(now);
     }
 
-    /// What waits for members that were on nodes that are down is given to those that are there now.
+    /// Unassigned messages are given to the members that are there now.
     pub(super) fn reassign_unassigned(&mut self, now: Now) {
         for homeless in std::mem::take(&mut self.orphaned.homeless) {
             self.choose_again(now, homeless);
         }
     }
 
-    /// Backups have gone on with the members by now, or never will.
+    /// Backups of the members have been promoted by now, or never will be.
     pub(super) fn forget_orphaned(&mut self, now: Now) {
         let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned.groups)
             .into_iter()
@@ -331,7 +331,7 @@ impl Worker {
         self.reassign_unassigned(now);
     }
 
-    /// Others have these messages, or have refused them.
+    /// Other places have accepted these messages, or have refused them.
     pub(super) fn chosen_are_done(&mut self, runs: &NumberRuns) {
         if self.chosen.is_empty() {
             return;
@@ -354,7 +354,7 @@ impl Worker {
             .filter_map(|number| Some((number, self.chosen.remove(&number)?)))
             .collect();
         for (number, Chosen { group, message, .. }) in gone {
-            // Nobody answers for that number any more; the next one is waited for instead.
+            // Nobody acknowledges that number any more; the next one is waited for instead.
             let debt = self.pending.take(number).flatten();
             self.choose_again(
                 now,
@@ -378,7 +378,7 @@ impl Worker {
     }
 }
 
-/// Who takes a message of a shared subscription.
+/// Who gets a message of a shared subscription.
 #[derive(Debug, Clone, Copy)]
 enum Choice {
     /// A member here, by its index.

@@ -1,7 +1,7 @@
-//! What each client does, for the rebalancer: how many messages it has, what it publishes to and what it wants.
+//! What each client does, for the rebalancer: how many messages it has, what it publishes to and what it subscribes to.
 //!
-//! Rates are means over half a minute and more, so a load that swings faster looks constant; but when a client changes what it wants, they begin anew.
-//! Topics are counted in a sample of the publications.
+//! Rates are means over half a minute and more, so a load that swings faster looks constant; but when a client's subscriptions change, they start
+//! again. Topics are counted in a sample of the publications.
 
 use std::{rc::Rc, time::Duration};
 
@@ -15,15 +15,15 @@ use crate::{
     messages::{ClientHabits, ToHub},
 };
 
-/// Rates are means over this time at least, and twice it at most while somebody asks.
+/// Rates are means over this time at least, and twice it at most while reports are requested.
 const MEASURED: Duration = Duration::from_secs(30);
-/// Rates of a client that changes what it wants all the time are means over about so long nevertheless.
+/// Rates of a client that changes its subscriptions all the time are means over about this time nevertheless.
 const BEGUN_ANEW: Duration = Duration::from_secs(10);
-/// One of so many publications tells its topic.
+/// One of so many publications is sampled for its topic.
 const SAMPLED: u32 = 16;
 /// Of 2^32, the golden ratio: its multiples are spread evenly, and so are every second, every third and so on of them.
 const SPREAD: u32 = 0x9e37_79b9;
-/// Topics that are known of a client, those with most messages.
+/// Topics that are kept of a client, those with most messages.
 const TOPICS: usize = 8;
 /// Longer topics and filters are left out, bytes.
 const LONGEST: usize = 1024;
@@ -44,9 +44,9 @@ struct Mark {
 #[derive(Debug, Default)]
 pub(super) struct Habits {
     published: u64,
-    /// The older one is what rates are counted from.
+    /// Rates are counted from the older one.
     marks: [Mark; 2],
-    /// When rates last began anew.
+    /// When rates last started again.
     began: Instant,
     /// With how often each was sampled.
     topics: Vec<(Rc<str>, u32)>,
@@ -65,7 +65,7 @@ impl Habits {
         }
     }
 
-    /// The client wants something else, after so many messages: what it had before tells nothing of what it will have.
+    /// The client's subscriptions changed, after `messages` messages: what it received before does not predict what it will receive.
     fn begin_anew(&mut self, now: Instant, messages: u64) {
         if now.since(self.began) >= BEGUN_ANEW {
             thicket_session::reach!("time BEGUN_ANEW");
@@ -78,7 +78,7 @@ impl Habits {
         }
     }
 
-    /// The client published to a topic, which the cluster knows with the prefix. A topic that is known costs no allocation.
+    /// The client published to a topic, which has the prefix in the cluster. A topic that is listed costs no allocation.
     fn note(&mut self, prefix: &str, topic: &str) {
         let is_it = |known: &str| known.strip_prefix(prefix) == Some(topic);
         if let Some(known) = self.topics.iter_mut().find(|known| is_it(&known.0)) {
@@ -86,7 +86,7 @@ impl Habits {
         } else if self.topics.len() < TOPICS && prefix.len() + topic.len() <= LONGEST {
             self.topics.push((format!("{prefix}{topic}").into(), 1));
         } else {
-            // Those with few messages make room.
+            // Topics with few messages are evicted.
             self.topics.retain_mut(|known| {
                 known.1 -= 1;
                 known.1 > 0
@@ -126,14 +126,14 @@ impl Habits {
     }
 }
 
-/// Whether a publication, the how manieth of its worker it is, tells its topic: so spread that clients which go round their topics are seen whole.
+/// Whether a publication, by its number in its worker, is sampled: spread so that clients which go round their topics are seen with all of them.
 #[inline]
 pub(super) const fn is_sampled(number: u64) -> bool {
     (number as u32).wrapping_mul(SPREAD) < u32::MAX / SAMPLED
 }
 
 impl Attached {
-    /// So many PUBLISH packets came.
+    /// `published` PUBLISH packets arrived.
     pub(super) const fn count_published(&mut self, published: u64) {
         self.count.messages += published;
         self.count.habits.published += published;
@@ -159,7 +159,7 @@ impl Attached {
 }
 
 impl Worker {
-    /// A publication that is sampled came.
+    /// A sampled publication arrived.
     #[cold]
     pub(super) fn note_published(&mut self, id: ConnectionId, publish: &Publish<'_>) {
         let connection = self.connection_mut(id);
@@ -168,7 +168,7 @@ impl Worker {
         }
     }
 
-    /// A client wants something else than before.
+    /// A client's subscriptions changed.
     pub(super) fn restart_rates(&mut self, now: Now, id: ConnectionId) {
         let connection = self.connection_mut(id);
         if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
@@ -177,7 +177,7 @@ impl Worker {
         }
     }
 
-    /// The hub asks what clients do, those from a connection on. As many are named as one message holds.
+    /// The hub asks what clients do, those from a connection on. The answer names as many as one message holds.
     pub(super) fn handle_habits_asked(&mut self, now: Now, asker: NodeId, round: u64, from: u32) {
         let (mut clients, mut bytes) = (Vec::new(), 0);
         let mut next = from as usize;

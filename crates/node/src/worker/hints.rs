@@ -1,5 +1,5 @@
-//! What other nodes must know to keep messages for the sessions here while this node is down, and what they kept then (rule 5 between
-//! nodes; the hub's `hints` has the whole of it).
+//! What other nodes need to keep messages for the sessions here while this node is down, and what they kept then (rule 5 between nodes; the hub's
+//! `hints` describes hinted handoff).
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,18 +12,18 @@ use crate::{
     messages::{Origin, ToHub},
 };
 
-/// Time between looking whether all sessions have their backups: at first, and at most.
+/// Time between checks whether all sessions have their backups: at first, and at most.
 const SOON: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(10);
 
-/// Who has backups of the sessions here, as the hub was told.
+/// Who has backups of the sessions here, as last sent to the hub.
 #[derive(Debug)]
 pub(super) struct Covers {
     /// Sets of nodes of which each session with subscriptions has one; `None`: a session has no backup.
     told: Option<BTreeSet<Vec<NodeId>>>,
-    /// What was told may be more than there is.
+    /// What was sent may be more than there is.
     is_stale: bool,
-    /// When that was looked at last, and how long after it is looked at again.
+    /// When that was checked last, and the time until the next check.
     looked_at: Instant,
     pause: Duration,
     timer_at: Option<Instant>,
@@ -42,7 +42,7 @@ impl Default for Covers {
 }
 
 impl Worker {
-    /// A session that other nodes keep messages for unless it has its backup: said at once if it has none.
+    /// A session that other nodes keep messages for unless it has its backup: reported at once if it has none.
     pub(super) fn note_uncovered(&mut self, key: SessionKey) {
         let lacks = self.sessions.get(key).is_some_and(|session| {
             session.is_persistent()
@@ -64,18 +64,18 @@ impl Worker {
         }
     }
 
-    /// Other nodes are up than before.
+    /// The set of nodes that are up has changed.
     pub(super) const fn look_for_uncovered(&mut self) {
         self.covers.is_stale = true;
         self.covers.pause = SOON;
     }
 
-    /// Sessions have their backups that had none.
+    /// Sessions that had no backups have them now.
     pub(super) const fn have_covered(&mut self) {
         self.covers.pause = SOON;
     }
 
-    /// A node is told a session: it is to have backups from now on.
+    /// A node receives a full sync of a session: it is to have backups from now on.
     pub(super) fn backups_go_to(&mut self, node: NodeId) {
         if let Some(told) = &mut self.covers.told
             && told.insert(vec![node])
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Looks whether all sessions have their backups, if that may have changed. Once a round.
+    /// Checks whether all sessions have their backups, if that may have changed. Once a round.
     pub(super) fn review_covers(&mut self, now: Now) {
         let covers = &mut self.covers;
         if !covers.is_stale {
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// Who has backups; `None`: a session that subscribes to something has none.
+    /// Which nodes have backups; `None`: a session that subscribes to something has none.
     fn find_covers(&self) -> Option<BTreeSet<Vec<NodeId>>> {
         let mut sets = BTreeSet::new();
         let sessions = self.sessions.iter().map(|(_, session)| session);
@@ -148,7 +148,7 @@ impl Worker {
         Some(sets.into_iter().map(nodes).collect())
     }
 
-    /// A message that others kept while this node was down.
+    /// A message that other nodes kept while this node was down.
     pub(super) fn handle_hinted(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
         for record in Records::new(bytes) {
             let Ok((record, _)) = record else {

@@ -1,4 +1,4 @@
-//! Who wants what: the sessions of this worker, and the other workers and nodes in aggregate.
+//! Interests: of the sessions of this worker, and of the other workers and nodes in aggregate.
 
 use std::{cell::Cell, collections::BTreeMap, rc::Rc, sync::Arc};
 
@@ -17,19 +17,19 @@ use crate::{
     messages::{Interest, InterestChange, Place},
 };
 
-/// Topics whose routes are remembered.
+/// Topics whose routes are cached.
 const CACHED_TOPICS: usize = 65_536;
-/// Bytes of remembered routes.
+/// Bytes of cached routes.
 const CACHED_BYTES: usize = 32 * 1024 * 1024;
 
-/// A session's share in a filter.
+/// A session's subscription to a filter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub subscription: Subscription,
     /// The session outlives its connection.
     pub persistent: bool,
     pub connected: bool,
-    /// The session lives on another node, and has a backup here.
+    /// The session's primary is another node, and its backup is here.
     pub is_backup: bool,
 }
 
@@ -44,7 +44,7 @@ impl Member {
         }
     }
 
-    /// Of the backup of a session that lives on another node.
+    /// Of the backup of a session whose primary is another node.
     pub const fn backup(subscription: Subscription) -> Self {
         Self {
             is_backup: true,
@@ -53,7 +53,7 @@ impl Member {
     }
 }
 
-/// A count for others: what they know stays while the true one is within a factor of two of it; none and one are told apart.
+/// A count for others: what they were sent stays while the true one is within a factor of two of it; none and one are distinguished.
 const fn coarse_count(told: u32, count: u32) -> u32 {
     if told > 1 && count > 1 && count <= told.saturating_mul(2) && told <= count.saturating_mul(2) {
         told
@@ -71,7 +71,7 @@ struct Members {
     connected: u32,
     /// Without those of backups.
     own: u32,
-    /// What others know of `own`.
+    /// The count of `own` that others were last sent.
     told: u32,
 }
 
@@ -106,7 +106,7 @@ impl Members {
         Some(old)
     }
 
-    /// What others must know of them; `None` when there is nobody. `shared`: the number of connected members matters.
+    /// The interest that others receive; `None` if there are no members. `shared`: the number of connected members matters.
     fn interest(&self, shared: bool) -> Option<Interest> {
         let qos = match self.by_qos {
             [0, 0, 0] => return None,
@@ -138,7 +138,7 @@ struct LocalGroup {
     members: Members,
 }
 
-/// The other workers and nodes that want one filter.
+/// The other workers and nodes with interests in one filter.
 #[derive(Debug, Default)]
 struct Peers {
     plain: BTreeMap<Place, Interest>,
@@ -153,19 +153,19 @@ struct PeerGroup {
     places: BTreeMap<Place, Interest>,
 }
 
-/// A session that takes a message.
+/// A session that gets a message.
 #[derive(Debug)]
 pub(super) struct Recipient {
     pub session: SessionKey,
     /// The highest QoS of the subscriptions that match [MQTT-3.3.4-2].
     pub qos: Qos,
-    /// Every subscription that matches says No Local.
+    /// Every matching subscription has No Local.
     pub no_local: bool,
     pub retain_as_published: bool,
     pub identifiers: MatchedIdentifiers,
 }
 
-/// A shared subscription that matches: one of the candidates takes the message.
+/// A matching shared subscription: one of the candidates gets the message.
 #[derive(Debug)]
 pub(super) struct GroupRoute {
     /// `$share/name/filter`.
@@ -191,15 +191,15 @@ pub(super) struct Route {
     pub refusal: Option<ReasonCode>,
     pub recipients: Vec<Recipient>,
     pub groups: Vec<GroupRoute>,
-    /// Other workers of this node, with the highest QoS wanted there, ascending.
+    /// Other workers of this node with matching subscriptions, and the highest QoS there, ascending.
     pub workers: Vec<(WorkerId, Qos)>,
-    /// Nodes that want it at QoS 1 or 2, ascending.
+    /// Nodes with matching subscriptions of QoS 1 or 2, ascending.
     pub nodes: Arc<[NodeSlot]>,
-    /// Nodes that want it at QoS 0 only, ascending.
+    /// Nodes with matching subscriptions of QoS 0 only, ascending.
     pub nodes_qos0: Arc<[NodeSlot]>,
-    /// Both, ascending: who gets what is published at QoS 0.
+    /// Both, ascending: the destinations of what is published at QoS 0.
     pub nodes_all: Arc<[NodeSlot]>,
-    /// The shell wants to hear of its messages, or may want to trace them. Not while it is told of one.
+    /// The shell observes its messages, or may want to trace them. Not while the shell is handed one.
     pub is_observed: Cell<bool>,
     /// Sessions here that subscribe to it and may not read it.
     pub withheld: u32,
@@ -208,7 +208,7 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// Whether nobody anywhere wants the topic.
+    /// Whether the topic has no recipient anywhere.
     pub fn is_empty(&self) -> bool {
         self.recipients.is_empty()
             && self.groups.is_empty()
@@ -226,7 +226,7 @@ impl Route {
     }
 }
 
-/// All interests a worker knows of.
+/// All interests that a worker has.
 #[derive(Debug)]
 pub(super) struct Interests {
     local: SubscriptionTree<Subscribers>,
@@ -234,13 +234,13 @@ pub(super) struct Interests {
     cache: MatchCache<Rc<Route>>,
     subscriptions: usize,
     maximum_levels: usize,
-    /// Steps taken in trees since somebody asked.
+    /// Steps taken in trees since they were last read.
     steps: Cell<u64>,
-    /// Topics whose messages the shell wants to hear of.
+    /// Topics whose messages the shell observes.
     observed: Vec<TopicFilter>,
     /// Messages on all topics may have to be traced.
     is_traced: bool,
-    /// Hands the turns of shared subscriptions out: one counter a group, kept while the group is known here.
+    /// Assigns the turns of shared subscriptions: one counter a group, kept while the group is known here.
     turns: BTreeMap<Arc<str>, u32>,
 }
 
@@ -259,14 +259,14 @@ impl Interests {
         }
     }
 
-    /// The shell wants to hear of messages on matching topics, and may want to trace all.
+    /// The shell observes messages on matching topics, and may want to trace all.
     pub fn observe(&mut self, filters: Vec<TopicFilter>, is_traced: bool) {
         self.observed = filters;
         self.is_traced = is_traced;
         self.cache.clear();
     }
 
-    /// Whether the shell wants to hear of messages on a topic.
+    /// Whether the shell observes messages on a topic.
     pub fn is_observed(&self, topic: &str) -> bool {
         self.observed.iter().any(|filter| filter.matches(topic))
     }
@@ -276,7 +276,7 @@ impl Interests {
         self.subscriptions
     }
 
-    /// Adds or replaces a session's subscription. The change is what others must learn, if the aggregate is new.
+    /// Adds or replaces a session's subscription. Returns the change that others must receive, if the aggregate is new.
     pub fn subscribe(
         &mut self,
         session: SessionKey,
@@ -339,7 +339,7 @@ impl Interests {
         })
     }
 
-    /// A member of a group connected or disconnected: only shared subscriptions care.
+    /// A member of a group connected or disconnected: only shared subscriptions depend on it.
     pub fn set_connected(
         &mut self,
         session: SessionKey,
@@ -365,7 +365,7 @@ impl Interests {
         })
     }
 
-    /// Another place changed what it wants.
+    /// The interests of another place have changed.
     pub fn apply(&mut self, place: Place, change: &InterestChange) {
         let filter = &change.key.filter;
         match (&change.key.share_name, change.interest) {
@@ -390,7 +390,7 @@ impl Interests {
         self.peers.touch();
     }
 
-    /// What the members of a group want that wait for their clients in another place.
+    /// The interest of a group's members in another place that wait for their clients.
     pub fn absent_members(&self, place: Place, key: &SubscriptionFilter) -> Option<Interest> {
         let peers = self.peers.get(&key.filter)?;
         let group = peers.groups.get(key.share_name.as_ref()?)?;
@@ -429,18 +429,18 @@ impl Interests {
         }
     }
 
-    /// Whether another node wants exactly this filter.
+    /// Whether another node subscribes to exactly this filter.
     pub fn is_wanted_by(&self, node: NodeSlot, filter: &TopicFilter) -> bool {
         let peers = self.peers.get(filter);
         peers.is_some_and(|peers| peers.plain.contains_key(&Place::Node(node)))
     }
 
-    /// Routes are to be computed again: what sessions may read has changed.
+    /// Makes routes be computed again: what sessions may read has changed.
     pub const fn touch(&mut self) {
         self.local.touch();
     }
 
-    /// Where messages of `topic` go. `may_receive`: whether a session may read it; who may not is left out.
+    /// Where messages of `topic` go. `may_receive`: whether a session may read it; those that may not are left out.
     pub fn route(&mut self, topic: &str, may_receive: &dyn Fn(SessionKey) -> bool) -> Rc<Route> {
         let generation = self
             .local
@@ -464,7 +464,7 @@ impl Interests {
         route
     }
 
-    /// The routes of topics that are remembered.
+    /// The number and limit of cached routes.
     pub fn cached(&self) -> Remembered {
         Remembered::new(
             "routes of topics to clients",
@@ -474,7 +474,7 @@ impl Interests {
         .with_bytes(self.cache.bytes())
     }
 
-    /// Topics whose routes are remembered.
+    /// The topics whose routes are cached.
     pub fn remembered(&self) -> impl Iterator<Item = (&str, &Rc<Route>)> {
         self.cache.iter()
     }
@@ -599,7 +599,7 @@ impl Interests {
         self.steps.set(self.steps.get() + steps);
     }
 
-    /// How many steps in trees of filters were taken since this was asked last.
+    /// How many steps in trees of filters were taken since the last call.
     pub fn take_steps(&self) -> u64 {
         self.steps.take()
     }

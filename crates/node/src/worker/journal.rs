@@ -1,4 +1,4 @@
-//! What this worker has to store of its persistent sessions in this round.
+//! What this worker must store of its persistent sessions in this round.
 //!
 //! Sessions get a number in the worker's log, which with the log is their key in the store. Everything here does nothing for a
 //! session without number: one that ends with its connection, or any session of a node that keeps nothing.
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
 
-/// Room kept for acknowledgements when messages are refused already.
+/// Capacity kept for acknowledgements when messages are refused already.
 const RESERVE: u64 = 64 * 1024;
 /// What a recipient costs in a record at most, group and identifiers aside.
 const TAKER_BYTES: u64 = 48;
@@ -43,7 +43,7 @@ pub(super) struct Journal {
     status: LogStatus,
     /// Acknowledgements of one session with consecutive identifiers, not written yet.
     done: Option<(StoredAs, PacketId, u16)>,
-    /// What other nodes hold of these sessions is written down for them.
+    /// What these sessions go through is recorded for the nodes with their backups.
     pub(super) streams: Streams,
 }
 
@@ -86,12 +86,12 @@ impl Journal {
         self.status
     }
 
-    /// Sessions up to this number were met in the log.
+    /// Sessions up to this number were found in the log.
     pub fn pass_number(&mut self, number: u64) {
         self.next_session = self.next_session.max(number + 1);
     }
 
-    /// Another node has the session's queue: if it goes on with it, this one is over, whenever this node hears of it.
+    /// Another node has the session's queue: if that node is the primary, the session here has ended, whenever this node notices.
     pub fn let_go(&mut self, stored: StoredAs) {
         if self.is_on && stored.number > 0 {
             self.write_done();
@@ -105,7 +105,7 @@ impl Journal {
         self.next_session - 1
     }
 
-    /// Writes an entry of a session wherever it is written down.
+    /// Writes an entry of a session to each place where it is recorded.
     fn write(&mut self, stored: StoredAs, mut entry: impl FnMut(&mut JournalWriter)) {
         if self.is_on {
             entry(&mut self.writer);
@@ -114,29 +114,29 @@ impl Journal {
             .each(stored.backups, |stream| entry(&mut stream.writer));
     }
 
-    /// Whether a message of `bytes` for `recipients` stored sessions would find no room.
+    /// Whether a message of `bytes` for `recipients` stored sessions would be over the limit.
     pub const fn is_full_for(&self, bytes: usize, recipients: usize) -> bool {
         let needed = bytes as u64 + recipients as u64 * TAKER_BYTES + RESERVE;
         self.is_on && self.status.room < self.writer.len() as u64 + needed
     }
 
-    /// Whether not even a small record finds room.
+    /// Whether even a small record is over the limit.
     pub const fn is_full(&self) -> bool {
         self.is_full_for(1024, 1)
     }
 
-    /// Whether a message of `bytes` may find no room, depending on how many take it.
+    /// Whether a message of `bytes` may be over the limit, depending on the number of its recipients.
     pub const fn is_nearly_full_for(&self, bytes: usize) -> bool {
         self.is_full_for(bytes, MANY_TAKERS)
     }
 
-    /// Whether a new session or subscription finds no room, be it for itself or for its messages.
+    /// Whether a new session or subscription is over the limit, for itself or for its messages.
     pub const fn is_full_for_sessions(&self) -> bool {
         let needed = self.operation_bytes + VALUE_BYTES;
         self.is_full() || (self.is_on && self.status.values_room < needed)
     }
 
-    /// The session takes the message of this moment.
+    /// The session accepts the current message.
     #[inline(never)]
     pub fn append(
         &mut self,
@@ -149,7 +149,7 @@ impl Journal {
         debug_assert!(stored.is_some(), "only what is stored is journaled");
         self.write_done();
         let sequence = session.outbound.next_sequence() - 1;
-        // What the other node gets itself is named; what only this session gets is told whole, and waited for.
+        // What the other node receives itself is named; what only this session gets is sent whole, and waited for.
         let is_sent_there = group.is_none() && !outgoing.is_alone && outgoing.id.is_sent();
         let plain = PlainAppend {
             session: stored.number,
@@ -212,7 +212,7 @@ impl Journal {
         }
     }
 
-    /// The session does not take a message that matches its subscriptions.
+    /// The session does not accept a message that matches its subscriptions.
     #[inline]
     pub fn passed(&mut self, stored: StoredAs, id: MessageId) {
         if id.is_sent() {
@@ -222,7 +222,7 @@ impl Journal {
         }
     }
 
-    /// The message of this moment was delivered: if it is a publication that may come again, that is stored too.
+    /// The current message was delivered: if it is a publication that may be sent again, that is stored too.
     #[inline]
     pub fn note(&mut self, outgoing: &Outgoing<'_>) {
         if let Some(id) = outgoing.publication()
@@ -243,7 +243,7 @@ impl Journal {
         }
     }
 
-    /// The client has the message and said so.
+    /// The client has acknowledged the message.
     #[inline]
     pub fn done(&mut self, stored: StoredAs, packet_id: PacketId) {
         if stored.is_some() {
@@ -270,7 +270,7 @@ impl Journal {
         }
     }
 
-    /// PUBREC came.
+    /// PUBREC was received.
     pub fn received(&mut self, stored: StoredAs, sequence: u64, packet_id: PacketId) {
         if stored.is_some() {
             self.write_done();
@@ -288,7 +288,7 @@ impl Journal {
         }
     }
 
-    /// A QoS 2 publication of the session's client came, or its conditions are met.
+    /// A QoS 2 publication of the session's client arrived, or its conditions are met.
     pub fn inbound(&mut self, stored: StoredAs, inbound: &Inbound, packet_id: PacketId) {
         if stored.is_some()
             && let Some(id) = inbound.find(packet_id)
@@ -349,7 +349,7 @@ impl Journal {
         }
     }
 
-    /// The session is no more.
+    /// The session has ended.
     pub fn forget(&mut self, session: &Session) {
         let stored = session.stored;
         if !stored.is_some() {
@@ -370,13 +370,12 @@ impl Journal {
         }
     }
 
-    /// A will goes out, under a number of its own: it goes out again if the node stops before all who want it have it.
+    /// A will is being published, under a number of its own: it is published again if the node stops before all its recipients have it.
     pub fn put_will(&mut self, number: u64, value: Vec<u8>) {
         self.put_session(number, value);
     }
 
-    /// Removes the value of a session, or of a will that all who want it have, that a log of this node has, perhaps one that is
-    /// no more.
+    /// Removes the value of a session, or of a will that all its recipients have, from a log of this node, perhaps one that no longer exists.
     pub fn remove_session(&mut self, log: u8, number: u64) {
         self.put(Keyspace::Sessions, key_in(log, number), None);
     }
@@ -386,7 +385,7 @@ impl Journal {
         self.put(Keyspace::Sessions, key, Some(value));
     }
 
-    /// Removes a value of a log that is no more.
+    /// Removes a value of a log that no longer exists.
     pub fn remove_key(&mut self, keyspace: Keyspace, key: Vec<u8>) {
         self.put(keyspace, key, None);
     }
@@ -397,7 +396,7 @@ fn key_in(log: u8, number: u64) -> Vec<u8> {
     [&[log], &number.to_be_bytes()[..]].concat()
 }
 
-/// How a session takes a message.
+/// How a session accepts a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken<'a> {
     pub qos: thicket_mqtt::Qos,
@@ -422,7 +421,7 @@ pub(super) fn instant_of(now: Now, wall_ms: u64) -> Instant {
 }
 
 impl Worker {
-    /// What is to be stored before anything leaves; `None`: nothing. To be asked after `end_round`, and answered with `handle_stored`.
+    /// What must be stored before anything leaves; `None`: nothing. Call it after `end_round`, and answer with `handle_stored`.
     pub fn unstored(&mut self, now: Now) -> Option<Unstored<'_>> {
         self.journal.write_done();
         self.advance_checkpoint(now);
@@ -444,7 +443,7 @@ impl Worker {
         self.journal.writer.len()
     }
 
-    /// What `unstored` answered is stored.
+    /// What `unstored` returned is stored.
     pub fn handle_stored(&mut self, status: LogStatus) {
         self.journal.writer.clear();
         self.journal.operations.clear();
@@ -452,13 +451,13 @@ impl Worker {
         self.handle_log_status(status);
     }
 
-    /// The log has other room or size than it had.
+    /// The free capacity or the size of the log has changed.
     pub fn handle_log_status(&mut self, status: LogStatus) {
         self.journal.status = status;
         self.checkpoint_if_worthwhile();
     }
 
-    /// Writes down what a session is, its subscriptions and messages aside. Gives it a number if it is persistent and has none.
+    /// Stores a session without its subscriptions and messages. Gives it a number if it is persistent and has none.
     pub(super) fn store_session(&mut self, now: Now, key: SessionKey) {
         self.note_uncovered(key);
         if !self.journal.is_on && self.config.backups == 0 {
@@ -489,7 +488,7 @@ impl Worker {
         }
     }
 
-    /// Writes down a session that came from elsewhere, or whose messages have other sequences now: under a new number, whole.
+    /// Stores a session that came from elsewhere, or whose messages have other sequences now: completely, under a new number.
     pub(super) fn store_whole(&mut self, now: Now, key: SessionKey) {
         if self.write_whole(now, key) {
             self.backup_new(now, key);
@@ -540,7 +539,7 @@ pub(super) fn write_counters(writer: &mut JournalWriter, session: &Session) {
     }
 }
 
-/// The QoS 2 publications that a session took.
+/// The QoS 2 publications that a session accepted.
 pub(super) fn write_taken(writer: &mut JournalWriter, session: &Session) {
     for (uid, taken) in session.taken.iter() {
         let (highest, bits) = taken.parts();
@@ -556,7 +555,7 @@ pub(super) fn write_messages(writer: &mut JournalWriter, now: Now, session: &Ses
     }
 }
 
-/// The message of this moment.
+/// The current message.
 fn write_outgoing(writer: &mut JournalWriter, now: Now, outgoing: &Outgoing<'_>) {
     writer.message(&StoredMessage {
         name: 0,
@@ -585,7 +584,7 @@ pub(super) fn write_held(
     write_append(writer, session, held, name);
 }
 
-/// One message that a session holds, for a backup that lacks it: with the publication it is.
+/// One message that a session holds, for a backup that lacks it: with its publication identity.
 pub(super) fn write_wanted(writer: &mut JournalWriter, now: Now, session: u64, held: &Held<'_>) {
     if let Some(delivery) = held.delivery() {
         let message = &delivery.message;

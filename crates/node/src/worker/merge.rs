@@ -1,18 +1,18 @@
-//! Two nodes had a session, in a partition: what both have becomes one (rule 15 between nodes).
+//! Two nodes served a session, in a partition: their branches are merged (rule 15 between nodes).
 //!
-//! The one that keeps the session asks for the other's (`branches`), and takes in what is new in it:
+//! The branch that stays asks for the other one (`branches`), and takes in what is new in it:
 //!
 //! | of the other one | is taken in | but for |
 //! | --- | --- | --- |
-//! | subscriptions, ended ones too | what its client asked for since the nodes lost sight of each other | filters asked for here since then, if its client was here last |
-//! | messages | what did not come here | what was held here too when they lost sight: it stays or is done with as the first to be done says |
+//! | subscriptions, ended ones too | what its client asked for since the partition began | filters asked for here since then, if its client was here last |
+//! | messages | those that did not arrive here | those held here too when the partition began: what either branch has finished since is finished |
 //! | in flight | under its packet identifier, see `Outbound::branch` | |
 //! | QoS 2 of its client | identifiers in use, generations | |
 //!
-//! The other one ends when this one has taken it in, as its claim says: if the two lose sight of each other before, it goes on by itself.
+//! The other one ends when this one has taken it in, as its claim states: if the two are partitioned before, it continues by itself.
 //!
-//! A session that was begun with Clean Start after the other one was last claimed takes in nothing. Whether a message came here is known
-//! by its number: since a node is up (again) its streams come here whole.
+//! A session that was begun with Clean Start after the other one was last claimed takes in nothing. Whether a message arrived here is decided by its
+//! number: since a node is up (again), its streams arrive here completely.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,10 +37,10 @@ use crate::{
     queue,
 };
 
-/// What is left to be taken in when the other one's queue has come.
+/// What is left to be taken in when the other branch's queue has arrived.
 #[derive(Debug)]
 pub(super) struct Merging {
-    /// Of the claim under which it is taken in: the session's from then on. Before, the registrar would not know of it if this came to nothing.
+    /// Of the claim under which it is taken in: the session's from then on. Not before, as the registrar would not have it if the merge failed.
     epoch: Epoch,
     in_flight: Vec<Redelivery>,
     branch: Branch,
@@ -48,7 +48,7 @@ pub(super) struct Merging {
     is_same: bool,
     /// Nothing is to be taken in.
     is_void: bool,
-    /// What had come here before the other one's filters were taken in.
+    /// What had arrived here before the other one's filters were taken in.
     begun: Begun,
     /// Filters that were not held here before.
     fresh: Vec<SubscriptionFilter>,
@@ -57,7 +57,7 @@ pub(super) struct Merging {
 }
 
 impl Worker {
-    /// The client of a session subscribed or unsubscribed: noted as long as another node may not hear of it.
+    /// The client of a session subscribed or unsubscribed: noted as long as another node may not receive it.
     pub(super) fn note_operation(
         &mut self,
         now: Now,
@@ -103,7 +103,7 @@ impl Worker {
         let is_void = !is_same && session.clean_epoch > merge.source_epoch;
         let branch = snapshot.branch.unwrap_or_default();
         // By clocks that never jump: the wall clocks of two nodes may be far from each other. A connection may have ended long before its node
-        // noticed, so it counts when it began.
+        // noticed, so the time when it began counts.
         let age = |at: Option<Instant>| at.map(|at| now.instant.since(at));
         let is_theirs_later = match (branch.since_connect, age(session.connected_at)) {
             (Some(theirs), Some(ours)) => theirs < ours,
@@ -154,7 +154,7 @@ impl Worker {
             return changes;
         };
         let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
-        // If both were asked, the last word is that of where the client was last.
+        // If both nodes received a request, the one where the client was last takes precedence.
         let is_ours = |filter: &SubscriptionFilter| {
             let divergence = session.divergence.as_deref();
             let is_outdone = is_theirs_later && touched.contains(filter);
@@ -173,7 +173,7 @@ impl Worker {
         let is_taken = |(filter, subscription): &&(SubscriptionFilter, _)| {
             match session.subscriptions.get(filter) {
                 Some(ours) => ours != subscription && is_theirs(filter),
-                // What nobody asked for since is missing here because this backup was not whole.
+                // What nobody asked for since is missing here because this backup was incomplete.
                 None => !is_ours(filter) && (is_theirs(filter) || !merging.branch.is_interrupted),
             }
         };
@@ -205,7 +205,7 @@ impl Worker {
         changes
     }
 
-    /// The other one's queue has come. False: no session is being taken in.
+    /// The other one's queue has arrived. False: no branch is being merged.
     pub(super) fn finish_merge(&mut self, now: Now, key: SessionKey, bytes: &[u8]) -> bool {
         let place = self.place();
         let Some(session) = self.sessions.get_mut(key) else {
@@ -269,14 +269,14 @@ impl Worker {
     }
 }
 
-/// What no group chose the session for: it comes to each node under its number.
+/// The identity of a message that no group chose the session for: it arrives at each node under its number.
 fn plain(delivery: &Delivery) -> Option<MessageId> {
     let (id, group) = name(delivery)?;
     group.is_none().then_some(id)
 }
 
-/// What another node's session had and what came here meanwhile, as one queue: theirs first, but behind those of ours that the same stream
-/// sent before them. Until theirs was told, nodes that see both sent to both.
+/// The queue of another node's branch and what arrived here meanwhile, as one queue: theirs first, but behind those of ours that the same stream sent
+/// before them. Until the snapshot was taken, nodes linked to both sent to both.
 fn in_order(theirs: Vec<Delivery>, ours: Vec<Delivery>) -> Vec<Delivery> {
     let stream = |id: MessageId| MessageId { number: 0, ..id };
     let mut places: BTreeMap<MessageId, Vec<(u64, usize)>> = BTreeMap::new();
@@ -311,7 +311,7 @@ fn is_among(delivery: &Delivery, names: &BTreeSet<Name>) -> bool {
     name(delivery).is_some_and(|name| names.contains(&name))
 }
 
-/// A message in flight that PUBREC has not come for.
+/// A message in flight without PUBREC.
 const fn unacknowledged(redelivery: &Redelivery) -> Option<&Delivery> {
     match redelivery {
         Redelivery::Publish(_, delivery) => Some(delivery),
@@ -320,7 +320,7 @@ const fn unacknowledged(redelivery: &Redelivery) -> Option<&Delivery> {
 }
 
 impl Session {
-    /// Takes in messages of another node's session; how many were new.
+    /// Takes in messages of another node's session. Returns how many were new.
     fn take_in(&mut self, own: Place, merging: Merging, theirs: Vec<Delivery>, come: &Come) -> u64 {
         let is_ours_split = merging.is_same && self.is_split_off(&merging.branch);
         let is_theirs_split = merging.is_same && self.is_rival_split_off(own, &merging.branch);
@@ -337,7 +337,7 @@ impl Session {
             ids: divergence.known_with(&branch, is_ours_split, is_theirs_split),
             filters: self.filters_before(&divergence, &fresh, &ended),
         };
-        // PUBREL comes once in a connection [MQTT-4.4.0-1]: of a backup to which no client has come, whoever was copied has sent it.
+        // PUBREL is sent once in a connection [MQTT-4.4.0-1]: of a promoted backup that no client has connected to, its former primary has sent it.
         let is_told = is_theirs_split && branch.is_unserved && self.interrupted_at == 0;
         let mut there = Sent::default();
         for redelivery in &in_flight {
@@ -371,7 +371,7 @@ impl Session {
             let is_here = is_among(delivery, &here.names) || is_among(delivery, &divergence.merged);
             !(known.contains(delivery) || came_by_itself(delivery) || is_here)
         };
-        // What waits here and was sent there goes on as it was sent.
+        // What waits here and was sent there continues as it was sent.
         let goes_on = |delivery: &Delivery| is_new(delivery) || waits(delivery);
         let in_flight: Vec<Redelivery> = in_flight
             .into_iter()
@@ -408,8 +408,8 @@ impl Session {
         merged
     }
 
-    /// The filters under which messages came until now. What its client has unsubscribed from meanwhile came as long as it was wanted,
-    /// here or there.
+    /// The filters under which messages arrived until now. Messages under a filter that its client has unsubscribed from meanwhile arrived as long as
+    /// it was subscribed, here or there.
     fn filters_before(
         &self,
         divergence: &Divergence,
@@ -424,7 +424,7 @@ impl Session {
             .collect()
     }
 
-    /// Of what both held when they were split, what the other one holds no more is done with.
+    /// Of what both held when they were split, what the other one no longer holds is finished.
     fn end_what_is_done(&mut self, there: &Sent, known: &Known) {
         let is_done =
             |delivery: &Delivery| known.contains(delivery) && !is_among(delivery, &there.names);
@@ -449,14 +449,14 @@ impl Session {
     }
 }
 
-/// Which of the other one's messages came to this node by themselves.
+/// Which of the other branch's messages arrived at this node by themselves.
 struct Come {
     all: BTreeSet<MessageId>,
     /// Since the other one's filters were taken in.
     since: BTreeSet<MessageId>,
 }
 
-/// Messages that both held once: whichever of them one lacks now, it is done with.
+/// Messages that both held once: one that either of them lacks now is finished.
 struct Known {
     ids: BTreeSet<MessageId>,
     /// See `Session::filters_before`.
@@ -464,7 +464,7 @@ struct Known {
 }
 
 impl Known {
-    /// It is not told for which filter a message was known: if there are several, a group may have chosen the session since.
+    /// It is not recorded for which filter a message was held: if there are several, a group may have chosen the session since.
     fn contains(&self, delivery: &Delivery) -> bool {
         let id = delivery.message.id();
         let is_known = id.number > 0 && self.ids.contains(&id);
@@ -485,7 +485,7 @@ impl Known {
 struct Sent {
     names: BTreeSet<Name>,
     packet_ids: BTreeSet<PacketId>,
-    /// PUBREC came for these.
+    /// PUBREC was received for these.
     received: BTreeSet<PacketId>,
 }
 

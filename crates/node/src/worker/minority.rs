@@ -1,10 +1,9 @@
-//! The side of a partition that has not more than half of the nodes, where that is configured (rule 19 between nodes): what is not
-//! done there.
+//! The side of a partition without quorum, where that is configured (rule 19 between nodes): what is not done there.
 //!
 //! | from a client | 5.0 | before 5.0 |
 //! | --- | --- | --- |
 //! | PUBLISH of QoS 1 and 2 | PUBACK, PUBREC with 0x97 | no acknowledgement, closed |
-//! | PUBLISH of QoS 0 | goes to whom it reaches | likewise |
+//! | PUBLISH of QoS 0 | goes to the recipients that it reaches | likewise |
 //! | CONNECT | 0x88 | 3 |
 //! | SUBSCRIBE | 0x97 for each filter | 0x80 |
 //! | UNSUBSCRIBE of a session that ends with its connection | done | done |
@@ -13,8 +12,8 @@
 //!
 //! A session that outlives its connection begins no message of QoS 1 or 2 there: its backup may be promoted elsewhere.
 //!
-//! What had not been answered when the other nodes fell silent is answered likewise, as those an acknowledgement waits for may not be
-//! there; but a persistent publisher's connection ends if it waits for a PUBREC: some have taken the message under its name, which it
+//! What had not been answered when the other nodes became unreachable is answered likewise, as the nodes an acknowledgement waits for may not be
+//! there. But a persistent publisher's connection ends if it waits for a PUBREC: some nodes have accepted the message under its identity, which it
 //! has again only when its client sends it again.
 
 use thicket_mqtt::{
@@ -28,15 +27,15 @@ use crate::{ConnectionId, Now};
 const REASON: &str = "this side of the cluster has no majority";
 
 impl Worker {
-    /// The hub says how this side stands.
+    /// The hub reports whether this side has quorum.
     pub(super) fn handle_minority(&mut self, now: Now, is_minority: bool) {
         self.is_minority = is_minority;
         if is_minority {
             let closing = self.refuse_what_is_open();
             self.close_what_waits(now, closing);
             self.interrupt_what_is_open(now);
-            // What sessions here took and others do not know goes with the sessions when others have gone on with them; then the same
-            // publication is new here. Each session knows what it took.
+            // What only sessions here accepted is lost with them when the sessions were promoted elsewhere; then the same publication is new here.
+            // Each session has its own list of what it accepted.
             self.seen = Seen::default();
         } else {
             let sessions: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
@@ -46,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// Whether a step of a QoS 2 handshake may be taken: not where others may go on with the session as it was before.
+    /// Whether a step of a QoS 2 handshake may be taken: not where the session may be promoted elsewhere as it was before.
     pub(super) fn check_handshake(&self, key: SessionKey) -> Result<(), Refusal> {
         let session = self.sessions.get(key);
         if self.is_minority && session.is_some_and(|session| session.is_persistent()) {
@@ -55,8 +54,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Publishers that are owed an acknowledgement: those it waits for may be on the other side. Answers the connections of those who
-    /// cannot be refused: clients before 5.0, and what some took under the name that it has when it is sent again.
+    /// Refuses publishers that are owed an acknowledgement: the nodes it waits for may be on the other side. Returns the connections of those that
+    /// cannot be refused: clients before 5.0, and publications that some accepted under the identity that they have when they are sent again.
     fn refuse_what_is_open(&mut self) -> Vec<ConnectionId> {
         let mut closing = Vec::new();
         for (_, session) in self.sessions.iter_mut() {
@@ -77,7 +76,7 @@ impl Worker {
         closing
     }
 
-    /// What its publishers will send again because their connections ended is taken then, wherever that is.
+    /// What its publishers will send again because their connections ended is accepted then, wherever that is.
     fn interrupt_what_is_open(&mut self, now: Now) {
         let mut leaving = Vec::new();
         for (key, session) in self.sessions.iter_mut() {
@@ -92,7 +91,7 @@ impl Worker {
         }
     }
 
-    /// Clients whose answers wait for a backup, or for others to know their subscriptions, are not to hear them: they ask again.
+    /// Clients whose answers wait for a backup, or for other nodes to apply their subscriptions, must not receive them: they ask again.
     fn close_what_waits(&mut self, now: Now, closing: Vec<ConnectionId>) {
         let connections = self.connections.iter().enumerate();
         let holding = connections.filter(|(_, it)| it.as_ref().is_some_and(|it| it.out.is_held()));
@@ -106,7 +105,7 @@ impl Worker {
         }
     }
 
-    /// Why a connection ends whose client cannot be told that its message is refused.
+    /// Why a connection ends whose client cannot be sent a refusal of its message.
     pub(super) fn overdrawn_refusal(&self) -> Refusal {
         let reason = if self.is_minority {
             REASON
@@ -116,7 +115,7 @@ impl Worker {
         Refusal::new(ReasonCode::QuotaExceeded, reason)
     }
 
-    /// The answer to a CONNECT, if there is to be none but this.
+    /// The answer to a CONNECT if it is refused.
     pub(super) fn refuses_newcomers(&self) -> Option<Refusal> {
         let refusal = || Refusal::new(ReasonCode::ServerUnavailable, REASON);
         self.is_minority.then(refusal)
@@ -136,7 +135,7 @@ impl Worker {
         self.is_minority
     }
 
-    /// True: an UNSUBSCRIBE was refused; error: the connection ends, as older clients know no refusal.
+    /// True: an UNSUBSCRIBE was refused; error: the connection ends, as older versions have no refusal.
     pub(super) fn refuses_unsubscribe(
         &mut self,
         id: ConnectionId,

@@ -1,8 +1,8 @@
 //! The worker: connections and sessions of one thread.
 //!
-//! One input is everything read from one connection. Each PUBLISH in it is parsed once, matched once (or found in the cache), and
-//! its bytes appended to the out-buffers of the recipients here and to the batches of the other workers and the hub. At the end
-//! of a round the batches become mail and each connection that has something to send is named once.
+//! One input is everything read from one connection. Each PUBLISH in it is parsed once, matched once (or found in the cache), and its bytes are
+//! appended to the out-buffers of the recipients here and to the batches for the other workers and the hub. At the end of a round the batches become
+//! messages, and each connection that has something to send is named once.
 
 mod acknowledge;
 mod arrivals;
@@ -121,54 +121,54 @@ pub struct Worker {
     traffic: Traffic,
     next_serial: u64,
     barriers: barriers::Barriers,
-    /// Messages that were given a name because only sessions here took them.
+    /// Messages that have a number only because sessions here accepted them.
     unsent: u64,
-    /// How far the streams of others have come here.
+    /// Positions that the streams of others have reached here.
     marks: BTreeMap<MessageStream, Mark>,
-    /// The same for all sessions that come before the next message does.
+    /// The same for all sessions that arrive before the next message does.
     begun: Option<Rc<arrivals::Begun>>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
     met: Vec<Debt>,
-    /// Connections of clients that cannot be told that there is no room for their messages.
+    /// Connections of clients that cannot be sent a refusal of their messages.
     overdrawn: Vec<ConnectionId>,
-    /// Some session has, or had, rights: where none has, nobody is asked.
+    /// Some session has, or had, rights: while none has, they are not checked.
     has_rights: bool,
-    /// Sessions whose connections have room again.
+    /// Sessions whose connections have capacity again.
     relieved: Vec<SessionKey>,
     journal: Journal,
     checkpoints: Checkpoints,
-    /// QoS 2 publications of persistent publishers that came here.
+    /// QoS 2 publications of persistent publishers that arrived here.
     seen: Seen,
     /// What was read of an earlier start, until all of it is.
     recovery: Option<Box<recover::Recovery>>,
     publications: publications::Publications,
     /// Who may not connect.
     bans: Arc<Bans>,
-    /// Backups of the sessions that live here.
+    /// Replication of the sessions whose primary is here.
     primaries: replication::Primaries,
-    /// Backups of sessions that live on other nodes.
+    /// Backups of sessions whose primaries are on other nodes.
     sources: replication::Sources,
     unblocked: Vec<replication::Unblocked>,
     /// Messages of shared subscriptions on their way to other nodes.
     chosen: groups::ChosenElsewhere,
     /// Groups whose members were on nodes that are down.
     orphaned: groups::Orphaned,
-    /// Nobody is let in any more, as the node is drained: sessions that go in one step of that.
+    /// The node is drained and accepts no clients: the number of sessions that go in one step of that.
     drain_step: Option<usize>,
     /// The shell stops: what leaves in this round is the last.
     is_stopping: bool,
-    /// This side of the cluster does not serve.
+    /// This side of the cluster has no quorum.
     is_minority: bool,
     relocations: relocate::Relocations,
-    /// Stands for messages that have not come.
+    /// Stands for messages that have not arrived.
     placeholder: Rc<Message>,
     covers: hints::Covers,
     effort: effort::Effort,
     last_retained: retained::LastRetained,
-    /// What users and addresses have.
+    /// What users and addresses use of their quotas.
     quotas: quota::Quotas,
     redirect: redirect::Redirect,
-    /// What the shell wants to hear of; the filters are with the interests.
+    /// What the shell observes; the filters are with the interests.
     observed: Observed,
     traces: trace::Traces,
     topic_counts: rates::TopicCounts,
@@ -179,13 +179,13 @@ pub struct Worker {
 enum Debt {
     /// Who published it.
     Publisher(Publisher),
-    /// Who sent it here for a shared subscription that had no member here any more: it was sent on.
+    /// The place that sent it here for a shared subscription that had no member here any more: it was sent on.
     Sender {
         from: Peer,
         origin: Origin,
         number: u64,
     },
-    /// Nobody: another node is to forget the will when all have it, by its number.
+    /// Nobody: another node is to forget the will with this number when all recipients have it.
     Will(u64),
 }
 
@@ -331,7 +331,7 @@ impl Worker {
         self.settle_met(now);
     }
 
-    /// Turns the batches of this round into mail and names the connections to flush. Once a round, after all inputs.
+    /// Turns the batches of this round into messages and names the connections to flush. Once a round, after all inputs.
     pub fn end_round(&mut self, now: Now) {
         self.effort.begin_round();
         self.settle_met(now);
@@ -376,7 +376,7 @@ impl Worker {
             .map_or(&[], |state| state.out.pending())
     }
 
-    /// The socket took the first `count` bytes of `pending_output`.
+    /// The socket accepted the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, connection: ConnectionId, count: usize) {
         let limit = self.config.limits.out_buffer_bytes as usize;
         let Some(state) = self.connection_mut(connection) else {
@@ -385,7 +385,7 @@ impl Worker {
         let before = state.out.len();
         state.out.consume(count);
         let after = state.out.len();
-        // The queue is no longer pulled while the buffer is full; half empty is soon enough to go on.
+        // The queue is no longer pulled while the buffer is full; half empty is soon enough to resume.
         let is_relieved = after == 0 || (before > limit / 2 && after <= limit / 2);
         let session = state.attached().map(|attached| attached.session);
         if let Some(key) = session.filter(|_| is_relieved)
@@ -398,14 +398,14 @@ impl Worker {
         }
     }
 
-    /// Whether another `end_round` has something to do after what `handle_written` and `handle_stored` were told.
+    /// Whether another `end_round` has something to do after `handle_written` and `handle_stored`.
     #[must_use]
     pub fn wants_round(&self) -> bool {
         !(self.relieved.is_empty() && self.dirty.is_empty() && self.met.is_empty())
             || self.may_hand_over()
     }
 
-    /// Sessions whose connections took what they had get more.
+    /// Sessions whose connections have written their output get more.
     fn pull_relieved(&mut self, now: Now) {
         for session in std::mem::take(&mut self.relieved) {
             self.pull(now, session);
@@ -464,7 +464,7 @@ impl Worker {
             .push_back(WorkerOutput::HubMessage(HubMessage(content)));
     }
 
-    /// Tells the hub something that it must hear after the records of this round.
+    /// Sends the hub something that it must receive after the records of this round.
     fn send_to_hub_after_records(&mut self, content: ToHub) {
         self.seal_records();
         self.send_to_hub(content);
@@ -476,13 +476,13 @@ impl Worker {
             .push_back(WorkerOutput::WorkerMessage { to, message });
     }
 
-    /// Tells another worker something that it must hear after the records of this round.
+    /// Sends another worker something that it must receive after the records of this round.
     fn send_to_worker_after_records(&mut self, to: WorkerId, content: ToWorker) {
         self.seal_records();
         self.send_to_worker(to, content);
     }
 
-    /// The records gathered in this round become mail.
+    /// The records gathered in this round become messages.
     fn seal_records(&mut self) {
         let origin = self.origin();
         self.batches.seal(origin, &mut self.outputs);
@@ -546,8 +546,8 @@ impl Worker {
             }
             ToWorker::Peers { sequence, changes } => {
                 self.apply_interests(now, &changes);
-                // What was published here before did not go there by these interests: if it is retained, the hub must have it before it
-                // says where the retained messages stand [MQTT-3.3.1-9].
+                // What was published here before was not sent there by these interests: if it is retained, the hub must have it before it reports the
+                // position of the retained messages [MQTT-3.3.1-9].
                 self.send_to_hub_after_records(ToHub::PeersApplied { sequence });
             }
             ToWorker::Granted {

@@ -1,4 +1,4 @@
-//! Tells the shell what it wants to hear of: see [`Observed`].
+//! Sends the shell what it observes: see [`Observed`].
 
 use thicket_mqtt::{ApplicationProperty, Publish};
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Worker {
-    /// From now on the shell wants to hear of this.
+    /// From now on the shell observes this.
     pub fn observe(&mut self, observed: Observed) {
         let Observed {
             subscriptions,
@@ -75,7 +75,7 @@ impl Worker {
         ))
     }
 
-    /// Whose a session is: who connected, or whom its name names.
+    /// The user of a session: who connected, or the user in its name.
     pub(super) fn user_of(&self, key: SessionKey) -> Option<String> {
         let session = self.sessions.get(key)?;
         let grant = session.grant.as_deref();
@@ -84,7 +84,7 @@ impl Worker {
         user_name.map(str::to_owned)
     }
 
-    /// A message on a topic that the shell wants to hear of.
+    /// A message on a topic that the shell observes.
     #[cold]
     pub(super) fn note_message(&mut self, publish: &Publish<'_>, session: Option<SessionKey>) {
         let client = session.and_then(|key| self.client_of(key));

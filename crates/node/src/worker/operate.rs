@@ -1,4 +1,4 @@
-//! What operators ask of a worker: let a client go, tell `$SYS`, watch packets, spare memory, say where memory is.
+//! What operators ask of a worker: disconnect a client, publish `$SYS`, watch packets, save memory, report where memory is.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,9 +15,9 @@ use crate::{
     scope::{client_id_of, user_name_of},
 };
 
-/// Where the broker speaks of itself.
+/// The topics on which the broker reports about itself.
 const SYSTEM: &str = "$SYS/";
-/// Lines of a trace that wait to be taken; more are counted only.
+/// Lines of a trace that wait to be fetched; more are counted only.
 const TRACE_LINES: usize = 4096;
 
 /// While memory is short, bytes that may wait in an out-buffer before QoS 0 is dropped.
@@ -31,7 +31,7 @@ pub(super) struct Operating {
     /// New subscriptions to them, and the serial of their session.
     pub(super) replays: Vec<(SessionKey, u64, TopicFilter, Subscription)>,
     trace: Option<Trace>,
-    /// Memory is short, since there were so many sessions.
+    /// Memory is short: the number of sessions when that began.
     short_since: Option<usize>,
     /// Bytes that connections without a session hold.
     half_open_bytes: u64,
@@ -45,7 +45,7 @@ struct Trace {
 }
 
 impl Worker {
-    /// The sessions here of a client identifier: of one user, or whosever they are.
+    /// The sessions here of a client identifier: of one user, or of all.
     fn sessions_of(&self, client_id: &str, user_name: Option<&str>) -> Vec<SessionKey> {
         let is_meant = |name: &str| {
             client_id_of(name) == client_id
@@ -57,8 +57,8 @@ impl Worker {
             .collect()
     }
 
-    /// Ends the connections of a client: 0x98 for a 5.0 client. Its session goes on as if the network had failed. Without `user_name`
-    /// clients of all users are meant that have this identifier. `false`: none is connected here.
+    /// Ends the connections of a client: 0x98 for a 5.0 client. Its session continues as if the network had failed. Without `user_name` clients of
+    /// all users with this identifier are meant. `false`: none is connected here.
     pub fn kick(&mut self, now: Now, client_id: &str, user_name: Option<&str>) -> bool {
         let mut is_one = false;
         for key in self.sessions_of(client_id, user_name) {
@@ -87,8 +87,8 @@ impl Worker {
         true
     }
 
-    /// Tells the subscribers of this worker what the node says of itself under `$SYS/`, and keeps it for those to come. It goes to
-    /// no other node.
+    /// Publishes what the node reports about itself under `$SYS/` to the subscribers of this worker, and keeps it for later ones. It is not sent to
+    /// other nodes.
     pub fn publish_system(&mut self, now: Now, topic: &str, payload: &[u8]) {
         debug_assert!(topic.starts_with(SYSTEM));
         let publish = Publish::new(topic, payload);
@@ -102,7 +102,7 @@ impl Worker {
         self.operating.system.insert(topic.into(), payload.into());
     }
 
-    /// While memory is short, QoS 0 messages are dropped for clients that have not taken most of what came before.
+    /// While memory is short, QoS 0 messages are dropped for clients that have not received most of what came before.
     pub fn set_short_of_memory(&mut self, is_short: bool) {
         self.operating.short_since = is_short.then_some(self.sessions.len());
     }
@@ -114,7 +114,7 @@ impl Worker {
         before.is_some_and(|before| self.sessions.len() >= before - before / 20)
     }
 
-    /// Ends the sessions of a client for good, and their connections (0x98). Their wills go out, what waited for them is dropped. Without
+    /// Ends the sessions of a client for good, and their connections (0x98). Their wills are published, what waited for them is dropped. Without
     /// `user_name` those of all users are meant.
     pub fn end_sessions(
         &mut self,
@@ -146,14 +146,14 @@ impl Worker {
         SessionEnd::Ended
     }
 
-    /// Whether another node has a part in what becomes of a session now.
+    /// Whether another node is involved in what becomes of a session now.
     fn is_under_way(&self, key: SessionKey) -> bool {
         self.sessions
             .get(key)
             .is_some_and(|session| !session.role.is_primary() || session.merging.is_some())
     }
 
-    /// Bytes an out-buffer may hold when a message comes: above it QoS 0 is dropped, the rest queued.
+    /// Bytes an out-buffer may hold when a message arrives: above it QoS 0 is dropped, the rest queued.
     pub(super) fn out_buffer_limit(&self, qos: Qos) -> usize {
         let limit = self.config.limits.out_buffer_bytes as usize;
         if self.operating.short_since.is_some() && qos == Qos::AtMostOnce {
@@ -163,7 +163,7 @@ impl Worker {
         }
     }
 
-    /// A subscription was acknowledged that may want `$SYS`: it gets the last values when this input is done. `true`: it does.
+    /// A subscription was acknowledged that may match `$SYS`: it gets the last values when this input is done. `true`: it does match.
     pub(super) fn start_system_replay(
         &mut self,
         key: SessionKey,
@@ -260,7 +260,7 @@ impl Worker {
         });
     }
 
-    /// What was seen since the last call, and how many lines found no room.
+    /// The lines since the last call, and how many were dropped over the limit.
     pub fn take_trace(&mut self) -> (Vec<TraceLine>, u64) {
         let Some(trace) = &mut self.operating.trace else {
             return (Vec::new(), 0);
@@ -331,7 +331,7 @@ impl Worker {
         self.trace(Some(key), Direction::Out, &Packet::Publish(publish));
     }
 
-    /// What this worker remembers of what was.
+    /// The caches of this worker.
     #[must_use]
     pub fn remembered(&self) -> Vec<Remembered> {
         vec![

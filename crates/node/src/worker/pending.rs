@@ -1,4 +1,4 @@
-//! Messages that this worker took and that others have not all admitted yet: what an acknowledgement to the publisher waits for.
+//! Messages that this worker accepted and that others have not all admitted yet: what an acknowledgement to the publisher waits for.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ pub(super) struct Pending<T> {
 struct Slot<T> {
     /// Conditions still open: destinations that have not acknowledged.
     open: u32,
-    /// One of them found no room for it.
+    /// It is over the limit of one of them.
     is_refused: bool,
     owed: T,
 }
@@ -58,7 +58,7 @@ impl<T> Pending<T> {
         number
     }
 
-    /// A destination of each number in `from..=to` has no room for it; the number is not acknowledged with that.
+    /// Each number in `from..=to` is over the limit of one of its destinations; this does not acknowledge the number.
     pub fn refuse(&mut self, from: u64, to: u64) {
         let end = to.saturating_add(1).min(self.next_number());
         for number in from.max(self.first)..end {
@@ -89,7 +89,7 @@ impl<T> Pending<T> {
         }
     }
 
-    /// What is owed for a number that nobody answers for any more.
+    /// Removes what is owed for a number that nobody acknowledges any more.
     pub fn take(&mut self, number: u64) -> Option<T> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let slot = self.slots.get_mut(index)?.take()?;

@@ -1,8 +1,8 @@
-//! Better nodes by topic, for clients that follow them: a SUBACK names the node where most of what its filter matches is published, a PUBACK
-//! the node where all subscribers of its topic are. A client says in its CONNECT that it follows; nobody else costs anything.
+//! Better nodes by topic, for clients that follow them: a SUBACK names the node where most of what its filter matches is published, a PUBACK the node
+//! where all subscribers of its topic are. A client states in its CONNECT that it follows; other clients cost nothing.
 //!
-//! The hub is asked, as it knows placements and rates. A subscriber is told at once. A publisher is told when two answers, [`REST`] apart, are the same:
-//! a subscriber that moves towards it at the same time has then arrived.
+//! The hub is asked, as it has placements and rates. A subscriber is sent the node at once. A publisher is sent it when two answers, [`REST`] apart,
+//! are the same: a subscriber that moves towards it at the same time has then arrived.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::{
 
 /// The user property, in both directions.
 pub(super) const PLACE: &str = "thicket-place";
-/// What it says in a CONNECT.
+/// Its value in a CONNECT.
 const FOLLOWS: &str = "1";
 /// Time between two questions about a topic.
 const REST: Duration = Duration::from_secs(1);
 /// Topics of one client that are asked about; those it publishes to first.
 const TOPICS: usize = 1000;
 
-/// What is known for one client that follows.
+/// State of one client that follows.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     topics: HashMap<Box<str>, TopicPlace>,
@@ -34,20 +34,20 @@ pub(super) struct Places {
     owed: Vec<(PacketId, NodeId)>,
 }
 
-/// What is known of a topic that the client publishes to.
+/// State of a topic that the client publishes to.
 #[derive(Debug)]
 struct TopicPlace {
     asked_at: Instant,
     /// The last answer.
     answer: Option<NodeId>,
-    /// It came twice, and the client has not been told.
+    /// It came twice, and the client has not received it.
     is_owed: bool,
-    /// What the client was told since the answer was none.
+    /// What the client received since the answer was none.
     told: Option<NodeId>,
 }
 
 impl Places {
-    /// Those of a client that says that it follows.
+    /// For a client whose CONNECT states that it follows.
     pub fn of(connect: &Connect<'_>) -> Option<Box<Self>> {
         let mut properties = connect.user_properties.iter();
         let follows = connect.version == ProtocolVersion::V5
@@ -55,7 +55,7 @@ impl Places {
         follows.then(Box::default)
     }
 
-    /// A PUBLISH came. The node that its PUBACK is to name is noted; true: the hub is to be asked about the topic.
+    /// A PUBLISH arrived. The node that its PUBACK is to name is noted; true: the hub is to be asked about the topic.
     fn publish(&mut self, now: Instant, topic: &str, packet_id: PacketId) -> bool {
         let Some(known) = self.topics.get_mut(topic) else {
             let has_room = self.topics.len() < TOPICS;
@@ -112,7 +112,7 @@ impl Worker {
         self.ask_place(id, PlaceQuestion::Filter { filter, packet_id })
     }
 
-    /// A client publishes: a better node for its topic is asked for now and then, if it follows and nobody here wants the topic.
+    /// A client publishes: a better node for its topic is asked for now and then, if it follows and the topic has no recipient here.
     pub(super) fn consider_place(
         &mut self,
         now: Now,

@@ -18,7 +18,7 @@ const SUBSCRIBE: &str = "thicket-subscribe";
 const RATES: &str = "thicket-rates";
 
 impl Worker {
-    /// What a CONNECT asks for, with the names that the cluster knows.
+    /// What a CONNECT asks for, with names as they are in the cluster.
     pub(super) fn placement_asked(
         &self,
         id: ConnectionId,

@@ -1,4 +1,4 @@
-//! What operators publish: messages without a session, answered when all have them that must.
+//! What operators publish: messages without a session, answered when all destinations have them.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ struct Open {
 }
 
 impl Worker {
-    /// Publishes a message as a client would that may publish everything; `WorkerOutput::Published` says with the same number what came
-    /// of it. `number` is the caller's, new for each.
+    /// Publishes a message as a client would that may publish everything; `WorkerOutput::Published` reports the result under the same number.
+    /// `number` is the caller's, new for each.
     pub fn publish_unowned(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
         let is_reserved = !self.may_publish(publish.topic.len(), publish.topic)
             || self.route(publish.topic).refusal.is_some();
@@ -47,7 +47,7 @@ impl Worker {
         }
     }
 
-    /// `None`: it is known later.
+    /// `None`: the result follows later.
     fn begin_publication(
         &mut self,
         now: Now,
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// One of those who must have it has no room for it; it answers for it all the same.
+    /// The message is over the limit of a destination; that one acknowledges it all the same.
     pub(super) fn refuse_publication(&mut self, number: u64) {
         if let Some(open) = self.publications.open.get_mut(&number) {
             open.is_refused = true;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{ConnectionId, Now};
 
-/// A PUBLISH of QoS 1 or 2 that has come in.
+/// A PUBLISH of QoS 1 or 2 that has arrived.
 #[derive(Debug, Clone, Copy)]
 struct Arrival<'a> {
     connection: ConnectionId,
@@ -28,18 +28,18 @@ struct Arrival<'a> {
 pub(super) struct Source<'a> {
     /// The publisher's session, for No Local.
     pub session: Option<SessionKey>,
-    /// What the publisher gets when the numbers of an `Open` outcome are acknowledged.
+    /// What the publisher is sent when the numbers of an `Open` outcome are acknowledged.
     pub debt: Option<Debt>,
     /// For QoS 2 of a persistent publisher.
     pub publication: Option<&'a PublicationId>,
-    /// Some may have got it before this node stopped.
+    /// Some destinations may have received it before this node stopped.
     pub is_repeated: bool,
 }
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Nobody wants it.
+    /// It has no recipients.
     NoTakers,
     /// All conditions are met.
     Met,
@@ -83,7 +83,7 @@ impl Worker {
         self.handle_named(now, id, key, publish)
     }
 
-    /// A PUBLISH whose topic stands in it.
+    /// A PUBLISH with its topic in it.
     fn handle_named(
         &mut self,
         now: Now,
@@ -126,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// The topic with its alias resolved and the listener's prefix before it; `None`: as it stands in the packet.
+    /// The topic with its alias resolved and the listener's prefix before it; `None`: as it is in the packet.
     fn full_topic(
         &mut self,
         id: ConnectionId,
@@ -226,7 +226,7 @@ impl Worker {
             packet_id: packet_id.value(),
             generation,
         });
-        // Others hear of the publication under this name only after it is stored.
+        // Other nodes receive the publication under this identity only after it is stored.
         self.journal
             .inbound(session.stored, &session.inbound, packet_id);
         if let Some(reason_code) = arrival.refusal {
@@ -250,7 +250,7 @@ impl Worker {
         Ok(())
     }
 
-    /// More unacknowledged messages than we allowed: 5.0 clients know the limit [MQTT-3.3.4-7].
+    /// More unacknowledged messages than we allowed: 5.0 clients were sent the limit [MQTT-3.3.4-7].
     fn check_receive_maximum(&self, key: SessionKey) -> Result<(), Refusal> {
         let Some(session) = self.sessions.get(key) else {
             return Ok(());
@@ -307,7 +307,7 @@ impl Worker {
         }
     }
 
-    /// Sends a message to all who want it, here and elsewhere.
+    /// Sends a message to all recipients, here and elsewhere.
     pub(super) fn publish(
         &mut self,
         now: Now,
@@ -352,7 +352,7 @@ impl Worker {
         }
     }
 
-    /// PUBACK or PUBREC now, or when those before it have gone.
+    /// PUBACK or PUBREC now, or when those before it have been sent.
     fn answer(&mut self, arrival: &Arrival<'_>, packet_id: PacketId, reason_code: ReasonCode) {
         let Some(session) = self.sessions.get_mut(arrival.session) else {
             return;

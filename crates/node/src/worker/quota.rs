@@ -1,8 +1,7 @@
-//! What one user and one address may have of a worker: sessions that outlive their connections, and subscriptions.
+//! Quotas of one user and one address at a worker: sessions that outlive their connections, and subscriptions.
 //!
-//! Each session is charged to its client's user, if it has one, and to the address it last came from. What a session is charged is given
-//! back when it is dropped, whichever way it ends. Sessions that came from elsewhere, from another node or from a disk, are charged when
-//! their clients connect.
+//! Each session is charged to its client's user, if it has one, and to the address that it last connected from. The charge is returned when the
+//! session is dropped, whichever way it ends. Sessions that came from another node or from disk are charged when their clients connect.
 
 use std::{
     cell::Cell,
@@ -19,10 +18,10 @@ use crate::{ConnectionId, Limits, Payer, Source};
 
 /// What a subscription costs beside the text of its filter.
 const SUBSCRIPTION_BYTES: u64 = 64;
-/// Accounts that are not used any more go when there are twice as many as were left the last time, and this many.
+/// Accounts that are no longer used are removed when there are twice as many as were left the last time, and this many.
 const SWEEP: usize = 1024;
 
-/// What somebody has.
+/// What a user or an address uses.
 #[derive(Debug)]
 struct Account {
     payer: Arc<Payer>,
@@ -37,7 +36,7 @@ pub(super) struct Quotas {
     left: usize,
 }
 
-/// What a session is charged, and to whom.
+/// What a session is charged, and to which accounts.
 #[derive(Debug, Default)]
 pub(super) struct Charge {
     user: Option<Rc<Account>>,
@@ -56,7 +55,7 @@ impl Charge {
         }
     }
 
-    /// Who is charged for what its client has retained: its user, or the address of a client without one.
+    /// The account that is charged for what its client has retained: of its user, or of the address of a client without one.
     pub fn publisher(&self) -> Option<&Arc<Payer>> {
         self.accounts().next().map(|account| &account.payer)
     }
@@ -96,7 +95,7 @@ impl Charge {
         true
     }
 
-    /// A subscription less.
+    /// A subscription has ended.
     pub fn unsubscribe(&mut self, filter: &SubscriptionFilter) {
         self.sub(0, cost(filter));
     }
@@ -183,7 +182,7 @@ impl Worker {
         Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
     }
 
-    /// The session is the client's of this connection: what it has is charged to it.
+    /// The session belongs to the client of this connection: what it uses is charged to it.
     pub(super) fn charge(&mut self, id: ConnectionId, key: SessionKey, user_name: Option<&str>) {
         let mut charge = self.charge_of(id, user_name);
         let Some(session) = self.sessions.get_mut(key) else {
@@ -218,7 +217,7 @@ mod tests {
         let account = quotas.open(Payer::User("ann".into()));
         assert_eq!((account.sessions.get(), account.bytes.get()), (2, 67));
         first.unsubscribe(&filter("a/b"));
-        // More than it was charged for is nobody's.
+        // More than it was charged for is ignored.
         first.unsubscribe(&filter("a/b/c/d"));
         assert_eq!((account.sessions.get(), account.bytes.get()), (2, 0));
         drop(first);

@@ -1,4 +1,4 @@
-//! How often clients of this worker publish to which topics: counted in the routes that are remembered, so it costs one addition a message.
+//! How often clients of this worker publish to which topics: counted in the cached routes, so it costs one addition a message.
 
 use std::{collections::BinaryHeap, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     messages::{ToHub, TopicRate},
 };
 
-/// Topics that are named, those with most messages.
+/// Topics that are reported, those with most messages.
 pub(crate) const HEAVIEST: usize = 4096;
 /// Longer ones are left out, bytes.
 const LONGEST_TOPIC: usize = 1024;
@@ -22,7 +22,7 @@ pub(super) struct TopicCounts {
 }
 
 impl Worker {
-    /// The hub asks for the topics with most messages since it asked last.
+    /// The hub asks for the topics with most messages since its last request.
     pub(super) fn handle_topic_rates_asked(&mut self, now: Now) {
         let passed = now.instant.since(self.topic_counts.since).as_millis();
         let millis = u64::try_from(passed).unwrap_or(u64::MAX).max(1);

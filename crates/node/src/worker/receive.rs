@@ -1,4 +1,4 @@
-//! From bytes to packets to whoever handles them.
+//! Decodes bytes and dispatches the packets.
 
 use thicket_mqtt::{
     Acknowledgement, AcknowledgementKind, Disconnect, PLAIN_ACKNOWLEDGEMENT_LEN, Packet, PacketId,
@@ -45,8 +45,8 @@ impl Worker {
         self.bound_half_open(id);
     }
 
-    /// While its CONNECT is looked into a client is not read from: what it says meanwhile stays with the kernel, and so does its
-    /// end, which else would overtake what it said before.
+    /// While its CONNECT is examined a client is not read from: what it sends meanwhile stays in the kernel, and so does its end, which would
+    /// otherwise overtake what it sent before.
     fn pause_waiting(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection(id) else {
             return;
@@ -60,7 +60,7 @@ impl Worker {
         }
     }
 
-    /// Handles the whole packets at the start of `bytes`; how many bytes they were.
+    /// Handles the whole packets at the start of `bytes`. Returns how many bytes they were.
     pub(super) fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
         let maximum = self.maximum_packet_size(id);
         let published_before = self.traffic.external_in_messages;
@@ -120,8 +120,8 @@ impl Worker {
         used
     }
 
-    /// Handles the packet at the start of `bytes`; how long it is, 0 if it is not whole. What most packets are is handled without being
-    /// made a [`Packet`] first.
+    /// Handles the packet at the start of `bytes`. Returns its length, 0 if it is not whole. The most frequent packets are handled without being made
+    /// a [`Packet`] first.
     #[inline(always)]
     fn handle_next(
         &mut self,

@@ -1,4 +1,4 @@
-//! Who receives what, a part at a time: for recordings of a running cluster.
+//! Which sessions receive what, a page at a time: for recordings of a running cluster.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Worker {
-    /// The sessions after the one named `after`, by name, as many as are wanted.
+    /// The sessions after the one named `after`, by name, up to `limit`.
     #[must_use]
     pub fn session_records(&self, after: Option<&str>, limit: usize) -> Vec<SessionRecord> {
         let mut first: BTreeMap<&str, &Session> = BTreeMap::new();

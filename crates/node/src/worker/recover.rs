@@ -1,8 +1,8 @@
 //! A worker that starts with what was stored before its node stopped.
 //!
-//! Values first, then the records of the logs in order, then `finish_recovery`. Sessions stand as if their clients had gone now,
-//! or when the store says they went. Sessions of a log that is not this worker's (there are fewer workers now) are stored anew
-//! in its own; the shell removes the other log when that is stored.
+//! Values first, then the records of the logs in order, then `finish_recovery`. Sessions are as if their clients had disconnected now, or at the time
+//! in the store. Sessions of a log that is not this worker's (there are fewer workers now) are stored again in its own; the shell removes the other
+//! log when that is stored.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -33,7 +33,7 @@ use crate::{
     messages::{InterestChange, SessionState},
 };
 
-/// A will that was due while the node was down goes out this long after it is back, when the sessions that want it are too.
+/// A will that was due while the node was down is published this long after it is back, when the sessions that subscribe to it are too.
 const WILL_GRACE: Duration = Duration::from_secs(1);
 
 /// One session of a log, by the log and its number there.
@@ -43,13 +43,13 @@ type Place = (u8, u64);
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     sessions: BTreeMap<Place, Recovering>,
-    /// Wills that were going out.
+    /// Wills that were being published.
     wills: BTreeMap<Place, StoredSession>,
     /// Messages with names, of the log that is being read.
     named: HashMap<u64, Rc<Message>>,
     /// The last message of the record that is being read.
     last: Option<Rc<Message>>,
-    /// Its publication, if it is one that may come again.
+    /// Its publication, if it is one that may be sent again.
     last_publication: Option<Named>,
     log: u8,
 }
@@ -64,10 +64,10 @@ struct Recovering {
 }
 
 impl Worker {
-    /// Takes in a value or a record that was stored before the node stopped.
+    /// Reads a value or a record that was stored before the node stopped.
     ///
     /// # Errors
-    /// [`RecoverError`]: it is unreadable, so the node must not start: what it holds would be lost.
+    /// [`RecoverError`]: it is unreadable. The node must not start, because what it holds would be lost.
     pub fn recover(&mut self, now: Now, stored: Stored<'_>) -> Result<(), RecoverError> {
         let mut recovery = self.recovery.take().unwrap_or_default();
         let result = match stored {
@@ -136,8 +136,8 @@ impl Worker {
         Ok(())
     }
 
-    /// All was read: the sessions are here, and everybody hears of them. No client may be served before `is_settled` says that
-    /// all workers of the node were heard: its session might be another's, or its messages for the sessions of another.
+    /// All was read: the sessions are here, and their interests are announced. No client may be served before `is_settled` is true for all workers of
+    /// the node: its session might be at another worker, or its messages be for sessions of another.
     pub fn finish_recovery(&mut self, now: Now) {
         let Some(recovery) = self.recovery.take() else {
             return;
@@ -213,7 +213,7 @@ impl Worker {
             self.journal.remove_session(log, number);
         }
         if !is_ours || !is_whole {
-            // Written anew, under its own number.
+            // Stored again, under its own number.
             self.store_whole(now, key);
         } else if !is_told {
             self.store_session(now, key);
@@ -222,7 +222,7 @@ impl Worker {
 }
 
 impl Session {
-    /// What was written down of it holds again; its client is not here.
+    /// Restores what was stored of it; its client is not connected.
     pub(super) fn revive(&mut self, now: Now, stored: StoredSession) {
         let went_ms = stored
             .disconnected_at_ms
@@ -268,7 +268,7 @@ impl Recovery {
             }
             Keyspace::Subscriptions => {
                 let subscription = decode_subscription(value).map_err(problem)?;
-                // One without its session cannot be: they go together.
+                // A subscription without its session is impossible: they are removed together.
                 if let Some(recovering) = self.sessions.get_mut(&place) {
                     recovering.subscriptions.push(subscription);
                 }
@@ -343,7 +343,7 @@ impl Recovery {
     }
 }
 
-/// An entry about one session that brings no message.
+/// An entry about one session that carries no message.
 pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>) {
     match *entry {
         JournalEntry::Assign {

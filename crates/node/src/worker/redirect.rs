@@ -1,7 +1,7 @@
-//! Clients that are sent to another node: what a worker says to them, and what becomes of their sessions (the hub decides).
+//! Clients that are sent to another node: what a worker sends them, and what becomes of their sessions (the hub decides).
 //!
-//! A session that goes on waits here until its client has claimed it from elsewhere, with everything it has; its will waits for
-//! [`WILL_WAITS_S`], so that it goes out only if the client comes nowhere.
+//! A session that outlives its connection waits here until its client has claimed it from elsewhere, with everything it has; its will waits for
+//! [`WILL_WAITS_S`], so that it is published only if the client connects nowhere.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,16 +15,16 @@ use crate::{
     messages::{Elsewhere, Movable, Redirectable, ToHub},
 };
 
-/// A client says in its CONNECT that it comes from a node that sent it away, so that it is served: a user property.
+/// A user property of a CONNECT: the client was sent away by a node, so it is served.
 const CAME_REDIRECTED: &str = "thicket-redirected";
-/// The will of a client that was sent away waits at least so long, seconds.
+/// The will of a client that was sent away waits at least this long, seconds.
 const WILL_WAITS_S: u32 = 30;
-/// A client is named only when its messages were counted for so long, or it has been here for so long.
+/// A client is listed only when its messages were counted for this time, or it has been here for this time.
 const COUNTED: Duration = Duration::from_secs(1);
-/// Clients named at once at most, of all rates.
+/// Clients listed at once at most, of all rates.
 const NAMED: usize = 512;
 
-/// What a worker knows of other nodes as places for its clients.
+/// Other nodes as places for a worker's clients.
 #[derive(Debug, Default)]
 pub(super) struct Redirect {
     elsewhere: Arc<Elsewhere>,
@@ -71,7 +71,7 @@ impl Worker {
         self.redirect.elsewhere = elsewhere;
     }
 
-    /// What the hub must know of a client to send it elsewhere.
+    /// What the hub needs about a client to send it elsewhere.
     pub(super) fn redirectable(
         &self,
         id: ConnectionId,
@@ -88,7 +88,7 @@ impl Worker {
         })
     }
 
-    /// Where a client came in that no Server Reference can be told.
+    /// The listener of a client that cannot be sent a Server Reference.
     pub(super) fn refusable(&self, id: ConnectionId, connect: &Connect<'_>) -> Option<ListenerId> {
         let listener = self.connection(id)?.listener;
         (connect.version != ProtocolVersion::V5).then_some(listener)
@@ -162,7 +162,7 @@ impl Worker {
         }
     }
 
-    /// The will of a client that was sent away does not go out because of that.
+    /// The will of a client that was sent away is not published because of that.
     fn leave_will(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;

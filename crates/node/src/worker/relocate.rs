@@ -1,15 +1,14 @@
-//! Publishers that go to the worker where their messages go.
+//! Publishers that move to the worker where their messages go.
 //!
-//! A message that crosses from one worker to another costs a wake-up of a second thread; where the only recipients of what a client publishes are
-//! on one other worker, its connection is handed to that worker, while it is open and without the client noticing. It is a connection
-//! without a past: its session ends with it, has no subscriptions and no will, and nothing of it is under way at the moment it goes but
-//! PUBREL.
+//! A message that crosses from one worker to another costs a wake-up of a second thread. Where the only recipients of what a client publishes are on
+//! one other worker, its connection is handed to that worker, while it is open and without the client noticing. The connection must have little
+//! state: its session ends with it, has no subscriptions and no will, and at the moment of the move at most PUBRELs are under way.
 //!
 //! | step | here | there | the hub |
 //! | --- | --- | --- | --- |
-//! | offer | enough messages in a row had recipients on that worker only | takes it, if that leaves the two balanced | |
+//! | offer | enough messages in a row had recipients on that worker only | accepts it, if that leaves the two balanced | |
 //! | ask | the client is not read any more | | nobody claims or fetches the session from here on |
-//! | hand over | a whole round without a PUBLISH of the client, all it sent is acknowledged everywhere; what it says meanwhile stays with the kernel | the session is made again, the client is read | told: the session lives there |
+//! | hand over | a whole round without a PUBLISH of the client, all it sent is acknowledged everywhere; what it sends meanwhile stays in the kernel | the session is made again, the client is read | is informed that the session is there |
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -35,14 +34,14 @@ use crate::{
     messages::{ToHub, ToWorker, peer_text},
 };
 
-/// How soon after it came a connection may be offered; the wait doubles each time, so that one whose messages go here and there stays.
+/// How soon after its arrival a connection may be offered; the wait doubles each time, so that one whose messages alternate between workers stays.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(64);
 /// A connection that has not come to rest by then stays.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// What went elsewhere without acknowledgement has arrived by then, or never will.
+/// What was sent elsewhere without acknowledgement has arrived by then, or never will.
 const ARRIVED: Duration = Duration::from_secs(10);
-/// Over this time messages are counted to say how busy a worker is.
+/// Messages are counted over this time to measure how busy a worker is.
 const LOAD_WINDOW: Duration = Duration::from_millis(250);
 /// Messages a second, in and out, that a worker may have however idle the other one is.
 const LIGHT: u64 = 40_000;
@@ -53,14 +52,14 @@ pub(super) struct Following {
     towards: Option<WorkerId>,
     /// Messages with recipients on that worker only, less the others.
     count: u32,
-    /// When the first of them came.
+    /// When the first of them arrived.
     since: Instant,
     /// Not offered before.
     not_before: Instant,
     wait: Duration,
-    /// When a message without acknowledgement last went anywhere else.
+    /// When a message without acknowledgement was last sent anywhere else.
     last_unacknowledged: Option<Instant>,
-    /// Something came since the last round ended.
+    /// Something arrived since the last round ended.
     is_active: bool,
 }
 
@@ -77,7 +76,7 @@ impl Following {
         }
     }
 
-    /// Counts a message that is wanted on one worker only, if so: a majority vote over those that came.
+    /// Counts a message that has recipients on one worker only, if so: a majority vote over those that arrived.
     fn count(&mut self, now: Instant, towards: Option<WorkerId>) {
         if towards.is_some() && towards == self.towards {
             if self.count == 0 {
@@ -94,7 +93,7 @@ impl Following {
         }
     }
 
-    /// Starts anew; the next time is later.
+    /// Starts again; the next time is later.
     fn put_off(&mut self, now: Instant) {
         self.count = 0;
         thicket_session::reach!("time FIRST_WAIT");
@@ -121,15 +120,15 @@ struct Leaving {
 #[derive(Debug, Default)]
 pub(super) struct Relocations {
     leaving: Vec<Leaving>,
-    /// A connection took all it was sent since the last round that looked at those that leave.
+    /// A connection was sent all its output since the last round that looked at those that leave.
     has_emptied: bool,
-    /// Messages a second in the last whole window, and since it ended those of connections that came, or will.
+    /// Messages a second in the last whole window, and since its end those of connections that arrived, or will.
     load: u64,
     taken: u64,
     given: u64,
     window_began: Instant,
     messages_then: u64,
-    /// How often rights were read again: who was under way meanwhile may have old ones.
+    /// How often rights were read again: connections under way meanwhile may have old ones.
     pub reloads: u64,
 }
 
@@ -159,7 +158,7 @@ pub(crate) struct Relocated {
     reloads: u64,
 }
 
-/// Whether `worker` is the only place that wants a message.
+/// Returns the only worker that has recipients of a message, if there is just one.
 const fn only_worker(route: &Route) -> Option<WorkerId> {
     match route.workers.as_slice() {
         [(worker, _)] if route.recipients.is_empty() && route.groups.is_empty() => Some(*worker),
@@ -269,7 +268,7 @@ impl Worker {
         (relocations.load + relocations.taken).saturating_sub(relocations.given)
     }
 
-    /// Another worker would hand over a connection whose messages come here.
+    /// Another worker offers a connection whose messages come here.
     pub(super) fn handle_offer(
         &mut self,
         now: Now,
@@ -327,7 +326,7 @@ impl Worker {
         self.send_to_hub(relocate);
     }
 
-    /// The hub's answer: nobody asks for the session until it is told where it is, or something else is going on with it.
+    /// The hub's answer: nobody asks for the session until the hub knows where it is, or something else is happening to it.
     pub(super) fn handle_relocation(
         &mut self,
         now: Now,
@@ -365,7 +364,7 @@ impl Worker {
         self.send_to_hub(ToHub::Relocated { client_id });
     }
 
-    /// A connection took all it was sent: one that leaves may have come to rest.
+    /// A connection was sent all its output: one that leaves may have come to rest.
     pub(super) const fn note_emptied(&mut self) {
         self.relocations.has_emptied = !self.relocations.leaving.is_empty();
     }
@@ -375,7 +374,7 @@ impl Worker {
         self.relocations.has_emptied
     }
 
-    /// Hands over what has come to rest, and gives up what does not. At the end of a round, behind all that it has to say.
+    /// Hands over what has come to rest, and gives up what does not. At the end of a round, behind all that it sends.
     pub(super) fn hand_over_leaving(&mut self, now: Now) {
         self.relocations.has_emptied = false;
         for leaving in std::mem::take(&mut self.relocations.leaving) {
@@ -400,7 +399,7 @@ impl Worker {
         connection.is_some_and(|it| it.serial == leaving.serial && it.attached().is_some())
     }
 
-    /// Whether all that the client sent is done with, and nothing came in this round.
+    /// Whether all that the client sent is finished, and nothing arrived in this round.
     fn is_at_rest(&mut self, now: Instant, leaving: &Leaving) -> bool {
         let (id, serial) = (leaving.connection, leaving.serial);
         let session = self.session_of(id).and_then(|key| self.sessions.get(key));
@@ -417,7 +416,7 @@ impl Worker {
         };
         let was_active = std::mem::take(&mut attached.following.is_active);
         if was_active {
-            // Others have what it sent before anything can come from there.
+            // Others have what it sent before anything can arrive from there.
             self.timers.set(now, Timer::Round);
         }
         !was_active && is_written
@@ -540,7 +539,7 @@ impl Worker {
         if self.is_draining() {
             self.send_away(now, id);
         } else if missed_a_reload {
-            // Nobody has looked at what it may do by the new rights: it connects again.
+            // What it may do was not checked against the new rights: it connects again.
             self.end_connection(now, id);
         } else {
             self.outputs.push_back(WorkerOutput::SetReading(id, true));
@@ -549,8 +548,8 @@ impl Worker {
 }
 
 impl Session {
-    /// Whether nothing came or goes that anybody but the client still has to do with: the identifiers of QoS 2 that it has not released yet
-    /// go with it.
+    /// Whether nothing is under way that anybody but the client is still involved in: the QoS 2 identifiers that it has not released yet move with
+    /// it.
     fn is_bare(&self) -> bool {
         self.inbound.is_settled()
             && self.outbound.is_empty()

@@ -1,4 +1,4 @@
-//! What a worker tells about itself.
+//! Reports about a worker.
 
 use thicket_session::topic::SubscriptionFilter;
 
@@ -113,19 +113,19 @@ impl Worker {
         }
     }
 
-    /// Those of them that are counted anyway: what there is now is left out, but for connections.
+    /// The counters of `traffic` that need no walk: of what exists now only connections are included.
     #[must_use]
     pub const fn carried(&self) -> Traffic {
         self.traffic
     }
 
-    /// Connections in service, as [`traffic`](Self::traffic) says.
+    /// Connections in service, as in [`traffic`](Self::traffic).
     #[must_use]
     pub const fn client_count(&self) -> u64 {
         self.traffic.connections
     }
 
-    /// Subscriptions of the sessions here, as [`traffic`](Self::traffic) says.
+    /// Subscriptions of the sessions here, as in [`traffic`](Self::traffic).
     #[must_use]
     pub const fn subscription_count(&self) -> u64 {
         (self.interests.len() - self.sources.subscriptions()) as u64

@@ -21,10 +21,10 @@ use crate::{
     messages::{Origin, ToHub},
 };
 
-/// Messages in a session's queue above which no further page is asked for.
+/// Messages in a session's queue above which no further page is requested.
 const QUEUED_MESSAGES: usize = 1000;
 
-/// Which session asked for which pages.
+/// Which session requested which pages.
 #[derive(Debug, Default)]
 pub(super) struct Queries {
     next: u64,
@@ -34,13 +34,13 @@ pub(super) struct Queries {
 /// Topics remembered of one session while it subscribes.
 const OVERTAKEN_TOPICS: usize = 4096;
 
-/// Topics on which a message to be retained came to a session between its SUBSCRIBE and the retained messages for it. The hub may have
-/// kept the message before it was told where the retained messages stand: the session would get it twice, or an older one behind it.
+/// Topics on which a message to be retained reached a session between its SUBSCRIBE and the retained messages for it. The hub may have kept the
+/// message before it was asked for the position of the retained messages: the session would get it twice, or an older one behind it.
 #[derive(Debug, Default)]
 pub(super) struct Overtaken(Option<BTreeSet<Box<str>>>);
 
 impl Overtaken {
-    /// A SUBSCRIBE came. What came before it does not count, unless another one still waits for its retained messages.
+    /// A SUBSCRIBE arrived. What came before it does not count, unless another one still waits for its retained messages.
     fn begin(&mut self, is_first: bool) {
         if is_first {
             self.0 = None;
@@ -73,14 +73,14 @@ pub(super) struct LastRetained {
     older: BTreeMap<Box<str>, LastMessage>,
 }
 
-/// What tells a message from others.
+/// What distinguishes a message from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LastMessage {
-    /// Of a removal nobody keeps the number.
+    /// The number of a removal is not kept.
     Removal,
     Message {
         id: MessageId,
-        /// The same whichever node it is sent to again.
+        /// The same whichever node receives it again.
         publication: Option<PublicationId>,
     },
 }
@@ -140,7 +140,7 @@ impl LastRetained {
 }
 
 impl Worker {
-    /// Several wrote a topic at once: sessions that did not get the write last that is retained get it again, under no name.
+    /// Several clients wrote a topic at once: sessions that did not get last the write that is retained get it again, without an identity.
     pub(super) fn handle_last_word(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
         let Ok((record, _)) = Record::decode(bytes) else {
             return;
@@ -169,7 +169,7 @@ impl Worker {
         }
     }
 
-    /// A message that is to be retained goes to these.
+    /// Notes that a message to be retained goes to these recipients.
     pub(super) fn note_overtaking(&mut self, recipients: &[Recipient], topic: &str) {
         for recipient in recipients {
             if let Some(session) = self.sessions.get_mut(recipient.session) {
@@ -201,7 +201,7 @@ impl Worker {
         self.advance_replay(key);
     }
 
-    /// Asks for the next page of the first replay in line, if the client has room for it.
+    /// Requests the next page of the first replay in line, if the client has capacity for it.
     pub(super) fn advance_replay(&mut self, key: SessionKey) {
         let has_replays = |session: &Session| !session.replays.is_empty();
         if !self.sessions.get(key).is_some_and(has_replays) || !self.has_capacity_for_replay(key) {

@@ -1,8 +1,8 @@
-//! What a session's client may do: asked at PUBLISH and SUBSCRIBE, where messages are routed, and again when rights change.
+//! What a session's client may do: checked at PUBLISH and SUBSCRIBE, where messages are routed, and again when rights change.
 //!
-//! A session without rights may do everything, at the price of one comparison. With rights, a PUBLISH costs a look-up in a small
-//! cache. A delivery costs nothing: the route of a topic, which is remembered, leaves out who may not read it, and only sessions
-//! with a subscription that reaches beyond what they may read (`is_checked`) are looked at when it is computed.
+//! A session without rights may do everything, at the price of one comparison. With rights, a PUBLISH costs a look-up in a small cache. A delivery
+//! costs nothing: the cached route of a topic leaves out sessions that may not read it, and only sessions with a subscription that reaches beyond
+//! what they may read (`is_checked`) are checked when it is computed.
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
@@ -15,16 +15,16 @@ use super::{
 };
 use crate::{ConnectionId, EventLevel, Now, messages::peer_text};
 
-/// The rights of a session, for as long as it lives or until its client connects again.
+/// The rights of a session, until it ends or its client connects again.
 #[derive(Debug)]
 pub(super) struct SessionRights {
     cached: CachedRights,
-    /// A subscription reaches beyond what may be read: messages are looked at one by one.
+    /// A subscription reaches beyond what may be read: messages are checked one by one.
     is_checked: bool,
 }
 
 impl SessionRights {
-    /// Whether they allow to publish to `topic`: for what is asked once, and is not to be remembered.
+    /// Whether they allow to publish to `topic`: for a single check that is not to be cached.
     pub fn may_publish(&self, topic: &str) -> bool {
         self.cached.rights().may_publish(topic)
     }
@@ -55,8 +55,8 @@ impl Session {
         }
     }
 
-    /// Whether it may have a subscription. A member of a shared subscription must be able to read all of it: a message that it got and
-    /// may not read would be lost to the others.
+    /// Whether it may have a subscription. A member of a shared subscription must be able to read all of it: a message that it gets and may not read
+    /// would be lost to the others.
     pub fn may_subscribe(&mut self, filter: &SubscriptionFilter) -> bool {
         let Some(rights) = &mut self.rights else {
             return true;
@@ -95,7 +95,7 @@ impl Worker {
     /// Where messages of `topic` go, with the sessions that may read it.
     pub(super) fn route(&mut self, topic: &str) -> Rc<Route> {
         let sessions = &self.sessions;
-        // Called only when the route is not remembered.
+        // Called only when the route is not cached.
         let route = self.interests.route(topic, &|session| {
             sessions
                 .get(session)
@@ -184,8 +184,7 @@ impl Worker {
         }
     }
 
-    /// The client of a session may not be here any more. Its session, if it outlives the connection, gets nothing until somebody connects
-    /// who may.
+    /// The client of a session may not be here any more. Its session, if it outlives the connection, gets nothing until a client that may connects.
     fn end_grant(&mut self, now: Now, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else {
             return;

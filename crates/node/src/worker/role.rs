@@ -1,17 +1,17 @@
-//! What a node is to a session: its primary, its primary for a moment more, or a backup.
+//! A node's role for a session: its primary, its primary until the next one has taken over, or a backup.
 //!
 //! | role | event | next |
 //! | --- | --- | --- |
-//! | primary | asked: a client has come to another node, or that node takes a branch in | switching |
+//! | primary | asked: a client has come to another node, or that node merges this branch | switching |
 //! | primary | handed over: the node is drained, and a backup is covered | handed |
 //! | switching, handed | asked again by the same node; handed before this node was started: by any node | switching |
 //! | switching, handed | handed over: the same node is a covered backup, or has read the branch | handed |
-//! | switching, handed | lost: a client waits at a node that has lost what it was told | switching: it is told again |
+//! | switching, handed | lost: a client waits at a node that has lost what it was sent | switching: it is sent again |
 //! | switching, handed | taken back: the other node gives up, or is down | primary |
 //! | backup | promoted: the primary hands the session over, or is down | primary |
 //!
-//! Nothing else changes a role. A session of which another node is the primary for sure ends here. Messages are queued in every role; a
-//! client is served by the primary alone.
+//! Nothing else changes a role. A session of which another node is the primary for sure ends here. Messages are queued in every role; only the
+//! primary serves the client.
 
 use thicket_overlay::NodeId;
 
@@ -20,17 +20,17 @@ use super::{replication::Backup, sessions::Session};
 /// See the module.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// It serves the session.
+    /// This node serves the session.
     Primary,
-    /// Another node is to have it.
+    /// Another node is to be the primary.
     Switching(Switchover),
-    /// Another node has been told all of it, and that it is the primary, or to take it in.
+    /// Another node was sent all of it, and that it is the primary or is to merge it.
     Handed(Handed),
     /// Another node is the primary.
     Backup(Box<Backup>),
 }
 
-/// To whom a session goes, and who asked.
+/// Where a session goes, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Switchover {
     pub to: NodeId,
@@ -44,7 +44,7 @@ pub(super) enum Reason {
     Claim(u64),
     /// This node is drained.
     Drain,
-    /// Two nodes have it, and the other one takes in what this branch has. The number by which the hub is to be answered, until it is.
+    /// Two nodes have it, and the other one merges this branch. The number by which the hub is to be answered, until it is.
     Branch(Option<u64>),
 }
 
@@ -53,7 +53,7 @@ pub(super) enum Reason {
 pub(super) struct Handed {
     /// `None`: this node was started since, and the session is served here if nobody else has it.
     pub switchover: Option<Switchover>,
-    /// The sequence of the first message that it took since.
+    /// The sequence of the first message that it accepted since.
     pub from: u64,
 }
 
@@ -62,9 +62,9 @@ pub(super) struct Handed {
 pub(super) enum Event {
     /// Another node asks for the session.
     Asked(Switchover),
-    /// Another node has been told all of it, messages below this sequence included.
+    /// Another node was sent all of it, messages below this sequence included.
     HandedOver(Switchover, u64),
-    /// That node is up, and has lost what it was told.
+    /// That node is up, and has lost what it was sent.
     Lost,
     /// No other node is to have it.
     TakenBack,
@@ -83,7 +83,7 @@ impl Reason {
 }
 
 impl Role {
-    /// Changes with an event, and returns the role before; `None`: the event is none of this role, which stays.
+    /// Applies an event, and returns the role before; `None`: the event does not apply to this role, which stays.
     pub fn change(&mut self, event: Event) -> Option<Self> {
         let next = self.next(event)?;
         Some(std::mem::replace(self, next))
@@ -123,7 +123,7 @@ impl Role {
         Self::Handed(Handed { switchover, from })
     }
 
-    /// To whom the session goes.
+    /// Where the session goes.
     pub const fn switchover(&self) -> Option<Switchover> {
         match self {
             Self::Switching(switchover) => Some(*switchover),
@@ -132,7 +132,7 @@ impl Role {
         }
     }
 
-    /// Whether another node takes in what this branch of the session has.
+    /// Whether another node merges this branch of the session.
     pub const fn is_branch(&self) -> bool {
         matches!(
             self.switchover(),
@@ -143,12 +143,12 @@ impl Role {
         )
     }
 
-    /// Whether nobody is served, and no timer of the session counts: it goes on at another node.
+    /// Whether nobody is served, and no timer of the session counts: another node is to be the primary.
     pub const fn is_frozen(&self) -> bool {
         self.switchover().is_some()
     }
 
-    /// Whether no other node has a part in what becomes of the session now.
+    /// Whether no other node is involved in what becomes of the session now.
     pub const fn is_primary(&self) -> bool {
         matches!(self, Self::Primary)
     }
@@ -161,7 +161,7 @@ impl Role {
         }
     }
 
-    /// The number by which the hub is still to be told what became of the session.
+    /// The number by which the hub must still be answered what became of the session.
     pub const fn unanswered(&self) -> Option<u64> {
         match self {
             Self::Switching(switchover) => switchover.reason.request(),

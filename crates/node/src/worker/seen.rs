@@ -1,10 +1,9 @@
-//! QoS 2 publications of persistent publishers that came here: whoever sends one again after its node stopped is told apart
-//! from whoever sends a new one (rule 10 between nodes).
+//! QoS 2 publications of persistent publishers that arrived here: distinguishes a publication that is sent again after its node stopped from a new
+//! one (rule 10 between nodes).
 //!
-//! A publication is known by the number of its publisher's session, its generation. Two nodes may give one generation to two publications:
-//! a client sends again what it had under way, and a node that has not heard of that counts on from what it knows, though the node where
-//! the client was before may have lived on, out of sight, and have finished some of them. So the last generations are known by their
-//! content too.
+//! A publication is identified by the number of its publisher's session, its generation. Two nodes may give one generation to two publications: a
+//! client sends again what it had under way, and a node that did not receive that continues from the last generation it has, though the client's
+//! former node may have stayed up in another partition and have finished some of them. So the last generations are identified by their content too.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,16 +15,16 @@ use thicket_session::server::{GENERATIONS_OF_A_BRANCH, Message, Publication, SEE
 const PUBLISHERS: usize = 10_000;
 const WORD_BITS: u32 = u128::BITS;
 
-/// Generations of one publisher that are known by their content too: those that a client has under way at a time, as a rule.
+/// Generations of one publisher that are identified by their content too: those that a client has under way at a time, as a rule.
 const CHECKSUMS: u32 = 32;
 /// Bytes at each end of a payload that its checksum covers.
 const CHECKED_BYTES: usize = 64;
 
-/// A publication by its name, and by what it says.
+/// A publication by its identity and its content.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Named {
     pub id: PublicationId,
-    /// Of packet identifier, topic and payload; 0: not known.
+    /// Of packet identifier, topic and payload; 0: unknown.
     pub checksum: u16,
 }
 
@@ -35,7 +34,7 @@ impl Named {
         Self { id, checksum }
     }
 
-    /// The publication that a message is, if it may come again.
+    /// The publication of a message, if it may be sent again.
     pub fn of(message: &Message) -> Option<Self> {
         let id = publication_id(message.publication()?);
         Some(Self::new(id, message.topic(), message.payload()))
@@ -48,7 +47,7 @@ impl From<PublicationId> for Named {
     }
 }
 
-/// A publication's name as a record has it.
+/// A publication's identity as in a record.
 pub(super) fn publication_id((session, packet_id, generation): Publication) -> PublicationId {
     PublicationId {
         session,
@@ -79,7 +78,7 @@ pub(crate) struct Generations {
     highest: u32,
     /// Bit `n`: `highest - n` was seen.
     bits: [u128; SEEN_WORDS],
-    /// Of generation `n` at `n` modulo their count, of the last ones; 0: not known, or not seen.
+    /// Of generation `n` at `n` modulo their count, of the last ones; 0: unknown, or not seen.
     checksums: [u16; CHECKSUMS as usize],
 }
 
@@ -91,7 +90,7 @@ impl Generations {
         Self::of(generation, bits)
     }
 
-    /// Those of which bit `n` says that `highest - n` was seen. What they said is not known.
+    /// Bit `n` is set if `highest - n` was seen. Their content is unknown.
     pub const fn of(highest: u32, bits: [u128; SEEN_WORDS]) -> Self {
         Self {
             highest,
@@ -151,7 +150,7 @@ impl Generations {
         is_seen && (known == 0 || named.checksum == 0 || known == named.checksum)
     }
 
-    /// What a generation said; 0: that is not known.
+    /// The checksum of a generation; 0: unknown.
     const fn checksum(&self, generation: u32) -> u16 {
         if self.highest.wrapping_sub(generation) < CHECKSUMS {
             self.checksums[(generation % CHECKSUMS) as usize]
@@ -160,12 +159,12 @@ impl Generations {
         }
     }
 
-    /// Of one of the last generations.
+    /// The checksum of one of the last generations.
     const fn checksum_mut(&mut self, generation: u32) -> &mut u16 {
         &mut self.checksums[(generation % CHECKSUMS) as usize]
     }
 
-    /// What either has.
+    /// The union of both.
     fn merge(&mut self, mut other: Self) {
         if other.highest.wrapping_sub(self.highest) as i32 > 0 {
             std::mem::swap(self, &mut other);
@@ -205,19 +204,19 @@ impl Generations {
     }
 }
 
-/// A publisher's session, and which branch of it: what was under way when generations jumped may come again after it.
+/// A publisher's session, and which branch of it: what was under way when generations jumped may be sent again after it.
 type Publisher = (u128, u32);
 
 const fn publisher(uid: u128, generation: u32) -> Publisher {
     (uid, generation / GENERATIONS_OF_A_BRANCH)
 }
 
-/// What came from all publishers.
+/// What arrived from all publishers.
 #[derive(Debug)]
 pub(super) struct Seen {
     maximum: usize,
     publishers: BTreeMap<Publisher, Generations>,
-    /// The one that came first is forgotten first.
+    /// The one that arrived first is forgotten first.
     order: VecDeque<Publisher>,
 }
 
@@ -228,7 +227,7 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Of so many publishers.
+    /// For up to `maximum` publishers.
     pub const fn with_maximum(maximum: usize) -> Self {
         Self {
             maximum,
@@ -243,7 +242,7 @@ impl Seen {
         seen.is_some_and(|it| it.contains(named))
     }
 
-    /// Whether nothing of its publisher was forgotten for want of room.
+    /// Whether nothing of its publisher was forgotten because of the limit.
     fn is_whole_for(&self, id: PublicationId) -> bool {
         let publisher = publisher(id.session, id.generation);
         self.order.len() < self.maximum || self.publishers.contains_key(&publisher)
@@ -302,11 +301,11 @@ impl Seen {
     }
 }
 
-/// Publications that one session took.
+/// Publications that one session accepted.
 #[derive(Debug)]
 pub(super) struct Taken {
     here: Seen,
-    /// Those it took where it was before: sent again, they come here for the first time.
+    /// Those it accepted where it was before: sent again, they arrive here for the first time.
     before: Seen,
 }
 
@@ -332,7 +331,7 @@ impl Taken {
         true
     }
 
-    /// The session took a message.
+    /// The session accepted a message.
     #[inline]
     pub fn note(&mut self, message: &Message) {
         if let Some(named) = Named::of(message) {
@@ -340,7 +339,7 @@ impl Taken {
         }
     }
 
-    /// The same of a publication that others here have seen before; false as well if nobody can say.
+    /// The same of a publication that others here have seen before; false as well if that is unknown.
     pub fn insert_again(&mut self, named: Named) -> bool {
         let is_known = self.before.is_whole_for(named.id) && self.here.is_whole_for(named.id);
         is_known && !self.before.contains(named) && self.here.insert(named)
@@ -351,12 +350,12 @@ impl Taken {
         self.before.order.len() + self.here.order.len()
     }
 
-    /// What it took of one publisher where the session was before.
+    /// What it accepted of one publisher where the session was before.
     pub fn insert_before(&mut self, uid: u128, generations: Generations) {
         self.before.merge(uid, generations);
     }
 
-    /// The session goes on here: what it took so far is not new any more.
+    /// The session was promoted here: what it accepted so far is not new any more.
     pub fn go_on(&mut self) {
         let here = Seen::with_maximum(Self::PUBLISHERS);
         for (uid, generations) in std::mem::replace(&mut self.here, here).iter() {
@@ -364,17 +363,17 @@ impl Taken {
         }
     }
 
-    /// All that it took, by publisher; of one perhaps several times.
+    /// All that it accepted, by publisher; of one perhaps several times.
     pub fn iter(&self) -> impl Iterator<Item = (u128, &Generations)> {
         self.iter_before().chain(self.iter_here())
     }
 
-    /// What it took where the session was before, or before it was read from disk.
+    /// What it accepted where the session was before, or before it was read from disk.
     pub fn iter_before(&self) -> impl Iterator<Item = (u128, &Generations)> {
         self.before.iter()
     }
 
-    /// What it took since then.
+    /// What it accepted since then.
     pub fn iter_here(&self) -> impl Iterator<Item = (u128, &Generations)> {
         self.here.iter()
     }
@@ -519,7 +518,7 @@ mod tests {
             for ahead in [0, 3, 1, 2, CHECKSUMS + 1] {
                 assert!(seen.insert(said(first + ahead, b"one")));
             }
-            // The first ones are farther back now than what is known by its content.
+            // The first ones are farther back now than what is identified by its content.
             for (ahead, is_new) in [(0, false), (1, false), (2, true), (3, true)] {
                 let other = said(first + ahead, b"two");
                 assert_eq!(seen.insert(other), is_new, "{first} + {ahead}");

@@ -1,4 +1,4 @@
-//! Packets to clients that are served, as far as they fit and are wanted.
+//! Packets to clients in service, if they fit and the client accepts them.
 
 use thicket_mqtt::{
     Acknowledgement, AcknowledgementKind, PLAIN_ACKNOWLEDGEMENT_LEN, Packet, PacketId, ReasonCode,
@@ -98,7 +98,7 @@ impl Worker {
     }
 }
 
-/// Reason strings and user properties go only where the client wants them [MQTT-3.1.2-29].
+/// Reason strings and user properties are sent only where the client wants them [MQTT-3.1.2-29].
 fn without_problem_information(mut packet: Packet<'_>) -> Packet<'_> {
     match &mut packet {
         Packet::Puback(ack) | Packet::Pubrec(ack) | Packet::Pubrel(ack) | Packet::Pubcomp(ack) => {

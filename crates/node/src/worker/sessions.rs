@@ -1,4 +1,4 @@
-//! The sessions that live in a worker.
+//! The sessions of a worker.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -49,7 +49,7 @@ pub(super) struct Session {
     /// Identity across nodes and moves.
     pub uid: u128,
     pub connection: Option<ConnectionId>,
-    /// When its client connected last, here or where the session was before; `None`: nobody remembers.
+    /// When its client connected last, here or where the session was before; `None`: unknown.
     pub connected_at: Option<Instant>,
     /// Session Expiry Interval in seconds; 0: ends with the connection, [`NEVER`]: never.
     pub expiry_interval: u32,
@@ -64,7 +64,7 @@ pub(super) struct Session {
     pub acknowledgements: VecDeque<OwedAcknowledgement>,
     /// Sequence of `acknowledgements[0]`.
     pub first_acknowledgement: u64,
-    /// QoS 2 messages of an earlier connection that others have not all admitted: by sequence, numbers still open.
+    /// QoS 2 messages of an earlier connection that others have not all admitted: by sequence, the count of numbers still open.
     pub orphaned: BTreeMap<u64, u16>,
     pub will: Option<StoredWill>,
     /// Which node holds it, of a session that ends with its connection.
@@ -75,38 +75,38 @@ pub(super) struct Session {
     pub replays: VecDeque<Replay>,
     /// SUBACKs that wait until the interests are settled.
     pub gated_subacks: u32,
-    /// What came meanwhile that is retained now, as messages.
+    /// Retained messages that arrived meanwhile, as messages.
     pub overtaken: Overtaken,
     pub dropped_messages: u64,
-    /// What this node is to it.
+    /// This node's role for it.
     pub role: Role,
-    /// Messages that came with it from elsewhere, and may still come here on their own.
+    /// Messages that came with it from elsewhere, and may still arrive here by themselves.
     pub imported: BTreeSet<MessageId>,
-    /// How far the streams had come where the session was before.
+    /// The positions of the streams where the session was before.
     pub marks: Marks,
-    /// How far they had come here when the session did; `None`: it began here.
+    /// The positions of the streams here when the session arrived; `None`: it began here.
     pub begun: Option<Rc<Begun>>,
-    /// Who its client is, since its last connect here; `None`: not known, or nobody asked.
+    /// Who its client is, since its last connect here; `None`: unknown, or not checked.
     pub grant: Option<Arc<Grant>>,
     /// What it may do; `None`: everything.
     pub rights: Option<Box<SessionRights>>,
-    /// Who pays for it.
+    /// Whose quota it counts towards.
     pub charge: Charge,
-    /// QoS 2 publications it took, as it outlives its connection.
+    /// QoS 2 publications that it accepted, as it outlives its connection.
     pub taken: Taken,
-    /// Where it is written down.
+    /// Where it is recorded.
     pub stored: StoredAs,
     /// See `StoredSession::epoch`.
     pub epoch: Epoch,
     /// Of the claim with Clean Start that began it; 0: it was begun otherwise.
     pub clean_epoch: Epoch,
-    /// Another node may have it too.
+    /// What differs from a branch that another node may have.
     pub divergence: Option<Box<Divergence>>,
-    /// What it has taken in whole.
+    /// Sessions that it has merged completely.
     pub ancestors: Ancestors,
-    /// What another node has of it is being taken in.
+    /// A branch that is being merged.
     pub merging: Option<Box<Merging>>,
-    /// The sequence its next message had when the node was started with what is stored; 0: another node has had all of it since.
+    /// The sequence of its next message when the node started with what was stored; 0: another node has had all of it since.
     pub interrupted_at: u64,
 }
 
@@ -129,14 +129,14 @@ pub(super) struct Replay {
     pub phase: ReplayPhase,
 }
 
-/// How far a replay has come. One of a session is under way, the others wait.
+/// The phase of a replay. One of a session is under way, the others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplayPhase {
     /// Not begun; the last arrival among the retained messages that belongs to it.
     Waiting { retained: u64 },
-    /// The next page is asked for.
+    /// The next page is requested.
     Asked,
-    /// The next page is not asked for before the client has taken what it has.
+    /// The next page is not requested before the client has received what it has.
     Paused,
 }
 
@@ -193,13 +193,13 @@ impl Session {
         }
     }
 
-    /// Whether it takes a message that has come: see [`Self::is_new`].
+    /// Whether it accepts a message that has arrived: see [`Self::is_new`].
     pub fn is_new_message(&mut self, delivery: &Delivery, is_seen: bool) -> bool {
         let publication = Named::of(&delivery.message);
         publication.is_none_or(|publication| self.is_new(publication, delivery.qos, is_seen))
     }
 
-    /// Whether it takes a QoS 2 publication of a persistent publisher. `is_seen`: it came here before, though perhaps not to this one.
+    /// Whether it accepts a QoS 2 publication of a persistent publisher. `is_seen`: it arrived here before, though perhaps not for this session.
     pub fn is_new(&mut self, publication: Named, qos: Qos, is_seen: bool) -> bool {
         if !self.is_persistent() || (is_seen && qos == Qos::AtMostOnce) {
             return !is_seen;
@@ -224,7 +224,7 @@ impl Session {
         self.expiry_interval > 0
     }
 
-    /// Its will, unless its client may not publish it: who goes on with the session without its client asks nobody.
+    /// Its will, unless its client may not publish it: a node that takes over the session without its client does not check rights.
     pub fn lasting_will(&self) -> Option<&StoredWill> {
         let may_publish = |will: &&StoredWill| match &self.rights {
             Some(rights) => rights.may_publish(&will.topic),
@@ -276,8 +276,8 @@ impl Session {
         self.acknowledgements.get_mut(index as usize)
     }
 
-    /// Whether a message that comes came already where the session was before. One of QoS 0 that may have come, or was left out there, is
-    /// better lost than late.
+    /// Whether a message that arrives came already where the session was before. A QoS 0 message that may have come, or was left out there, is better
+    /// lost than late.
     #[inline]
     pub fn is_imported(&mut self, id: &MessageId, qos: Qos) -> bool {
         let is_new_here = self.marks.is_empty() && self.imported.is_empty();
@@ -310,7 +310,7 @@ impl Session {
                 > maximum
     }
 
-    /// Whether something waits for room at the connection.
+    /// Whether something waits for capacity at the connection.
     pub fn has_more(&self) -> bool {
         !self.outbound.is_drained() || !self.replays.is_empty()
     }
@@ -347,7 +347,7 @@ impl Sessions {
         self.slab.get_mut(key.0 as usize)
     }
 
-    /// The session if it is still the one that `serial` names.
+    /// The session if it is still the one with this `serial`.
     pub fn get_same(&mut self, key: SessionKey, serial: u64) -> Option<&mut Session> {
         self.get_mut(key).filter(|session| session.serial == serial)
     }
@@ -363,7 +363,7 @@ impl Sessions {
         key
     }
 
-    /// A session that lives on another node: nobody finds it by its client identifier.
+    /// A session whose primary is another node: it is not found by its client identifier.
     pub fn insert_backup(&mut self, session: Session) -> SessionKey {
         self.backups += 1;
         SessionKey(
@@ -372,7 +372,7 @@ impl Sessions {
         )
     }
 
-    /// The backup has become the session.
+    /// The backup was promoted.
     pub fn promote(&mut self, key: SessionKey) {
         self.backups -= 1;
         self.name(key);
@@ -394,12 +394,12 @@ impl Sessions {
         Some(session)
     }
 
-    /// Sessions that live here.
+    /// Number of sessions whose primary is here.
     pub fn len(&self) -> usize {
         self.slab.len() - self.backups
     }
 
-    /// Backups of sessions that live on other nodes.
+    /// Number of backups of sessions whose primaries are on other nodes.
     pub const fn backups(&self) -> usize {
         self.backups
     }
@@ -409,19 +409,19 @@ impl Sessions {
         self.slab.capacity()
     }
 
-    /// Backups of sessions that live on other nodes.
+    /// Backups of sessions whose primaries are on other nodes.
     pub fn iter_backups(&self) -> impl Iterator<Item = &Backup> {
         let all = self.slab.iter();
         all.filter_map(|(_, session)| session.backup())
     }
 
-    /// Backups of sessions that live on other nodes.
+    /// Backups of sessions whose primaries are on other nodes.
     pub fn backups_mut(&mut self) -> impl Iterator<Item = &mut Backup> {
         let all = self.slab.iter_mut();
         all.filter_map(|(_, session)| session.backup_mut())
     }
 
-    /// Those that live here.
+    /// Sessions whose primary is here.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (SessionKey, &mut Session)> {
         self.slab
             .iter_mut()
@@ -429,7 +429,7 @@ impl Sessions {
             .map(|(key, session)| (SessionKey(key as u32), session))
     }
 
-    /// Those that live here.
+    /// Sessions whose primary is here.
     pub fn iter(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
         self.slab
             .iter()

@@ -1,4 +1,4 @@
-//! SUBSCRIBE and UNSUBSCRIBE. A SUBACK waits until everybody reachable has applied what it changes (rule 4 between nodes).
+//! SUBSCRIBE and UNSUBSCRIBE. A SUBACK waits until every reachable node has applied what it changes (rule 4 between nodes).
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use crate::{
 /// What waits for interests to be settled.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    /// Sequence of the last change told to the hub.
+    /// Sequence of the last change sent to the hub.
     sent: u64,
     settled: u64,
     waiting: VecDeque<(u64, Gate)>,
@@ -31,7 +31,7 @@ enum Gate {
     Import {
         request: u64,
     },
-    /// A session was taken over whose shared subscriptions other nodes must know here before they forget them where it was.
+    /// A session was taken over. Other nodes must have its shared subscriptions from here before they drop them from where it was.
     TakenOver {
         session: SessionKey,
         serial: u64,
@@ -81,7 +81,7 @@ impl Gates {
         }
     }
 
-    /// What is retained is not sent for a filter that was unsubscribed before its SUBACK went out [MQTT-3.10.4-2].
+    /// Retained messages are not sent for a filter that was unsubscribed before its SUBACK was sent [MQTT-3.10.4-2].
     fn cancel_replays_of(&mut self, session: SessionKey, unsubscribed: &SubscriptionFilter) {
         for (_, gate) in &mut self.waiting {
             match gate {
@@ -129,7 +129,7 @@ impl Worker {
         self.note_uncovered(key);
         let asks_place = self.ask_place_of(id, subscribe);
         if changes.is_empty() && (!replays.is_empty() || asks_place) {
-            // Nothing is new to others, but the hub must say where the retained messages stand, and what is asked has to be answered.
+            // Nothing is new to others, but the hub must report the position of the retained messages, and the question must be answered.
             self.send_interests(changes);
         } else {
             self.announce(changes);
@@ -155,7 +155,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A session that holds nothing yet has its backup where what it asks for is wanted already.
+    /// A session that holds nothing yet gets its backup where there are subscribers already for what it subscribes to.
     fn choose_backup_for(&mut self, now: Now, key: SessionKey, subscribe: &Subscribe<'_>) {
         if self.config.backups > 0 {
             let filters = subscribe.filters.iter();
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// A better node is asked for a filter that comes alone: it is clear then what the answer is about.
+    /// A better node is asked for only if the filter is alone in its SUBSCRIBE: the answer is then about that one.
     fn ask_place_of(&mut self, id: ConnectionId, subscribe: &Subscribe<'_>) -> bool {
         let [asked] = &subscribe.filters[..] else {
             return false;
@@ -335,30 +335,30 @@ impl Worker {
         Ok(())
     }
 
-    /// Tells the hub what this worker wants now.
+    /// Sends changes of this worker's interests to the hub.
     pub(super) fn announce(&mut self, changes: Vec<InterestChange>) {
         if !changes.is_empty() {
             self.send_interests(changes);
         }
     }
 
-    /// Tells the hub what this worker wants, be it nothing: the answer says that all it was told before is known everywhere.
+    /// Sends changes of this worker's interests to the hub, even if there are none: the answer means that all earlier ones are applied everywhere.
     pub(super) fn announce_all(&mut self, changes: Vec<InterestChange>) {
         self.send_interests(changes);
     }
 
-    /// Whether everybody reachable knows what this worker wants, and the hub which sessions it has.
+    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.gates.settled >= self.gates.sent
     }
 
-    /// The sequence of the last change that the hub was told.
+    /// The sequence of the last change that was sent to the hub.
     pub(super) const fn announced(&self) -> u64 {
         self.gates.sent
     }
 
-    /// Everybody reachable has applied our changes up to this sequence.
+    /// Every reachable node has applied our changes up to this sequence.
     pub(super) const fn settled(&self) -> u64 {
         self.gates.settled
     }
@@ -366,11 +366,11 @@ impl Worker {
     fn send_interests(&mut self, changes: Vec<InterestChange>) {
         self.gates.sent += 1;
         let sequence = self.gates.sent;
-        // What was published before must be kept before the hub says where the retained messages stand.
+        // What was published before must be kept before the hub reports the position of the retained messages.
         self.send_to_hub_after_records(ToHub::Interest { sequence, changes });
     }
 
-    /// The members of shared subscriptions that are connected decide where messages go.
+    /// Messages of shared subscriptions go to connected members first: announces a change of that.
     pub(super) fn set_members_connected(&mut self, key: SessionKey, connected: bool) {
         let Some(session) = self.sessions.get(key) else {
             return;
@@ -386,8 +386,8 @@ impl Worker {
         self.announce(changes);
     }
 
-    /// The session may leave the node where it was when everybody reachable knows what is wanted here, those too who are back since
-    /// they were told last.
+    /// The session may leave the node where it was when every reachable node has applied the interests here, including nodes that are back since they
+    /// last received them.
     pub(super) fn wait_for_import(&mut self, request: u64) {
         if self.is_settled() {
             self.announce_all(Vec::new());
@@ -395,8 +395,8 @@ impl Worker {
         self.wait_for_interests(Gate::Import { request });
     }
 
-    /// The hub hears that a session was taken over: of a member of groups when every node knows that it is one here. Otherwise a message
-    /// might come between, and find no member anywhere.
+    /// Reports to the hub that a session was taken over: of a member of groups when every node has its membership here. Otherwise a message might be
+    /// routed in between, and find no member anywhere.
     pub(super) fn report_taken_over_when_known(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else {
             return;
@@ -417,7 +417,7 @@ impl Worker {
         }
     }
 
-    /// Everybody reachable has applied our changes up to `sequence`.
+    /// Every reachable node has applied our changes up to `sequence`.
     pub(super) fn handle_interest_settled(&mut self, sequence: u64, retained: u64) {
         self.gates.settled = self.gates.settled.max(sequence);
         while let Some((_, gate)) = self
@@ -429,7 +429,7 @@ impl Worker {
         }
     }
 
-    /// `retained`: where the retained messages stood when the interests were settled.
+    /// `retained`: the position of the retained messages when the interests were settled.
     fn open(&mut self, gate: Gate, retained: u64) {
         match gate {
             Gate::Suback(gated) => self.send_suback(gated, retained),

@@ -2,14 +2,14 @@
 //!
 //! | step | the primary | the node that is to be it |
 //! | --- | --- | --- |
-//! | ask | | a client has come to it, and the registrar says who has the session |
+//! | ask | | a client has come to it, and the registrar names the node that has the session |
 //! | freeze | the client is disconnected; messages are queued, nobody may connect | |
-//! | learn | tells the session whole by the stream for its backups (`backups`) | keeps it as a backup, and gets its messages by itself |
-//! | hand over | the other node is covered: tells it so, and what it knows of the streams | has no message left that it was told of and that has not come: is the primary, and answers the client's CONNECT |
+//! | learn | sends a full sync by the stream for its backups (`replication`) | keeps it as a backup, and receives its messages itself |
+//! | hand over | the other node is covered: sends it the handover, and the positions of the streams | has received all messages that the stream named: is the primary, and answers the client's CONNECT |
 //! | evict | the session ends without a will | |
 //!
-//! A drained node begins with the last but one step, at a backup that is covered. Failover is the same without the old primary
-//! (`replication::promote`). What each role does then is told in `role`.
+//! A drained node begins with the last step but one, at a backup that is covered. Failover is the same without the old primary
+//! (`replication::promote`). `role` has what each role does then.
 
 use thicket_overlay::NodeId;
 use thicket_session::server::Inbound;
@@ -83,7 +83,7 @@ impl Worker {
             && !earlier.is_branch()
             && let Some(index) = self.journal.streams.find(switchover.to)
         {
-            // It asks again, so it did not take over what it was handed: it is told anew.
+            // It asks again, so it did not take over what it was handed: it gets a new full sync.
             self.end_backup(key, index);
         }
         self.continue_switchover(now, key);
@@ -96,8 +96,8 @@ impl Worker {
         }
     }
 
-    /// Tells the other node of a session that goes there, unless something that its client published at QoS 2 is still on its way: the other
-    /// node would say PUBREC for it, and what the client publishes there might overtake it. The same goes for its will.
+    /// Sends a session to the other node, unless something that its client published at QoS 2 is still on its way: the other node would send PUBREC
+    /// for it, and what the client publishes there might overtake it. The same holds for its will.
     pub(super) fn continue_switchover(&mut self, now: Now, key: SessionKey) {
         let has_pending_will = self.has_pending_will(key);
         let own = self.place();
@@ -115,7 +115,7 @@ impl Worker {
                 if let Some(request) = request.take() {
                     let snapshot = session.snapshot(own, now.instant).encode(now.instant);
                     let answer = Fetched::Branch(snapshot);
-                    // What this session published before must be on its way before anybody hears that it has gone.
+                    // What this session published before must be on its way before any node is informed that it has gone.
                     self.send_to_hub_after_records(ToHub::Fetched { request, answer });
                 }
             }
@@ -128,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// Learners hear of their sessions, as fast as they take them. Once a round.
+    /// Sends full syncs to learners, at their pace. Once a round.
     pub(super) fn sync_learners(&mut self, now: Now) {
         for (key, serial) in std::mem::take(&mut self.primaries.learners) {
             let session = self.sessions.get_same(key, serial);
@@ -147,7 +147,7 @@ impl Worker {
     fn sync_learner(&mut self, now: Now, key: SessionKey, switchover: Switchover) -> bool {
         let is_up = self.primaries.is_up(switchover.to);
         let Some(index) = is_up.then(|| self.stream_to(switchover.to)).flatten() else {
-            // It is down, which the hub is about to hear, or there are too many nodes.
+            // It is down, as the hub will soon find, or there are too many nodes.
             self.take_back(now, key);
             return true;
         };
@@ -172,7 +172,7 @@ impl Worker {
         true
     }
 
-    /// A backup has all of a session: if it is to be the primary, it is now.
+    /// A backup has all of a session: if it is to be the primary, the session is handed over to it.
     pub(super) fn hand_over_if_covered(&mut self, now: Now, key: SessionKey, index: u8) {
         let node = self.journal.streams.node_of(index);
         if self.has_pending_will(key) {
@@ -194,7 +194,7 @@ impl Worker {
         }
     }
 
-    /// The node of a stream is the primary from here on. Other backups stay until it has the session for sure.
+    /// The node of a stream is the primary from here on. Other backups stay until it is the primary for sure.
     pub(super) fn hand_session_over(
         &mut self,
         now: Now,
@@ -224,7 +224,7 @@ impl Worker {
             branch: Some(session.branch(place, now.instant)),
         };
         let StoredAs { number, backups } = session.stored;
-        // It comes before the others from now on, also if this node is down before it has read that.
+        // It is the first to be promoted from now on, even if this node goes down before it has read that.
         let (next, others): (Vec<Replica>, Vec<Replica>) =
             backups.iter().partition(|backup| backup.stream == index);
         let members: Vec<u64> = next
@@ -259,7 +259,7 @@ impl Worker {
         }
     }
 
-    /// Another node has the session for sure: those with other backups wait until it has told them anew.
+    /// Another node is the primary for sure: the other backups wait until it has fully synced them.
     pub(super) fn leave_backups(&mut self, key: SessionKey, to: NodeId) {
         self.journal.write_done();
         let Some(session) = self.sessions.get_mut(key) else {
@@ -276,7 +276,7 @@ impl Worker {
         }
     }
 
-    /// What a node was told is lost, but it is up: sessions that were to go there are told again.
+    /// A node has lost what it was sent, but is up: sessions that were to go there are sent again.
     pub(super) fn switch_again(&mut self, now: Now, node: NodeId) {
         let mut stay = Vec::new();
         for (key, session) in self.sessions.iter_mut() {
@@ -294,7 +294,7 @@ impl Worker {
         }
     }
 
-    /// A session that was to go to another node stays.
+    /// A session that was to go to another node stays here.
     pub(super) fn handle_take_back(&mut self, now: Now, client_id: &str) {
         self.barriers.forget_queue(client_id);
         if let Some(key) = self.sessions.find(client_id) {
@@ -302,7 +302,7 @@ impl Worker {
         }
     }
 
-    /// This node is the primary of a session all the same.
+    /// This node stays the primary of a session.
     pub(super) fn take_back(&mut self, now: Now, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
@@ -320,7 +320,7 @@ impl Worker {
             if role.is_branch() {
                 self.join_groups(key);
             }
-            // On disk it is another node's.
+            // On disk it belongs to another node.
             self.store_whole(now, key);
             self.reassign_unassigned(now);
         } else {
@@ -350,7 +350,7 @@ impl Worker {
         self.announce(changes);
     }
 
-    /// Of sessions that were handed over: those that have all that their former primary told become the sessions. Once a round.
+    /// Sessions that were handed over become primary here when they have all that their former primary sent. Once a round.
     pub(super) fn take_over_handed(&mut self, now: Now) {
         let handed = self.sources.take_handed();
         let mut changes = Vec::new();
@@ -372,7 +372,7 @@ impl Worker {
         }
     }
 
-    /// What came of a session's messages where it was before.
+    /// What had arrived of a session's messages where it was before.
     pub(super) fn set_history(&mut self, now: Now, key: SessionKey, history: History) {
         let is_partitioned = self.primaries.is_partitioned(now.instant);
         let Some(session) = self.sessions.get_mut(key) else {

@@ -1,4 +1,4 @@
-//! Deadlines with names. A timer that fires late, twice or for something gone is harmless: whoever handles it compares with the state.
+//! Deadlines with names. A timer that fires late, twice or for something gone is harmless: its handler compares with the state.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -29,15 +29,15 @@ pub(super) enum Timer {
     WillDelay { session: SessionKey, serial: u64 },
     /// A session without connection ends.
     SessionExpiry { session: SessionKey, serial: u64 },
-    /// Wills that were going out when the node stopped are to be published.
+    /// Wills that were being published when the node stopped are to be published again.
     RecoveredWills,
-    /// Groups whose members were on nodes that are down have had their time.
+    /// The grace period of groups whose members were on nodes that are down is over.
     Orphaned,
     /// Backups of sessions of other nodes may lack messages.
     Backups,
-    /// Nodes that were to promote their backups of sessions of which there are backups here may not have.
+    /// Nodes that were to promote their backups, of sessions that have backups here, may not have done so.
     Successors,
-    /// A round is wanted: what is looked at as it ends may have changed.
+    /// A round is wanted: what is checked at its end may have changed.
     Round,
 }
 
@@ -93,7 +93,7 @@ impl Worker {
                 }
                 Timer::Backups => self.check_backups(now),
                 Timer::Successors => self.succeed_overdue(now),
-                // Its end looks.
+                // The end of the round checks.
                 Timer::Round => {}
                 Timer::Orphaned => self.forget_orphaned(now),
             }

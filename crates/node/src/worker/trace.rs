@@ -1,7 +1,7 @@
-//! Traces of messages: what the shell makes spans of, where [`Observed::traces`](crate::Observed) says so. Elsewhere nothing here is called.
+//! Traces of messages: what the shell makes spans of, where [`Observed::traces`](crate::Observed) enables it. Elsewhere nothing here is called.
 //!
-//! A message is traced if its user property `traceparent` says that its trace is sampled, or if it has none and is drawn. One that is drawn
-//! gets the property, as the last of its properties, so that other nodes and subscribers continue the trace.
+//! A message is traced if its user property `traceparent` marks its trace as sampled, or if it has none and is drawn. One that is drawn gets the
+//! property, as the last of its properties, so that other nodes and subscribers continue the trace.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const TRACE_PARENT: &str = "traceparent";
 /// Publications that wait for their acknowledgements with a span; beyond it the oldest one's span is given up.
 const OPEN: usize = 1024;
 
-/// Whose acknowledgement it is: session, its serial number, and its place in the line.
+/// Identifies an acknowledgement: session, its serial number, and its place in the line.
 type Line = (SessionKey, u64, u64);
 
 /// Publications whose spans have not ended.
@@ -65,7 +65,7 @@ enum Belonging {
 }
 
 impl Worker {
-    /// A message that the shell wants to hear of, or may want to trace. Not cold: where messages are traced, all take this way.
+    /// A message that the shell observes, or may want to trace. Not cold: where messages are traced, all take this path.
     #[inline(never)]
     pub(super) fn publish_observed(
         &mut self,
@@ -138,7 +138,7 @@ impl Worker {
         outcome
     }
 
-    /// By the one function that publishes: with a second copy of it, the compiler makes each message dearer, traced or not.
+    /// Uses the one function that publishes: with a second copy of it, the compiler makes each message slower, traced or not.
     fn publish_unobserved(
         &mut self,
         now: Now,
@@ -152,7 +152,7 @@ impl Worker {
         outcome
     }
 
-    /// A message that came from another worker or node.
+    /// A message that arrived from another worker or node.
     #[inline(never)]
     pub(super) fn deliver_traced(
         &mut self,
@@ -289,7 +289,7 @@ fn read(text: &str) -> Option<(SpanContext, bool)> {
     Some((context, flags? & 1 == 1))
 }
 
-/// The properties and, as the last one, the span that goes on.
+/// The properties and, as the last one, the span that continues.
 fn marked_properties(properties: &ApplicationProperties<'_>, span: SpanContext) -> Vec<u8> {
     let text = format!("00-{:032x}-{:016x}-01", span.trace_id, span.span_id);
     let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
-//! Sessions out of a worker and into one, for whoever makes a backup of what a node has or moves it to another cluster.
+//! Export and import of sessions, for a backup of what a node has or a move to another cluster.
 //!
-//! An import claims the client identifier as a CONNECT does, so that it has one session in the cluster, and then makes the session
-//! as if it had moved here. Nobody is connected with that claim.
+//! An import claims the client identifier as a CONNECT does, so that it has one session in the cluster, and then makes the session as if it had moved
+//! here. The claim has no connection.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use crate::{
     messages::{Claim, ToHub},
 };
 
-/// Stands in a claim for the connection that there is none of: no shell has so many.
+/// Stands in a claim for the missing connection: no shell has so many.
 const NO_CONNECTION: ConnectionId = ConnectionId(u32::MAX);
 
 /// Imports under way and done.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
-    /// By the number whoever imports has given it.
+    /// By the importer's number.
     imports: BTreeMap<u64, Import>,
 }
 
@@ -37,8 +37,8 @@ enum Import {
 }
 
 impl Worker {
-    /// Some of the sessions of this worker, and of what waits in them: as much as fits into `bytes`, at least one part. What is in flight
-    /// goes with its session. Sessions that begin or end meanwhile may be left out.
+    /// Some of the sessions of this worker, and of their messages: as much as fits into `bytes`, at least one part. What is in flight goes with its
+    /// session. Sessions that begin or end meanwhile may be left out.
     #[must_use]
     pub fn export(&self, now: Now, place: ExportPlace, bytes: usize) -> ExportPage {
         let mut page = ExportPage {
@@ -104,8 +104,8 @@ impl Worker {
         self.sessions.find(client_id).is_some()
     }
 
-    /// Begins the import of a session; `take_import` says what became of it. `number` is the caller's, new for each import. With
-    /// `replace` a session the client identifier has is ended, else it stays; one on another node is moved here either way.
+    /// Begins the import of a session; `take_import` returns the result. `number` is the caller's, new for each import. With `replace` a session that
+    /// the client identifier has is ended, otherwise it stays; one on another node is moved here either way.
     pub fn begin_import(&mut self, now: Now, number: u64, snapshot: &[u8], replace: bool) {
         let snapshot = SessionSnapshot::decode(snapshot, now.instant);
         let done = match &snapshot {
@@ -140,7 +140,7 @@ impl Worker {
         self.transfers.imports.insert(number, import);
     }
 
-    /// What became of an import, once it is known; it is forgotten with that.
+    /// The result of an import, once there is one; it is forgotten with this call.
     pub fn take_import(&mut self, number: u64) -> Option<Imported> {
         match self.transfers.imports.get(&number) {
             None => Some(Imported::Unavailable),
@@ -175,7 +175,7 @@ impl Worker {
             Some(Import::Claimed { snapshot, replace }) if home == self.id => {
                 self.import_claimed(now, &snapshot, terms.epoch, replace)
             }
-            // Another worker has it: its session stays, and whoever replaces asks that one.
+            // Another worker has it: its session stays, and a replacing importer asks that worker.
             Some(Import::Claimed { replace: false, .. }) => Imported::Exists,
             Some(Import::Claimed { replace: true, .. }) | None => Imported::Unavailable,
             Some(Import::Done(done)) => done,
@@ -186,7 +186,7 @@ impl Worker {
         true
     }
 
-    /// The claim of an import came to nothing. `false`: it was that of a connection.
+    /// The claim of an import failed. `false`: it was that of a connection.
     pub(super) fn is_refused_to_import(&mut self, connection: ConnectionId, number: u64) -> bool {
         let is_import = connection == NO_CONNECTION;
         if is_import {
@@ -224,8 +224,7 @@ impl Worker {
         Imported::Done
     }
 
-    /// Puts messages behind those of a session here, as `encode_queue` wrote them. `None`: there is no such session, or they are
-    /// unreadable.
+    /// Appends messages to those of a session here, as `encode_queue` wrote them. `None`: there is no such session, or they are unreadable.
     pub fn import_messages(
         &mut self,
         now: Now,
@@ -276,7 +275,7 @@ impl Worker {
         before == dropped(self)
     }
 
-    /// Publishes a message that is to be retained, as a client would, whose rights nobody asks for.
+    /// Publishes a message that is to be retained, as a client would, without a check of rights.
     pub fn import_retained(&mut self, now: Now, publish: &Publish<'_>) -> bool {
         let route = self.route(publish.topic);
         let may = route.refusal.is_none()

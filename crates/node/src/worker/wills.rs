@@ -14,13 +14,13 @@ use super::{
 use crate::Now;
 
 impl Worker {
-    /// The connection of a session that goes on has ended.
+    /// The connection of a session that outlives it has ended.
     pub(super) fn schedule_will(&mut self, now: Now, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         let Some(will) = &session.will else { return };
-        // [MQTT-3.1.3-9]: a client that is back in time finds its will not sent.
+        // [MQTT-3.1.3-9]: the will of a client that is back in time is not sent.
         let delay = u64::from(will.delay_interval);
         if delay == 0 {
             self.publish_will(now, key);
@@ -50,7 +50,7 @@ impl Worker {
         }
     }
 
-    /// A will without delay that waits, as it does for a moment after the node has started, is not called off by its client's return.
+    /// A will without delay that waits, as it does for a moment after the node has started, is not cancelled by its client's return.
     pub(super) fn publish_overdue_will(&mut self, now: Now, key: SessionKey) {
         let is_overdue = self.sessions.get(key).is_some_and(|session| {
             let delay = session.will.as_ref().map(|will| will.delay_interval);
@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    /// Publishes a will, of the client of a session if that is here. `debt`: who waits until all have it.
+    /// Publishes a will, of the client of a session if that is here. `debt`: what waits until all recipients have it.
     pub(super) fn publish_stored_will(
         &mut self,
         now: Now,

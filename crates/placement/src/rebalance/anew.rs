@@ -1,4 +1,4 @@
-//! Clients that may have several sessions are placed anew while they are connected: [`replan`](super::replan) for the clients of a [`Situation`].
+//! Clients that may have several sessions are placed again while they are connected: [`replan`](super::replan) for the clients of a [`Situation`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub struct AnewSession {
     pub subscribes: Vec<(TopicId, f64)>,
 }
 
-/// Clients that should be placed anew, and what that gains.
+/// Clients that should be placed again, and what that gains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnewPlan {
     /// Index of the client in the question, and its sessions: of those that change.
@@ -40,7 +40,7 @@ pub struct AnewPlan {
     pub after: Balance,
 }
 
-/// Places clients anew, all others staying where they are. `None`: that gains too little, by the measures of moves.
+/// Places clients again, all others staying where they are. `None`: that gains too little, by the measures of moves.
 ///
 /// # Errors
 /// A number is not one, or an index names no client, node or topic.
@@ -55,7 +55,7 @@ pub fn plan_placements(
     let brokers: Vec<usize> = (0..situation.nodes.len())
         .filter(|node| situation.nodes[*node].takes_clients && !situation.nodes[*node].is_draining)
         .collect();
-    // Where its sessions are says little of where a client is: it stays as it was placed when it asked.
+    // Where its sessions are does not show where a client is: it stays as it was placed when it asked.
     if clients.is_empty() || brokers.len() < 2 || !situation.distances.are_even() {
         return Ok(None);
     }
@@ -100,7 +100,7 @@ fn check_clients(situation: &Situation, clients: &[Placeable]) -> Result<(), Par
     Ok(())
 }
 
-/// Publishers that are not named become clients that stay, one a node: what is measured of a topic is counted once wherever its named ones go.
+/// Publishers that are not listed become clients that stay, one a node: what is measured of a topic is counted once wherever its listed ones go.
 fn with_all_named(situation: &Situation, gamma: f64) -> Situation {
     let named_only = Situation {
         measured: Vec::new(),
@@ -194,7 +194,7 @@ fn held(
     held.into_values().collect()
 }
 
-/// The rates of one topic at two sessions are of the same messages, or one of them is not known: the first stands.
+/// The rates of one topic at two sessions are of the same messages, or one of them is unknown: the first counts.
 fn united(first: Role, second: Role) -> Role {
     let rate = first.publish_rate().or(second.publish_rate());
     match (first.subscribes() || second.subscribes(), rate) {

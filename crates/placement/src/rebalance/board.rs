@@ -1,4 +1,4 @@
-//! Who listens and publishes where, and what a client costs at each node.
+//! Which clients receive and publish where, and what a client costs at each node.
 
 use super::{Balance, RebalanceClient, RebalanceNode, Situation, fairness};
 use crate::cluster::{BrokerId, TopicId};
@@ -6,7 +6,7 @@ use crate::distance::Distances;
 
 /// What a subscriber's topic costs, of its rate, at a node to which its publisher would follow.
 const FOLLOWED: f64 = 0.02;
-/// How fast bringing a topic to one more node gets cheaper with its subscriptions: it will be wanted there again.
+/// How fast bringing a topic to one more node gets cheaper with its subscriptions: others will need it there.
 const POPULARITY_DISCOUNT: f64 = 0.3;
 /// Weight of the load against internal traffic.
 const LOAD_WEIGHT: f64 = 0.1;
@@ -19,7 +19,7 @@ pub(super) struct Board<'a> {
     gamma: f64,
     /// Messages a second of each node with clients.
     pub loads: Vec<f64>,
-    /// What each node should have of all load; 0 for one that takes no clients.
+    /// Each node's share of all load; 0 for one that accepts no clients.
     shares: Vec<f64>,
     subscriptions: Vec<u32>,
     published: Vec<f64>,
@@ -55,7 +55,7 @@ impl<'a> Board<'a> {
         board
     }
 
-    /// Rates are measured in powers of two: only what is clearly more than the named clients publish is of others.
+    /// Rates are measured in powers of two: only what is clearly more than the listed clients publish is of others.
     fn add_unnamed_publishers(&mut self, measured: &[(TopicId, usize, f64)]) {
         for (topic, node, rate) in measured {
             let at = topic.index() * self.nodes.len() + node;
@@ -91,12 +91,12 @@ impl<'a> Board<'a> {
         (self.shares[node] > 0.0).then(|| self.loads[node] / self.shares[node])
     }
 
-    /// What the node should have.
+    /// The node's share.
     pub fn share(&self, node: usize) -> f64 {
         self.shares[node]
     }
 
-    /// Whether the node stays within gamma with so much more.
+    /// Whether the node stays within gamma with this much more.
     pub fn has_room(&self, node: usize, load: f64) -> bool {
         self.shares[node] > 0.0 && self.loads[node] + load <= self.gamma * self.shares[node]
     }
@@ -115,7 +115,7 @@ impl<'a> Board<'a> {
         self.gamma
     }
 
-    /// A client comes. Internal traffic is not kept: see [`Board::shift`].
+    /// Adds a client. Internal traffic is not kept: see [`Board::shift`].
     pub fn add(&mut self, client: &RebalanceClient, node: usize) {
         let nodes = self.nodes.len();
         for topic in &client.subscribes {
@@ -131,7 +131,7 @@ impl<'a> Board<'a> {
         self.loads[node] += client.load();
     }
 
-    /// A client leaves a node that it is at.
+    /// Removes a client from the node that it is at.
     pub fn remove(&mut self, client: &RebalanceClient, node: usize) {
         let nodes = self.nodes.len();
         for topic in &client.subscribes {
@@ -148,7 +148,7 @@ impl<'a> Board<'a> {
         self.loads[node] = (self.loads[node] - client.load()).max(0.0);
     }
 
-    /// A client goes from one node to another; answers how much internal traffic that saves.
+    /// Moves a client from one node to another. Returns how much internal traffic that saves.
     pub fn shift(&mut self, client: &RebalanceClient, from: usize, to: usize) -> f64 {
         self.remove(client, from);
         let saves = self.internal_with(client, from) - self.internal_with(client, to);
@@ -175,8 +175,8 @@ impl<'a> Board<'a> {
         received.sum::<f64>() + sent.sum::<f64>()
     }
 
-    /// What it costs to have a client at a node, while it is at none: as in our placement strategy, so popular topics may come to all nodes,
-    /// and a subscriber does not go after publishers that would follow it. A node that is far from where the client is is far for all its messages.
+    /// What it costs to have a client at a node, while it is at none: as in our placement strategy, so popular topics may come to all nodes, and a
+    /// subscriber does not follow publishers that would follow it. A node that is far from where the client is is far for all its messages.
     pub fn cost(&self, client: &RebalanceClient, node: usize) -> f64 {
         let nodes = self.nodes.len();
         let mut cost = 0.0;

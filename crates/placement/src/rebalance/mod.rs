@@ -1,9 +1,9 @@
-//! Which connected clients should be at another node: load moves to where there is room, and clients to where their topics are.
+//! Which connected clients should be at another node: load moves to where there is capacity, and clients to where their topics are.
 //!
 //! [`plan_moves`] is a pure function of a [`Situation`]: the nodes, the clients with their rates and topics, and what is measured of topics. It
 //! orders whole sessions: a client is at one node, with all its topics. Three passes, each of which may move a client only once:
 //!
-//! 1. *Drain*: whoever is at a node that drains goes to the best other one.
+//! 1. *Drain*: clients at a node that drains go to the best other one.
 //! 2. *Level*: if a node has more than gamma times its share of the load, or less than [`COLD`] times, clients go from those with more than
 //!    their share to those with less, those first that cost least internal traffic.
 //! 3. *Gather*: clients go where their topics are, again and again until that gains hardly anything, as in our own placement strategy; never
@@ -11,8 +11,8 @@
 //!    the internal traffic.
 //!
 //! Constant load settles: a plan that was carried out leaves nothing to do, since each pass begins at a wider bound than the one it ends at.
-//! Publishers that nobody listens to at their node follow their subscribers in the third pass: it costs nothing to be at the wrong node,
-//! until there are subscribers.
+//! Publishers without subscribers at their node follow these in the third pass: it costs nothing to be at the wrong node, until there are
+//! subscribers.
 
 mod anew;
 mod board;
@@ -38,7 +38,7 @@ pub const CONNECTION_LOAD: f64 = 0.1;
 pub const COLD: f64 = 0.8;
 /// Clients are gathered only if that saves this part of the internal traffic.
 pub const WORTH_SHARE: f64 = 0.1;
-/// A move must save so many internal messages a second: it costs some twenty, and pays within a minute.
+/// A move must save this many internal messages a second: it costs some twenty, and pays within a minute.
 pub const WORTH_RATE: f64 = 0.3;
 
 /// A node as the rebalancer sees it.
@@ -46,13 +46,13 @@ pub const WORTH_RATE: f64 = 0.3;
 pub struct RebalanceNode {
     /// Its identity, the caller's.
     pub key: u64,
-    /// What it can do, compared with the others: its share of the load is proportional to this. Above 0.
+    /// Its capacity, compared with the others: its share of the load is proportional to this. Above 0.
     pub capacity: f64,
-    /// It takes clients: neither full, nor of another side, nor draining.
+    /// It accepts clients: neither full, nor of another side, nor draining.
     pub takes_clients: bool,
-    /// Its clients must go.
+    /// Its clients must leave.
     pub is_draining: bool,
-    /// Messages a second of clients that are not named in the situation.
+    /// Messages a second of clients that are not in the situation.
     pub unnamed_load: f64,
 }
 
@@ -86,14 +86,14 @@ pub struct Situation {
     pub clients: Vec<RebalanceClient>,
     /// Topics, numbered from 0.
     pub topic_count: usize,
-    /// Messages a second that are published to a topic at a node (its index), as measured there; each pair once. What named clients publish is
-    /// part of it, and need not be told.
+    /// Messages a second that are published to a topic at a node (its index), as measured there; each pair once. What the listed clients publish is
+    /// part of it, and need not be included.
     pub measured: Vec<(TopicId, usize, f64)>,
-    /// What a message between two nodes costs. A client is near the node where it is.
+    /// The costs of messages between two nodes. A client is near the node where it is.
     pub distances: Distances,
 }
 
-/// How far a plan goes.
+/// Limits of a plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RebalanceLimits {
     /// How far above its share the load of a node may be (gamma), at least 1.
@@ -116,7 +116,7 @@ impl Default for RebalanceLimits {
 pub enum MoveReason {
     /// Its node drains.
     Drain,
-    /// Its node has more to do than another one.
+    /// The load of its node is higher than another one's.
     Load,
     /// Its topics are at another node.
     Topics,
@@ -157,7 +157,7 @@ pub struct Move {
 pub struct Balance {
     /// Internal traffic, messages a second, if each node is sent a message once.
     pub internal: f64,
-    /// Jain's index of the loads over their shares, of the nodes that take clients.
+    /// Jain's index of the loads over their shares, of the nodes that accept clients.
     pub jain: f64,
     /// The highest of these, as a multiple of the mean.
     pub peak: f64,

@@ -1,23 +1,23 @@
-//! The three passes, and the order of what they want.
+//! The three passes, and the order of their moves.
 
 use std::collections::BTreeMap;
 
 use super::board::Board;
 use super::{Balance, COLD, Move, MoveReason, RebalanceClient, Situation, WORTH_RATE, WORTH_SHARE};
 
-/// Clients are gathered so often at most.
+/// Clients are gathered this often at most.
 const ROUNDS: usize = 12;
-/// Another round is worth while if the last one saved this part of what there was.
+/// Another round is worthwhile if the last one saved this part of the traffic before it.
 const ANOTHER_ROUND: f64 = 0.01;
 /// Less is rounding.
 const LEAST_GAIN: f64 = 1e-9;
-/// So many clients are tried to change places with.
+/// This many clients are tried to change places with.
 const SWAPS: usize = 8;
 /// Clients change places whose loads differ by no more than this part.
 const ALIKE: f64 = 0.25;
-/// Clients leave a node with more than its share in so many batches at most.
+/// Clients leave a node with more than its share in this many batches at most.
 const BATCHES: usize = 8;
-/// Levelling ends where a node has so many times its share.
+/// Levelling ends where the load of a node is this multiple of its share.
 const LEVEL: f64 = 1.02;
 
 /// Where each client should be, and why, if that is elsewhere.
@@ -44,7 +44,7 @@ fn drain(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
         let client = &situation.clients[index];
         board.remove(client, client.node);
         let open = (0..board.nodes.len()).filter(|node| board.share(*node) > 0.0);
-        // It must go: if no node has room for it, to that with least to do.
+        // It must leave: if no node has capacity for it, to that with the lowest load.
         let best = open
             .clone()
             .filter(|node| board.has_room(*node, client.load()));
@@ -84,7 +84,7 @@ fn level(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
             if full(board, from) <= LEVEL || cold.contains(&from) {
                 break;
             }
-            // The first to go may break up what belongs together: those who belong to them are the cheapest of the next batch.
+            // The first to leave may break up what belongs together: their partners are the cheapest of the next batch.
             let batch = if round == BATCHES {
                 excess
             } else {
@@ -95,7 +95,7 @@ fn level(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
     }
 }
 
-/// Clients with about so much load go from a node to those below their shares.
+/// Moves clients with about this much load from a node to those below their shares.
 fn level_some(
     situation: &Situation,
     board: &mut Board<'_>,
@@ -118,7 +118,7 @@ fn level_some(
             return;
         }
         let client = &situation.clients[index];
-        // Where it goes is looked up again: those before it have changed the loads.
+        // Its target is looked up again: those before it have changed the loads.
         let Some((to, _)) = coldest_choice(board, cold, client, from) else {
             continue;
         };
@@ -183,7 +183,7 @@ fn gather(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
         let client = &situation.clients[index];
         wanted[index] = match wanted[index] {
             Some((_, reason @ MoveReason::Drain)) => Some((node, reason)),
-            // It may have come back.
+            // It may have returned.
             _ if node == client.node => None,
             Some((_, reason)) => Some((node, reason)),
             None => Some((node, MoveReason::Topics)),
@@ -191,7 +191,7 @@ fn gather(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
     }
 }
 
-/// Moves that save too little by themselves are taken back.
+/// Undoes moves that save too little by themselves.
 fn send_back(situation: &Situation, board: &mut Board<'_>, wanted: &Wanted, at: &mut [usize]) {
     for index in movable(situation) {
         let client = &situation.clients[index];
@@ -209,7 +209,7 @@ fn send_back(situation: &Situation, board: &mut Board<'_>, wanted: &Wanted, at: 
     }
 }
 
-/// Clients that would go from one node to another if there were room.
+/// Clients that would move from one node to another if there were capacity.
 type Wishes = BTreeMap<(usize, usize), Vec<usize>>;
 
 fn gather_one(
@@ -254,7 +254,7 @@ fn gather_one(
     }
 }
 
-/// Where there is no room a client changes places with one that wants to come here, if that saves something for both together.
+/// Where there is no capacity a client changes places with one that would move here, if that saves something for both together.
 fn swap(
     situation: &Situation,
     board: &mut Board<'_>,
@@ -294,8 +294,8 @@ fn movable(situation: &Situation) -> impl Iterator<Item = usize> + '_ {
         .map(|(index, _)| index)
 }
 
-/// Orders the moves so that none brings a node above gamma on the way, those that save most first. Where no node has room two clients that change
-/// places go one right after the other. What finds no room even so is left out.
+/// Orders the moves so that none brings a node above gamma on the way, those that save most first. Where no node has capacity two clients that change
+/// places move one right after the other. What is over capacity even so is left out.
 pub(super) fn in_order(
     situation: &Situation,
     mut board: Board<'_>,
@@ -325,7 +325,7 @@ pub(super) fn in_order(
     }
 }
 
-/// All that is wanted, with what has to be first and then what saves most.
+/// All wanted moves, those that must be first and then those that save most.
 fn by_gain(situation: &Situation, board: &mut Board<'_>, wanted: &Wanted) -> Vec<Move> {
     let mut waiting: Vec<(f64, Move)> = Vec::new();
     for (index, wish) in wanted.iter().enumerate() {
@@ -355,7 +355,7 @@ fn carry_out(situation: &Situation, board: &mut Board<'_>, step: Move) -> Move {
     Move { saves, ..step }
 }
 
-/// The first two that fit if they go together.
+/// The first two that fit if they move together.
 fn exchange(
     situation: &Situation,
     board: &mut Board<'_>,

@@ -1,17 +1,17 @@
-//! Clients that may have several sessions, and split their topics over them: all placed anew at once.
+//! Clients that may have several sessions, and split their topics over them: all placed again at once.
 
 use crate::cluster::{BrokerId, ClientId, Cluster};
 use crate::error::ParameterError;
 use crate::placer::Placer;
 use crate::strategy::{Interest, Limits, MatchingOptions, StrategyKind};
 
-/// One client with what it wants, and where each of that is.
+/// One client with its topics, and where each of them is.
 pub type Attached = (ClientId, Vec<(Interest, BrokerId)>);
 
 /// Where all of it should be: the strategy of `thicket` fills an empty cluster, publishers first, and its brokers get the names under which most
-/// stays where it is. Going from one placement to a better one client by client ends far from there: each stays where the others still are.
+/// stays where it is. Changing one placement to a better one client by client ends far from there: each stays where the others still are.
 ///
-/// `empty` has the topics and nobody on them. The answer has the clients in their order.
+/// `empty` has the topics and no clients. The result has the clients in their order.
 ///
 /// # Errors
 /// A rate is negative or not finite.
@@ -28,7 +28,8 @@ pub fn replan(
     fill(empty, limits, &[], &clients)
 }
 
-/// The same beside clients that stay where they are, and with sessions for each client. Names are given only if nobody stays: brokers have theirs else.
+/// The same beside clients that stay where they are, and with sessions for each client. Names are given only if none stays: otherwise brokers have
+/// theirs.
 pub(super) fn fill(
     empty: Cluster,
     limits: Limits,

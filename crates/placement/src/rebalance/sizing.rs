@@ -1,11 +1,11 @@
-//! How many nodes the load needs, for an autoscaler: slow to say less, and never swinging.
+//! How many nodes the load needs, for an autoscaler: slow to go down, and never swinging.
 
-/// What all nodes have to do, at one moment.
+/// The load of all nodes, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SizingReading {
-    /// Milliseconds, of any clock that goes forward.
+    /// Milliseconds, of any clock that never goes back.
     pub at_ms: u64,
-    /// Nodes that take clients.
+    /// Nodes that accept clients.
     pub nodes: usize,
     /// CPU of these together: 1 is all that one of them may use.
     pub cpu: f64,
@@ -17,20 +17,20 @@ pub struct SizingReading {
 #[derive(Debug, Clone, Default)]
 pub struct Sizing {
     desired: Option<usize>,
-    /// Since when another number would do.
+    /// Since when another number would be right.
     differs_since: Option<(u64, bool)>,
 }
 
 impl Sizing {
-    /// A node should use so much of its CPU at most.
+    /// The part of its CPU that a node should use at most.
     const GOAL: f64 = 0.6;
-    /// More nodes are asked for when one uses more than this.
+    /// More nodes are requested when one uses more than this.
     const HIGH: f64 = 0.7;
-    /// Fewer are asked for only if each of the fewer used no more than this.
+    /// Fewer are requested only if each of the fewer would use no more than this.
     const LOW: f64 = 0.5;
-    /// For so long the load must be high, ms.
+    /// The load must be high for this time, ms.
     const RAISED_AFTER_MS: u64 = 30_000;
-    /// For so long it must be low.
+    /// It must be low for this time.
     const LOWERED_AFTER_MS: u64 = 300_000;
 
     /// Nodes that the load needs, at least 1.
@@ -67,7 +67,7 @@ impl Sizing {
 }
 
 impl SizingReading {
-    /// CPU of each, if there were so many nodes: of n nodes a message crosses to n - 1 others at most (Detti Eq. 4, few subscribers a topic).
+    /// CPU of each, if there were `nodes` nodes: of n nodes a message crosses to n - 1 others at most (Detti Eq. 4, few subscribers a topic).
     fn cpu_of_each(&self, nodes: usize) -> f64 {
         let crossing = |nodes: usize| 1.0 - 1.0 / nodes as f64;
         let external = self.cpu * (1.0 - self.internal_share);

@@ -51,7 +51,7 @@ fn carry_out(situation: &mut Situation, plan: &Plan) {
     }
 }
 
-/// Counted anew, by the model that the strategies are measured with.
+/// Counted again, by the model that the strategies are measured with.
 fn internal(situation: &Situation) -> f64 {
     let mut cluster = Cluster::new(situation.nodes.len()).unwrap();
     for _ in 0..situation.topic_count {
@@ -150,7 +150,7 @@ fn clients_go_to_their_topics_within_their_site() {
     situation.distances = Distances::new(4, cost).unwrap();
     let near = ways(&situation);
     assert!(!near.is_empty() && near.iter().all(is_within), "{near:?}");
-    // Whoever must go goes to the other node of the site as long as that has room.
+    // A client that must leave goes to the other node of the site as long as that has capacity.
     situation.nodes[0].is_draining = true;
     let drained = ways(&situation);
     let near = drained
@@ -456,7 +456,7 @@ fn with_several(sessions: impl IntoIterator<Item = Vec<usize>>) -> Vec<Placeable
     sessions.into_iter().map(client).collect()
 }
 
-/// What is there when a plan was carried out, and the sessions of each client.
+/// The state after a plan was carried out, and the sessions of each client.
 fn carried_out(situation: &Situation, plan: &AnewPlan) -> (Situation, Vec<Vec<usize>>) {
     let mut after = Situation {
         clients: Vec::new(),

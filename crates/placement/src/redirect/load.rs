@@ -1,10 +1,10 @@
-//! What is known of a broker, and what of it counts.
+//! The load of a broker, and what of it counts.
 
 use std::str::FromStr;
 
 use crate::ParameterError;
 
-/// What a broker has to do. `None` is unknown, which is not zero.
+/// The load of a broker. `None` is unknown, which is not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Load {
     /// CPU of the process, a mean of 5 s (Dispatcher III); a share of what it may use, so 1 is all of it.
@@ -15,7 +15,7 @@ pub struct Load {
     pub connections: Option<f64>,
 }
 
-/// Whether a broker takes clients.
+/// Whether a broker accepts clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     /// It does.
@@ -65,7 +65,7 @@ impl Figure {
         }
     }
 
-    /// A figure that is no number of at least 0 says nothing.
+    /// A figure that is no number of at least 0 is ignored.
     pub(super) fn of(self, load: &Load) -> Option<f64> {
         let value = match self {
             Self::Cpu => load.cpu,

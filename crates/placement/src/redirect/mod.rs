@@ -1,8 +1,8 @@
-//! Where to send a client that connects: loads in, a broker out. Time and chance come in.
+//! Where to send a client that connects: loads in, a broker out. Time and chance are arguments.
 //!
-//! [`Picture`] is what one decider, a dispatcher or a node, knows of the brokers. It is told readings ([`Picture::update`]) and
-//! asked for a choice ([`Picture::choose`], [`Picture::choose_instead_of`]), or what a broker has too much of ([`Picture::excess`]);
-//!   deciders side by side share nothing.
+//! [`Picture`] is one decider's view of the brokers; the decider is a dispatcher or a node. It gets readings ([`Picture::update`]) and is asked for a
+//! choice ([`Picture::choose`], [`Picture::choose_instead_of`]), or for the excess load of a broker ([`Picture::excess`]); deciders side by side
+//! share nothing.
 //!
 //! - *Two choices*: two candidates are drawn at random, and the one with less load gets the client. So many deciders that see
 //!   the same readings do not all send their clients to the one broker that is emptiest.

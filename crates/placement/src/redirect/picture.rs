@@ -1,4 +1,4 @@
-//! What one decider knows of the brokers, and its choices.
+//! One decider's view of the brokers, and its choices.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,23 @@ use crate::Random;
 const SHOWN_AFTER_MS: u64 = 6_000;
 /// Decisions for one broker within this time are remembered as one, so that a crowd costs neither time nor memory.
 const TOGETHER_MS: u64 = 100;
-/// Share of its CPU from which on a broker gets nobody while another has more room.
+/// Share of its CPU from which on a broker gets no clients while another has more capacity.
 const BUSY: f64 = 0.95;
 /// Scores that differ by less are equal: readings are no better than this.
 const NOISE: f64 = 0.02;
 
-/// A broker as its readings tell.
+/// A broker according to its readings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
     /// The caller's name for it.
     pub key: u64,
-    /// Whether it takes clients.
+    /// Whether it accepts clients.
     pub state: State,
-    /// What it has to do.
+    /// Its load.
     pub load: Load,
 }
 
-/// What one decider knows of the brokers.
+/// One decider's view of the brokers.
 #[derive(Debug, Clone)]
 pub struct Picture {
     policy: Policy,
@@ -37,7 +37,7 @@ pub struct Picture {
     pending: VecDeque<Pending>,
 }
 
-/// What one broker has too much of.
+/// The excess load of one broker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Excess {
     /// Where it should go.
@@ -76,21 +76,20 @@ impl Picture {
         }
     }
 
-    /// The same for readings that show a client in full after so long, other than after 6 s.
+    /// The same for readings that show a client in full after `shown_after_ms`, other than after 6 s.
     #[must_use]
     pub const fn with_readings_of(mut self, shown_after_ms: u64) -> Self {
         self.shown_after_ms = shown_after_ms;
         self
     }
 
-    /// Takes the latest readings, each broker once, in place of all before. What was decided and cannot show in them yet still
-    /// counts.
+    /// Uses the latest readings, each broker once, in place of all before. What was decided and cannot show in them yet still counts.
     pub fn update(&mut self, now_ms: u64, candidates: Vec<Candidate>) {
         self.candidates = candidates;
         self.forget_shown(now_ms);
     }
 
-    /// A broker for a client that connects now; `None`: none takes clients. The choice counts from now on.
+    /// A broker for a client that connects now; `None`: none accepts clients. The choice counts from now on.
     pub fn choose(&mut self, now_ms: u64) -> Option<u64> {
         self.forget_shown(now_ms);
         let scored = self.scored(now_ms);
@@ -99,10 +98,10 @@ impl Picture {
         Some(chosen)
     }
 
-    /// A broker for a client that now is at `current`, one of those that `suits` names; `None`: it stays.
+    /// A broker for a client that now is at `current`, one of those that `suits` accepts; `None`: it stays.
     ///
-    /// It moves only where the load is less by the `margin` (0.2: by a fifth of the mean), even after the move: so no client
-    /// goes back and forth. From a broker that does not serve, it moves to any that does.
+    /// It moves only where the load is less by the `margin` (0.2: by a fifth of the mean), even after the move: so no client moves back and forth.
+    /// From a broker that does not serve, it moves to any that does.
     pub fn choose_instead_of(
         &mut self,
         now_ms: u64,
@@ -121,8 +120,8 @@ impl Picture {
         Some(other.key)
     }
 
-    /// What `current` should give to another broker, so that both have the same load; `None`: no other one has less by the `margin`.
-    /// Nothing is decided by that: whoever moves clients says so ([`Self::sent`]).
+    /// What `current` should give to another broker, so that both have the same load; `None`: no other one has less by the `margin`. This decides
+    /// nothing: a caller that moves clients reports that by [`Self::sent`].
     pub fn excess(
         &mut self,
         now_ms: u64,
@@ -167,7 +166,7 @@ impl Picture {
         Some((here, self.lesser_of_two(&others)?))
     }
 
-    /// Whether a broker is known and takes clients.
+    /// Whether a broker is in the readings and accepts clients.
     #[must_use]
     pub fn serves(&self, key: u64) -> bool {
         let found = self
@@ -227,7 +226,7 @@ impl Picture {
             .sum()
     }
 
-    /// All that serve, without those whose CPU is used up unless it is so everywhere.
+    /// All that serve, without those whose CPU is used up unless all are.
     fn scored(&self, now_ms: u64) -> Vec<Scored> {
         let serving = || {
             self.candidates
@@ -250,7 +249,7 @@ impl Picture {
             let weighted = Figure::ALL.iter().zip(self.policy.weights()).zip(units);
             let (mut sum, mut weights) = (0.0, 0.0);
             for ((figure, weight), unit) in weighted {
-                // What nobody knows, or nobody has any of, tells no two apart.
+                // A figure that is unknown, or zero, for all distinguishes none.
                 if let Some(unit) = unit.filter(|&unit| unit > 0.0) {
                     let mean = mean_of(&means, *figure);
                     sum += weight * figure.of(&candidate.load).unwrap_or(mean) / unit;
@@ -283,7 +282,7 @@ impl Picture {
         each.map_or(1.0, |mean| 1.0 / mean)
     }
 
-    /// Draws two and takes the one with less load; equals by their clients, and then by chance.
+    /// Draws two and returns the one with less load; equals by their clients, and then by chance.
     fn lesser_of_two(&mut self, among: &[Scored]) -> Option<Scored> {
         let first = match among.len() {
             0 => return None,

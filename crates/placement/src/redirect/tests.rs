@@ -147,7 +147,7 @@ fn without_any_figures_clients_spread_by_the_decisions_alone() {
 
 #[test]
 fn decisions_count_at_once_so_a_crowd_does_not_fall_on_the_emptiest() {
-    // A thousand clients within one reading: readings say that broker 0 is idle.
+    // A thousand clients within one reading, according to which broker 0 is idle.
     let mut picture = Picture::new(Policy::Combined, 11);
     picture.update(
         0,

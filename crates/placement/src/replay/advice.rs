@@ -12,7 +12,7 @@ use crate::placer::Assignment;
 use crate::simulator::CpuWeights;
 use crate::strategy::{Interest, Limits, MatchingOptions, StrategyKind};
 
-/// Clients that have something at a node that is gone, with all they want.
+/// Clients that have something at a node that is gone, with all their topics.
 type Displaced = Vec<(ClientId, Vec<Interest>)>;
 
 /// A change of the nodes of a cluster.
@@ -22,20 +22,20 @@ pub enum Change {
     Rebalance,
     /// One node more, with this name; sessions may move.
     Add(String),
-    /// These nodes are drained: their sessions go where the strategy wants them, then others may move.
+    /// These nodes are drained: their sessions go where the strategy places them, then others may move.
     Remove(BTreeSet<String>),
-    /// These nodes die: their sessions fail over to where the strategy wants them; nothing else moves.
+    /// These nodes die: their sessions fail over to where the strategy places them; nothing else moves.
     Death(BTreeSet<String>),
 }
 
-/// A session, or the part of it that goes elsewhere.
+/// A session, or the part of it that moves.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Relocation {
-    /// Whose.
+    /// The client.
     pub client: String,
     /// The node that it leaves.
     pub from: String,
-    /// The node that it comes to.
+    /// The node that it moves to.
     pub to: String,
     /// What it publishes or receives, ascending.
     pub topics: Vec<String>,
@@ -60,7 +60,7 @@ pub struct Advisor {
     arrivals: Vec<Arrival>,
     limits: Limits,
     weights: CpuWeights,
-    /// With everybody where the recording says.
+    /// With every client where the recording has it.
     now: Replay,
     /// Of a message from one node to another, by name.
     cost: Option<Box<Cost>>,
@@ -79,8 +79,7 @@ impl fmt::Debug for Advisor {
 }
 
 impl Advisor {
-    /// `nodes`: all of the cluster; each topic and filter of `arrivals` says at which of them it is. `weights` tell the work that moves should
-    /// lower.
+    /// `nodes`: all of the cluster; each topic and filter of `arrivals` has one of them. `weights` give the work that moves should lower.
     ///
     /// # Errors
     /// As [`Replay::announce`]; a topic or filter has no node, or one that is not there; a client leaves or comes twice.
@@ -110,7 +109,7 @@ impl Advisor {
         &self.nodes
     }
 
-    /// From now on a message from one node to another costs `cost(from, to)`, at least 1: what a message between nodes of one site costs.
+    /// From now on a message from one node to another costs `cost(from, to)`, at least 1: the cost of a message between nodes of one site.
     ///
     /// # Errors
     /// A cost is below 1 or not finite.
@@ -183,7 +182,7 @@ impl Advisor {
         Ok(left)
     }
 
-    /// Everybody where it is as far as that node is among `nodes`, and who has something that is not.
+    /// Every client where it is as far as that node is among `nodes`, and the clients that have something that is not.
     fn restored(&self, nodes: &[String]) -> Result<(Replay, Displaced), ParameterError> {
         let mut replay = replay(nodes.len(), self.limits)?;
         if let Some(cost) = &self.cost {
@@ -243,7 +242,7 @@ impl Advisor {
         Ok(nodes)
     }
 
-    /// What is elsewhere now than it was.
+    /// What is at another node now than it was.
     fn relocations(&self, nodes: &[String], after: &Replay) -> Vec<Relocation> {
         let mut moves: BTreeMap<(String, &str, &str), Vec<String>> = BTreeMap::new();
         for number in 0..self.now.clients.names.len() {

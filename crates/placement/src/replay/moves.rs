@@ -1,9 +1,9 @@
 //! Moves of sessions that lower the work of a cluster, the best ones first.
 //!
-//! What is lowered is the sum of the squares of the work of the brokers: it falls both when work goes from a busy broker to an idle one, and when
-//! messages between brokers go away. A message that costs more than one between neighbours counts as that much more work of a broker with mean
-//! load. A step moves what one client has of one topic, all that one client has, or everybody of one topic;
-//! the step with the largest gain a session that moves comes first. Gains are computed anew when their step is about to be made.
+//! What is lowered is the sum of the squares of the work of the brokers: it falls both when work moves from a busy broker to an idle one, and when
+//! messages between brokers disappear. A message that costs more than one between neighbours counts as that much more work of a broker with mean
+//! load. A step moves what one client has of one topic, all that one client has, or all clients of one topic; the step with the largest gain a
+//! session that moves comes first. Gains are computed again when their step is about to be made.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,7 +15,7 @@ use crate::strategy::{Interest, Limits, Role};
 
 /// A step must lower the sum by this share at least: less is rounding.
 const LEAST_GAIN: f64 = 1e-9;
-/// Steps that cost something at first may gain something later: so often all are looked at anew.
+/// Steps that cost something at first may gain something later: all are examined again this often.
 const ROUNDS: usize = 4;
 
 /// Looks for moves.
@@ -26,7 +26,7 @@ pub(super) struct Moves<'a> {
     weights: CpuWeights,
     /// Of each broker.
     work: Vec<f64>,
-    /// Who has something of each topic.
+    /// The clients that have something of each topic.
     clients_of: Vec<Vec<ClientId>>,
     client_count: usize,
 }
@@ -37,11 +37,11 @@ enum Step {
     Part(ClientId, TopicId, BrokerId),
     /// All that a client has.
     Client(ClientId, BrokerId),
-    /// Everybody of a topic.
+    /// All clients of a topic.
     Topic(TopicId, BrokerId),
 }
 
-/// What one client has of one topic goes elsewhere.
+/// What one client has of one topic moves elsewhere.
 #[derive(Debug, Clone, Copy)]
 struct Shift {
     client: ClientId,
@@ -181,13 +181,13 @@ impl<'a> Moves<'a> {
             Step::Topic(topic, to) => {
                 let clients = self.clients_of[topic.index()].iter();
                 let moving = clients.flat_map(|client| of(*client, Some(topic), to));
-                // Who would have too many sessions stays; the rest may go without it.
+                // A client that would have too many sessions stays; the rest may move without it.
                 moving.filter(|shift| self.is_allowed(&[*shift])).collect()
             }
         }
     }
 
-    /// Nobody has more sessions afterwards than it may, unless it has them already.
+    /// No client has more sessions afterwards than it may, unless it has them already.
     fn is_allowed(&self, shifts: &[Shift]) -> bool {
         let mut by_client: BTreeMap<ClientId, BTreeMap<TopicId, BrokerId>> = BTreeMap::new();
         for shift in shifts {
@@ -260,7 +260,7 @@ impl<'a> Moves<'a> {
         }
     }
 
-    /// Makes a step; how many sessions it moved.
+    /// Makes a step. Returns how many sessions it moved.
     fn make(&mut self, step: Step) -> usize {
         let shifts = self.shifts(step);
         self.work = self.after(&shifts).0;
@@ -300,7 +300,7 @@ impl<'a> Moves<'a> {
     }
 }
 
-/// Sessions, or parts of them, that go from one broker to another.
+/// Sessions, or parts of them, that move from one broker to another.
 fn sessions(shifts: &[Shift]) -> usize {
     let ways = shifts
         .iter()
@@ -308,7 +308,7 @@ fn sessions(shifts: &[Shift]) -> usize {
     ways.collect::<BTreeSet<_>>().len()
 }
 
-/// Who is where for one topic.
+/// Where the clients of one topic are.
 struct Seats {
     /// Messages per second from clients, by broker.
     published: Vec<f64>,

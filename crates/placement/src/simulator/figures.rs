@@ -23,7 +23,7 @@ pub struct Figure {
 /// One parameter varied, the others fixed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
-    /// What tells this sweep from its neighbours; empty when there is only one.
+    /// What distinguishes this sweep from its neighbours; empty when there is only one.
     pub label: &'static str,
     /// The parameter varied.
     pub axis: Axis,
@@ -34,7 +34,7 @@ pub struct Sweep {
 /// One pair of axes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Panel {
-    /// What stands above it.
+    /// Its title.
     pub title: &'static str,
     /// Indices of the figure's sweeps shown here.
     pub sweeps: Vec<usize>,
@@ -46,7 +46,7 @@ pub struct Panel {
     pub logarithmic: bool,
 }
 
-/// Who comes first in the figures unless told otherwise.
+/// The order of arrival in the figures unless given otherwise.
 pub const FIGURE_ORDER: ArrivalOrder = ArrivalOrder::PublishersFirst;
 
 /// Cluster sizes up to the 20 of the paper's text.

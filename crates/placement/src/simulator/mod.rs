@@ -54,7 +54,7 @@ pub struct Measures {
     pub above_gamma: f64,
     /// Clients whose placement left a broker above gamma.
     pub flagged: f64,
-    /// Publishers moved while nobody listened to them.
+    /// Publishers moved while they had no subscribers.
     pub redirected: f64,
     /// Mean sessions of a subscriber with at least one topic.
     pub sessions: f64,
@@ -186,7 +186,7 @@ fn place_all(
 
 #[derive(Debug, Default)]
 struct Tally {
-    /// Eq. 12 by passing brokers and topics: few pairs, each dear to count.
+    /// Eq. 12 by passing brokers and topics: few pairs, each expensive to count.
     spaces: BTreeMap<(usize, usize), f64>,
     subscribers: f64,
     choices: f64,

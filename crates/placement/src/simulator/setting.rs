@@ -116,7 +116,7 @@ impl Setting {
         Workload::draw(&options, seed)
     }
 
-    /// What the model says for random attachment, with the mean rate on every topic.
+    /// The prediction of the model for random attachment, with the mean rate on every topic.
     ///
     /// # Errors
     /// A parameter breaks its rule.
@@ -139,8 +139,8 @@ impl Setting {
         }
     }
 
-    /// What theory says about the measure `name` of [`super::Measures`]: the model of random attachment, the upper bound of Eq. 12
-    /// for `choices`, the least possible value 1 / M for `jain`; `None` where it says nothing.
+    /// The theoretical value of the measure `name` of [`super::Measures`]: the model of random attachment, the upper bound of Eq. 12 for `choices`,
+    /// the least possible value 1 / M for `jain`; `None` where there is none.
     ///
     /// # Errors
     /// A parameter breaks its rule.

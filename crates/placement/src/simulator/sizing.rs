@@ -112,8 +112,7 @@ impl SizeQuestion<'_> {
         Ok(None)
     }
 
-    /// Brokers for the load under the strategy of `run` by simulation; `None` when 2048 are too few. The number of brokers
-    /// of `run` is of no interest.
+    /// Brokers for the load under the strategy of `run` by simulation; `None` when 2048 are too few. The number of brokers of `run` is ignored.
     ///
     /// # Errors
     /// As [`SizeQuestion::linear`].
@@ -151,7 +150,7 @@ impl SizeQuestion<'_> {
         }
     }
 
-    /// What a cluster of `brokers` under the strategy of `run` has to do.
+    /// The work of a cluster of `brokers` under the strategy of `run`.
     ///
     /// # Errors
     /// The number of brokers is out of range.

@@ -6,7 +6,7 @@ use crate::model::{Scenario, zipf};
 use crate::random::Random;
 use crate::strategy::{Interest, Role};
 
-/// In which order the clients of a workload come.
+/// In which order the clients of a workload arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ArrivalOrder {
     /// All publishers, then all subscribers: what the paper's figures are run with here.
@@ -38,7 +38,7 @@ impl ArrivalOrder {
 pub enum Rates {
     /// The same on every topic.
     Equal(f64),
-    /// Pareto with this mean and shape, drawn anew for each topic; the lower the shape, the fewer topics carry the most.
+    /// Pareto with this mean and shape, drawn separately for each topic; the lower the shape, the fewer topics carry the most.
     Pareto {
         /// Mean in messages per second.
         mean: f64,
@@ -89,11 +89,11 @@ pub struct WorkloadOptions {
     pub subscriber_count: usize,
     /// Messages per second on the topics.
     pub rates: Rates,
-    /// Who comes first.
+    /// The order of arrival.
     pub order: ArrivalOrder,
 }
 
-/// Clients in the order they come. Publisher of topic j is client j; subscribers follow in number.
+/// Clients in the order they arrive. Publisher of topic j is client j; subscribers follow in number.
 #[derive(Debug, Clone)]
 pub struct Workload {
     rates: Vec<f64>,
@@ -145,7 +145,7 @@ impl Workload {
         &self.rates
     }
 
-    /// All clients in the order they come.
+    /// All clients in the order they arrive.
     pub fn clients(&self) -> impl Iterator<Item = ClientId> + '_ {
         self.order.iter().map(|client| ClientId(*client))
     }
@@ -172,7 +172,7 @@ impl Workload {
         Some(&self.followed[first..self.ends[subscriber] as usize])
     }
 
-    /// What `client` wants.
+    /// The interests of `client`.
     #[must_use]
     pub fn interests(&self, client: ClientId) -> Vec<Interest> {
         let Some(followed) = self.followed_by(client) else {

@@ -1,4 +1,4 @@
-//! Strategies that look at no topic: one session a client, wherever it falls.
+//! Strategies that ignore topics: one session a client, wherever it falls.
 
 use super::{Decision, Demand, Limits, Request, Strategy};
 use crate::cluster::{BrokerId, Cluster};

@@ -75,7 +75,7 @@ pub struct Request<'a> {
     pub interests: &'a [Interest],
     /// Brokers it has sessions with already and keeps, each once; empty for a new client.
     pub open: &'a [BrokerId],
-    /// The broker that the client is near. It goes to no broker that is farther from there than 1 ([`Distances`](crate::Distances)). `None`: not known.
+    /// The broker that the client is near. It goes to no broker that is farther from there than 1 ([`Distances`](crate::Distances)). `None`: unknown.
     pub home: Option<BrokerId>,
 }
 
@@ -88,9 +88,9 @@ pub struct Decision {
     pub redirects: Vec<(TopicId, BrokerId)>,
 }
 
-/// Chooses brokers for clients that come one after the other.
+/// Chooses brokers for clients that arrive one after the other.
 ///
-/// The cluster the strategy is shown is the state before the client; [`crate::Placer`] carries decisions out.
+/// The cluster given to the strategy is the state before the client; [`crate::Placer`] carries decisions out.
 pub trait Strategy {
     /// Chooses a broker for every interest of `request`, using no more than the allowed sessions, open ones included.
     fn place(&mut self, cluster: &Cluster, request: &Request<'_>) -> Decision;
@@ -98,7 +98,7 @@ pub trait Strategy {
     /// The bounds the strategy works to.
     fn limits(&self) -> Limits;
 
-    /// From now on at most so many sessions a client, at least 1; a strategy that gives each client one keeps to that.
+    /// From now on at most this many sessions a client, at least 1; a strategy that gives each client one keeps to that.
     fn allow_sessions(&mut self, _max_sessions: usize) {}
 }
 

@@ -62,7 +62,7 @@ pub enum MissingPublisher {
     Ignored,
 }
 
-/// Which brokers a publisher's messages are said to cross to (the indicator of Eq. 10).
+/// Which brokers a publisher's messages are assumed to cross to (the indicator of Eq. 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PublisherIndicator {
     /// Those with a subscriber: what the text around Eq. 10 means.

@@ -1,10 +1,10 @@
-//! How much a broker may still take, as one client sees it.
+//! How much capacity a broker has, for one client.
 
 use super::{Demand, Interest, Limits, Request};
 use crate::cluster::{BrokerId, Cluster, Dimension, TopicId};
 
-/// What moving an idle publisher costs, against bringing its topic by internal traffic: little, but not nothing, so that
-/// topics stay where their publishers are when nothing speaks against it and the room for moves lasts.
+/// What moving an idle publisher costs, against bringing its topic by internal traffic: little, but not nothing, so that topics stay where their
+/// publishers are unless something else outweighs it, and the capacity for moves lasts.
 const REDIRECT_MISS: f64 = 0.02;
 
 /// Loads as one client sees them.
@@ -57,22 +57,22 @@ impl<'a> Fairness<'a> {
         self.cluster.total_load(dimension) + awaited
     }
 
-    /// Messages per second `broker` can still take when `arriving` come to the cluster.
+    /// Messages per second of capacity left at `broker` when `arriving` come to the cluster.
     fn room(&self, dimension: Dimension, broker: BrokerId, arriving: f64) -> f64 {
         let total = self.total(dimension) + arriving;
         let bound = self.limits.gamma() * total / self.cluster.broker_count() as f64;
         bound - self.cluster.loads(dimension)[broker.index()]
     }
 
-    /// Whether the slack between the mean and gamma times the mean is more than the client brings. Then the broker with
-    /// the least load has room for all of it, in each dimension.
+    /// Whether the slack between the mean and gamma times the mean is more than the client brings. Then the broker with the least load has capacity
+    /// for all of it, in each dimension.
     pub(super) fn is_strict(&self) -> bool {
         self.demand
             .dimensions()
             .all(|(dimension, added)| added <= (self.limits.gamma() - 1.0) * self.mean(dimension))
     }
 
-    /// Whether `broker` has room for `share` of the client; for 0, for anything.
+    /// Whether `broker` has capacity for `share` of the client; for 0, for anything.
     pub(super) fn has_room(&self, broker: BrokerId, share: f64) -> bool {
         self.demand.dimensions().all(|(dimension, added)| {
             let room = self.room(dimension, broker, added);
@@ -88,7 +88,7 @@ impl<'a> Fairness<'a> {
         })
     }
 
-    /// Brokers to choose from: those the client is at, then those that `may` take it, the least loaded first.
+    /// Brokers to choose from: those the client is at, then those that `may` accept it, the least loaded first.
     pub(super) fn rows(
         &self,
         request: &Request<'_>,
@@ -141,7 +141,7 @@ impl<'a> Fairness<'a> {
     }
 }
 
-/// What the brokers of a set can still take while one client's topics are given out.
+/// The capacity left at the brokers of a set while one client's topics are assigned.
 pub(super) struct Room<'a> {
     fairness: &'a Fairness<'a>,
     used: &'a [BrokerId],
@@ -167,8 +167,8 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// The cheapest place with room for the topic, which is taken, and whether its idle publishers follow there; `None`
-    /// when there is no room. `miss` comes on top where publishers should follow but find no room any more.
+    /// The cheapest place with capacity for the topic, which is used up, and whether its idle publishers follow there; `None` when there is no
+    /// capacity. `miss` comes on top where publishers should follow but find no capacity any more.
     pub(super) fn take(
         &mut self,
         interest: &Interest,

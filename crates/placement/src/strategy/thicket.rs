@@ -26,15 +26,14 @@ impl Default for ThicketOptions {
 /// Places each client at the set of brokers where its topics are cheapest together.
 ///
 /// The cost of topic t at broker k is `rate_t miss(t, k) / (1 + seen_t)^0.3 + mu rate_t (load_k / mean load - 1)`:
-/// - `miss` is what a message from the nearest broker that has t costs where t would have to be brought by internal traffic: 1, or more from
-///   another site ([`Distances`](crate::Distances)). Where nobody listens to t at any broker it is 0
-///   at its publishers' broker and 0.02 at the others, since idle publishers follow their first subscriber by
-///   redirection, as long as their new broker has room for their input;
-/// - `seen_t` counts the subscriptions to t met so far: a popular topic will be wanted everywhere soon, so bringing it
-///   is an investment that later clients share;
-/// - the load is the external output for subscribers, the external input for publishers; the mean input includes the
-///   publishers that subscribers wait for ([`Cluster::awaited_input`]), so that the first publishers to come after their
-///   subscribers are not turned away from the brokers that listen to them.
+/// - `miss` is what a message from the nearest broker that has t costs where t would have to be brought by internal traffic: 1, or more from another
+///   site ([`Distances`](crate::Distances)). Where t has no subscriber at any broker it is 0 at its publishers' broker and 0.02 at the others, since
+///   idle publishers follow their first subscriber by redirection, as long as their new broker has capacity for their input;
+/// - `seen_t` counts the subscriptions to t met so far: a popular topic will soon be subscribed to everywhere, so bringing it is an investment that
+///   later clients share;
+/// - the load is the external output for subscribers, the external input for publishers; the mean input includes the publishers that subscribers wait
+///   for ([`Cluster::awaited_input`]), so that the first publishers to come after their subscribers are not turned away from the brokers with their
+///   subscribers.
 ///
 /// While a client brings less than the slack between the mean and gamma times the mean, it never lifts a broker above
 /// gamma. For a bigger one (early, when the mean is small) the test of Eq. 11 picks the candidates: turning away
@@ -48,7 +47,7 @@ pub struct Thicket {
 }
 
 impl Thicket {
-    /// A strategy that has met nobody yet.
+    /// A strategy that has not met any client yet.
     #[must_use]
     pub fn new(limits: Limits, options: ThicketOptions) -> Self {
         Self {
@@ -111,7 +110,7 @@ impl Strategy for Thicket {
 }
 
 impl Thicket {
-    /// The best set of `rows` and each topic's place in it; `None` when a topic finds no room.
+    /// The best set of `rows` and each topic's place in it; `None` when there is no capacity for a topic.
     fn choose(
         &self,
         cluster: &Cluster,
@@ -245,8 +244,8 @@ mod tests {
 
     #[test]
     fn an_idle_publisher_follows_its_first_subscriber_when_there_is_room() {
-        // Topics 0 and 1 are idle at brokers 0 and 1; with one session, one of them has to move. 30 other idle
-        // publishers at each broker leave room for 3 more.
+        // Topics 0 and 1 are idle at brokers 0 and 1; with one session, one of them has to move. 30 other idle publishers at each broker leave
+        // capacity for 3 more.
         let mut cluster = cluster(2, 62);
         for topic in 0..62 {
             publish(&mut cluster, topic, (topic % 2) as u16);
@@ -254,7 +253,7 @@ mod tests {
         let decision = place(&cluster, 1, &subscriber(&[0, 1]));
         assert_eq!(decision.brokers, [BrokerId(0), BrokerId(0)]);
         assert_eq!(decision.redirects, [(TopicId(1), BrokerId(0))]);
-        // Room for 3, so of ten such topics three follow.
+        // Capacity for 3, so of ten such topics three follow.
         let ten: Vec<u32> = (1..20).step_by(2).chain([0]).collect();
         let decision = place(&cluster, 1, &subscriber(&ten));
         assert!(decision.redirects.len() <= 3, "{decision:?}");
@@ -276,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_full_broker_takes_no_more_even_where_the_topic_is() {
-        // Broker 0 listens to topic 0 and is at gamma; the others share the rest of 100.
+        // Broker 0 has the subscribers of topic 0 and is at gamma; the others share the rest of 100.
         let mut cluster = cluster(4, 2);
         publish(&mut cluster, 0, 0);
         publish(&mut cluster, 1, 1);

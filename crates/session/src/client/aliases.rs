@@ -19,7 +19,7 @@ impl InboundAliases {
         }
     }
 
-    /// The topic of a PUBLISH that says `topic`, perhaps empty, and `alias`.
+    /// The topic of a PUBLISH with `topic`, perhaps empty, and `alias`.
     pub(super) fn resolve<'a>(
         &'a mut self,
         topic: &'a str,
@@ -48,7 +48,7 @@ impl InboundAliases {
     }
 }
 
-/// What stands in a PUBLISH for its topic.
+/// How a PUBLISH gives its topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AliasUse {
     /// The topic alone.
@@ -59,9 +59,9 @@ pub(super) enum AliasUse {
     AliasOnly(u16),
 }
 
-/// Numbers we have given to topics: a topic's hash names its alias, and a newcomer takes the place of the older one.
+/// Numbers that we have given to topics: a topic's hash determines its alias, and a newcomer replaces the older one.
 ///
-/// One lookup a message and nothing to keep in order. Two busy topics on one place cost what no alias would.
+/// One lookup a message and nothing to keep in order. Two busy topics with one alias cost what no alias would.
 #[derive(Debug)]
 pub(super) struct OutboundAliases {
     hash: SeededHash,
@@ -74,7 +74,7 @@ const SHORT_TOPIC_BYTES: usize = 3;
 
 impl OutboundAliases {
     pub(super) fn new(maximum: u16) -> Self {
-        // The seed need not be secret: whoever makes topics collide here makes his own messages longer.
+        // The seed need not be secret: a caller that makes topics collide here only makes its own messages longer.
         Self {
             hash: SeededHash::new(0),
             topics: vec![String::new(); usize::from(maximum)],
@@ -98,7 +98,7 @@ impl OutboundAliases {
         AliasUse::Define(alias)
     }
 
-    /// Takes back what `choose` said of `topic`: the packet did not go out.
+    /// Undoes `choose` for `topic`: the packet was not sent.
     #[cold]
     pub(super) fn forget(&mut self, topic: &str) {
         if !self.topics.is_empty() {

@@ -8,14 +8,14 @@ use thicket_mqtt::{
 
 use super::ClientError;
 
-/// What a client says in its CONNECT, and its own bounds. [`ClientConfig::new`] gives the defaults.
+/// The content of a client's CONNECT, and its own bounds. [`ClientConfig::new`] gives the defaults.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     /// Protocol version.
     pub version: ProtocolVersion,
     /// Client identifier; if empty, one assigned by the server takes its place (5.0).
     pub client_id: String,
-    /// Keep Alive in seconds, 0: off. A PINGREQ goes out after three quarters of it without another packet.
+    /// Keep Alive in seconds, 0: off. A PINGREQ is sent after three quarters of it without another packet.
     pub keep_alive: u16,
     /// Will message.
     pub will: Option<WillConfig>,
@@ -27,7 +27,7 @@ pub struct ClientConfig {
     pub session_expiry_interval: u32,
     /// Receive Maximum (5.0), at least 1: messages of QoS 1 and 2 the server may send ahead of our acknowledgements.
     pub receive_maximum: u16,
-    /// Largest packet accepted, in bytes; 5.0 servers are told.
+    /// Largest packet accepted, in bytes; sent to 5.0 servers.
     pub maximum_packet_size: u32,
     /// Topic Alias Maximum (5.0): aliases the server may use towards us. Each costs a topic of memory.
     pub topic_alias_maximum: u16,
@@ -76,7 +76,7 @@ pub struct WillConfig {
     pub properties: Vec<u8>,
 }
 
-/// How a client proves who it is, if not by a password (5.0, 4.12).
+/// How a client proves its identity, if not by a password (5.0, 4.12).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthenticationConfig {
     /// Authentication Method.
@@ -108,7 +108,7 @@ pub enum InflightMode {
 /// Whether a connection starts a new session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CleanStart {
-    /// The server throws away what it has of this client.
+    /// The server discards what it has of this client.
     Yes,
     /// The server resumes the session if it has one.
     No,
@@ -145,7 +145,7 @@ impl ClientConfig {
         }
     }
 
-    /// The CONNECT that says all this.
+    /// The CONNECT with these settings.
     pub(super) fn connect_packet(
         &self,
         clean_start: CleanStart,
@@ -196,18 +196,18 @@ impl WillConfig {
     }
 }
 
-/// What the server takes on this connection, from its CONNACK. 3.1 and 3.1.1 servers take everything.
+/// What the server accepts on this connection, from its CONNACK. 3.1 and 3.1.1 servers accept everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Unacknowledged messages of QoS 1 and 2 it takes [MQTT-3.3.4-7].
+    /// Unacknowledged messages of QoS 1 and 2 it accepts [MQTT-3.3.4-7].
     pub receive_maximum: u16,
-    /// The highest QoS it takes [MQTT-3.2.2-11].
+    /// The highest QoS it accepts [MQTT-3.2.2-11].
     pub maximum_qos: Qos,
     /// Whether it keeps retained messages [MQTT-3.2.2-14].
     pub retain_available: bool,
-    /// The largest packet it takes, in bytes [MQTT-3.2.2-15].
+    /// The largest packet it accepts, in bytes [MQTT-3.2.2-15].
     pub maximum_packet_size: u32,
-    /// Topic aliases it takes [MQTT-3.2.2-17].
+    /// Topic aliases it accepts [MQTT-3.2.2-17].
     pub topic_alias_maximum: u16,
     /// Whether filters may hold wildcards.
     pub wildcard_subscription_available: bool,
@@ -235,7 +235,7 @@ impl ServerLimits {
         }
     }
 
-    /// Whether the server takes a PUBLISH like this one.
+    /// Whether the server accepts a PUBLISH like this one.
     pub(super) fn check_publish(
         &self,
         qos: Qos,

@@ -21,16 +21,16 @@ pub enum ClientError {
         /// Bytes waiting.
         bytes: usize,
     },
-    /// Would block: all 65,535 packet identifiers are taken. Try again after an acknowledgement.
+    /// Would block: all 65,535 packet identifiers are in use. Try again after an acknowledgement.
     #[error("all packet identifiers are in use")]
     PacketIdsExhausted,
-    /// Refused: the server said in its CONNACK that it does not support this.
+    /// Refused: according to its CONNACK the server does not support this.
     #[error("server does not support it ({reason_code:?})")]
     NotSupported {
         /// What it would answer.
         reason_code: ReasonCode,
     },
-    /// Refused: the packet is larger than the server takes [MQTT-3.2.2-15].
+    /// Refused: the packet is larger than the server accepts [MQTT-3.2.2-15].
     #[error("packet of {bytes} bytes is over the server's maximum {maximum}")]
     PacketTooLarge {
         /// Its length.
@@ -112,7 +112,7 @@ pub enum PeerError {
     /// SUBACK or UNSUBACK with more or fewer codes than there were filters [MQTT-3.8.4-6].
     #[error("{codes} reason codes came for {filters} filters")]
     ReasonCodeCount {
-        /// Codes that came.
+        /// Codes received.
         codes: usize,
         /// Filters that were sent.
         filters: usize,
@@ -137,7 +137,7 @@ pub enum PeerError {
         /// The alias.
         alias: u16,
     },
-    /// A session is said to be present though a clean start was asked for [MQTT-3.2.2-2].
+    /// The server reports a session although a clean start was requested [MQTT-3.2.2-2].
     #[error("session present after a clean start")]
     SessionPresentAfterCleanStart,
 }

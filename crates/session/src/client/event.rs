@@ -1,4 +1,4 @@
-//! What a client tells its caller.
+//! Events of a client for its caller.
 
 use thicket_mqtt::{Auth, Connack, Disconnect, PacketId, Publish, ReasonCode};
 
@@ -7,10 +7,10 @@ use super::PeerError;
 /// Something happened. Everything is borrowed for the time of the call.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The server accepted the connection. Unacknowledged messages go out again now if it has the session; otherwise a
-    /// [`Event::Discarded`] follows for each.
+    /// The server accepted the connection. If it has the session, unacknowledged messages are sent again now; otherwise a [`Event::Discarded`]
+    /// follows for each.
     Connected {
-        /// Whether the server has the session of before; taken to be so for 3.1 without a clean start, where it is not said.
+        /// Whether the server has the earlier session; assumed for 3.1 without a clean start, where CONNACK does not contain it.
         session_present: bool,
         /// The whole answer.
         connack: &'a Connack<'a>,
@@ -19,29 +19,29 @@ pub enum Event<'a> {
     Message(Publish<'a>),
     /// A sent message of QoS 1 or 2 has arrived or was refused, see the code; the identifier is free again.
     Acknowledged {
-        /// What `publish` answered.
+        /// What `publish` returned.
         packet_id: PacketId,
         /// `Success` before 5.0.
         reason_code: ReasonCode,
     },
-    /// A sent message may not have arrived, and will not be sent again: the server does not know the session any more,
-    /// takes no such message any more, or only the identifier was kept. Publish it anew or count it as lost.
+    /// A sent message may not have arrived, and will not be sent again: the server no longer has the session, no longer accepts such a message, or
+    /// only the identifier was kept. Publish it again or count it as lost.
     Discarded {
-        /// What `publish` answered.
+        /// What `publish` returned.
         packet_id: PacketId,
         /// The message, unless only the identifier was kept.
         publish: Option<Publish<'a>>,
     },
     /// Answer to a SUBSCRIBE.
     Subscribed {
-        /// What `subscribe` answered.
+        /// What `subscribe` returned.
         packet_id: PacketId,
         /// One code a filter, in order.
         reason_codes: &'a [ReasonCode],
     },
     /// Answer to an UNSUBSCRIBE.
     Unsubscribed {
-        /// What `unsubscribe` answered.
+        /// What `unsubscribe` returned.
         packet_id: PacketId,
         /// One code a filter, in order; none before 5.0.
         reason_codes: &'a [ReasonCode],
@@ -58,14 +58,14 @@ pub enum Event<'a> {
 /// Why a connection is over, if not because the caller wanted it or the transport broke.
 #[derive(Debug)]
 pub enum DisconnectReason<'a> {
-    /// The server refused the CONNECT; perhaps it names another server.
+    /// The server refused the CONNECT; the answer may name another server.
     Refused(&'a Connack<'a>),
-    /// The server sent a DISCONNECT; perhaps it names another server.
+    /// The server sent a DISCONNECT; it may name another server.
     ByServer(&'a Disconnect<'a>),
-    /// The server broke the protocol and was told so.
+    /// The server broke the protocol and was sent the reason.
     PeerError(PeerError),
-    /// No CONNACK came in time.
+    /// No CONNACK arrived in time.
     ConnectTimeout,
-    /// Nothing came in time after a PINGREQ.
+    /// Nothing arrived in time after a PINGREQ.
     PingTimeout,
 }

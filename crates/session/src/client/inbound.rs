@@ -25,7 +25,7 @@ use super::config::AcknowledgementMode;
 pub(super) struct Inbound {
     mode: AcknowledgementMode,
     receive_maximum: u16,
-    /// QoS 2: PUBREC was sent, PUBREL has not come.
+    /// QoS 2: PUBREC was sent, PUBREL was not received yet.
     held: PacketIdSet,
     /// Held or owed since an earlier connection and not sent again on this one: our Receive Maximum is a quota for each connection.
     earlier: PacketIdSet,
@@ -102,7 +102,7 @@ impl Inbound {
         })
     }
 
-    /// Takes a PUBREL; answers the code of the PUBCOMP.
+    /// Handles a PUBREL. Returns the code of the PUBCOMP.
     pub(super) fn on_pubrel(&mut self, packet_id: PacketId) -> Result<ReasonCode, PeerError> {
         self.earlier.remove(packet_id);
         if self.held.remove(packet_id) {
@@ -117,8 +117,8 @@ impl Inbound {
         Ok(ReasonCode::PacketIdentifierNotFound)
     }
 
-    /// The caller acknowledges `packet_id` with `reason_code`. `send` gets each acknowledgement that is due now, in order.
-    /// Answers whether the identifier was owed one.
+    /// The caller acknowledges `packet_id` with `reason_code`. `send` gets each acknowledgement that is due now, in order. Returns whether the
+    /// identifier was owed one.
     pub(super) fn acknowledge(
         &mut self,
         packet_id: PacketId,
@@ -145,8 +145,8 @@ impl Inbound {
         true
     }
 
-    /// The caller does not keep a message it was given: it stays unanswered, and is delivered again when the server sends it
-    /// again. Answers whether an acknowledgement was owed.
+    /// The caller does not keep a message it was given: it stays unacknowledged, and is delivered again when the server sends it again. Returns
+    /// whether an acknowledgement was owed.
     pub(super) fn give_back(&mut self, packet_id: PacketId) -> bool {
         if self.owed_pubrecs.remove(packet_id) {
             self.earlier.remove(packet_id);
@@ -155,7 +155,7 @@ impl Inbound {
         self.owed_pubacks.remove(packet_id)
     }
 
-    /// The connection is gone. Unacknowledged QoS 1 comes again with the next; QoS 2 stays as it is.
+    /// The connection is gone. Unacknowledged QoS 1 is sent again on the next; QoS 2 stays as it is.
     pub(super) fn on_closed(&mut self) {
         self.owed_pubacks.clear();
         self.earlier = self.held.clone();
@@ -172,7 +172,7 @@ impl Inbound {
         self.owed_pubrecs.clear();
     }
 
-    /// Messages that count against our Receive Maximum.
+    /// Messages that count towards our Receive Maximum.
     pub(super) fn unacknowledged(&self) -> usize {
         let all = self.held.len() + self.owed_pubacks.len() + self.owed_pubrecs.len();
         all - self.earlier.len()
@@ -204,7 +204,7 @@ impl OwedQueue {
         self.entries.iter().any(|owed| owed.packet_id == packet_id)
     }
 
-    /// Notes the acknowledgement; answers whether one was owed. Usually it is for the first in the queue.
+    /// Notes the acknowledgement. Returns whether one was owed. Usually it is for the first in the queue.
     fn acknowledge(&mut self, packet_id: PacketId, reason_code: ReasonCode) -> bool {
         let owed = self
             .entries
@@ -219,7 +219,7 @@ impl OwedQueue {
         }
     }
 
-    /// Takes off the first entry if it is acknowledged.
+    /// Removes the first entry if it is acknowledged.
     fn pop_due(&mut self) -> Option<(PacketId, ReasonCode)> {
         let owed = self.entries.front()?;
         let due = (owed.packet_id, owed.acknowledged?);
@@ -227,7 +227,7 @@ impl OwedQueue {
         Some(due)
     }
 
-    /// Takes off the last entry with this identifier that is not acknowledged; answers whether there was one.
+    /// Removes the last entry with this identifier that is not acknowledged. Returns whether there was one.
     fn remove(&mut self, packet_id: PacketId) -> bool {
         let place = self
             .entries
@@ -299,7 +299,7 @@ mod tests {
         Inbound::new(AcknowledgementMode::Manual, 10)
     }
 
-    /// Acknowledges and lists what went out.
+    /// Acknowledges and lists what was sent.
     fn acknowledge(
         inbound: &mut Inbound,
         value: u16,

@@ -37,7 +37,7 @@ pub(super) enum KeepAliveAction {
 }
 
 impl KeepAlive {
-    /// `seconds` is what holds: the server's if it gave one, else ours [MQTT-3.2.2-21]. `last_sent`: when the last packet before the
+    /// `seconds` is the interval that applies: the server's if it gave one, else ours [MQTT-3.2.2-21]. `last_sent`: when the last packet before the
     /// CONNACK left, as the server may count from there.
     pub(super) fn new(last_sent: Instant, seconds: u16, ping_timeout: Duration) -> Self {
         // Early enough that a slow timer or network does not use up what the server allows.
@@ -64,7 +64,7 @@ impl KeepAlive {
         }
     }
 
-    /// Any byte shows that the server lives: its answer may stand behind much else.
+    /// Any byte shows that the server is alive: its answer may be behind much else.
     #[inline]
     pub(super) fn on_received(&mut self, now: Instant) {
         if let Response::Awaited { deadline } = &mut self.response {

@@ -1,13 +1,11 @@
 //! The client side of one MQTT session, for 3.1, 3.1.1 and 5.0, without I/O.
 //!
-//! Three doors. *In*: [`Client::handle_bytes`] takes what was read, whole packets or not, and [`Client::handle_timeout`] a
-//! deadline that has passed; both call back with [`Event`]s that borrow from the bytes. *Out*: packets to write stand in
-//! [`Client::output`] until [`Client::consume`] takes them off. *Time*: [`Client::poll_timeout`] names the next deadline.
-//! The operations ([`Client::publish`] and the rest) append to the output.
+//! Three interfaces. *In*: [`Client::handle_bytes`] accepts what was read, whole packets or not, and [`Client::handle_timeout`] a deadline that has
+//! passed; both call back with [`Event`]s that borrow from the bytes. *Out*: packets to write are in [`Client::output`] until [`Client::consume`]
+//! removes them. *Time*: [`Client::poll_timeout`] returns the next deadline. The operations ([`Client::publish`] and the rest) append to the output.
 //!
-//! A message of QoS 0 allocates nothing in either direction, once the buffers have grown. The session outlives the
-//! connection: after [`Client::handle_closed`] connect again with [`CleanStart::No`], and what was not acknowledged goes out
-//! again if the server still has the session.
+//! A message of QoS 0 allocates nothing in either direction, once the buffers have grown. The session outlives the connection: after
+//! [`Client::handle_closed`] connect again with [`CleanStart::No`], and what was not acknowledged is sent again if the server still has the session.
 //!
 //! | state | operation or input | next state |
 //! | --- | --- | --- |
@@ -71,10 +69,10 @@ pub use config::{
 pub use error::{ClientError, PeerError};
 pub use event::{DisconnectReason, Event};
 
-/// A buffer for parts of packets that grew beyond this is given back.
+/// A buffer for parts of packets that grew beyond this is freed.
 const KEPT_PARTIAL_BYTES: usize = 64 << 10;
 
-/// Properties of acknowledgements that wait to be taken; the oldest go first.
+/// Properties of acknowledgements that wait for the caller; the oldest are dropped first.
 const ACKNOWLEDGEMENT_PROPERTIES: usize = 64;
 
 /// The client side of one session. See the [module](self).
@@ -82,12 +80,12 @@ const ACKNOWLEDGEMENT_PROPERTIES: usize = 64;
 pub struct Client {
     config: ClientConfig,
     state: State,
-    /// The beginning of a packet whose rest has not come.
+    /// The beginning of a packet whose rest has not arrived.
     partial: Vec<u8>,
     output: OutputBuffer,
     outbound: Outbound,
     inbound: Inbound,
-    /// Values of the property asked for, which nobody has taken yet.
+    /// Values of the requested property that the caller has not polled yet.
     acknowledgement_properties: VecDeque<(PacketId, String)>,
 }
 
@@ -103,7 +101,7 @@ enum State {
     Closing,
 }
 
-/// What lives as long as a connection.
+/// State that lasts as long as a connection.
 #[derive(Debug)]
 struct Connection {
     limits: ServerLimits,
@@ -112,14 +110,14 @@ struct Connection {
     outbound_aliases: OutboundAliases,
 }
 
-/// Where a client stands.
+/// The state of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// No connection; the session may live on.
+    /// No connection; the session may continue.
     Disconnected,
-    /// CONNECT is on its way, CONNACK has not come.
+    /// CONNECT is on its way, CONNACK has not arrived.
     Connecting,
-    /// CONNACK has come.
+    /// CONNACK has arrived.
     Connected,
     /// Nothing is read any more; write what is left and close.
     Closing,
@@ -146,18 +144,18 @@ impl Client {
         &self.config
     }
 
-    /// Says `properties` in the CONNECTs to come, instead of those configured (5.0).
+    /// Sends `properties` in the following CONNECTs, instead of those configured (5.0).
     pub fn set_user_properties(&mut self, properties: Vec<(String, String)>) {
         self.config.user_properties = properties;
     }
 
-    /// The oldest value not taken yet of the property that [`ClientConfig::acknowledgement_property`] names, and what it came for:
-    /// the identifier of a SUBSCRIBE or PUBLISH. Take them after each call that reads: of more than 64 the oldest are dropped.
+    /// The oldest value not returned yet of the property [`ClientConfig::acknowledgement_property`], and what it belongs to: the identifier of a
+    /// SUBSCRIBE or PUBLISH. Call this after each call that reads: of more than 64 the oldest are dropped.
     pub fn poll_acknowledgement_property(&mut self) -> Option<(PacketId, String)> {
         self.acknowledgement_properties.pop_front()
     }
 
-    /// Where the client stands.
+    /// The state of the client.
     #[must_use]
     pub const fn state(&self) -> ConnectionState {
         match self.state {
@@ -168,7 +166,7 @@ impl Client {
         }
     }
 
-    /// What the server takes, `None` unless connected.
+    /// What the server accepts, `None` unless connected.
     #[must_use]
     pub const fn server_limits(&self) -> Option<&ServerLimits> {
         match &self.state {
@@ -190,16 +188,16 @@ impl Client {
         self.output.pending()
     }
 
-    /// Says that the first `count` bytes of [`Client::output`] were written.
+    /// Removes the first `count` bytes of [`Client::output`]: they were written.
     pub fn consume(&mut self, count: usize) {
         self.output.consume(count);
-        // Messages of an earlier connection may have waited for room.
+        // Messages of an earlier connection may have waited for capacity.
         self.send_unsent();
     }
 
-    /// Takes bytes from the server, in the order they came and cut anywhere, and calls `on_event` for what they mean.
+    /// Handles bytes from the server, in the order they arrived and cut anywhere, and calls `on_event` for what they mean.
     ///
-    /// Whole packets are decoded where they stand; only the beginning of one that is cut is copied.
+    /// Whole packets are decoded in place; only the beginning of one that is cut is copied.
     pub fn handle_bytes(
         &mut self,
         now: Instant,
@@ -260,8 +258,8 @@ impl Client {
         }
     }
 
-    /// Says that the connection is gone, whoever closed it. What was not written is dropped; unacknowledged messages of
-    /// QoS 1 and 2 wait for the next connection.
+    /// The connection is gone, whichever side closed it. What was not written is dropped; unacknowledged messages of QoS 1 and 2 wait for the next
+    /// connection.
     pub fn handle_closed(&mut self) {
         self.close();
         self.state = State::Disconnected;
@@ -275,7 +273,7 @@ impl Client {
         }
     }
 
-    /// Keeps what an acknowledgement says under the name asked for.
+    /// Keeps the requested property of an acknowledgement.
     #[inline]
     fn note_properties(&mut self, packet_id: PacketId, properties: &UserProperties<'_>) {
         let Some(name) = &self.config.acknowledgement_property else {
@@ -290,7 +288,7 @@ impl Client {
         }
     }
 
-    /// Adds what is missing to the packet kept from last time and handles it; answers what is left of `input`.
+    /// Adds what is missing to the packet kept from last time and handles it. Returns what is left of `input`.
     fn complete_partial<'b>(
         &mut self,
         now: Instant,
@@ -341,7 +339,7 @@ impl Client {
         }
     }
 
-    /// Ends the connection because the server did something wrong, and tells it what [MQTT-4.13.1-1].
+    /// Ends the connection because the server broke a rule, and sends it the reason [MQTT-4.13.1-1].
     fn fail(&mut self, error: PeerError, on_event: &mut impl FnMut(Event<'_>)) {
         if self.config.version.has_properties() {
             let disconnect = Packet::Disconnect(Disconnect::new(error.reason_code()));
@@ -351,7 +349,7 @@ impl Client {
         on_event(Event::Disconnected(DisconnectReason::PeerError(error)));
     }
 
-    /// Stops reading and sending; what stands in the output may still be written.
+    /// Stops reading and sending; what is in the output may still be written.
     fn close(&mut self) {
         self.state = State::Closing;
         self.partial = Vec::new();
@@ -359,7 +357,7 @@ impl Client {
     }
 }
 
-/// Before 5.0 there is no Receive Maximum to hold the server to.
+/// Before 5.0 there is no Receive Maximum that could bind the server.
 fn receive_maximum(config: &ClientConfig) -> u16 {
     if config.version.has_properties() {
         config.receive_maximum

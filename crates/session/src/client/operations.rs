@@ -1,4 +1,4 @@
-//! What the caller asks a client to do.
+//! The caller's operations of a client.
 
 use thicket_mqtt::{
     Acknowledgement, Auth, Disconnect, EncodeError, Packet, PacketId, PacketKind, ProtocolVersion,
@@ -16,11 +16,11 @@ use crate::topic::{SubscriptionFilter, TopicName};
 const ALIAS_BYTES: usize = 3 + 2;
 
 impl Client {
-    /// Begins a connection: call it when the transport stands.
+    /// Begins a connection: call it when the transport is connected.
     ///
     /// # Errors
     /// [`ClientError::WrongState`] unless disconnected; [`ClientError::TopicName`], [`ClientError::WillProperties`] and
-    /// [`ClientError::Encode`] if the configuration cannot be said in a CONNECT.
+    /// [`ClientError::Encode`] if the configuration does not fit into a CONNECT.
     pub fn connect(&mut self, now: Instant, clean_start: CleanStart) -> Result<(), ClientError> {
         let State::Disconnected = self.state else {
             return Err(self.wrong_state());
@@ -36,7 +36,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a message. For QoS 1 and 2 answers the identifier that [`super::Event::Acknowledged`] will name.
+    /// Sends a message. For QoS 1 and 2 returns the identifier that [`super::Event::Acknowledged`] will contain.
     ///
     /// Topic aliases are put in as configured. `dup`, `packet_id`, `topic_alias` and `subscription_identifiers` must be left
     /// as [`Publish::new`] makes them.
@@ -102,12 +102,12 @@ impl Client {
         Ok(packet_id)
     }
 
-    /// Subscribes to `filters`, with a Subscription Identifier if the version is 5.0. Answers the identifier that
-    /// [`super::Event::Subscribed`] will name.
+    /// Subscribes to `filters`, with a Subscription Identifier if the version is 5.0. Returns the identifier that [`super::Event::Subscribed`] will
+    /// contain.
     ///
     /// # Errors
-    /// [`ClientError::Filter`], [`ClientError::NoLocalOnShared`], [`ClientError::NotSupported`] for what the server said it
-    /// does not take; [`ClientError::PacketTooLarge`]; [`ClientError::Encode`] without any filter.
+    /// [`ClientError::Filter`], [`ClientError::NoLocalOnShared`], [`ClientError::NotSupported`] for what the server does not
+    /// accept; [`ClientError::PacketTooLarge`]; [`ClientError::Encode`] without any filter.
     pub fn subscribe(
         &mut self,
         now: Instant,
@@ -142,7 +142,7 @@ impl Client {
         Ok(packet_id)
     }
 
-    /// Ends the subscriptions to `filters`. Answers the identifier that [`super::Event::Unsubscribed`] will name.
+    /// Ends the subscriptions to `filters`. Returns the identifier that [`super::Event::Unsubscribed`] will contain.
     ///
     /// # Errors
     /// [`ClientError::Filter`], [`ClientError::PacketTooLarge`]; [`ClientError::Encode`] without any filter.
@@ -165,8 +165,8 @@ impl Client {
     /// Acknowledges a received message with [`super::AcknowledgementMode::Manual`]: `reason_code` 0x80 and above refuses
     /// it (5.0).
     ///
-    /// It goes out when all messages of its QoS that came before are acknowledged. Without a connection, a message of
-    /// QoS 2 is noted as taken over; one of QoS 1 comes again.
+    /// It is sent when all earlier messages of its QoS are acknowledged. Without a connection, a message of QoS 2 is noted as accepted; one of QoS 1
+    /// is sent again.
     ///
     /// # Errors
     /// [`ClientError::NotAwaitingAcknowledgement`]; [`ClientError::Encode`] for a code that is none of PUBACK and PUBREC.
@@ -214,9 +214,8 @@ impl Client {
         Ok(())
     }
 
-    /// Gives a received message back with [`super::AcknowledgementMode::Manual`], for a caller that has no room for it: it is
-    /// not acknowledged, and comes again when the session resumes on another connection. Messages of its QoS that came
-    /// after it should be given back as well, or they overtake it.
+    /// Gives a received message back with [`super::AcknowledgementMode::Manual`], for a caller without capacity for it: it is not acknowledged, and
+    /// is sent again when the session resumes on another connection. Later messages of its QoS should be given back as well, or they overtake it.
     ///
     /// # Errors
     /// [`ClientError::NotAwaitingAcknowledgement`].
@@ -318,7 +317,7 @@ impl Client {
 }
 
 impl Connection {
-    /// Appends `publish`, which has `bytes` bytes without an alias, and answers what stands for its topic.
+    /// Appends `publish`, which has `bytes` bytes without an alias. Returns how it gives its topic.
     #[inline]
     fn encode(
         &mut self,

@@ -12,8 +12,8 @@
 //! | SUBACK | refused | refused | refused | refused | settled | refused |
 //! | UNSUBACK | refused | refused | refused | refused | refused | settled |
 //!
-//! *Settled*: the caller is told and the identifier is free. *Refused*: the connection ends with Protocol Error. An
-//! acknowledgement for a free identifier is harmless: an answer may come twice when a connection broke between.
+//! *Settled*: the caller is informed and the identifier is free. *Refused*: the connection ends with Protocol Error. An acknowledgement for a free
+//! identifier is harmless: an answer may arrive twice when a connection broke between.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ use super::config::InflightMode;
 
 /// Buffers of settled messages kept for the next ones, so that a steady flow allocates nothing.
 const SPARE_BUFFERS: usize = 64;
-/// A larger buffer is given back at once.
+/// A larger buffer is freed at once.
 const SPARE_BUFFER_BYTES: usize = 4096;
 
 #[derive(Debug)]
@@ -68,7 +68,7 @@ struct Sent {
     sequence: u64,
     /// The packet with its whole topic and DUP 0; empty if only the identifier is kept.
     bytes: Vec<u8>,
-    /// Whether it went out on this connection.
+    /// Whether it was sent on this connection.
     on_this_connection: bool,
 }
 
@@ -89,7 +89,7 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reaction {
     Ignore,
-    /// Tell the caller.
+    /// Inform the caller.
     Settled,
     /// Send PUBREL.
     Release,
@@ -104,7 +104,7 @@ pub(super) struct Resumption {
     pub(super) pubrels: Vec<PacketId>,
     /// Messages that will not be sent again, in their order, with their packets as far as kept.
     pub(super) discarded: Vec<(PacketId, Vec<u8>)>,
-    /// Messages that the server has received and need no more care.
+    /// Messages that the server has received and that need nothing more.
     pub(super) settled: Vec<PacketId>,
 }
 
@@ -126,12 +126,12 @@ impl Outbound {
         self.window
     }
 
-    /// Whether messages of an earlier connection come first.
+    /// Whether messages of an earlier connection are sent first.
     pub(super) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// The identifier that the next packet gets [MQTT-2.2.1-3], `None` if all are in use.
+    /// The identifier of the next packet [MQTT-2.2.1-3], `None` if all are in use.
     pub(super) fn next_packet_id(&self) -> Option<PacketId> {
         let unused = || {
             u16::try_from(self.slots.len() + 1)
@@ -141,9 +141,9 @@ impl Outbound {
         self.free.front().copied().or_else(unused)
     }
 
-    /// Notes that the PUBLISH `packet` of QoS 1 or 2 goes out under `packet_id`, the one of `next_packet_id`.
+    /// Notes that the PUBLISH `packet` of QoS 1 or 2 is sent under `packet_id`, the one of `next_packet_id`.
     ///
-    /// `write` appends the packet to the buffer that keeps it; it is not asked if nothing is kept.
+    /// `write` appends the packet to the buffer that keeps it; it is not called if nothing is kept.
     pub(super) fn on_publish(
         &mut self,
         packet_id: PacketId,
@@ -168,17 +168,17 @@ impl Outbound {
         self.occupy(packet_id, slot);
     }
 
-    /// Notes that a SUBSCRIBE to `filters` filters goes out under `packet_id`.
+    /// Notes that a SUBSCRIBE to `filters` filters is sent under `packet_id`.
     pub(super) fn on_subscribe(&mut self, packet_id: PacketId, filters: usize) {
         self.occupy(packet_id, Slot::Suback { filters });
     }
 
-    /// Notes that an UNSUBSCRIBE from `filters` filters goes out under `packet_id`.
+    /// Notes that an UNSUBSCRIBE from `filters` filters is sent under `packet_id`.
     pub(super) fn on_unsubscribe(&mut self, packet_id: PacketId, filters: usize) {
         self.occupy(packet_id, Slot::Unsuback { filters });
     }
 
-    /// Takes an answer of the server.
+    /// Handles an answer of the server.
     pub(super) fn handle(
         &mut self,
         packet_id: PacketId,
@@ -254,9 +254,9 @@ impl Outbound {
         }
     }
 
-    /// Begins a connection on which the server has the session. Messages go out again only here [MQTT-4.4.0-1].
+    /// Begins a connection on which the server has the session. Messages are sent again only here [MQTT-4.4.0-1].
     ///
-    /// `may_send` says of a kept packet whether the server takes it on this connection.
+    /// `may_send`: whether the server accepts a kept packet on this connection.
     pub(super) fn resume(&mut self, may_send: impl Fn(&[u8]) -> bool) -> Resumption {
         let mut resumption = Resumption::default();
         self.window = 0;
@@ -306,7 +306,7 @@ impl Outbound {
                 Slot::Puback(sent) | Slot::Pubrec(sent) => {
                     resumption.discarded.push((packet_id, sent.bytes))
                 }
-                // With PUBREC the server took the message over [MQTT-4.3.3-8].
+                // With PUBREC the server accepted the message [MQTT-4.3.3-8].
                 Slot::Pubcomp { .. } => resumption.settled.push(packet_id),
                 Slot::Clearing | Slot::Suback { .. } | Slot::Unsuback { .. } | Slot::Free => {}
             }
@@ -317,7 +317,7 @@ impl Outbound {
         resumption
     }
 
-    /// The next packet of an earlier connection, to be sent with DUP, if the window of `maximum` has room for it.
+    /// The next packet of an earlier connection, to be sent with DUP, if the window of `maximum` has capacity for it.
     pub(super) fn next_unsent(&mut self, maximum: usize) -> Option<&[u8]> {
         let packet_id = loop {
             let packet_id = *self.unsent.front()?;
@@ -476,7 +476,7 @@ mod tests {
         PacketId::new(value).unwrap()
     }
 
-    /// An identifier in the state that a line of the table names.
+    /// An identifier in the state of a line of the table.
     fn in_state(state: &str) -> (Outbound, PacketId) {
         let mut outbound = outbound();
         let packet_id = match state {

@@ -27,7 +27,7 @@ impl OutputBuffer {
         self.bytes.len() - self.written
     }
 
-    /// Takes `count` bytes off the front; more than there are take all.
+    /// Removes `count` bytes from the front; if there are fewer, all.
     pub(super) fn consume(&mut self, count: usize) {
         self.written = (self.written + count).min(self.bytes.len());
         if self.written == self.bytes.len() {

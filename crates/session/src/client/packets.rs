@@ -1,4 +1,4 @@
-//! What each packet from the server leads to.
+//! The effect of each packet from the server.
 
 use thicket_mqtt::{
     Acknowledgement, Connack, Packet, PacketId, PacketKind, ProtocolVersion, Publish, Qos,
@@ -80,7 +80,7 @@ impl Client {
         if connack.session_present && clean_start == CleanStart::Yes {
             return Err(PeerError::SessionPresentAfterCleanStart);
         }
-        // A 3.1 server cannot say. To send again what it may not know costs less than to lose what it does.
+        // A 3.1 server cannot report it. To send again what it may not have costs less than to lose what it has.
         let is_unsaid = self.config.version == ProtocolVersion::V31;
         let session_present =
             connack.session_present || (is_unsaid && clean_start == CleanStart::No);
@@ -99,8 +99,8 @@ impl Client {
             outbound_aliases: OutboundAliases::new(aliases),
             limits: limits.clone(),
         }));
-        // A server may know a session that this client, perhaps started anew, knows nothing of: it is taken as one in
-        // which nothing of ours is open. [MQTT-3.2.2-4] would have it refused, which would lose what waits there.
+        // A server may have a session that this client, perhaps restarted, does not remember: it is treated as one in which nothing of ours is open.
+        // By [MQTT-3.2.2-4] it would have to be refused, which would lose what waits there.
         let resumption = if session_present {
             self.outbound.resume(|bytes| may_send_again(&limits, bytes))
         } else {
@@ -119,7 +119,7 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the caller what became of messages of earlier connections.
+    /// Informs the caller of the results of messages of earlier connections.
     fn report(&self, resumption: &Resumption, on_event: &mut impl FnMut(Event<'_>)) {
         for packet_id in &resumption.settled {
             on_event(Event::Acknowledged {
@@ -299,7 +299,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends messages of an earlier connection again, as far as the Receive Maximum and the output have room.
+    /// Sends messages of an earlier connection again, within the Receive Maximum and the capacity of the output.
     pub(super) fn send_unsent(&mut self) {
         if !self.outbound.has_unsent() {
             return;
@@ -367,7 +367,7 @@ pub(super) fn append_acknowledgement(
     append(output, version, &packet);
 }
 
-/// Whether the server takes the kept PUBLISH `packet` on this connection: its limits may be other ones than before.
+/// Whether the server accepts the kept PUBLISH `packet` on this connection: its limits may be other ones than before.
 fn may_send_again(limits: &ServerLimits, packet: &[u8]) -> bool {
     let Some(first) = packet.first() else {
         return false;

@@ -42,7 +42,7 @@ fn acknowledgement(packet_id: u16) -> Acknowledgement<'static> {
     Acknowledgement::new(id(packet_id), ReasonCode::Success)
 }
 
-/// A client with what it said and sent, in words.
+/// A client with its events and what it sent, in words.
 struct Bench {
     client: Client,
     now: Instant,
@@ -70,7 +70,7 @@ impl Bench {
         Self::connected(ClientConfig::new(version, "c"))
     }
 
-    /// Connects, and has the server answer.
+    /// Connects, and makes the server answer.
     fn reconnect(&mut self, clean_start: CleanStart, connack: &Connack<'_>) {
         self.client.connect(self.now, clean_start).unwrap();
         assert!(self.sent()[0].starts_with("CONNECT"));

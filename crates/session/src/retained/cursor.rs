@@ -1,4 +1,4 @@
-//! A walk through the topics a filter matches, resumed whenever the caller has room for more.
+//! A walk through the topics a filter matches, resumed whenever the caller has capacity for more.
 
 use std::collections::btree_map;
 use std::ops::Bound;
@@ -14,7 +14,7 @@ const AFTER_SUBTREE: char = '\u{1}';
 
 /// A place in the walk through the topics that a filter matches. It holds no borrow of the tree.
 ///
-/// What it promises, if the tree changes between the calls:
+/// Guarantees, if the tree changes between the calls:
 /// * topics come in the order of the tree, and no topic comes twice, not even one removed and inserted again;
 /// * a topic that is in the tree from the first call to the last comes exactly once, with its value of that moment;
 /// * a topic inserted behind the place of the cursor comes, one inserted before it does not: it was published after the
@@ -83,10 +83,10 @@ impl RetainedCursor {
         }
     }
 
-    /// Goes on through `tree`: looks at up to `limit` topics and calls `visit` with those that match.
+    /// Continues through `tree`: visits up to `limit` topics and calls `visit` with those that match.
     ///
-    /// The limit counts topics looked at, not only those that match, so that a call is short whatever the filter. A topic
-    /// that does not match mostly stands for many, which are skipped together.
+    /// The limit counts topics visited, not only those that match, so that a call is short whatever the filter. A topic that does not match mostly
+    /// stands for many, which are skipped together.
     pub fn resume<'a, V>(
         &mut self,
         tree: &'a RetainedTree<V>,
@@ -103,7 +103,7 @@ impl RetainedCursor {
         }
     }
 
-    /// Walks from the place on until the limit, a jump or the end; answers what is left of the limit.
+    /// Walks from the place on until the limit, a jump or the end. Returns what is left of the limit.
     fn walk<'a, V>(
         &mut self,
         tree: &'a RetainedTree<V>,
@@ -152,13 +152,13 @@ impl RetainedCursor {
     }
 }
 
-/// Compares `topic` with `filter` level by level; where they part, says from where on a match is possible again.
+/// Compares `topic` with `filter` level by level; where they differ, returns from where on a match is possible again.
 fn verdict(filter: &str, topic: &str) -> Verdict {
     // [MQTT-4.7.2-1]
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
         return Verdict::SkipTo(AFTER_DOLLAR.to_owned());
     }
-    // End of the level that the deepest + so far stands for: from there one can go on to the next sibling.
+    // End of the level that the deepest + so far stands for: from there the next sibling can follow.
     let mut deepest_wildcard_end = None;
     let mut start = 0;
     let mut filter_levels = filter.split('/').peekable();
@@ -167,7 +167,7 @@ fn verdict(filter: &str, topic: &str) -> Verdict {
             return Verdict::Matches;
         }
         if start > topic.len() {
-            // The topic ended before the filter did: what can match stands below it.
+            // The topic ended before the filter did: what can match is below it.
             let below = if filter_level == "+" {
                 ""
             } else {
@@ -187,7 +187,7 @@ fn verdict(filter: &str, topic: &str) -> Verdict {
             return next_sibling(topic, deepest_wildcard_end);
         }
         if end < topic.len() && filter_levels.peek().is_none() {
-            // The topic goes on below the filter's last level, and so do all up to the next sibling.
+            // The topic continues below the filter's last level, and so do all up to the next sibling.
             return Verdict::SkipTo(format!("{}{AFTER_SUBTREE}", &topic[..end]));
         }
         start = end + 1;
@@ -267,7 +267,7 @@ mod tests {
         tree
     }
 
-    /// All that a cursor gives, `limit` topics looked at a call, and the number of calls.
+    /// All that a cursor returns, `limit` topics visited a call, and the number of calls.
     fn walk_all(tree: &RetainedTree<()>, text: &str, limit: usize) -> (Vec<String>, usize) {
         let mut cursor = RetainedCursor::new(&filter(text));
         let (mut found, mut calls) = (Vec::new(), 1);
@@ -357,7 +357,7 @@ mod tests {
             RetainedProgress::More
         );
         assert_eq!(found, 10);
-        // Nothing matches, but it takes many calls to say so, none of them long.
+        // Nothing matches, but it takes many calls to find that, none of them long.
         let (found, calls) = walk_all(&tree, "+/y", 10);
         assert!(found.is_empty());
         assert!(calls >= 100, "{calls}");

@@ -13,8 +13,8 @@ use crate::topic::TopicFilter;
 
 /// A value for each topic, sorted level by level.
 ///
-/// A topic costs its bytes and one entry, however many levels it has. A filter is answered by jumping through the sorted
-/// topics: at most one jump for each topic or branch of topics that agrees with the filter so far.
+/// A topic costs its bytes and one entry, however many levels it has. A filter is matched by jumps through the sorted topics: at most one jump for
+/// each topic or branch of topics that agrees with the filter so far.
 #[derive(Debug, Default)]
 pub struct RetainedTree<V> {
     topics: BTreeMap<TopicKey, Retained<V>>,
@@ -37,7 +37,7 @@ impl<V> RetainedTree<V> {
         }
     }
 
-    /// Keeps `value`, which takes `value_bytes` of memory, for `topic`; answers what it replaces.
+    /// Keeps `value`, which occupies `value_bytes` of memory, for `topic`. Returns what it replaces.
     pub fn insert(&mut self, topic: &str, value: V, value_bytes: usize) -> Option<V> {
         self.bytes += value_bytes;
         if let Some(found) = self.topics.get_mut(as_key(&topic)) {
@@ -62,7 +62,7 @@ impl<V> RetainedTree<V> {
         None
     }
 
-    /// Takes out the value of `topic`.
+    /// Removes the value of `topic`.
     pub fn remove(&mut self, topic: &str) -> Option<V> {
         let removed = self.topics.remove(as_key(&topic))?;
         self.bytes -= topic.len() + removed.bytes;
@@ -75,7 +75,7 @@ impl<V> RetainedTree<V> {
         self.topics.get(as_key(&topic)).map(|found| &found.value)
     }
 
-    /// The value of `topic`, to change it. Its bytes stay as they were told.
+    /// The value of `topic`, to change it. Its bytes stay as given to `insert`.
     #[must_use]
     pub fn get_mut(&mut self, topic: &str) -> Option<&mut V> {
         self.topics
@@ -85,7 +85,7 @@ impl<V> RetainedTree<V> {
 
     /// The topics that `filter` matches with their values, in the order of the tree, found one at a time.
     ///
-    /// To answer a few at a time while the tree changes, keep a [`RetainedCursor`].
+    /// To get a few at a time while the tree changes, keep a [`RetainedCursor`].
     pub fn matching(&self, filter: &TopicFilter) -> impl Iterator<Item = (&str, &V)> {
         cursor::Matching::new(self, RetainedCursor::new(filter))
     }
@@ -109,14 +109,14 @@ impl<V> RetainedTree<V> {
         self.topics.is_empty()
     }
 
-    /// Bytes of all topics and of all values as they were told.
+    /// Bytes of all topics and of all values, as given to `insert`.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// `topic` as something the map can be asked for without copying it.
+/// `topic` as a key that the map can be searched for without copying it.
 fn as_key<'a>(topic: &'a &'a str) -> &'a (dyn LevelOrder + 'a) {
     topic
 }

@@ -12,7 +12,7 @@ impl TopicKey {
     }
 }
 
-/// A text sorted as topics are. The map is asked through this trait, so that a borrowed text needs no copy.
+/// A text sorted as topics are. The map is searched through this trait, so that a borrowed text needs no copy.
 pub(super) trait LevelOrder {
     fn text(&self) -> &str;
 }
@@ -67,7 +67,7 @@ impl PartialEq for dyn LevelOrder + '_ {
 
 impl Eq for dyn LevelOrder + '_ {}
 
-/// Compares bytes with `/` below all others: then a topic and everything under it stand side by side.
+/// Compares bytes with `/` below all others: then a topic and everything under it are adjacent.
 ///
 /// U+0000 is in no topic, so 0 is free to stand for the slash.
 fn compare_levels(one: &str, other: &str) -> Ordering {

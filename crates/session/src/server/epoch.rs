@@ -1,14 +1,14 @@
-//! Who has the last word on a session.
+//! Which of several primaries of a session takes precedence.
 
-/// How often a session has had another primary. Of two nodes that both have it, the one with the higher epoch keeps it.
+/// Counts the changes of a session's primary. Of two nodes that both have it, the one with the higher epoch keeps it.
 ///
-/// A claim is the registrar's grant to a node that a client has come to. A promotion makes a backup the primary, without a client and without
+/// A claim is the registrar's grant to a node that a client has connected to. A promotion makes a backup the primary, without a client and without
 /// the registrar: it is above the claim that it follows, and below the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Epoch(u64);
 
 impl Epoch {
-    /// Below all others: of a session that nobody claimed.
+    /// Below all others: of a session that was never claimed.
     pub const NONE: Self = Self(0);
 
     /// As it is stored and sent: claims are even, and a promotion adds one.
@@ -29,25 +29,25 @@ impl Epoch {
         Self((self.claim() + 1).max(unix_ms) * 2)
     }
 
-    /// Of a backup that becomes the primary. A second promotion with no claim in between ranks as a claim of its own.
+    /// Of a backup that is promoted. A second promotion with no claim in between ranks as a claim of its own.
     #[must_use]
     pub const fn promoted(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// Of the claim, or of one above the promotion: a backup that was handed the session of a client that is connected.
+    /// Of the claim, or of one above the promotion: for a backup that was handed the session of a connected client.
     #[must_use]
     pub const fn handed_over(self) -> Self {
         Self(self.0 + self.0 % 2)
     }
 
-    /// Whether no client has come since a backup became the primary.
+    /// Whether no client has connected since a backup was promoted.
     #[must_use]
     pub const fn is_promotion(self) -> bool {
         self.0 % 2 == 1
     }
 
-    /// The number of the claim: equal of a session and a backup that was promoted.
+    /// The number of the claim: the same for a session and a backup of it that was promoted.
     #[must_use]
     pub const fn claim(self) -> u64 {
         self.0 / 2

@@ -2,15 +2,15 @@
 //!
 //! | state \ event | PUBLISH | condition met | PUBREL |
 //! | --- | --- | --- | --- |
-//! | free | take it, `Received` | - | refuse: identifier not found |
-//! | received (conditions open) | nothing: the PUBREC comes | PUBREC, `Held` | refuse: identifier not found |
+//! | free | accept it, `Received` | - | refuse: identifier not found |
+//! | received (conditions open) | nothing: the PUBREC follows | PUBREC, `Held` | refuse: identifier not found |
 //! | orphaned (received on an earlier connection) | `Received`; without DUP as a new one if another node may have the session too | `Held`, no PUBREC | refuse: identifier not found |
-//! | interrupted (received before the node stopped, or by a node that was cut off) | take it again, `Received`; without DUP as a new one | - | refuse: identifier not found |
+//! | interrupted (received before the node stopped, or by a node that was cut off) | accept it again, `Received`; without DUP as a new one | - | refuse: identifier not found |
 //! | held | PUBREC again, no delivery | - | PUBCOMP, free |
-//! | split (held when nodes lost sight of each other) | PUBREC again, no delivery; without DUP as a new one | - | PUBCOMP, free |
+//! | split (held when a partition began) | PUBREC again, no delivery; without DUP as a new one | - | PUBCOMP, free |
 //!
-//! Each publication has a generation, never repeated in a session: with the session it names the publication for ever, so that
-//! whoever got it before the node stopped knows it again (rule 10 between nodes).
+//! Each publication has a generation, never repeated in a session: with the session it identifies the publication for ever, so that a node that
+//! received it before the publisher's node stopped recognises it (rule 10 between nodes).
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -23,7 +23,7 @@ pub enum InboundPublish {
     Deliver {
         /// Of the publication.
         generation: u32,
-        /// Some may have got it already, before the node stopped.
+        /// Some destinations may have received it already, before the node stopped.
         is_repeated: bool,
     },
     /// Seen, not yet answered: the PUBREC comes with the first one's conditions.
@@ -32,7 +32,7 @@ pub enum InboundPublish {
     AnswerAgain,
 }
 
-/// How far a publication has come whose identifier is in use.
+/// The state of a publication whose identifier is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Received,
@@ -59,13 +59,13 @@ pub struct InboundId {
 }
 
 impl InboundId {
-    /// How far it has come, as it stands in a snapshot or a journal. Who knows of no split sessions sees that it is not 0.
+    /// Its state, as in a snapshot or a journal. Versions without split sessions check only that it is not 0.
     #[must_use]
     pub const fn state_bits(self) -> u8 {
         self.is_held as u8 | (self.is_split as u8) << 1
     }
 
-    /// What `state_bits` of the first two are.
+    /// `state_bits`: the result of that function.
     #[must_use]
     pub const fn new(packet_id: PacketId, generation: u32, state_bits: u8) -> Self {
         Self {
@@ -82,25 +82,25 @@ impl InboundId {
 pub struct Inbound {
     ids: BTreeMap<PacketId, (State, u32)>,
     generation: u32,
-    /// Another node may go on with the session too: the next publication that is new begins a new range of generations.
+    /// Another node may have the session too: the next publication that is new begins a new range of generations.
     is_branched: bool,
     /// Some are [`State::Split`], or were [`State::Orphaned`] when others began to be.
     has_split: bool,
-    /// Another node had the session too: whoever is connected here since then may have left for there long ago.
+    /// Another node had the session too: a client that is connected here since then may have left for there long ago.
     was_merged: bool,
 }
 
-/// How far generations jump when another node goes on with the session. Two nodes that both have it, in a partition, then never give
-/// different publications the same generation.
+/// How far generations jump when another node may have the session too. Two nodes that both have it, in a partition, then never give different
+/// publications the same generation.
 pub const GENERATIONS_OF_A_BRANCH: u32 = 1 << 20;
-/// The generations of a branch are so far ahead of those of the other one.
+/// The generations of a branch are this far ahead of those of the other one.
 const BRANCH_AHEAD: i32 = (GENERATIONS_OF_A_BRANCH / 2) as i32;
 
 impl Inbound {
-    /// A QoS 2 PUBLISH came; `dup`: its client says that it sent it before.
+    /// A QoS 2 PUBLISH arrived; `dup`: its client marks it as sent before.
     pub fn handle_publish(&mut self, id: PacketId, dup: bool) -> InboundPublish {
         if !dup && self.has_split {
-            // Its client has sent all again that it had under way: what it did not name is released.
+            // Its client has sent everything again that it had under way: what it left out is released.
             let is_released = |state| matches!(state, State::Split | State::Orphaned);
             self.ids.retain(|_, (state, _)| !is_released(*state));
             self.has_split = false;
@@ -120,15 +120,15 @@ impl Inbound {
                 InboundPublish::Wait
             }
             Some((state @ (State::Held | State::Split), _)) => {
-                // Named again, it is not released.
+                // It was sent again, so it is not released.
                 *state = State::Held;
                 InboundPublish::AnswerAgain
             }
         }
     }
 
-    /// One that we do not know though its client sent it before was perhaps taken by a node that went on with the session before us:
-    /// as a client sends again in the order of its first sending, it has the same generation here.
+    /// One that is unknown here though its client sent it before was perhaps accepted by a node that had the session before us: as a client sends
+    /// again in the order of its first sending, it has the same generation here.
     fn take(&mut self, id: PacketId, is_repeated: bool) -> InboundPublish {
         if self.is_branched && !is_repeated {
             self.generation = self.generation.wrapping_add(GENERATIONS_OF_A_BRANCH);
@@ -143,18 +143,18 @@ impl Inbound {
         }
     }
 
-    /// Another node goes on with the session: generations jump. What its client sends again first keeps its generations.
+    /// Another node may have the session too: generations jump. What its client sends again first keeps its generations.
     pub fn branch(&mut self) {
         self.branch_names();
         self.split();
     }
 
-    /// Likewise of a session that has moved since then: what its client releases is heard of where it is.
+    /// Likewise for a session that has moved since then: what its client releases is received where the session is.
     pub const fn branch_names(&mut self) {
         self.is_branched = true;
     }
 
-    /// Another node may have the session too, or had it: what the client releases there is heard of here later, or never.
+    /// Another node may have the session too, or had it: what the client releases there is received here later, or never.
     fn split(&mut self) {
         for (state, _) in self.ids.values_mut() {
             if *state == State::Held {
@@ -164,9 +164,9 @@ impl Inbound {
         }
     }
 
-    /// What another node that had the session too knows: identifiers that are free here, and generations that it has given. What both held
-    /// when they were split is free when it is free in one of them; `is_whole`: the other one has forgotten nothing; `is_last_here`: the
-    /// client was not connected there after it was connected here.
+    /// Merges the state of another node that had the session too: identifiers that are free here, and generations that it has given. What both held
+    /// when they were split is free when it is free in one of them. `is_whole`: the other one has forgotten nothing; `is_last_here`: the client was
+    /// not connected there after it was connected here.
     pub fn merge(
         &mut self,
         theirs: &[InboundId],
@@ -179,10 +179,10 @@ impl Inbound {
             self.ids
                 .retain(|id, (state, _)| *state != State::Split || is_there(*id));
         }
-        // What is not finished there and has its name here too was sent again here: it is in use, or released.
+        // What is not finished there and has its generation here too was sent again here: it is in use, or released.
         let is_newer = |id: &InboundId| id.generation.wrapping_sub(self.generation) as i32 > 0;
-        // Its client has published something new here since they were split, and before that sent all again that it had under way: what is
-        // not here is released.
+        // Its client has published something new here since they were split, and before that sent everything again that it had under way: what is not
+        // here is released.
         let is_ahead = self.generation.wrapping_sub(generation) as i32 >= BRANCH_AHEAD;
         let is_outdone = is_last_here && is_ahead;
         let is_taken =
@@ -206,15 +206,15 @@ impl Inbound {
         self.was_merged = true;
     }
 
-    /// The client has connected. `is_split`: it may have been connected to another node meanwhile that has the session too.
+    /// The client has connected. `is_split`: meanwhile it may have been connected to another node that has the session too.
     pub fn handle_connected(&mut self, is_split: bool) {
         if is_split || std::mem::take(&mut self.was_merged) {
             self.split();
         }
     }
 
-    /// The conditions of the message are met. Whether PUBREC is to go: false if nobody waits for it, as a client whose
-    /// connection ended sends the message again and is answered then; a PUBREC unasked for would come twice.
+    /// The conditions of the message are met. Returns whether PUBREC is to be sent: false if nobody waits for it, as a client whose connection ended
+    /// sends the message again and is answered then; a PUBREC unasked for would arrive twice.
     pub fn handle_met(&mut self, id: PacketId) -> bool {
         match self.ids.get_mut(&id) {
             Some((state @ (State::Received | State::Orphaned), _)) => {
@@ -235,7 +235,7 @@ impl Inbound {
         }
     }
 
-    /// Whoever would say that the conditions of what is orphaned are met cannot be asked: it is taken again when it comes again.
+    /// The nodes that would report that the conditions of an orphaned message are met cannot be asked: it is accepted again when it is sent again.
     pub fn interrupt(&mut self) {
         for (state, _) in self.ids.values_mut() {
             if *state == State::Orphaned {
@@ -244,13 +244,13 @@ impl Inbound {
         }
     }
 
-    /// The message was refused, and its client hears so in a PUBREC >= 0x80: the identifier is free again [MQTT-4.3.3-9].
+    /// The message was refused, and its client is informed by a PUBREC >= 0x80: the identifier is free again [MQTT-4.3.3-9].
     pub fn handle_refused(&mut self, id: PacketId) {
         self.ids.remove(&id);
     }
 
-    /// The message was refused, and its client does not hear so: it is taken again when it comes again, under its name, as some have it
-    /// already. Whether its client has sent it again and waits for an answer.
+    /// The message was refused, and its client is not informed: it is accepted again when it is sent again, under its identity, as some nodes have it
+    /// already. Returns whether its client has sent it again and waits for an answer.
     pub fn handle_unheard_refusal(&mut self, id: PacketId) -> bool {
         match self.ids.get_mut(&id) {
             Some((state @ (State::Received | State::Orphaned), _)) => {
@@ -260,7 +260,7 @@ impl Inbound {
         }
     }
 
-    /// PUBREL came. True: PUBCOMP with success; false: with Packet Identifier not found.
+    /// PUBREL was received. True: PUBCOMP with success; false: with Packet Identifier not found.
     pub fn handle_pubrel(&mut self, id: PacketId) -> bool {
         match self.ids.entry(id) {
             Entry::Occupied(entry) if matches!(entry.get().0, State::Held | State::Split) => {
@@ -295,21 +295,21 @@ impl Inbound {
         self.ids.is_empty()
     }
 
-    /// Whether nobody but the client has anything left to do: PUBREC was due or sent for all that is in use, in one place.
+    /// Whether only the client has anything left to do: PUBREC was due or sent for all that is in use, in one place.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.ids.values().all(|(state, _)| *state == State::Held)
     }
 
-    /// Of the last publication taken.
+    /// Of the last publication accepted.
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Identifiers in use, ascending. A session that moves takes all of them along as held, the node it leaves
-    /// finishes what it has taken; but what an earlier stop of the node interrupted is finished by nobody.
-    /// `follows`: its client is connecting there; else another session takes in what is new to it.
+    /// Identifiers in use, ascending. A session that moves takes all of them along as held, because the node it leaves finishes what it has accepted;
+    /// but what an earlier stop of the node interrupted is finished by no node. `follows`: its client is connecting there; otherwise another session
+    /// merges what is new to it.
     pub fn moving(&self, follows: bool) -> impl Iterator<Item = InboundId> + '_ {
         let ids = self.ids_with(|state| state != State::Interrupted);
         let splits = follows && self.was_merged;
@@ -335,7 +335,7 @@ impl Inbound {
             })
     }
 
-    /// What a session that moved or was stored brings along.
+    /// Restores what a session that moved or was stored brings along.
     #[must_use]
     pub fn restore(ids: impl IntoIterator<Item = InboundId>, generation: u32) -> Self {
         let state = |id: InboundId| (id.packet_id, (state_of(id), id.generation));

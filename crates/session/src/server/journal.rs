@@ -1,9 +1,9 @@
-//! What a store writes of sessions as they go on: entries that, read again in order, rebuild what each session held.
+//! What a store writes of sessions as they progress: entries that, read again in order, rebuild what each session held.
 //!
-//! A *record* holds all entries of one round and is stored whole or not at all. Sessions are named by a number their store
-//! gave them, messages of a session by their sequence. A message that several sessions hold stands in the record once, the
-//! `Append`s after it refer to it; one written for a later record as well has a name. Reading an entry twice, or one whose
-//! session or message is no more, changes nothing: so a store may write what lives again and forget the old records.
+//! A *record* holds all entries of one round and is stored whole or not at all. Sessions are identified by a number that their store gave them,
+//! messages of a session by their sequence. A message that several sessions hold is in the record once, and the `Append`s after it refer to it; one
+//! written for a later record as well has a name. Reading an entry twice, or one whose session or message no longer exists, changes nothing: so a
+//! store may write what is needed again and drop the old records.
 //!
 //! ```text
 //! record   version u8 | entries to the end
@@ -35,9 +35,8 @@
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
 //! ```
 //!
-//! Those from 12 on stand in records for other nodes only, which have no store of values beside them. A *reference* is the identity of a
-//! message that such a node has from elsewhere. A *run* stands for so many `append`s by reference, each with the next sequence, number and
-//! identifier.
+//! Those from 12 on are only in records for other nodes, which have no store of values beside them. A *reference* is the identity of a message that
+//! such a node has from elsewhere. A *run* stands for that many `append`s by reference, each with the next sequence, number and identifier.
 //!
 //! Integers of fixed size are little-endian, all others LEB128; strings and lists have their length before them.
 
@@ -94,17 +93,17 @@ pub(super) const MAXIMUM_RUN: u16 = 1024;
 /// Publications seen of one publisher, as a store keeps them: see `Seen` in crate `node`.
 pub const SEEN_WORDS: usize = 8;
 
-/// What names a QoS 2 publication: the publisher's session, the packet identifier, the generation.
+/// Identifies a QoS 2 publication: the publisher's session, the packet identifier, the generation.
 pub type Publication = (u128, u16, u32);
 
 /// One entry, borrowed from its record. Small, as each one that is read is moved: what is large and rare is in a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalEntry<'a> {
-    /// A message; the `Append`s that follow without a name of their own mean it.
+    /// A message; the `Append`s that follow without a name of their own refer to it.
     Message(Box<StoredMessage<'a>>),
-    /// A session takes a message.
+    /// A session accepts a message.
     Append(Append<'a>),
-    /// A session takes messages in a row.
+    /// A session accepts messages in a row.
     Run(AppendRun),
     /// A queued message got its packet identifier.
     Assign {
@@ -124,7 +123,7 @@ pub enum JournalEntry<'a> {
         /// At least 1.
         count: u16,
     },
-    /// PUBREC came.
+    /// PUBREC was received.
     Received {
         /// Whose.
         session: u64,
@@ -147,7 +146,7 @@ pub enum JournalEntry<'a> {
         /// The publication.
         id: InboundId,
     },
-    /// PUBREL came, or the publication was refused.
+    /// PUBREL was received, or the publication was refused.
     Released {
         /// Whose.
         session: u64,
@@ -165,7 +164,7 @@ pub enum JournalEntry<'a> {
         /// See `Inbound::generation`.
         inbound_generation: u32,
     },
-    /// Publications that came here.
+    /// Publications that arrived here.
     Seen {
         /// The publisher's session.
         uid: u128,
@@ -174,9 +173,9 @@ pub enum JournalEntry<'a> {
         /// Those below it.
         bits: Box<[u128; SEEN_WORDS]>,
     },
-    /// A publication came that no session had to store.
+    /// A publication arrived that no session had to store.
     Noted(Publication),
-    /// What a session is, its subscriptions and messages aside.
+    /// A session without its subscriptions and messages.
     Value {
         /// Whose.
         session: u64,
@@ -197,24 +196,24 @@ pub enum JournalEntry<'a> {
         /// The filter as text.
         filter: &'a str,
     },
-    /// The session is no more.
+    /// The session has ended.
     Ended {
         /// Whose.
         session: u64,
     },
-    /// The session does not take a message that matches its subscriptions.
+    /// The session does not accept a message that matches its subscriptions.
     Passed {
         /// Whose.
         session: u64,
         /// The message.
         message: MessageId,
     },
-    /// All that the session is stands before this.
+    /// Ends a full sync: all of the session is before this.
     Whole {
         /// Whose.
         session: u64,
     },
-    /// What came for the session before it was told whole, and is not named since, was done with before.
+    /// The session is covered: what arrived for it before the full sync, and is not named since, was finished before.
     Covered {
         /// Whose.
         session: u64,
@@ -224,11 +223,11 @@ pub enum JournalEntry<'a> {
         /// Whose.
         session: u64,
     },
-    /// What the writer knows of what came for the session, for whoever it hands it to next.
+    /// What the writer has of what arrived for the session, for the next primary.
     History {
         /// Whose.
         session: u64,
-        /// What it is made of is the writer's.
+        /// Its format is the writer's.
         value: &'a [u8],
     },
     /// The replica set: when the primary is down, the backup of the first of these nodes that is up is promoted.
@@ -238,7 +237,7 @@ pub enum JournalEntry<'a> {
         /// Each once.
         nodes: Vec<u64>,
     },
-    /// The writer goes on with a session of another owner: what the reader has of it stays until the writer tells more.
+    /// The writer was promoted for a session of another primary: what the reader has of it stays until the writer has fully synced it.
     Adopted {
         /// The writer's number of it.
         session: u64,
@@ -247,18 +246,18 @@ pub enum JournalEntry<'a> {
         /// See `StoredSession::epoch`: what the reader has is older.
         epoch: Epoch,
     },
-    /// Another node goes on with the session.
+    /// Another node is the primary of the session.
     Left {
         /// Whose.
         session: u64,
     },
-    /// The session took these publications of one publisher: sent again, they are none of its messages.
+    /// The session accepted these publications of one publisher: sent again, they are none of its messages.
     Taken {
         /// Whose.
         session: u64,
         /// The publisher's session.
         uid: u128,
-        /// The highest generation taken.
+        /// The highest generation accepted.
         highest: u32,
         /// Those below it.
         bits: Box<[u128; SEEN_WORDS]>,
@@ -312,7 +311,7 @@ pub struct StoredMessage<'a> {
     pub publish: Publish<'a>,
 }
 
-/// A session takes a message.
+/// A session accepts a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Append<'a> {
     /// Whose.
@@ -335,8 +334,7 @@ pub struct Append<'a> {
     pub group: Option<&'a str>,
 }
 
-/// A session takes a message that the reader has from elsewhere, without subscription identifiers and from no shared subscription, as most
-/// are.
+/// A session accepts a message that the reader has from elsewhere, without subscription identifiers and from no shared subscription, as most are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlainAppend {
     /// Whose.
@@ -354,7 +352,7 @@ pub struct PlainAppend {
 }
 
 impl PlainAppend {
-    /// The same of the next message of the same origin, for which all is the same but for what counts on.
+    /// The same for the next message of the same origin, for which only the counters differ.
     #[must_use]
     pub const fn next(self) -> Self {
         Self {
@@ -372,7 +370,7 @@ impl PlainAppend {
     }
 }
 
-/// A session takes messages in a row.
+/// A session accepts messages in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppendRun {
     /// The first.
@@ -381,7 +379,7 @@ pub struct AppendRun {
     pub count: u16,
 }
 
-/// The record is none of ours, though its checksum is right. Nothing was changed by this entry; the start must be refused.
+/// The record is not ours, though its checksum is right. Nothing was changed by this entry; the start must be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// Malformed: of another version.
@@ -407,7 +405,7 @@ pub struct JournalWriter {
 struct OpenRun {
     /// Where it ends.
     end: usize,
-    /// What would make it longer.
+    /// The append that would make it longer.
     next: PlainAppend,
     count: u16,
 }
@@ -480,7 +478,7 @@ impl JournalWriter {
         self.origin = Some(origin);
     }
 
-    /// A session takes a message; `identifiers` and `group` as in [`Append`].
+    /// A session accepts a message; `identifiers` and `group` as in [`Append`].
     pub fn append(&mut self, append: &Append<'_>) {
         let with = |is: bool, bit: u8| if is { bit } else { 0 };
         let flags = append.qos as u8
@@ -515,7 +513,7 @@ impl JournalWriter {
         }
     }
 
-    /// The same as [`append`](Self::append) for readers that know runs.
+    /// The same as [`append`](Self::append) for readers that support runs.
     pub fn append_plain(&mut self, append: PlainAppend) {
         if let Some(run) = &mut self.run
             && run.end == self.bytes.len()
@@ -561,7 +559,7 @@ impl JournalWriter {
         put_varint(&mut self.bytes, id.number);
     }
 
-    /// What a session is.
+    /// A session without its subscriptions and messages.
     pub fn value(&mut self, session: u64, value: &[u8]) {
         let out = self.begin(tag::VALUE);
         put_varint(out, session);
@@ -585,17 +583,17 @@ impl JournalWriter {
         put_bytes(out, bytes);
     }
 
-    /// The session is no more.
+    /// The session has ended.
     pub fn ended(&mut self, session: u64) {
         put_varint(self.begin(tag::ENDED), session);
     }
 
-    /// All that the session is stands before this.
+    /// Ends a full sync.
     pub fn whole(&mut self, session: u64) {
         put_varint(self.begin(tag::WHOLE), session);
     }
 
-    /// What came before the session was told whole was done with before.
+    /// The session is covered: what arrived before the full sync was finished before.
     pub fn covered(&mut self, session: u64) {
         put_varint(self.begin(tag::COVERED), session);
     }
@@ -605,7 +603,7 @@ impl JournalWriter {
         put_varint(self.begin(tag::HANDED), session);
     }
 
-    /// What the writer knows of what came for the session.
+    /// What the writer has of what arrived for the session.
     pub fn history(&mut self, session: u64, value: &[u8]) {
         let out = self.begin(tag::HISTORY);
         put_varint(out, session);
@@ -622,7 +620,7 @@ impl JournalWriter {
         }
     }
 
-    /// A session of another owner goes on here, under this number.
+    /// A session of another primary was promoted here, under this number.
     pub fn adopted(&mut self, session: u64, uid: u128, epoch: Epoch) {
         let out = self.begin(tag::ADOPTED);
         put_varint(out, session);
@@ -630,19 +628,19 @@ impl JournalWriter {
         out.extend_from_slice(&epoch.bits().to_le_bytes());
     }
 
-    /// Another node goes on with the session.
+    /// Another node is the primary of the session.
     pub fn left(&mut self, session: u64) {
         put_varint(self.begin(tag::LEFT), session);
     }
 
-    /// The session took these publications of one publisher.
+    /// The session accepted these publications of one publisher.
     pub fn taken(&mut self, session: u64, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
         let out = self.begin(tag::TAKEN);
         put_varint(out, session);
         put_generations(out, uid, highest, bits);
     }
 
-    /// The session does not take a message that matches its subscriptions.
+    /// The session does not accept a message that matches its subscriptions.
     pub fn passed(&mut self, session: u64, message: MessageId) {
         put_varint(self.begin(tag::PASSED), session);
         self.reference(message);
@@ -653,7 +651,7 @@ impl JournalWriter {
         self.numbered(tag::ASSIGN, session, sequence, packet_id);
     }
 
-    /// PUBREC came.
+    /// PUBREC was received.
     pub fn received(&mut self, session: u64, sequence: u64, packet_id: PacketId) {
         self.numbered(tag::RECEIVED, session, sequence, packet_id);
     }
@@ -680,7 +678,7 @@ impl JournalWriter {
         put_varint(out, sequence);
     }
 
-    /// A QoS 2 publication came, or its conditions are met.
+    /// A QoS 2 publication arrived, or its conditions are met.
     pub fn inbound(&mut self, session: u64, id: InboundId) {
         let out = self.begin(tag::INBOUND);
         put_varint(out, session);
@@ -716,7 +714,7 @@ impl JournalWriter {
         put_publication(self.begin(tag::NOTED), publication);
     }
 
-    /// Publications that came from one publisher.
+    /// Publications that arrived from one publisher.
     pub fn seen(&mut self, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
         put_generations(self.begin(tag::SEEN), uid, highest, bits);
     }

@@ -7,10 +7,10 @@ use thicket_mqtt::{ApplicationProperties, Publish, Qos};
 use super::journal::Publication;
 use crate::time::Instant;
 
-/// Where a message came from and which one it was there: equal wherever the message is held.
+/// Where a message came from and its number there: equal wherever the message is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct MessageId {
-    /// Identity of the node that took it from its publisher.
+    /// Identity of the node that accepted it from its publisher.
     pub node: u64,
     /// Incarnation of that node.
     pub incarnation: u64,
@@ -20,7 +20,7 @@ pub struct MessageId {
     pub number: u64,
 }
 
-/// A stream of messages: those that one worker of a node takes from its publishers, as long as its process runs.
+/// A stream of messages: those that one worker of a node accepts from its publishers, as long as its process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct MessageStream {
     /// Identity of the node.
@@ -35,8 +35,8 @@ pub struct MessageStream {
 const UNSENT: u8 = 128;
 
 impl MessageId {
-    /// The identity of a message that only sessions of this worker take: backups of these sessions on other nodes receive all of it,
-    /// and it never comes there, or back, by itself. `number` rises from 1.
+    /// The identity of a message that only sessions of this worker accept: backups of these sessions on other nodes receive it whole in the stream,
+    /// and it never arrives there, or back, by itself. `number` rises from 1.
     #[must_use]
     pub const fn unsent(node: u64, incarnation: u64, worker: u8, number: u64) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl MessageId {
         }
     }
 
-    /// Whether the message may come to other places too, under this identity.
+    /// Whether the message may arrive at other places too, under this identity.
     #[must_use]
     pub const fn is_sent(&self) -> bool {
         self.number > 0 && self.stream < UNSENT
@@ -125,7 +125,7 @@ impl PartialEq for Content {
 
 impl Eq for Content {}
 
-/// Where a store finds the message again; says nothing about the message, so it takes no part in comparisons.
+/// Where a store finds the message again; not part of the message, so it is ignored in comparisons.
 #[derive(Debug, Default)]
 struct StoredName(Cell<u64>);
 
@@ -137,7 +137,7 @@ impl PartialEq for StoredName {
 
 impl Eq for StoredName {}
 
-/// Which publication it was, if it is one that may come again. As bytes, which take no alignment; 0: none.
+/// Its publication, if it is one that may be sent again. As bytes, which need no alignment; 0: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct PublicationName {
     session: [u8; 16],
@@ -163,7 +163,7 @@ impl Message {
         }
     }
 
-    /// The same as what `publication` names: a backup of the session that receives it recognises it when it comes again.
+    /// The same with its publication: a backup of the session that receives it recognises it when it is sent again.
     #[must_use]
     pub fn with_publication(mut self, publication: Option<Publication>) -> Self {
         if let Some((session, packet_id, generation)) = publication {
@@ -176,7 +176,7 @@ impl Message {
         self
     }
 
-    /// The publication it is, if that may come again and it was taken where it is held.
+    /// Its publication, if that may be sent again and it was accepted where it is held.
     #[must_use]
     pub fn publication(&self) -> Option<Publication> {
         let PublicationName {
@@ -261,7 +261,7 @@ impl Message {
         &self.content.as_slice()[(self.topic_len + self.properties_len) as usize..]
     }
 
-    /// What it counts against a queue's bound, bytes.
+    /// What it counts towards a queue's bound, bytes.
     #[must_use]
     pub fn cost(&self) -> u64 {
         Self::cost_of(self.content.as_slice().len())

@@ -1,7 +1,7 @@
 //! The server side of one client's session: what survives a connection.
 //!
-//! The machines here hold state and say what must be sent; they encode nothing and know no socket. Matching and fan-out
-//! belong to the worker of crate `node`, which owns the sessions.
+//! The machines here hold state and return what must be sent; they encode nothing and use no socket. Matching and fan-out belong to the worker of
+//! crate `node`, which owns the sessions.
 
 mod epoch;
 mod inbound;

@@ -1,6 +1,6 @@
 //! QoS 1 and 2 from us to a client: the queue, the window and the packet identifiers of one session.
 //!
-//! A message is *pulled* from the queue when the window has room; it is never pushed beyond the client's Receive Maximum.
+//! A message is *pulled* from the queue when the window has capacity; it is never pushed beyond the client's Receive Maximum.
 //!
 //! | state \ event | PUBACK | PUBREC < 0x80 | PUBREC >= 0x80 | PUBCOMP |
 //! | --- | --- | --- | --- | --- |
@@ -30,7 +30,7 @@ pub struct Delivery {
     pub retain: bool,
     /// Identifiers of the subscriptions that matched.
     pub identifiers: MatchedIdentifiers,
-    /// The shared subscription (`$share/name/filter`) whose other members take it if this session ends first.
+    /// The shared subscription (`$share/name/filter`) whose other members get it if this session ends first.
     pub group: Option<Arc<str>>,
 }
 
@@ -51,7 +51,7 @@ pub struct QueueFull;
 /// What an acknowledgement did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledged {
-    /// The identifier is free; the window has room for one more.
+    /// The identifier is free; the window has capacity for one more.
     Done,
     /// Answer PUBREL.
     SendPubrel,
@@ -84,7 +84,7 @@ pub enum Started {
 pub enum Redelivery {
     /// Sent, not acknowledged.
     Publish(PacketId, Delivery),
-    /// PUBREC came.
+    /// PUBREC was received.
     Pubrel(PacketId),
 }
 
@@ -97,9 +97,9 @@ enum State {
     AwaitPubcomp,
 }
 
-/// How far identifiers jump when another node goes on with the session. Two nodes that both have it, in a partition, then give different
-/// messages different identifiers until one of them has sent that many: a client that goes from the one to the other takes no
-/// message of QoS 2 for one that it had before (rule 9 between nodes).
+/// How far identifiers jump when another node may have the session too. Two nodes that both have it, in a partition, then give different messages
+/// different identifiers until one of them has sent that many: a client that moves from one to the other takes no QoS 2 message for one that it had
+/// before (rule 9 between nodes).
 const BRANCH: u16 = 21_845;
 /// Free identifiers between two in flight beyond which those before are kept apart.
 const GAP: usize = 64;
@@ -113,7 +113,7 @@ struct Slot {
     sequence: u64,
 }
 
-/// One message that a session holds, for whoever stores it. Ascending by sequence: what is in flight, then the queue.
+/// One message that a session holds, for a store. Ascending by sequence: what is in flight, then the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held<'a> {
     /// Waits for its turn.
@@ -132,7 +132,7 @@ pub enum Held<'a> {
         /// What.
         delivery: &'a Delivery,
     },
-    /// PUBREC came: PUBREL is owed, the message is not.
+    /// PUBREC was received: PUBREL is owed, the message is not.
     Received {
         /// In the session's order.
         sequence: u64,
@@ -170,8 +170,8 @@ pub struct Outbound {
     keeps: bool,
     queue: VecDeque<Delivery>,
     queue_bytes: u64,
-    /// In flight under identifiers that are not among the consecutive ones: from before another node went on, or from another node
-    /// that had the session too. Ascending by sequence, all below those of `slots`; none is `Free`.
+    /// In flight under identifiers that are not among the consecutive ones: from before another node had the session too, or from such a node.
+    /// Ascending by sequence, all below those of `slots`; none is `Free`.
     inherited: Vec<(PacketId, Slot)>,
     /// Of those, the ones before this have been sent again on the present connection.
     inherited_cursor: usize,
@@ -273,7 +273,7 @@ impl Outbound {
         self.slots.len() + self.inherited.len() < usize::from(u16::MAX)
     }
 
-    /// Goes past identifiers that are in use for what was inherited.
+    /// Skips identifiers that are in use for what was inherited.
     fn pass_inherited(&mut self) {
         while self.inherited_index(self.id_at(self.slots.len())).is_some() {
             if self.slots.is_empty() {
@@ -288,14 +288,14 @@ impl Outbound {
         self.inherited.iter().position(|(other, _)| *other == id)
     }
 
-    /// Whether the queue has room for a message of this cost ([`Message::cost`]).
+    /// Whether a message of this cost ([`Message::cost`]) is within the limits of the queue.
     #[must_use]
     pub fn has_room(&self, cost: u64) -> bool {
         self.queue.len() < self.limits.messages as usize
             && self.queue_bytes + cost <= self.limits.bytes
     }
 
-    /// Whether [`Outbound::begin`] would take a message past the queue.
+    /// Whether [`Outbound::begin`] would send a message past the queue.
     #[must_use]
     pub fn can_begin(&self, window: u16) -> bool {
         self.queue.is_empty()
@@ -316,7 +316,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// Puts a message at the end of the queue, past its bounds: its publisher was told elsewhere that it was accepted.
+    /// Puts a message at the end of the queue, past its bounds: another node has acknowledged it to its publisher.
     pub fn enqueue_accepted(&mut self, delivery: Delivery) {
         self.queue_bytes += delivery.message.cost();
         self.queue.push_back(delivery);
@@ -394,8 +394,8 @@ impl Outbound {
         None
     }
 
-    /// The sequence the next message gets. Sequences rise by one for each message the session takes, from 1; the queue holds
-    /// the last ones without a gap.
+    /// The sequence of the next message. Sequences rise by one for each message that the session accepts, from 1; the queue holds the last ones
+    /// without a gap.
     #[must_use]
     pub const fn next_sequence(&self) -> u64 {
         self.next_sequence
@@ -445,12 +445,12 @@ impl Outbound {
         inherited.chain(slots.map(|(index, slot)| (self.id_at(index), slot)))
     }
 
-    /// Gives every message of the queue a new sequence, as if it had come now. For a queue put together from several.
+    /// Gives every message of the queue a new sequence, as if it had arrived now. For a queue merged from several.
     pub fn resequence_queue(&mut self) {
         self.next_sequence += self.queue.len() as u64;
     }
 
-    /// What the session holds from `sequence` on, ascending. Only sessions that keep have it whole.
+    /// What the session holds from `sequence` on, ascending. Complete only for sessions that keep what is in flight.
     pub fn held_from(&self, sequence: u64) -> impl Iterator<Item = Held<'_>> {
         let in_flight = self.all_slots().filter_map(|(packet_id, slot)| {
             let sequence = slot.sequence;
@@ -487,7 +487,7 @@ impl Outbound {
         Some(delivery)
     }
 
-    /// PUBACK came.
+    /// PUBACK was received.
     pub fn handle_puback(&mut self, id: PacketId) -> Acknowledged {
         match self.state_mut(id) {
             None | Some(State::Free) => Acknowledged::Unknown,
@@ -496,7 +496,7 @@ impl Outbound {
         }
     }
 
-    /// PUBREC came; `refused`: its reason code is 0x80 or above.
+    /// PUBREC was received; `refused`: its reason code is 0x80 or above.
     pub fn handle_pubrec(&mut self, id: PacketId, refused: bool) -> Acknowledged {
         match self.state_mut(id) {
             None | Some(State::Free) => Acknowledged::Unknown,
@@ -509,7 +509,7 @@ impl Outbound {
         }
     }
 
-    /// PUBCOMP came.
+    /// PUBCOMP was received.
     pub fn handle_pubcomp(&mut self, id: PacketId) -> Acknowledged {
         match self.state_mut(id) {
             None | Some(State::Free) => Acknowledged::Unknown,
@@ -550,14 +550,14 @@ impl Outbound {
         Acknowledged::Done
     }
 
-    /// Another node goes on with the session: identifiers jump by a third of their range.
+    /// Another node may have the session too: identifiers jump by a third of their range.
     pub fn branch(&mut self) {
         let next = usize::from(self.next_packet_id().value()) - 1;
         self.inherit_slots();
         self.first_id = ((next + usize::from(BRANCH)) % usize::from(u16::MAX)) as u16 + 1;
     }
 
-    /// What is in flight goes to what was inherited; identifiers go on as they would have.
+    /// Moves what is in flight to what was inherited; identifiers continue as they would have.
     fn inherit_slots(&mut self) {
         let next = self.next_packet_id();
         let is_sent_again = self.inherited_cursor == self.inherited.len();
@@ -574,8 +574,8 @@ impl Outbound {
         self.first_id = next.value();
     }
 
-    /// What another node that had the session too had in flight is in flight here, behind what is. What would have an identifier that is
-    /// in use here for something else is answered with; it is to be queued. The queue has new sequences after that.
+    /// Takes over what another node that had the session too had in flight, behind what is in flight here. Returns what would have an identifier that
+    /// is in use here for something else; it is to be queued. The queue has new sequences after that.
     pub fn adopt(&mut self, in_flight: Vec<Redelivery>) -> Vec<Delivery> {
         self.inherit_slots();
         let mut left = Vec::new();
@@ -617,7 +617,7 @@ impl Outbound {
     }
 
     fn id_at(&self, index: usize) -> PacketId {
-        // Identifiers run 1..=65535 and start again at 1.
+        // Identifiers are 1..=65535 and start again at 1.
         let zero_based = (usize::from(self.first_id) - 1 + index) % usize::from(u16::MAX);
         PacketId::new(zero_based as u16 + 1).expect("one is added")
     }
@@ -674,7 +674,7 @@ impl Outbound {
         self.queue.is_empty() && self.slots.is_empty() && self.inherited.is_empty()
     }
 
-    /// What is in flight, oldest first, for a snapshot. Only sessions that keep have it whole.
+    /// What is in flight, oldest first, for a snapshot. Complete only for sessions that keep it.
     pub fn in_flight(&self) -> impl Iterator<Item = Redelivery> + '_ {
         self.all_slots().filter_map(|(id, slot)| match &slot.state {
             State::AwaitPuback(Some(delivery)) | State::AwaitPubrec(Some(delivery)) => {
@@ -690,13 +690,13 @@ impl Outbound {
         self.queue.iter()
     }
 
-    /// Takes all that waits away, oldest first.
+    /// Removes and returns all that waits, oldest first.
     pub fn take_queue(&mut self) -> VecDeque<Delivery> {
         self.queue_bytes = 0;
         std::mem::take(&mut self.queue)
     }
 
-    /// Puts messages in front of the queue, past its bounds: they were accepted elsewhere already.
+    /// Puts messages in front of the queue, past its bounds: another node has accepted them already.
     pub fn prepend(&mut self, earlier: Vec<Delivery>) {
         for delivery in earlier.into_iter().rev() {
             self.queue_bytes += delivery.message.cost();
@@ -728,7 +728,7 @@ impl Outbound {
         self.next_sequence = next_sequence;
     }
 
-    /// Answers with the sequence after the last one.
+    /// Returns the sequence after the last one.
     fn restore_numbered(&mut self, in_flight: impl IntoIterator<Item = (u64, Redelivery)>) -> u64 {
         let mut next = 0;
         self.slots.clear();
@@ -759,7 +759,7 @@ impl Outbound {
         self.id_at(self.slots.len())
     }
 
-    /// Where identifiers go on in a session that came from elsewhere with nothing in flight.
+    /// Sets where identifiers continue in a session that came from elsewhere with nothing in flight.
     pub fn set_next_packet_id(&mut self, id: PacketId) {
         let is_next = id == self.next_packet_id();
         if self.slots.is_empty() {

@@ -1,4 +1,4 @@
-//! What a session held when its node stopped, put together from a journal.
+//! What a session held when its node stopped, rebuilt from a journal.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,10 +21,10 @@ enum Entry {
     Received(PacketId),
 }
 
-/// Messages by sequence, ascending. Mostly they come at the end and go at the front.
+/// Messages by sequence, ascending. Mostly they are added at the end and removed at the front.
 #[derive(Debug, Default)]
 struct Entries {
-    /// `None`: it has gone, and those before it have not.
+    /// `None`: it was removed, and those before it were not.
     slots: VecDeque<(u64, Option<Entry>)>,
     gone: usize,
 }
@@ -32,7 +32,7 @@ struct Entries {
 impl Entries {
     fn place(&self, sequence: u64) -> Result<usize, usize> {
         let first = self.slots.front().map_or(sequence, |(first, _)| *first);
-        // Without gaps the sequence says the place.
+        // Without gaps the sequence gives the place.
         let guess = usize::try_from(sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
         match self.slots.get(guess) {
             Some((found, _)) if *found == sequence => Ok(guess),
@@ -68,7 +68,7 @@ impl Entries {
         self.slots[index].1.as_mut()
     }
 
-    /// Whether it was there.
+    /// Removes a message. Returns whether it was there.
     fn remove(&mut self, sequence: u64) -> bool {
         let held = self.place(sequence).ok();
         let Some(held) = held
@@ -105,15 +105,15 @@ impl Entries {
     }
 }
 
-/// The sequence of the message in flight under each identifier. Mostly identifiers are given in a row and come back in that order.
+/// The sequence of the message in flight under each identifier. Mostly identifiers are assigned in a row and acknowledged in that order.
 #[derive(Debug, Default)]
 struct Identifiers {
     /// Of the first of `row`.
     first: Option<PacketId>,
-    /// 0: it has come back, and not all before it have; sequences are never 0. One that does not come back keeps places for at most as many
-    /// as there are identifiers.
+    /// 0: it was acknowledged, and not all before it were; sequences are never 0. One that is not acknowledged keeps places for at most as many as
+    /// there are identifiers.
     row: VecDeque<u64>,
-    /// Those that were not given in a row.
+    /// Those that were not assigned in a row.
     others: HashMap<PacketId, u64, foldhash::fast::FixedState>,
 }
 
@@ -158,10 +158,10 @@ impl Identifiers {
     }
 }
 
-/// So many messages that have gone are kept a place for, besides one for each that is held.
+/// This many removed messages are kept a place for, besides one for each that is held.
 const GONE: usize = 32;
 
-/// What the entries of one session say so far. Entries come in the order they were written.
+/// The state after the entries of one session so far. Entries come in the order they were written.
 #[derive(Debug, Default)]
 pub struct RecoveredSession {
     entries: Entries,
@@ -173,7 +173,7 @@ pub struct RecoveredSession {
 }
 
 impl RecoveredSession {
-    /// The session took `message`.
+    /// The session accepted `message`.
     pub fn handle_append(&mut self, append: &Append<'_>, message: &Rc<Message>) {
         self.next_sequence = self.next_sequence.max(append.sequence + 1);
         let delivery = Delivery {
@@ -186,7 +186,7 @@ impl RecoveredSession {
         self.hold(append.sequence, append.packet_id, delivery);
     }
 
-    /// The session took `message`, of which there is no more to say.
+    /// The session accepted `message`, without subscription identifiers and from no group.
     #[inline]
     pub fn handle_plain_append(&mut self, append: &PlainAppend, message: Rc<Message>) {
         self.next_sequence = self.next_sequence.max(append.sequence + 1);
@@ -228,7 +228,7 @@ impl RecoveredSession {
         self.note_identifier(packet_id, sequence);
     }
 
-    /// The message of a sequence has come, if it is still held.
+    /// The message of a sequence has arrived: stored if it is still held.
     pub fn resolve(&mut self, sequence: u64, message: &Rc<Message>) {
         if let Some(Entry::Queued(delivery) | Entry::InFlight(_, delivery)) =
             self.entries.get_mut(sequence)
@@ -248,7 +248,7 @@ impl RecoveredSession {
         }
     }
 
-    /// PUBREC came.
+    /// PUBREC was received.
     pub fn handle_received(&mut self, sequence: u64, packet_id: PacketId) {
         self.next_sequence = self.next_sequence.max(sequence + 1);
         self.entries.insert(sequence, Entry::Received(packet_id));
@@ -291,7 +291,7 @@ impl RecoveredSession {
         })
     }
 
-    /// What the messages held count against a queue's bound, bytes; of those of which only PUBREL is owed nothing is held.
+    /// What the messages held count towards a queue's bound, bytes; of those of which only PUBREL is owed nothing is held.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let costs = self.entries.values().map(|entry| match entry {
@@ -301,7 +301,7 @@ impl RecoveredSession {
         costs.sum()
     }
 
-    /// Above the sequence of every message that the session took so far.
+    /// Above the sequence of every message that the session accepted so far.
     #[must_use]
     pub const fn next_sequence(&self) -> u64 {
         self.next_sequence
@@ -319,8 +319,8 @@ impl RecoveredSession {
         self.len() == 0
     }
 
-    /// Fills a new session. Whether the sequences of its queue are as the journal has them; if not (messages in the middle are
-    /// missing) the whole session must be written anew.
+    /// Fills a new session. Returns whether the sequences of its queue are as in the journal; if not (messages in the middle are missing) the whole
+    /// session must be written again.
     pub fn restore(self, outbound: &mut Outbound, inbound: &mut Inbound) -> bool {
         *inbound = Inbound::restore(self.inbound.into_values(), self.inbound_generation);
         let mut in_flight = Vec::new();
@@ -423,7 +423,7 @@ mod tests {
             assert!(entries.get_mut(sequence).is_none(), "{sequence}");
             assert!(!entries.remove(sequence), "{sequence}");
         }
-        // The first one stays while all others go, in another order than they came.
+        // The first one stays while all others are removed, in another order than they arrived.
         for sequence in numbers().filter(|number| *number != 5) {
             assert!(entries.get_mut(sequence).is_some(), "{sequence}");
             assert!(entries.remove(sequence), "{sequence}");

@@ -54,28 +54,28 @@ pub struct Ancestor {
     pub number: u64,
 }
 
-/// What tells apart what two nodes did to a session that both had for a while (rule 15 between nodes).
+/// Distinguishes what two nodes did to a session that both had for a while (rule 15 between nodes).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Branch {
-    /// The primary of which it was a backup, before that went out of sight; `None`: it was no backup.
+    /// The primary of which it was a backup, before the partition; `None`: it was no backup.
     pub from: Option<Ancestor>,
-    /// Messages that it held then and that the other node held too: whichever of them one side lacks later, it is done with.
+    /// Messages that it held then and that the other node held too: one that either side lacks later is finished.
     pub known: Vec<MessageId>,
-    /// Messages that had come for it then and of which the other node may not have heard.
+    /// Messages that had arrived for it then and that the other node may not have received.
     pub pending: Vec<MessageId>,
-    /// Filters whose SUBSCRIBE or UNSUBSCRIBE came since.
+    /// Filters whose SUBSCRIBE or UNSUBSCRIBE was received since.
     pub touched: Vec<SubscriptionFilter>,
-    /// Not all that the other node held then had come here.
+    /// Not everything that the other node held then had arrived here.
     pub is_partial: bool,
-    /// The node was started again since, and may lack what it had: only what it took afterwards counts.
+    /// The node was started again since, and may lack what it had: only what it accepted afterwards counts.
     pub is_interrupted: bool,
-    /// It was a backup, and no client has connected to it since: all it knows of packets under way is from before.
+    /// It was a backup, and no client has connected to it since: its state of packets under way is from before.
     pub is_unserved: bool,
     /// Time since its client connected last; `None`: unknown, from a node of an older version.
     pub since_connect: Option<Duration>,
-    /// What it has taken in whole, itself included; `None`: unknown, from a node of an older version.
+    /// Sessions that it has merged completely, itself included; `None`: unknown, from a node of an older version.
     pub ancestors: Option<Vec<Ancestor>>,
-    /// Messages that branches which it took in held when they were split off.
+    /// Messages that branches which it merged held when they were split off.
     pub shared: Vec<MessageId>,
 }
 
@@ -98,7 +98,7 @@ pub struct WillSnapshot {
     pub message_expiry_interval: Option<u32>,
 }
 
-/// The bytes are no snapshot of ours. Nothing changed; whoever sent them must send them again or give up.
+/// The bytes are no snapshot of ours. Nothing changed; the sender must send them again or give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// Malformed: of another version.
@@ -450,7 +450,7 @@ impl<'a> Reader<'a> {
             .ok_or(SnapshotError::Malformed("packet identifier"))
     }
 
-    /// Grows with what is really there, never by the count claimed.
+    /// Grows with what is really there, never by the claimed count.
     fn list<T>(
         &mut self,
         field: &'static str,

@@ -17,9 +17,9 @@ pub struct StoredSession {
     pub uid: u128,
     /// Raised by every CONNECT and by every change of primary.
     pub epoch: Epoch,
-    /// Session Expiry Interval in seconds. 0 only in what another node is told: of a session that ends with its connection, for its will.
+    /// Session Expiry Interval in seconds. 0 only in what another node is sent: of a session that ends with its connection, for its will.
     pub expiry_interval: u32,
-    /// When its client went, milliseconds since 1970; `None`: it is connected.
+    /// When its client disconnected, milliseconds since 1970; `None`: it is connected.
     pub disconnected_at_ms: Option<u64>,
     /// The will of the connection, or of the last one if it waits for its delay.
     pub will: Option<StoredWill>,
@@ -93,7 +93,7 @@ impl StoredSession {
 }
 
 impl StoredWill {
-    /// What `will` says; its topic with the prefix of the listener.
+    /// From `will`; its topic with the prefix of the listener.
     #[must_use]
     pub fn new(will: &Will<'_>, prefix: &str) -> Self {
         let mut properties = Vec::new();

@@ -7,9 +7,9 @@ use thicket_mqtt::ReasonCode;
 
 use super::{MAXIMUM_TOPIC_BYTES, level_count};
 
-/// Levels a filter may have unless the caller says otherwise.
+/// Levels a filter may have by default.
 ///
-/// A filter costs a node of the tree for each level, so the bound keeps what one SUBSCRIBE can take in proportion.
+/// A filter costs a node of the tree for each level, so the bound limits the cost of one SUBSCRIBE.
 pub const DEFAULT_MAXIMUM_LEVELS: usize = 128;
 
 /// A valid topic filter (5.0, 4.7), without the prefix of a shared subscription. Cheap to clone.
@@ -40,7 +40,7 @@ pub enum TopicFilterError {
     /// `+` fills a whole level [MQTT-4.7.1-2].
     #[error("+ is not a whole level of the topic filter")]
     MisplacedSingleLevelWildcard,
-    /// Refused: more levels than this broker takes.
+    /// Refused: more levels than this broker accepts.
     #[error("topic filter has {levels} levels, the maximum is {maximum}")]
     TooManyLevels {
         /// Its levels.
@@ -51,7 +51,7 @@ pub enum TopicFilterError {
 }
 
 impl TopicFilterError {
-    /// What to tell the peer: Topic Filter invalid.
+    /// The reason code for the peer: Topic Filter invalid.
     #[must_use]
     pub const fn reason_code(self) -> ReasonCode {
         ReasonCode::TopicFilterInvalid
@@ -62,7 +62,7 @@ impl TopicFilter {
     /// Checks and copies `text`, which may have up to [`DEFAULT_MAXIMUM_LEVELS`] levels.
     ///
     /// # Errors
-    /// Says which rule of 4.7 the text breaks.
+    /// Which rule of 4.7 the text breaks.
     pub fn new(text: &str) -> Result<Self, TopicFilterError> {
         Self::with_maximum_levels(text, DEFAULT_MAXIMUM_LEVELS)
     }
@@ -70,7 +70,7 @@ impl TopicFilter {
     /// Checks and copies `text`, which may have up to `maximum` levels.
     ///
     /// # Errors
-    /// Says which rule of 4.7 the text breaks, or that it has too many levels.
+    /// Which rule of 4.7 the text breaks, or that it has too many levels.
     pub fn with_maximum_levels(text: &str, maximum: usize) -> Result<Self, TopicFilterError> {
         if text.is_empty() {
             return Err(TopicFilterError::Empty);
@@ -104,7 +104,7 @@ impl TopicFilter {
         &self.text
     }
 
-    /// Whether the filter holds `+` or `#`. Without, it matches the one topic of the same name.
+    /// Whether the filter contains `+` or `#`. Without, it matches the one topic of the same name.
     #[must_use]
     pub const fn has_wildcards(&self) -> bool {
         self.has_wildcards

@@ -1,10 +1,10 @@
-//! Texts of topic levels, each kept once and named by a number.
+//! Texts of topic levels, each kept once and identified by a number.
 
 use hashbrown::HashTable;
 
 use crate::seeded_hash::SeededHash;
 
-/// The number of a level's text, valid while somebody holds a reference to it.
+/// The number of a level's text, valid while a reference to it is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LevelId(pub(super) u32);
 
@@ -14,7 +14,7 @@ struct LevelText {
     references: u32,
 }
 
-/// Interned levels, counted by reference: a text goes with its last user, and its number is used again.
+/// Interned levels, counted by reference: a text is removed with its last user, and its number is used again.
 #[derive(Debug, Default)]
 pub(super) struct LevelTable {
     texts: Vec<LevelText>,
@@ -23,7 +23,7 @@ pub(super) struct LevelTable {
 }
 
 impl LevelTable {
-    /// The number of `text` if somebody uses it.
+    /// The number of `text` if it is in use.
     #[inline]
     pub(super) fn find(&self, hash: &SeededHash, text: &str) -> Option<LevelId> {
         self.by_text
@@ -33,7 +33,7 @@ impl LevelTable {
             .copied()
     }
 
-    /// The number of `text`, with one reference more.
+    /// The number of `text`, with one more reference.
     pub(super) fn acquire(&mut self, hash: &SeededHash, text: &str) -> LevelId {
         if let Some(id) = self.find(hash, text) {
             self.texts[id.0 as usize].references += 1;

@@ -5,13 +5,13 @@ use hashbrown::HashTable;
 use super::is_same_name;
 use crate::seeded_hash::SeededHash;
 
-/// Bytes one entry takes besides its topic and its result, roughly.
+/// Bytes of one entry besides its topic and its result, roughly.
 const ENTRY_OVERHEAD: usize = 64;
 
 /// Results of matching, by topic, each valid for one generation of the tree it came from.
 ///
-/// Bounded in entries and in bytes. When it is full, the entries of other generations go; if that is not half of them, all
-/// go: topics still in use are back after one match each. A hit allocates nothing.
+/// Bounded in entries and in bytes. When it is full, the entries of other generations are removed; if that is not half of them, all are: topics still
+/// in use are back after one match each. A hit allocates nothing.
 #[derive(Debug)]
 pub struct MatchCache<R> {
     hash: SeededHash,
@@ -61,9 +61,9 @@ impl<R> MatchCache<R> {
         (found.generation == generation).then_some(&found.result)
     }
 
-    /// Keeps `result`, which takes `result_bytes` of memory, for `topic` at `generation`.
+    /// Keeps `result`, which occupies `result_bytes` of memory, for `topic` at `generation`.
     ///
-    /// A result that would fill the cache alone is not kept. Answers the one that was there before, of whatever generation.
+    /// A result that would fill the cache alone is not kept. Returns the one that was there before, of whatever generation.
     pub fn insert(
         &mut self,
         topic: &str,
@@ -129,7 +129,7 @@ impl<R> MatchCache<R> {
         self.entries.is_empty()
     }
 
-    /// Memory taken, as far as it was told: topics, results, and a fixed sum for each entry.
+    /// Memory used, as far as it was given: topics, results, and a fixed sum for each entry.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes

@@ -19,10 +19,10 @@ pub const MAXIMUM_TOPIC_BYTES: usize = 65_535;
 
 /// Whether `filter` matches `topic` (5.0, 4.7): the plain rule for one pair, both taken to be valid.
 ///
-/// Takes one pass over both. For many filters use a [`SubscriptionTree`].
+/// Makes one pass over both. For many filters use a [`SubscriptionTree`].
 #[must_use]
 pub fn matches(filter: &str, topic: &str) -> bool {
-    // A publisher of $SYS must not reach those who asked for everything [MQTT-4.7.2-1].
+    // A publisher of $SYS must not reach clients that subscribed to everything [MQTT-4.7.2-1].
     if topic.starts_with('$') && filter.starts_with(['#', '+']) {
         return false;
     }
@@ -45,8 +45,8 @@ pub fn level_count(topic: &str) -> usize {
     topic.bytes().filter(|byte| *byte == b'/').count() + 1
 }
 
-/// Whether two names are the same. Names are short: eight bytes at a time without a call cost less than a call; where a rest is left, the
-/// last eight are looked at, some of them again.
+/// Whether two names are the same. Names are short: eight bytes at a time without a call cost less than a call; where a rest is left, the last eight
+/// are compared, some of them again.
 #[must_use]
 #[inline]
 pub fn is_same_name(one: &[u8], other: &[u8]) -> bool {

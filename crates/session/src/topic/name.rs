@@ -35,7 +35,7 @@ pub enum TopicNameError {
 }
 
 impl TopicNameError {
-    /// What to tell the peer: Topic Name invalid.
+    /// The reason code for the peer: Topic Name invalid.
     #[must_use]
     pub const fn reason_code(self) -> ReasonCode {
         ReasonCode::TopicNameInvalid
@@ -55,7 +55,7 @@ impl TopicName {
     /// Checks `text` without keeping it.
     ///
     /// # Errors
-    /// Says which rule of 4.7 the text breaks.
+    /// Which rule of 4.7 the text breaks.
     pub fn check(text: &str) -> Result<(), TopicNameError> {
         if text.is_empty() {
             return Err(TopicNameError::Empty);
@@ -83,12 +83,12 @@ impl TopicName {
     }
 }
 
-/// Whether one of `+`, `#` and U+0000 is among `bytes`. Every message passes here, so eight bytes are looked at together.
+/// Whether one of `+`, `#` and U+0000 is among `bytes`. Every message passes here, so eight bytes are checked together.
 #[inline]
 fn holds_forbidden(bytes: &[u8]) -> bool {
     const LOWEST_BITS: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGHEST_BITS: u64 = u64::from_ne_bytes([0x80; 8]);
-    // The one bit that tells `#` (0x23) from `+` (0x2B): with it set, both are `+`.
+    // The one bit that distinguishes `#` (0x23) from `+` (0x2B): with it set, both are `+`.
     const HASH_TO_PLUS: u64 = u64::from_ne_bytes([b'#' ^ b'+'; 8]);
     const PLUS: u64 = u64::from_ne_bytes([b'+'; 8]);
     // Not zero exactly if a byte of `word` is zero.

@@ -1,4 +1,4 @@
-//! What a SUBSCRIBE names: a topic filter, perhaps inside a shared subscription (5.0, 4.8.2).
+//! The filter of a SUBSCRIBE: a topic filter, perhaps inside a shared subscription (5.0, 4.8.2).
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl fmt::Display for ShareName {
     }
 }
 
-/// A filter as a SUBSCRIBE or UNSUBSCRIBE names it. `Display` gives the text it was parsed from.
+/// The filter of a SUBSCRIBE or UNSUBSCRIBE. `Display` gives the text it was parsed from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubscriptionFilter {
     /// The group, `None` for a subscription that is not shared.
@@ -36,7 +36,7 @@ pub struct SubscriptionFilter {
     pub filter: TopicFilter,
 }
 
-/// Why a text names no subscription. Protocol: the peer chose it; answer 0x8F for this filter.
+/// Why a text is no subscription. Protocol: the peer chose it; answer 0x8F for this filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubscriptionFilterError {
     /// The share name has at least one character [MQTT-4.8.2-1].
@@ -54,7 +54,7 @@ pub enum SubscriptionFilterError {
 }
 
 impl SubscriptionFilterError {
-    /// What to tell the peer: Topic Filter invalid.
+    /// The reason code for the peer: Topic Filter invalid.
     #[must_use]
     pub const fn reason_code(self) -> ReasonCode {
         ReasonCode::TopicFilterInvalid
@@ -65,7 +65,7 @@ impl SubscriptionFilter {
     /// Parses `text` with up to [`DEFAULT_MAXIMUM_LEVELS`] levels after the share name.
     ///
     /// # Errors
-    /// Says which rule of 4.7 or 4.8.2 the text breaks.
+    /// Which rule of 4.7 or 4.8.2 the text breaks.
     pub fn parse(text: &str) -> Result<Self, SubscriptionFilterError> {
         Self::parse_with_maximum_levels(text, DEFAULT_MAXIMUM_LEVELS)
     }
@@ -73,7 +73,7 @@ impl SubscriptionFilter {
     /// Parses `text` with up to `maximum` levels after the share name.
     ///
     /// # Errors
-    /// Says which rule of 4.7 or 4.8.2 the text breaks.
+    /// Which rule of 4.7 or 4.8.2 the text breaks.
     pub fn parse_with_maximum_levels(
         text: &str,
         maximum: usize,

@@ -1,4 +1,4 @@
-//! Many filters, asked at once which of them match a topic.
+//! Many filters, and which of them match a topic.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::seeded_hash::SeededHash;
 
 /// A value for each topic filter, and the values of all filters that match a topic.
 ///
-/// Filters without wildcards stand in a hash table, the others in a trie. A match costs one lookup, and for the trie at most one
+/// Filters without wildcards are in a hash table, the others in a trie. A match costs one lookup, and for the trie at most one
 /// visit to each node whose path matches a prefix of the topic: filters full of `+` make it no worse. Nothing
 /// recurses, and only a trie deeper than 16 levels makes a match allocate.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl<V> SubscriptionTree<V> {
         &mut entry.into_mut().value
     }
 
-    /// Takes out `filter` and what served it alone; the generation rises if it was there.
+    /// Removes `filter` and what served it alone; the generation rises if it was there.
     pub fn remove(&mut self, filter: &TopicFilter) -> Option<V> {
         let removed = if filter.has_wildcards() {
             self.wildcard.remove(&self.hash, filter.as_str())
@@ -103,7 +103,7 @@ impl<V> SubscriptionTree<V> {
     /// built in the same way with the same seed gives the same order.
     #[inline]
     ///
-    /// Answers how many steps that took: what the filters make a match cost, which may be as many as there are filters.
+    /// Returns the number of steps: the cost of the match, which may be as many as there are filters.
     pub fn for_each_match<'a>(&'a self, topic: &str, mut visit: impl FnMut(&'a V)) -> u64 {
         if let Some(value) = self.find_exact(topic) {
             visit(value);
@@ -132,14 +132,14 @@ impl<V> SubscriptionTree<V> {
         self.len() == 0
     }
 
-    /// A number that rises whenever a filter comes or goes and at each [`SubscriptionTree::touch`]: what was matched at one
+    /// A number that rises whenever a filter is added or removed and at each [`SubscriptionTree::touch`]: what was matched at one
     /// generation holds until the next.
     #[must_use]
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Raises the generation: call it after a change inside a value that matters to those who cache matches.
+    /// Raises the generation: call it after a change inside a value that matters to caches of matches.
     pub const fn touch(&mut self) {
         self.generation += 1;
     }

@@ -1,6 +1,6 @@
 //! Filters with wildcards, level by level in one arena.
 //!
-//! A node is a prefix of filters. Its `+` and `#` children stand in it; the others are found in one table of edges for the
+//! A node is a prefix of filters. Its `+` and `#` children are fields of it; the others are found in one table of edges for the
 //! whole trie. A match walks the nodes whose path matches a prefix of the topic, each once, without recursion.
 
 use std::sync::Arc;
@@ -69,12 +69,12 @@ impl<V> Node<V> {
 #[derive(Debug)]
 pub(super) struct WildcardTrie<V> {
     nodes: Vec<Node<V>>,
-    /// Children reached by a level's text; hashed by parent and level, both of which stand in the node.
+    /// Children reached by a level's text; hashed by parent and level, both of which are in the node.
     edges: HashTable<NodeId>,
     vacant: Vec<NodeId>,
     levels: LevelTable,
     len: usize,
-    /// Levels of the deepest filter, `#` not counted; deeper levels of a topic are never looked at. Never too low.
+    /// Levels of the deepest filter, `#` not counted; deeper levels of a topic are never visited. Never too low.
     depth: usize,
 }
 
@@ -136,7 +136,7 @@ impl<V> WildcardTrie<V> {
         &mut entry.value
     }
 
-    /// Takes `filter` out, with all nodes that served it alone.
+    /// Removes `filter`, with all nodes that served it alone.
     pub(super) fn remove(&mut self, hash: &SeededHash, filter: &str) -> Option<V> {
         let id = self.find(hash, filter)?;
         let entry = self.node_mut(id).entry.take()?;
@@ -189,7 +189,7 @@ impl<V> WildcardTrie<V> {
         self.walk(hash, ids, is_whole, topic.starts_with('$'), &mut visit)
     }
 
-    /// Visits the values of the filters that match the levels `ids`, of which there are more unless `is_whole`; how many nodes it looked at.
+    /// Visits the values of the filters that match the levels `ids`, of which there are more unless `is_whole`. Returns how many nodes it visited.
     fn walk<'a>(
         &'a self,
         hash: &SeededHash,
@@ -310,7 +310,7 @@ impl<V> WildcardTrie<V> {
         NodeId(next)
     }
 
-    /// Takes out `id` and its ancestors as long as they serve nobody.
+    /// Removes `id` and its ancestors as long as no filter needs them.
     fn prune(&mut self, hash: &SeededHash, mut id: NodeId) {
         while id != ROOT && self.node(id).entry.is_none() && self.node(id).children == 0 {
             let (parent, step) = (self.node(id).parent, self.node(id).step);
@@ -404,7 +404,7 @@ fn edge_hash(hash: &SeededHash, parent: NodeId, level: LevelId) -> u64 {
 fn node_hash<V>(hash: &SeededHash, node: &Node<V>) -> u64 {
     match node.step {
         Step::Level(level) => edge_hash(hash, node.parent, level),
-        // Only nodes reached by a text stand in the table of edges.
+        // Only nodes reached by a text are in the table of edges.
         Step::Root | Step::SingleLevelWildcard | Step::MultiLevelWildcard | Step::Vacant => 0,
     }
 }

@@ -124,7 +124,7 @@ fn an_rsa_key_serves_its_algorithms_and_no_other() {
     only["alg"] = "RS512".into();
     let other = TokenError::OtherAlgorithm("an algorithm of its key");
     assert_eq!(verify(&tokens(&[only]), RSA_TOKEN), Err(other.clone()));
-    // A token signed by HMAC with what everybody can read.
+    // A token signed by HMAC with what everyone can read.
     let secret = EncodingKey::from_secret(rsa["n"].as_str().expect("text").as_bytes());
     let forged = Pair {
         algorithm: Name::HS256,

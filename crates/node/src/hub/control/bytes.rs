@@ -18,7 +18,7 @@ use crate::{
     messages::{BackupReport, Origin, Purpose, ReachedBackup, ReplicationStream},
 };
 
-/// Those of `hints::wire` are others.
+/// Those of `hints::wire` are different.
 mod kind {
     pub(super) const CLAIM: u8 = 1;
     pub(super) const CLAIM_GRANTED: u8 = 2;
@@ -319,7 +319,7 @@ impl Message<'_> {
     }
 }
 
-/// A message, and where it comes from.
+/// A message, and its origin.
 fn put_record(out: &mut Vec<u8>, origin: Origin, record: &[u8]) {
     put_u64(out, origin.node.0);
     put_u64(out, origin.incarnation.0);
@@ -328,7 +328,7 @@ fn put_record(out: &mut Vec<u8>, origin: Origin, record: &[u8]) {
 }
 
 impl<'a> Message<'a> {
-    /// The message of a kind and payload; `None`: malformed, or of a kind this version does not know.
+    /// The message of a kind and payload; `None`: malformed, or of a kind that this version does not have.
     pub fn decode(kind: u8, payload: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(payload);
         let message = match kind {
@@ -503,7 +503,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The place in a list of one that is in it.
+/// The index of an item in a list.
 fn put_one_of<T: PartialEq>(out: &mut Vec<u8>, all: &[T], one: &T) {
     let place = all.iter().position(|it| it == one);
     out.push(
@@ -600,7 +600,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One of a list, by its place.
+    /// An item of a list, by its index.
     fn one_of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
         all.get(usize::from(self.u8()?)).cloned()
     }

@@ -1,10 +1,10 @@
-//! A node that is down: what its persistent sessions want, and whether they have failed over to other nodes.
+//! A node that is down: the interests of its persistent sessions, and whether these have failed over to other nodes.
 //!
-//! | the node said last | since it is down | messages for it are kept |
+//! | last report of the node | since it is down | messages for it are kept |
 //! | --- | --- | --- |
 //! | one of its sessions has no backup | | yes |
-//! | each has its backups | of one set of backups none has taken over | yes: they may not see that it is down, and it may be back |
-//! | likewise | of each set one has taken over | no, and they never will: the sessions are theirs |
+//! | each has its backups | of one set of backups none has taken over | yes: they may not consider it down, and it may come back |
+//! | likewise | of each set one has taken over | no, and never will be: the sessions were promoted there |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use thicket_session::topic::{SubscriptionFilter, SubscriptionTree};
 use super::wire::Backups;
 use crate::messages::Interest;
 
-/// Filters with what is wanted of them.
+/// Filters with the interest in them.
 pub(in super::super) type Entries = BTreeMap<SubscriptionFilter, Interest>;
 
 /// A node that is down.
@@ -23,7 +23,7 @@ pub(super) struct Absent {
     pub slot: NodeSlot,
     pub entries: Entries,
     tree: SubscriptionTree<bool>,
-    /// What it said of its backups.
+    /// What it reported of its backups.
     covered: Option<Vec<Backups>>,
     taken_over: BTreeSet<NodeId>,
     /// Messages for it are kept.
@@ -46,19 +46,19 @@ impl Absent {
         }
     }
 
-    /// Whether a persistent session of the node wants the topic.
+    /// Whether a persistent session of the node subscribes to the topic.
     pub fn wants(&self, topic: &str) -> bool {
         let mut is_wanted = false;
         self.tree.for_each_match(topic, |_| is_wanted = true);
         is_wanted
     }
 
-    /// Another node goes on with sessions of this one.
+    /// Another node has taken over sessions of this one.
     pub fn take_over(&mut self, by: NodeId) {
         self.taken_over.insert(by);
     }
 
-    /// Whether all its sessions go on elsewhere.
+    /// Whether all its sessions have been taken over.
     pub fn is_taken_over(&self) -> bool {
         let has_one = |set: &Backups| set.iter().any(|node| self.taken_over.contains(node));
         let covered = self.covered.as_ref();

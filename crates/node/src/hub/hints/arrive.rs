@@ -1,4 +1,4 @@
-//! The side of the node that was down: messages that others kept for it go to its workers, once, and are answered when those have them.
+//! The side of the node that was down: messages that others kept for it go to its workers, once, and are acknowledged when those have them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::{ops::RangeInclusive, time::Duration};
@@ -15,15 +15,15 @@ use crate::{
     messages::{NumberRuns, Origin, ToWorker, push_number},
 };
 
-/// Messages remembered, so that none is taken twice, whoever sends it.
+/// Messages remembered, so that none is accepted twice, from whichever node.
 const REMEMBERED: usize = 100_000;
-/// A copy that was on its way over a tree when its destination was down, and that a third node held, comes within this time.
+/// A copy that was on its way over a tree when its destination was down, and that a third node held, arrives within this time.
 const HELD_COPIES: Duration = Duration::from_secs(30);
 
-/// A message, by its origin and its number there.
+/// The identity of a message: its origin and its number there.
 type Name = (Origin, u64);
 
-/// What came before this node was ready to serve: serials, origins and records.
+/// What arrived before this node was ready to serve: serials, origins and records.
 type Early = Vec<(u64, Origin, Vec<u8>)>;
 
 /// Messages that one node sent together.
@@ -31,29 +31,29 @@ type Early = Vec<(u64, Origin, Vec<u8>)>;
 struct Batch {
     from: NodeId,
     upto: u64,
-    /// Those that workers have not taken yet.
+    /// Those that workers have not accepted yet.
     open: BTreeSet<Name>,
 }
 
-/// What was kept for this node and has come.
+/// What was kept for this node and has arrived.
 #[derive(Debug, Default)]
 pub(in super::super) struct HintArrivals {
-    /// By who sent it: no more than senders have under way (`WINDOW_BYTES`) and a batch.
+    /// By sender: no more than senders have under way (`WINDOW_BYTES`) and a batch.
     early: Vec<(NodeId, Early)>,
     batches: VecDeque<Batch>,
-    /// With so many workers that have not said that they have them.
+    /// With the number of workers that have not accepted them.
     under_way: BTreeMap<Name, u32>,
-    /// Of what was kept: what had come from its origin as well, and is not admitted yet.
+    /// Kept messages that also arrived from their origin, and are not admitted yet.
     doubled: BTreeSet<Name>,
     taken: BTreeSet<Name>,
     /// Of `taken`: the first one is forgotten first.
     order: VecDeque<Name>,
-    /// When the last one came.
+    /// When the last one arrived.
     last_at: Option<Instant>,
 }
 
 impl HintArrivals {
-    /// Whether a message comes for the first time.
+    /// Whether a message arrives for the first time.
     fn note(&mut self, name: Name) -> bool {
         if !self.taken.insert(name) {
             return false;
@@ -67,7 +67,7 @@ impl HintArrivals {
         true
     }
 
-    /// Whether messages that others kept came a moment ago, so that a copy of one may come from its origin.
+    /// Whether messages that others kept arrived a moment ago, so that a copy of one may arrive from its origin.
     pub fn may_come_again(&mut self, now: Instant) -> bool {
         if self.last_at.is_some_and(|at| at + HELD_COPIES <= now) {
             thicket_session::reach!("time HELD_COPIES");
@@ -76,19 +76,19 @@ impl HintArrivals {
         self.last_at.is_some()
     }
 
-    /// Whether a message came from a node that had kept it.
+    /// Whether a message arrived from a node that had kept it.
     pub fn has(&self, origin: Origin, number: u64) -> bool {
         self.taken.contains(&(origin, number))
     }
 
-    /// A message is taken.
+    /// A message is accepted.
     fn close(&mut self, name: Name) {
         for batch in &mut self.batches {
             batch.open.remove(&name);
         }
     }
 
-    /// The node is down: it sends again what was not answered.
+    /// The node is down: it sends again what was not acknowledged.
     pub fn lose_node(&mut self, node: NodeId) {
         self.early.retain(|(from, _)| *from != node);
         self.batches.retain(|batch| batch.from != node);
@@ -99,7 +99,7 @@ impl Hub {
     /// Messages that another node kept for this one.
     pub(super) fn handle_hinted(&mut self, now: Now, from: NodeId, hints: &[Carried<'_>]) {
         if !self.cx.is_ready {
-            // The workers may not all have said what they want.
+            // The workers may not all have announced their interests.
             let own = |it: &Carried<'_>| (it.serial, it.message.origin, it.message.record.to_vec());
             let hints = hints.iter().map(own).collect();
             self.hints.arrivals.early.push((from, hints));
@@ -155,7 +155,7 @@ impl Hub {
         self.answer_hints();
     }
 
-    /// What is known of a message by the way that messages come otherwise: from its origin, before the two gave each other up.
+    /// Whether a message arrived from its origin itself, before the two declared each other down.
     fn has_come(&self, origin: Origin, number: u64) -> Known {
         self.cx
             .overlay
@@ -170,7 +170,7 @@ impl Hub {
             })
     }
 
-    /// To the workers that want it; retained messages may have come when the nodes compared theirs.
+    /// Delivers to the workers with matching subscriptions; retained messages may have arrived when the nodes compared theirs.
     fn give_hint(&mut self, now: Now, origin: Origin, record: &Record<'_>, bytes: &[u8]) {
         let is_known =
             record.retain && self.retained.observe(now, origin, record, None) == Observed::Known;
@@ -191,7 +191,7 @@ impl Hub {
         }
     }
 
-    /// A worker has taken messages, or has no room for them. Those that were not kept for this node by others; `None`: all of them.
+    /// A worker has accepted messages, or refused them over its limit. Returns those that were not kept for this node by others; `None`: all of them.
     pub(in super::super) fn settle_hints(
         &mut self,
         origin: Origin,
@@ -218,7 +218,7 @@ impl Hub {
         Some(others)
     }
 
-    /// Nobody here has to take these messages any more, as they came from their origin: whoever kept some of them is answered.
+    /// These messages arrived from their origin and are admitted here: acknowledges them to the nodes that kept them.
     pub(in super::super) fn settle_doubles(
         &mut self,
         origin: Origin,
@@ -239,7 +239,7 @@ impl Hub {
         }
     }
 
-    /// Says which batches are taken, of each node in order.
+    /// Acknowledges accepted batches, for each node in order.
     fn answer_hints(&mut self) {
         let mut open: BTreeSet<NodeId> = BTreeSet::new();
         let mut answers = Vec::new();

@@ -1,15 +1,15 @@
-//! The side of the nodes that keep messages for one that is down: room, a second holder, and the way to the node when it is back.
+//! The side of the nodes that keep messages for one that is down: capacity, a second holder, and delivery when the node is back.
 
 use super::*;
 
-/// Where a message of a worker goes besides the nodes that are there.
+/// Where a message of a worker goes besides the nodes that are up.
 #[derive(Debug, Default)]
 struct Plan {
-    /// Nodes that are there.
+    /// Nodes that are up.
     live: Vec<NodeSlot>,
     /// Nodes that are down.
     targets: Vec<NodeId>,
-    /// Nodes of which nobody can say yet.
+    /// Nodes that may or may not be down.
     limbo: Vec<NodeSlot>,
 }
 
@@ -19,7 +19,7 @@ impl Hub {
         !self.hints.is_idle() || self.cx.quorum.is_unsure()
     }
 
-    /// Those that are there.
+    /// The destinations that are up.
     pub(in super::super) fn live_of(&self, destinations: &[NodeSlot]) -> Vec<NodeSlot> {
         let is_live = |slot: &&NodeSlot| !self.cx.overlay.is_out(**slot);
         destinations.iter().filter(is_live).copied().collect()
@@ -45,7 +45,7 @@ impl Hub {
         plan
     }
 
-    /// A message of a worker, while nodes are down: what is for them is kept, and it is acknowledged when one more node keeps it.
+    /// A message of a worker, while nodes are down: it is kept for them, and acknowledged when one more node keeps it.
     pub(in super::super) fn forward_or_hint(
         &mut self,
         now: Now,
@@ -147,7 +147,7 @@ impl Hub {
         }
     }
 
-    /// Whether there is room for a record. What has expired goes first.
+    /// Whether a record is within the limit. What has expired is removed first.
     fn has_handoff_capacity(&mut self, now: Now, target: NodeId, len: u64) -> bool {
         let maximum = self.cx.config.hint_bytes;
         let has_room = |hub: &Self| {
@@ -201,8 +201,8 @@ impl Hub {
         }
     }
 
-    /// Nodes that are there have admitted these numbers. Answers those whose acknowledgement may leave now; `None`: all of them. The others
-    /// leave when what they wait for elsewhere is settled.
+    /// Nodes that are up have admitted these numbers. Returns those whose acknowledgement may leave now; `None`: all of them. The others leave when
+    /// what they wait for elsewhere is settled.
     pub(in super::super) fn hints_hold_back(
         &mut self,
         stream: StreamId,
@@ -225,7 +225,7 @@ impl Hub {
         Some(runs)
     }
 
-    /// What a node that is down now had not admitted is kept for those that are down and want it, if it was not before.
+    /// What a node that is down now had not admitted is kept for the nodes that are down and subscribe to it, if it was not before.
     pub(super) fn keep_abandoned(&mut self, now: Now, slot: NodeSlot, active: &[NodeId]) {
         let is_here = |it: &mut Limbo| it.slot == slot;
         let limbo: Vec<Limbo> = self.hints.limbo.extract_if(.., is_here).collect();
@@ -245,7 +245,7 @@ impl Hub {
             };
             let key = (message.stream.0, message.number);
             if !targets.is_empty() {
-                // The overlay says that it is done with by all others only after this.
+                // The overlay reports that all others have it only after this.
                 let new = Waiting {
                     is_under_way: true,
                     ..Waiting::default()
@@ -262,7 +262,7 @@ impl Hub {
 
     // A second holder.
 
-    /// Asks for second holders, sends what is kept to nodes that are back, forgets what is not wanted any more. Once a round.
+    /// Asks for second holders, sends what is kept to nodes that are back, forgets what is no longer needed. Once a round.
     pub(in super::super) fn advance_hints(&mut self, now: Now) {
         if self.hints.queues.is_empty() && self.hints.absent.is_empty() {
             return;
@@ -276,11 +276,11 @@ impl Hub {
         let targets: Vec<NodeId> = self.hints.queues.keys().copied().collect();
         for target in targets {
             self.seek_second_holder(now, target);
-            // What another node answered for until now may be for one that is back already.
+            // What another node was responsible for until now may be for one that is back already.
             self.open_hints(target);
             self.send_hints(now, target);
         }
-        // One that found no room is told of once.
+        // A queue over its limit is reported once.
         let Hints { queues, absent, .. } = &mut self.hints;
         let is_kept = |node: &NodeId| absent.contains_key(node);
         queues.retain(|node, queue| !queue.is_empty() || (queue.is_overrun && is_kept(node)));
@@ -354,7 +354,7 @@ impl Hub {
             queue.note_holder(second);
             let hints = carried(&records);
             if !self.send_hint_message(second, &HintMessage::Keep { target, hints }) {
-                // It takes no more now: again in a later round.
+                // It accepts no more now: again in a later round.
                 if let Some(queue) = self.hints.queues.get_mut(&target) {
                     queue.want_again(&before);
                 }
@@ -363,7 +363,7 @@ impl Hub {
         }
     }
 
-    /// Another node answers for these.
+    /// Another node is responsible for these.
     pub(super) fn handle_keep(
         &mut self,
         now: Now,
@@ -456,7 +456,7 @@ impl Hub {
         }
     }
 
-    /// A node that was down has taken what it was sent.
+    /// A node that was down has accepted what it was sent.
     pub(super) fn handle_taken(&mut self, target: NodeId, upto: u64) {
         let Some(queue) = self.hints.queues.get_mut(&target) else {
             return;

@@ -1,21 +1,21 @@
-//! Messages of QoS 1 and 2 for sessions of which no backup is here (rule 5 between nodes).
+//! Hinted handoff: messages of QoS 1 and 2 for sessions of which no backup is here (rule 5 between nodes).
 //!
-//! What a node's persistent sessions want stays known when the node goes out (`absent`). While they do not go on elsewhere, whoever takes
-//! a message for them from its publisher *answers* for it: it keeps the message (`queue`), has one more node keep it, and acknowledges
-//! it only then. When the node is back, and has said what it wants, it is sent all that was kept (`arrive`); when the node that answers
-//! for them goes out first, the one that keeps them too answers for them from then on.
+//! The interests of a node's persistent sessions are kept when the node goes down (`absent`). While these sessions are not promoted elsewhere, the
+//! node that accepts a message for them from its publisher is *responsible* for it: it keeps the message (`queue`), has one more node keep it, and
+//! acknowledges it only then. When the node is back, and has announced its interests, it is sent all that was kept (`arrive`). If the responsible
+//! node goes down first, the one that also keeps the messages is responsible from then on.
 //!
-//! | who says | what | meaning |
+//! | sender | message | meaning |
 //! | --- | --- | --- |
 //! | every node | `Covered` | who has backups of my sessions, if all have their backups |
 //! | a backup | `TookOver` | a node is down and its sessions have failed over to this one |
-//! | who answers for a message | `Keep`, answered by `Kept`; `Done` | keep it too; no more |
+//! | the node responsible for a message | `Keep`, answered by `Kept`; `Done` | keep it too; no more |
 //! | likewise, to the node that is back | `Hinted`, answered by `Taken` | these are for you |
 //!
-//! A session may have moved from that node meanwhile. If a backup of it is left there, the message reaches the backup alone, which
-//! passes it on to the primary (`replication`).
+//! A session may have moved from that node meanwhile. If a backup of it is left there, the message reaches only the backup, which passes it on to the
+//! primary (`replication`).
 //!
-//! A message keeps its name (origin, stream and number there), so whoever has it already knows it. What is kept is kept in memory.
+//! A message keeps its identity (origin, stream and number there), so a node that has it already drops it. What is kept is kept in memory.
 
 mod absent;
 mod arrive;
@@ -52,38 +52,38 @@ use crate::{
 const BATCH_BYTES: usize = 128 * 1024;
 /// Bytes under way to a node that is back.
 const WINDOW_BYTES: usize = 512 * 1024;
-/// What is kept for all nodes, in bounds of one.
+/// The limit of what is kept for all nodes, in limits of one.
 const NODES: u64 = 4;
-/// How often what has expired is looked for.
+/// How often expired messages are removed.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// What a publisher waits for.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Nodes that are there have not all admitted the message.
+    /// Nodes that are up have not all admitted the message.
     is_under_way: bool,
     /// For how many nodes that are down it is not held twice yet.
     unheld: u32,
-    /// There was no room for it.
+    /// It was over the limit.
     is_refused: bool,
 }
 
-/// A message for a node of which nobody can say yet whether it is down.
+/// A message for a node that may or may not be down.
 #[derive(Debug)]
 struct Limbo {
     slot: NodeSlot,
     message: Abandoned,
 }
 
-/// All that is kept for nodes that are down, and what is known of them.
+/// All that is kept for nodes that are down, and the state of these.
 #[derive(Debug)]
 pub(super) struct Hints {
-    /// What nodes that are up have said of their backups.
+    /// What nodes that are up have reported of their backups.
     covered: BTreeMap<NodeId, Option<Vec<Backups>>>,
     absent: BTreeMap<NodeId, Absent>,
-    /// Nodes that others took over before this one heard that they are down.
+    /// Nodes that others took over before this one noticed that they are down.
     early: BTreeSet<(NodeId, NodeId)>,
-    /// Nodes that are back and have not said yet what they want.
+    /// Nodes that are back and have not announced their interests yet.
     returning: BTreeSet<NodeSlot>,
     queues: BTreeMap<NodeId, HintQueue>,
     /// By stream and number.
@@ -94,7 +94,7 @@ pub(super) struct Hints {
     outs: BTreeMap<NodeId, (u64, u64)>,
     dropped: u64,
     sweep_at: Instant,
-    /// By worker: who has backups of its sessions.
+    /// By worker: which nodes have backups of its sessions.
     workers: Vec<Option<Vec<Backups>>>,
     /// Nodes that are down and whose sessions have failed over to this one.
     took_over: BTreeSet<NodeId>,
@@ -136,14 +136,14 @@ impl Hints {
         }
     }
 
-    /// Nodes that are down, are kept for, and want the topic.
+    /// Nodes that are down, are kept for, and have subscriptions to the topic.
     fn recipients(&self, topic: &str) -> Vec<NodeId> {
         let active = self.absent.iter().filter(|(_, absent)| absent.is_active);
         let recipients = active.filter(|(_, absent)| absent.wants(topic));
         recipients.map(|(node, _)| *node).collect()
     }
 
-    /// A node is there, and says so itself: nobody has its sessions instead.
+    /// A node is up and has reported itself: no other node has its sessions.
     fn forget_early(&mut self, node: NodeId) {
         self.early.retain(|(gone, _)| *gone != node);
     }
@@ -158,7 +158,7 @@ impl Hints {
         self.queues.get(&node).map_or(0, HintQueue::last)
     }
 
-    /// Whether a node has all up to a serial.
+    /// Whether a node has everything up to a serial.
     pub fn has_delivered(&self, node: NodeId, mark: u64) -> bool {
         let queue = self.queues.get(&node);
         mark == 0 || queue.is_none_or(|queue| queue.has_delivered(mark))
@@ -227,9 +227,9 @@ impl Hub {
         }
     }
 
-    // Who is down, and who has its sessions.
+    // Which nodes are down, and which have their sessions.
 
-    /// A worker says who has backups of its sessions.
+    /// A worker reports which nodes have backups of its sessions.
     pub(super) fn handle_covered(&mut self, from: WorkerId, sets: Option<Vec<Backups>>) {
         let before = self.all_covered();
         self.hints.workers[usize::from(from.0)] = sets;
@@ -249,7 +249,7 @@ impl Hub {
         Some(all.into_iter().collect())
     }
 
-    /// Tells a node that may know nothing: of our backups, and of those that are sessions here.
+    /// Sends a node that may lack them our backups, and the nodes whose sessions were promoted here.
     fn send_covered(&mut self, node: NodeId) {
         self.send_hint_message(node, &HintMessage::Covered(self.all_covered()));
         for gone in self.hints.took_over.clone() {
@@ -257,7 +257,7 @@ impl Hub {
         }
     }
 
-    /// The backups here of a node's sessions are sessions now.
+    /// The backups here of a node's sessions were promoted.
     pub(super) fn have_taken_over(&mut self, now: Now, node: NodeId) {
         if self.cx.up.values().any(|up| *up == node) {
             return;
@@ -269,7 +269,7 @@ impl Hub {
         }
     }
 
-    /// Sessions of a node that is down have failed over to another one. What it did not hear itself while it was down too, it gets now.
+    /// Sessions of a node that is down have failed over to another one. That one now gets what it did not receive while it was down itself.
     fn handle_took_over(&mut self, now: Now, node: NodeId, by: NodeId) {
         let Some(absent) = self.hints.absent.get_mut(&node) else {
             if self.cx.up.values().any(|up| *up == node) {
@@ -294,7 +294,7 @@ impl Hub {
         self.review_absent();
     }
 
-    /// A node is down: what its persistent sessions want is still known, and what it had not admitted is kept for it.
+    /// A node is down: the interests of its persistent sessions stay, and what it had not admitted is kept for it.
     pub(super) fn hints_lose_node(&mut self, now: Now, slot: NodeSlot, node: NodeId) {
         let hints = &mut self.hints;
         hints.returning.remove(&slot);
@@ -324,7 +324,7 @@ impl Hub {
         self.keep_abandoned(now, slot, &active);
     }
 
-    /// What persistent sessions of a node wanted at QoS 1 and 2 when it went out. Shared subscriptions have other members, or had.
+    /// The interests of a node's persistent sessions at QoS 1 and 2 when it went down. Shared subscriptions have other members, or had.
     fn entries_of(&self, slot: NodeSlot) -> Entries {
         let aside = self.cx.overlay.set_aside(slot);
         let kept = aside.filter(|(_, value)| value.qos > Qos::AtMostOnce);
@@ -345,7 +345,7 @@ impl Hub {
         self.send_covered(node);
     }
 
-    /// What a node was told may be lost.
+    /// What a node was sent may be lost.
     pub(super) fn hints_lose_control(&mut self, node: NodeId) {
         for queue in self.hints.queues.values_mut() {
             queue.lose_holder(node);
@@ -360,7 +360,7 @@ impl Hub {
         }
     }
 
-    /// A node says what it wants, for the first time since it is up: true; its sessions are there, and take what was kept.
+    /// A node announces its interests. True: for the first time since it is up; its sessions are there, and receive what was kept.
     pub(super) fn hints_hear_of(&mut self, slot: NodeSlot) -> bool {
         let is_first = self.hints.returning.remove(&slot);
         if is_first && let Some(node) = self.cx.up.get(&slot).copied() {
@@ -387,7 +387,7 @@ impl Hub {
         self.review_absent_with(Vec::new());
     }
 
-    /// Looks which nodes that are down are kept for, and tells the workers. Answers those that were not before.
+    /// Checks which nodes that are down are kept for, and informs the workers. Returns those that were not before.
     fn review_absent_with(&mut self, mut changes: super::interests::PlaceChanges) -> Vec<NodeId> {
         let mut begun = Vec::new();
         let mut over = Vec::new();

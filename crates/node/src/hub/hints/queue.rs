@@ -1,4 +1,4 @@
-//! The messages kept for one node that is down: those this node answers for, and those it keeps for others who do.
+//! The messages kept for one node that is down: those this node is responsible for, and those it keeps for other responsible nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -13,23 +13,23 @@ use crate::messages::Origin;
 /// What a message costs beside its record, about.
 const OVERHEAD: u64 = 96;
 
-/// Who has a message besides this node.
+/// Where a message is besides this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// Nobody yet.
+    /// Nowhere yet.
     Wanted,
-    /// This node was told.
+    /// This node was asked to keep it.
     Told(NodeId),
-    /// This node has said that it has it.
+    /// This node has confirmed that it keeps it.
     Held(NodeId),
-    /// There is nobody else, or no room there.
+    /// There is no other node, or it is over the limit there.
     Alone,
 }
 
 /// A message for a node that is down.
 #[derive(Debug, Clone)]
 pub(super) struct Hint {
-    /// Rises; of the node that answers for it.
+    /// Rises; of the node that is responsible for it.
     pub serial: u64,
     pub origin: Origin,
     /// In the origin's stream.
@@ -39,12 +39,12 @@ pub(super) struct Hint {
     pub since: Instant,
     pub expires_at: Option<Instant>,
     pub holder: Holder,
-    /// Its publisher is not answered before somebody else has it too.
+    /// Its publisher gets no acknowledgement before another node keeps it too.
     pub is_awaited: bool,
 }
 
 impl Hint {
-    /// What it counts against the bounds.
+    /// What it counts towards the limits.
     pub fn cost(&self) -> u64 {
         self.record.len() as u64 + OVERHEAD
     }
@@ -65,18 +65,18 @@ impl Hint {
 /// All that is kept for one node.
 #[derive(Debug, Default)]
 pub(super) struct HintQueue {
-    /// Those this node answers for, by serial.
+    /// Those this node is responsible for, by serial.
     own: VecDeque<Hint>,
     /// No second holder is wanted for any of `own` before this serial.
     wanted_from: u64,
-    /// Those of others, by who answers for them.
+    /// Those of others, by the responsible node.
     kept: BTreeMap<NodeId, VecDeque<Hint>>,
     /// Nodes that were asked to keep some of `own`.
     holders: BTreeSet<NodeId>,
     bytes: u64,
-    /// The last serial that was sent to the node since it is back; `None`: it is down, or has not said yet what it wants.
+    /// The last serial that was sent to the node since it is back; `None`: it is down, or has not announced its interests yet.
     sent: Option<u64>,
-    /// Dropped for want of room, since the last one found any.
+    /// A message was dropped over the limit, and none has been accepted since.
     pub is_overrun: bool,
 }
 
@@ -98,13 +98,13 @@ impl HintQueue {
         self.own.push_back(hint);
     }
 
-    /// One for which another node answers.
+    /// Keeps one that another node is responsible for.
     pub fn keep(&mut self, from: NodeId, hint: Hint) {
         self.bytes += hint.cost();
         self.kept.entry(from).or_default().push_back(hint);
     }
 
-    /// The node that answers for them needs these no more.
+    /// The responsible node no longer needs these.
     pub fn forget_kept(&mut self, from: NodeId, upto: u64) {
         let Some(kept) = self.kept.get_mut(&from) else {
             return;
@@ -117,7 +117,7 @@ impl HintQueue {
         }
     }
 
-    /// The node that answered for them is down: now this one does.
+    /// The responsible node is down: this one is responsible now.
     pub fn inherit(&mut self, from: NodeId, last_serial: &mut u64) {
         for mut hint in self.kept.remove(&from).unwrap_or_default() {
             *last_serial += 1;
@@ -127,7 +127,7 @@ impl HintQueue {
         }
     }
 
-    /// What a node was to keep is not there any more, or perhaps not.
+    /// What a node was to keep is lost, or may be.
     pub fn lose_holder(&mut self, node: NodeId) {
         self.holders.remove(&node);
         let lost =
@@ -138,7 +138,7 @@ impl HintQueue {
         self.wanted_from = 0;
     }
 
-    /// Somebody else may keep what only this node has.
+    /// Another node may keep what only this one has.
     pub fn seek_holders(&mut self) {
         for hint in self.own.iter_mut().filter(|it| it.holder == Holder::Alone) {
             hint.holder = Holder::Wanted;
@@ -146,7 +146,7 @@ impl HintQueue {
         self.wanted_from = 0;
     }
 
-    /// Those that nobody else has yet, up to about `maximum` bytes.
+    /// Those that no other node has yet, up to about `maximum` bytes.
     pub fn unheld(&mut self, maximum: usize) -> Vec<&mut Hint> {
         let mut bytes = 0;
         let is_wanted = |hint: &Hint| hint.holder == Holder::Wanted;
@@ -169,7 +169,7 @@ impl HintQueue {
             .collect()
     }
 
-    /// These could not be told.
+    /// These could not be sent.
     pub fn want_again(&mut self, serials: &[u64]) {
         let untold = |hint: &&mut Hint| serials.contains(&hint.serial);
         for hint in self.own.iter_mut().filter(untold) {
@@ -178,7 +178,7 @@ impl HintQueue {
         self.wanted_from = 0;
     }
 
-    /// A node was told to keep some.
+    /// A node was asked to keep some.
     pub fn note_holder(&mut self, node: NodeId) {
         self.holders.insert(node);
     }
@@ -188,7 +188,7 @@ impl HintQueue {
         self.holders.iter().copied().collect()
     }
 
-    /// A node answered for what it was told up to a serial: hands each to `settle`.
+    /// A node answered for what it was sent up to a serial: passes each to `settle`.
     pub fn answered(
         &mut self,
         node: NodeId,
@@ -203,12 +203,12 @@ impl HintQueue {
         }
     }
 
-    /// The node is back and has said what it wants.
+    /// The node is back and has announced its interests.
     pub fn open(&mut self) {
         self.sent.get_or_insert(0);
     }
 
-    /// What it was sent and did not answer is sent again when it is back.
+    /// What it was sent and did not acknowledge is sent again when it is back.
     pub const fn close(&mut self) {
         self.sent = None;
     }
@@ -217,7 +217,7 @@ impl HintQueue {
         self.sent.is_some()
     }
 
-    /// The next ones to send, about `maximum` bytes of them, while less than `window` bytes are not answered.
+    /// The next ones to send, about `maximum` bytes of them, while less than `window` bytes are unacknowledged.
     pub fn take_next(&mut self, maximum: usize, window: usize) -> Vec<&Hint> {
         let Some(sent) = &mut self.sent else {
             return Vec::new();
@@ -240,14 +240,14 @@ impl HintQueue {
         next
     }
 
-    /// What was taken from this serial on could not be sent.
+    /// What `take_next` returned from this serial on could not be sent.
     pub fn send_again_from(&mut self, serial: u64) {
         if let Some(sent) = &mut self.sent {
             *sent = serial - 1;
         }
     }
 
-    /// The node has them up to a serial.
+    /// Removes those up to a serial: the node has them.
     pub fn taken(&mut self, upto: u64) -> Vec<Hint> {
         let mut taken = Vec::new();
         while let Some(hint) = self.own.pop_front_if(|hint| hint.serial <= upto) {
@@ -275,7 +275,7 @@ impl HintQueue {
         Some(hint)
     }
 
-    /// Removes what has expired; answers those of this node's own.
+    /// Removes what has expired. Returns those of this node's own.
     pub fn expire(&mut self, now: Instant) -> Vec<Hint> {
         let expired: Vec<Hint> = {
             let (expired, own) = std::mem::take(&mut self.own)
@@ -297,7 +297,7 @@ impl HintQueue {
         expired
     }
 
-    /// All this node answers for, in order.
+    /// All that this node is responsible for, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Hint> {
         self.own.iter()
     }

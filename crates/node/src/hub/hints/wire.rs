@@ -1,17 +1,17 @@
-//! What hubs say to each other about nodes that are down. Little-endian, as in [`control`](super::super::control).
+//! Messages between hubs about nodes that are down. Little-endian, as in [`control`](super::super::control).
 
 use thicket_overlay::NodeId;
 
 use super::super::control::{Reader, RetainedRecord, put_bytes, put_u64};
 
-/// The nodes of which any one has a backup of some sessions, ascending.
+/// A set of nodes each of which has a backup of some sessions, ascending.
 pub(in super::super) type Backups = Vec<NodeId>;
 
 /// A message between hubs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) enum HintMessage<'a> {
-    /// All persistent sessions of mine that subscribe to something have their backups: each at one of these sets of nodes. `None`: one
-    /// of them has none.
+    /// All persistent sessions of mine that subscribe to something have their backups: each at one of these sets of nodes. `None`: one of them has
+    /// none.
     Covered(Option<Vec<Backups>>),
     /// A node is down, and its sessions fail over to this one as far as their backups are here.
     TookOver { node: NodeId },
@@ -20,17 +20,17 @@ pub(in super::super) enum HintMessage<'a> {
         target: NodeId,
         hints: Vec<Carried<'a>>,
     },
-    /// They are kept here up to this serial; or there is no room.
+    /// They are kept here up to this serial; or that is over the limit.
     Kept {
         target: NodeId,
         upto: u64,
         is_full: bool,
     },
-    /// What I asked to be kept for a node is not wanted any more, up to this serial.
+    /// What I asked to be kept for a node is no longer needed, up to this serial.
     Done { target: NodeId, upto: u64 },
     /// To the node that was down: these are for sessions of yours.
     Hinted { hints: Vec<Carried<'a>> },
-    /// Its answer: they are taken up to this serial.
+    /// Its answer: they are accepted up to this serial.
     Taken { upto: u64 },
 }
 

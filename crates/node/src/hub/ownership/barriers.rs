@@ -1,7 +1,7 @@
-//! Barriers: a worker hears when all that was on its way to it has come.
+//! Barriers: a worker is informed when all that was on its way to it has arrived.
 //!
-//! What waits for that, and why, is the worker's (`worker/barriers`). Other nodes are asked to say when this one has admitted what they had sent it;
-//! other workers speak to the worker themselves.
+//! What waits for that, and why, is the worker's (`worker/barriers`). Other nodes are asked to report when this one has admitted what they had sent
+//! it; other workers report to the worker themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::{
     messages::ToWorker,
 };
 
-/// A node that wants to know when it has admitted what was on its way to it.
+/// A node that asked to be informed when it has admitted what was on its way to it.
 #[derive(Debug)]
 struct Asked {
     by: NodeId,
@@ -46,7 +46,7 @@ struct Open {
 }
 
 impl Ownership {
-    /// A worker wants to know when all that is on its way to it has come: all reachable nodes are asked.
+    /// A worker needs to be informed when all that is on its way to it has arrived: all reachable nodes are asked.
     pub(in crate::hub) fn begin_barrier(&mut self, cx: &mut Context, home: WorkerId, barrier: u64) {
         self.barriers.last_request += 1;
         let request = self.barriers.last_request;
@@ -63,7 +63,7 @@ impl Ownership {
         self.check_barrier(cx, request);
     }
 
-    /// Other nodes have nothing more on its way: the other workers say it themselves.
+    /// Passes the barrier if other nodes have nothing more on its way: the other workers report themselves.
     fn check_barrier(&mut self, cx: &mut Context, request: u64) {
         let mut passed = self
             .barriers
@@ -99,7 +99,7 @@ impl Ownership {
         });
     }
 
-    /// Answers whose condition is met; once a round.
+    /// Sends the answers whose condition is met; once a round.
     pub(in crate::hub) fn answer_barriers(&mut self, cx: &mut Context, hints: &Hints) {
         let overlay = &cx.overlay;
         let met: Vec<Asked> = self
@@ -127,7 +127,7 @@ impl Ownership {
         }
     }
 
-    /// A node is down: nothing of it is waited for.
+    /// A node is down: no barrier waits for it.
     pub(super) fn barriers_lose_node(&mut self, cx: &mut Context, node: NodeId) {
         self.barriers.asked.retain(|asked| asked.by != node);
         for request in self.barriers.open.keys().copied().collect::<Vec<_>>() {

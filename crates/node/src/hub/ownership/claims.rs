@@ -5,9 +5,9 @@
 //! | waiting | a CONNECT, a deferral, a change of the view | the registrar is asked |
 //! | asking | the registrar is asked | granted without source: answered; with one: moving; deferred: waiting |
 //! | moving | another node is asked for the session | it is here: answered, opening; it stays there: waiting |
-//! | opening | the worker is told | the worker says what became of it: the registrar is told, and the next is waiting |
+//! | opening | the worker is informed | the worker reports the result: the registrar is informed, and the next is waiting |
 //!
-//! From granted to opened the claim is ours: the registrar has everybody else wait.
+//! From granted to opened the claim is ours: the registrar makes all other nodes wait.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -39,7 +39,7 @@ struct Waiting {
     deadline: Instant,
 }
 
-/// How far the first CONNECT of a line has come.
+/// The stage of the first CONNECT of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting { retry_at: Option<Instant> },
@@ -121,13 +121,13 @@ impl Ownership {
         }
     }
 
-    /// Whether a connection is on its way to the session.
+    /// Whether a connection is on its way to the session's worker.
     pub(super) fn is_opening(&self, client_id: &str) -> bool {
         let stage = self.claims.lines.get(client_id).map(|line| line.stage);
         matches!(stage, Some(Stage::Opening { .. }))
     }
 
-    /// Whether anybody waits for the session, or it is being merged.
+    /// Whether a client waits for the session, or it is being merged.
     pub(super) fn has_claims(&self, client_id: &str) -> bool {
         self.claims.lines.contains_key(client_id)
     }
@@ -164,7 +164,7 @@ impl Ownership {
             return self.refuse_claim(cx, client_id);
         }
         if self.relocations.has(client_id) {
-            // It goes on when the session has arrived.
+            // It continues when the session has arrived.
             return;
         }
         let Some(line) = self.claims.lines.get_mut(client_id) else {
@@ -174,7 +174,7 @@ impl Ownership {
             return;
         }
         if line.waiting.is_empty() {
-            // Whoever waited was given up while the session was on its way.
+            // All who waited were given up while the session was on its way.
             return self.end_claim(cx, now, client_id, None);
         }
         self.claims.next_request += 1;
@@ -199,7 +199,7 @@ impl Ownership {
         }
     }
 
-    /// The registrar may be another one now: whoever was asked is asked no more.
+    /// The registrar may be another one now: open requests are void.
     pub(super) fn restart_claims(&mut self) {
         for line in self.claims.lines.values_mut() {
             if let Stage::Asking { .. } = line.stage {
@@ -208,7 +208,7 @@ impl Ownership {
         }
     }
 
-    /// The registrar's answer. One to a claim that was made again meanwhile is passed over.
+    /// The registrar's answer. One to a claim that was made again meanwhile is ignored.
     pub(in crate::hub) fn handle_claim_answer(
         &mut self,
         cx: &mut Context,
@@ -226,7 +226,7 @@ impl Ownership {
             }
         };
         let Some((client_id, line)) = self.claims.lines.get_key_value(client_id) else {
-            // Everybody who wanted it has gone.
+            // All who wanted it have gone.
             if let Message::ClaimGranted { .. } = answer {
                 let client_id: Arc<str> = client_id.into();
                 self.end_claim(cx, now, &client_id, None);
@@ -287,14 +287,14 @@ impl Ownership {
             }
             None if source.is_some() => {
                 thicket_session::reach!("hub/claims: the session's node is not in sight");
-                // We do not see its node; if that is down, its backup, if it lets its sessions have one, is about to register it.
+                // Its node is not linked; if that is down, its backup, if it has one, is about to register it.
                 self.retry_claim(now, client_id);
             }
             None => self.grant(cx, now, client_id),
         }
     }
 
-    /// The registrar has the session here take in what another node has of it: a claim that nobody waits for.
+    /// The registrar has the session here merge a branch of another node: a claim that no client waits for.
     pub(in crate::hub) fn handle_merge(
         &mut self,
         cx: &mut Context,
@@ -316,7 +316,7 @@ impl Ownership {
         let line = self.claims.lines.entry(Arc::clone(&client_id));
         let line = line.or_default();
         if matches!(line.stage, Stage::Moving { .. } | Stage::Opening { .. }) {
-            // Granted by an earlier registrar: when that has ended, this one hears what is here, and orders again.
+            // Granted by an earlier registrar: when that has ended, this one is informed of what is here, and orders again.
             return;
         }
         line.stage = Stage::Moving { epoch, from: None };
@@ -336,7 +336,7 @@ impl Ownership {
         }
     }
 
-    /// What the registrar was asked is void, as it is about to hear more: it is to be asked again.
+    /// The request to the registrar is void, as the registrar is about to be sent more: it is to be asked again.
     pub(super) fn ask_anew(&mut self, client_id: &str) {
         let line = self.claims.lines.get(client_id);
         if line.is_some_and(|line| matches!(line.stage, Stage::Asking { .. })) {
@@ -354,7 +354,7 @@ impl Ownership {
         self.set_stage(client_id, Stage::Waiting { retry_at });
     }
 
-    /// The move came to nothing: the registrar is asked again.
+    /// The move failed: the registrar is asked again.
     pub(super) fn claim_again(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
         self.set_stage(client_id, Stage::Waiting { retry_at: None });
         self.advance_claim(cx, now, client_id);
@@ -404,7 +404,7 @@ impl Ownership {
         );
     }
 
-    /// The worker says that the connection is in service, or has gone.
+    /// The worker reports that the connection is in service, or has gone.
     pub(in crate::hub) fn handle_grant_done(
         &mut self,
         cx: &mut Context,
@@ -417,7 +417,7 @@ impl Ownership {
         }
     }
 
-    /// The registrar is told what became of a claim, and the next of the line comes up. `epoch`: of the claim that was granted.
+    /// Informs the registrar of the result of a claim; the next of the line has its turn. `epoch`: of the claim that was granted.
     pub(super) fn end_claim(
         &mut self,
         cx: &mut Context,
@@ -439,8 +439,8 @@ impl Ownership {
                 entry.epoch = epoch.unwrap_or(entry.epoch);
                 let epoch = entry.epoch;
                 self.send_to_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
-                // The registrar says so only when all have registered. If this node dies meanwhile, what it has done with would be
-                // taken for what it was not handed.
+                // The registrar sends this only when all have registered. If this node dies meanwhile, what it has finished would be taken for what
+                // was not handed to it.
                 if let Some(from) = from {
                     cx.send(from, &Message::Evict { client_id, epoch });
                 }
@@ -482,7 +482,7 @@ impl Ownership {
         }
     }
 
-    /// This side does not serve: whoever waits is told.
+    /// This side has no quorum: clients that wait are refused.
     pub(in crate::hub) fn refuse_claims(&mut self, cx: &mut Context) {
         for client_id in self.claims.lines.keys().cloned().collect::<Vec<_>>() {
             self.refuse_claim(cx, &client_id);
@@ -506,7 +506,7 @@ impl Ownership {
         let Some(Waiting { worker, claim, .. }) = line.waiting.pop_front() else {
             return;
         };
-        // What was granted to us goes on, so that the registrar hears how it ended.
+        // What was granted to us continues, so that the registrar is informed how it ended.
         let is_ours = matches!(line.stage, Stage::Moving { .. } | Stage::Opening { .. });
         if line.waiting.is_empty() && !is_ours {
             self.claims.lines.remove(client_id);

@@ -1,4 +1,4 @@
-//! Which client identifiers have their sessions on this node, and on which worker.
+//! The client identifiers that have their sessions on this node, and on which worker.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,13 +19,13 @@ use crate::{
 /// Bytes of client identifiers in one `Register`.
 const REGISTER_BYTES: usize = 256 * 1024;
 
-/// Where a session of this node lives.
+/// The place of a session of this node.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::hub) struct Entry {
     pub home: WorkerId,
-    /// Raised by every claim in the cluster: of two nodes that think they have the session the higher one has it.
+    /// Raised by every claim in the cluster: of two nodes that both have the session the one with the higher epoch is its primary.
     pub epoch: Epoch,
-    /// The home has said that there is a session; before, a connection is on its way there.
+    /// The home has reported that there is a session; before, a connection is on its way there.
     pub is_open: bool,
     /// Its client is connected.
     pub is_connected: bool,
@@ -39,14 +39,14 @@ pub(in crate::hub) struct Directory {
     reachable: Vec<NodeId>,
     /// Of the nodes that are, or were, up.
     pub incarnations: BTreeMap<NodeId, Incarnation>,
-    /// Names that set, each node with its incarnation: nodes with equal sets agree on every registrar, and on who was down meanwhile.
+    /// Identifies that set, each node with its incarnation: nodes with equal sets agree on every registrar, and on which nodes were down meanwhile.
     pub view: u64,
     /// The rounds in which the registrars asked last.
     pub asked: BTreeMap<NodeId, u64>,
 }
 
 impl Ownership {
-    /// A worker says what became of a session.
+    /// A worker reports the state of a session.
     pub(in crate::hub) fn handle_session(
         &mut self,
         cx: &mut Context,
@@ -69,7 +69,7 @@ impl Ownership {
                         is_connected: false,
                     });
                 if entry.is_open && entry.home != from {
-                    // Backups of one session, from different nodes, have gone on in two workers.
+                    // Backups of one session, from different nodes, were promoted in two workers.
                     let loser = if epoch > entry.epoch {
                         entry.home
                     } else {
@@ -136,7 +136,7 @@ impl Ownership {
         }
     }
 
-    /// The set of reachable nodes changed: every session is registered where it belongs now.
+    /// The set of reachable nodes changed: every session is registered at its registrar of now.
     pub(super) fn directory_sees(&mut self, cx: &mut Context, now: Now) {
         cx.directory.reachable = cx.up.values().copied().chain([cx.own()]).collect();
         cx.directory.reachable.sort_unstable();
@@ -150,14 +150,14 @@ impl Ownership {
         self.register_everywhere(cx, now);
     }
 
-    /// Tells every registrar that asked.
+    /// Registers at every registrar that asked.
     pub(super) fn register_everywhere(&mut self, cx: &mut Context, now: Now) {
         for (node, round) in cx.directory.asked.clone() {
             self.register_at(cx, now, node, round);
         }
     }
 
-    /// A registrar begins anew.
+    /// A registrar begins again.
     pub(in crate::hub) fn handle_register_asked(
         &mut self,
         cx: &mut Context,
@@ -169,10 +169,10 @@ impl Ownership {
         self.register_at(cx, now, node, round);
     }
 
-    /// Tells a registrar all that falls to it. What is being fetched or opened is a claim, whatever else is here.
+    /// Registers all sessions that a node is the registrar of. What is being fetched or opened is a claim, whatever else is here.
     fn register_at(&mut self, cx: &mut Context, now: Now, node: NodeId, round: u64) {
         if self.is_promoting(cx) {
-            // Sessions of a node that is down are about to be ours: until then nobody may hear that this was all.
+            // Sessions of a node that is down are about to be promoted here: until then this node must not report that this was all.
             return;
         }
         let mut sessions: BTreeMap<Arc<str>, (Epoch, bool, bool)> = BTreeMap::new();

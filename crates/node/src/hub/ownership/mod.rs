@@ -2,10 +2,10 @@
 //!
 //! | part | does |
 //! | --- | --- |
-//! | `directory` | knows the sessions of this node, and which node is asked about a client identifier |
-//! | `registrar` | for the identifiers that this node is asked about: grants claims one by one, and has branches merged |
-//! | `claims` | for the clients that connect here: asks the registrar, and tells the worker when it has the session |
-//! | `moves` | fetches sessions from other nodes, and hands those over that are claimed elsewhere |
+//! | `directory` | has the sessions of this node, and finds the registrar of a client identifier |
+//! | `registrar` | for the identifiers that this node is the registrar of: grants claims one by one, and has branches merged |
+//! | `claims` | for the clients that connect here: asks the registrar, and informs the worker when it has the session |
+//! | `moves` | fetches sessions from other nodes, and hands over those that are claimed elsewhere |
 //! | `relocations` | sessions between two workers of this node |
 //! | `barriers` | nothing for a session is on its way any more |
 //! | `replication` | backups on their way, and their promotion |
@@ -40,7 +40,7 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    /// Other nodes are up, or may have forgotten what they were told: registrars are asked again.
+    /// The set of nodes that are up has changed, or some may have lost what they were sent: registrars are asked again.
     pub(in crate::hub) fn view_changed(&mut self, cx: &mut Context, now: Now) {
         self.restart_claims();
         self.directory_sees(cx, now);
@@ -54,7 +54,7 @@ impl Ownership {
         cx.directory.asked.remove(&node);
     }
 
-    /// What was said to or by another node may be lost: what waits for its answer begins again.
+    /// Messages to or from another node may be lost: what waits for its answer begins again.
     pub(in crate::hub) fn lose_control(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         self.moves_lose_control(cx, now, node);
         self.barriers_lose_control(cx, node);

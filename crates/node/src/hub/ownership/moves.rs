@@ -1,7 +1,7 @@
-//! Sessions that other nodes ask for: because their clients came there, or because both nodes had them.
+//! Sessions that other nodes ask for: because their clients connected there, or because both nodes had them.
 //!
-//! The node that claims asks. A session is handed over by the stream of its backups (the worker's `switchover`); of one that both had, what
-//! the other branch has is read (the worker's `branches`): fetch, import, drain, queue.
+//! The node that claims asks. A session is handed over by the stream of its backups (the worker's `switchover`). If both nodes had it, the other
+//! branch is read (the worker's `branches`): fetch, import, drain, queue.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,13 +28,13 @@ struct Arriving {
     branch: Option<Arrival>,
 }
 
-/// A branch that becomes one with the session here.
+/// A branch that is merged into the session here.
 #[derive(Debug)]
 struct Arrival {
     home: WorkerId,
     merge: Merge,
     stage: Stage,
-    /// Of what is under way.
+    /// Of the answer that is under way.
     parts: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ enum Kind {
     Branch,
 }
 
-/// How far it has come.
+/// The stage of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Fetching,
@@ -61,7 +61,7 @@ struct Leaving {
     /// The other node's number of the move.
     request: u64,
     home: WorkerId,
-    /// The other node has been told all of it: it ends here when that has it for sure.
+    /// The other node was sent all of it: it ends here when that one has it for sure.
     is_handed: bool,
 }
 
@@ -85,7 +85,7 @@ impl Ownership {
         self.fetch(cx, client_id, source, purpose, None);
     }
 
-    /// Asks for what another node has of a session that is here.
+    /// Asks another node for its branch of a session that is here.
     pub(super) fn begin_merge(
         &mut self,
         cx: &mut Context,
@@ -125,7 +125,7 @@ impl Ownership {
         cx.send(source, &fetch);
     }
 
-    /// There is nothing to be had at the other node.
+    /// There is nothing to fetch at the other node.
     pub(in crate::hub) fn handle_not_fetched(
         &mut self,
         cx: &mut Context,
@@ -192,7 +192,7 @@ impl Ownership {
         }
     }
 
-    /// Everybody sends the messages of the branch here too.
+    /// All nodes send the messages of the branch here too.
     pub(in crate::hub) fn handle_imported(&mut self, cx: &mut Context, _now: Now, request: u64) {
         let Some(Arriving {
             source,
@@ -257,7 +257,7 @@ impl Ownership {
         cx.send_to_worker_after_records(home, fetch);
     }
 
-    /// What becomes of a session that another node asked for.
+    /// The worker's answer about a session that another node asked for.
     pub(in crate::hub) fn handle_worker_fetched(
         &mut self,
         cx: &mut Context,
@@ -295,7 +295,7 @@ impl Ownership {
         leaving.any(|leaving| &*leaving.client_id == client_id)
     }
 
-    /// The move of a session that another node has been told.
+    /// The move of a session that was handed over to another node.
     fn handed(&self, client_id: &str) -> Option<u64> {
         let is_its = |it: &Leaving| it.is_handed && &*it.client_id == client_id;
         let mut leaving = self.moves.leaving.iter();
@@ -313,7 +313,7 @@ impl Ownership {
 
     pub(in crate::hub) fn handle_drain(&mut self, cx: &mut Context, to: NodeId, request: u64) {
         let Some(local) = self.leaving(to, request) else {
-            // Nothing is known of it any more: an empty queue lets the other node go on.
+            // It is no longer known here: an empty queue lets the other node continue.
             return self.send_parts(cx, to, request, &queue::empty());
         };
         if let Some(Leaving {
@@ -347,7 +347,7 @@ impl Ownership {
         self.send_parts(cx, to, request, &queue);
     }
 
-    /// A session has ended here: one that was to leave has left.
+    /// A session has ended here: if it was to leave, it has left.
     pub(super) fn moves_lose_session(&mut self, client_id: &str) {
         let moves = &mut self.moves.leaving;
         moves.retain(|_, leaving| !leaving.is_handed || &*leaving.client_id != client_id);
@@ -378,7 +378,7 @@ impl Ownership {
         }
     }
 
-    /// Takes back what was handed over, and tells the node that was to have it, which may wait for it yet.
+    /// Takes back what was handed over, and informs the node that was to have it, which may still wait for it.
     fn revoke(&mut self, cx: &mut Context, local: u64) {
         let Some(&Leaving { to, request, .. }) = self.moves.leaving.get(&local) else {
             return;
@@ -414,7 +414,7 @@ impl Ownership {
         }
     }
 
-    /// Another node has the client identifier, and its session stays: both had it, in a partition, or this one was drained.
+    /// Another node is the primary, and its session stays: both had it, in a partition, or this one was drained.
     pub(in crate::hub) fn handle_evict(
         &mut self,
         cx: &mut Context,
@@ -431,7 +431,7 @@ impl Ownership {
             self.send_to_registrar(cx, now, client_id, &Message::Release { client_id });
             return;
         };
-        // The client may be about to come back already: then this is about what was here before, and the registrar hears how that ends.
+        // The client may be about to come back already: then this is about what was here before, and the registrar is informed how that ends.
         if self.granted_epoch(client_id) > epoch {
             return;
         }
@@ -444,10 +444,10 @@ impl Ownership {
             }
             return;
         }
-        // Whoever took it over was granted a claim above that.
+        // The node that took it over was granted a claim above that.
         let is_same_claim = epoch.claim() == entry.epoch.claim();
         if is_same_claim && let Some(local) = self.handed(&client_id) {
-            // A backup became the session, where it was to go or elsewhere, and not what was handed over: the move came to nothing.
+            // A backup was promoted, at the target or elsewhere, instead of the session that was handed over: the move failed.
             self.revoke(cx, local);
         }
         let evict = ToWorker::Evict {
@@ -457,8 +457,8 @@ impl Ownership {
         cx.send_to_worker(home, evict);
     }
 
-    /// A backup became the session beside its primary. A session of that client identifier that is on its way here would meet it: it stays
-    /// where it was, and the two become one before its client is served.
+    /// A backup was promoted beside its primary. A session of that client identifier that is on its way here would meet it: it stays where it was,
+    /// and the two are merged before its client is served.
     pub(in crate::hub) fn give_way(
         &mut self,
         cx: &mut Context,
@@ -482,7 +482,7 @@ impl Ownership {
         its.map(|(request, _)| *request)
     }
 
-    /// A backup became the session: the client that waits for it goes on, or the registrar hears of it, unless another worker has one that is
+    /// A backup was promoted: the client that waits for it continues, or the registrar is informed, unless another worker has a session that ranks
     /// above it.
     pub(in crate::hub) fn handle_taken_over(
         &mut self,
@@ -496,15 +496,15 @@ impl Ownership {
             return self.finish_move(cx, now, request);
         }
         if self.is_home(cx, from, client_id) {
-            // What the registrar is about to answer does not know of it.
+            // What the registrar is about to answer does not take it into account.
             self.ask_anew(client_id);
             self.send_to_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
         }
         self.advance_claim(cx, now, client_id);
     }
 
-    /// What another node handed over met a session here, which stays: the other node keeps what it has until the two become one. Or a branch
-    /// was to be taken in by a session that has ended.
+    /// What another node handed over met a session here, which stays: the other node keeps its branch until the two are merged. Or a branch was to be
+    /// merged into a session that has ended.
     pub(in crate::hub) fn handle_not_taken_over(
         &mut self,
         cx: &mut Context,
@@ -519,7 +519,7 @@ impl Ownership {
             .map(|(request, _)| *request);
         match request.and_then(|request| self.give_up_move(cx, request)) {
             Some((_, Kind::Handover)) => {
-                // What is claimed here is not registered as what is here: the registrar hears that there is another one.
+                // What is claimed here is not registered as what is here: the registrar is informed that there is another one.
                 if let Some(entry) = cx.directory.entries.get(client_id).filter(|it| it.is_open) {
                     let epoch = entry.epoch;
                     self.send_to_registrar(
@@ -541,11 +541,11 @@ impl Ownership {
         entry.is_some_and(|entry| entry.home == worker)
     }
 
-    /// The other node gave us up for a while: what it sent us goes on there.
+    /// The other node had declared us down for a while: what it sent us stays there.
     pub(super) fn moves_lose_control(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         self.take_back_all(cx, node);
         for request in self.arriving_from(node) {
-            // It may have been asked after that, if what follows from it waited here until this side knew how it stands.
+            // It may have been asked after that, if the consequences waited here until it was decided whether this side has quorum.
             match self.give_up_move(cx, request) {
                 Some((client_id, Kind::Branch)) => self.end_claim(cx, now, &client_id, None),
                 Some((client_id, Kind::Handover)) => self.claim_again(cx, now, &client_id),
@@ -554,7 +554,7 @@ impl Ownership {
         }
     }
 
-    /// The other node keeps the session, as far as it can be told so.
+    /// Gives up a move: the other node keeps the session, if that message reaches it.
     fn give_up_move(&mut self, cx: &mut Context, request: u64) -> Option<(Arc<str>, Kind)> {
         let Arriving {
             client_id,
@@ -575,14 +575,14 @@ impl Ownership {
         Some((client_id, Kind::Branch))
     }
 
-    /// A node is down: what it had is out of reach with it.
+    /// A node is down: its sessions are unreachable with it.
     pub(super) fn moves_lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
         self.take_back_all(cx, node);
         for request in self.arriving_from(node) {
             match self.give_up_move(cx, request) {
                 Some((client_id, Kind::Branch)) => self.end_claim(cx, now, &client_id, None),
-                // Its backup, if it let its sessions have one, has all of the session, and registers it: the claim begins again when the
-                // view has changed. If there is none, the session is gone with its queue, and the client hears that.
+                // Its backup, if it has one, has all of the session, and registers it: the claim begins again when the view has changed. If there is
+                // none, the session is lost with its queue, and the client is informed.
                 Some((client_id, Kind::Handover)) => self.claim_later(&client_id, None),
                 None => {}
             }

@@ -1,4 +1,4 @@
-//! The registrar: serialises the claims of the client identifiers that fall to this node, in the whole cluster.
+//! The registrar: serialises the claims, in the whole cluster, of the client identifiers that this node is responsible for.
 //!
 //! | event | free | owned | claimed (a node is fetching or opening it) |
 //! | --- | --- | --- | --- |
@@ -9,11 +9,11 @@
 //! | register as claim | claimed | claimed | stays claimed |
 //! | release, by the primary | free | free, or owned by one that was evicted | stays claimed |
 //!
-//! Two nodes have a session after a partition. Whoever is evicted answers: its session has ended (`Release`), or what it has is nowhere
-//! else (`Contested`); then the primary takes it in (`Merge`), which is a claim of its own. Others wait for both (rules 11 and 15).
+//! Two nodes have a session after a partition. A node that is evicted answers: its session has ended (`Release`), or what it has is nowhere else
+//! (`Contested`); then the primary merges it (`Merge`), which is a claim of its own. Others wait for both (rules 11 and 15).
 //!
-//! Nothing is granted before every reachable node has registered what it has, in this round and under the present view:
-//! "nobody has it" must be true. A round begins whenever the view here changes, with an empty table.
+//! Nothing is granted before every reachable node has registered what it has, in this round and under the present view: the answer "no session" must
+//! be true. A round begins whenever the view here changes, with an empty table.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,8 +29,8 @@ use crate::{
     },
 };
 
-/// Of two nodes that have a session the one with the higher rank keeps it: the later claim; of one claim the one whose client is
-/// connected, as the other one is a backup that nobody has come to; then the backup that went on.
+/// Of two nodes that have a session the one with the higher rank keeps it: the later claim; of one claim the one whose client is connected, as the
+/// other one is a backup that no client has connected to; then the promoted backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     claim: u64,
@@ -57,38 +57,38 @@ struct Rival {
     stage: Eviction,
 }
 
-/// How far a rival has come.
+/// The stage of a rival's eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Eviction {
-    /// Not all have registered: the one that stays may be down, as its backup says.
+    /// Not all have registered: the one that stays may be down, and its backup promoted.
     Noted,
-    /// It was told to end its session.
+    /// It was sent the eviction.
     Told,
-    /// It has said that what it has is nowhere else.
+    /// It has answered that what it has is nowhere else.
     Contested,
-    /// The primary takes that in.
+    /// The primary merges that.
     Merging,
 }
 
-/// What the registrar knows of a client identifier.
+/// The registrar's state of a client identifier.
 #[derive(Debug, Default)]
 struct Registered {
-    /// Who has the session.
+    /// The node that has the session.
     primary: Option<Rank>,
     /// Of the last claim granted.
     epoch: Epoch,
     claimed_by: Option<NodeId>,
-    /// Who has it too and has not ended it.
+    /// Nodes that have it too and have not ended it.
     rivals: BTreeMap<NodeId, Rival>,
-    /// Who claims next, with the number of the claim; each node once.
+    /// The nodes that claim next, with the number of the claim; each node once.
     line: VecDeque<(NodeId, u64)>,
 }
 
-/// The client identifiers that fall to this node.
+/// The client identifiers that this node is the registrar of.
 #[derive(Debug, Default)]
 pub(in crate::hub) struct Registrar {
     known: BTreeMap<String, Registered>,
-    /// What is answered to an earlier round is void.
+    /// Answers to an earlier round are void.
     round: u64,
     /// The view under which each node has registered, in this round.
     registered: BTreeMap<NodeId, u64>,
@@ -138,7 +138,7 @@ impl Ownership {
         }
     }
 
-    /// Whether every reachable node has registered under the view we have, and none may have given us up.
+    /// Whether every reachable node has registered under our view, and none may have declared us down.
     fn is_whole(&self, cx: &Context) -> bool {
         let (own, view) = (cx.own(), cx.directory.view);
         let mut nodes = cx.up.values().chain([&own]);
@@ -165,7 +165,7 @@ impl Ownership {
             .known
             .entry(client_id.to_owned())
             .or_default();
-        // A node asks again when it no longer waits for the answer it was to get, or gave up what it was granted.
+        // A node asks again when it no longer waits for its answer, or gave up what it was granted.
         known.line.retain(|(node, _)| *node != from);
         if known.claimed_by == Some(from) {
             known.claimed_by = None;
@@ -228,7 +228,7 @@ impl Ownership {
         }
     }
 
-    /// Everybody has registered: who has a session too is told that the primary's stays.
+    /// All have registered: nodes that have a session too are informed that the primary's stays.
     fn evict_rivals(&mut self, cx: &mut Context, now: Now, client_id: &str) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
@@ -242,7 +242,7 @@ impl Ownership {
         let stays = known.primary.map_or(Epoch::NONE, |primary| primary.epoch);
         for goes in goes {
             let node = goes.node;
-            // The one that goes may have the higher epoch, as a backup of the one that stays.
+            // The one that is evicted may have the higher epoch, as a backup of the one that stays.
             let epoch = stays.max(goes.epoch);
             if node == cx.own() {
                 self.handle_evict(cx, now, node, client_id, epoch);
@@ -269,13 +269,13 @@ impl Ownership {
             known.claim_ends();
         }
         known.claimed_by.take_if(|claimant| *claimant == from);
-        // Granted by us, its epoch is above all others and the former primary has handed the session over, unless it was out of the
-        // claimant's reach. Granted under another view it is like any session that turns up: another one may be above it.
+        // If we granted it, its epoch is above all others and the former primary has handed the session over, unless that was unreachable for the
+        // claimant. If it was granted under another view, it is like any session that is registered: another one may rank above it.
         let registration = Registration {
             client_id,
             epoch,
             is_claim: false,
-            // Nobody has come to a backup that went on.
+            // No client has connected to a promoted backup.
             is_connected: !epoch.is_promotion(),
         };
         self.register(cx, now, from, registration);
@@ -303,7 +303,7 @@ impl Ownership {
         };
         let was_evicted = known.rivals.remove(&from).is_some();
         if known.is_owned_by(from) {
-            // Whoever was to give way has the only one left.
+            // The node that was to be evicted has the only one left.
             let best = known.rivals.values().map(|it| it.rank).max();
             known.primary = best;
             if let Some(best) = best {
@@ -316,7 +316,7 @@ impl Ownership {
         self.registrar.drop_unused(client_id);
     }
 
-    /// What is contested becomes one, then the next of the line has its turn.
+    /// Contested branches are merged, then the next of the line has its turn.
     fn grant_next(&mut self, cx: &mut Context, now: Now, client_id: &str) {
         let is_claimed = |known: &Registered| known.claimed_by.is_some();
         if !self.is_whole(cx) || self.registrar.known.get(client_id).is_none_or(is_claimed) {
@@ -343,7 +343,7 @@ impl Ownership {
         }
     }
 
-    /// The primary takes in what another node has.
+    /// The primary merges the branch of another node.
     fn merge_next(&mut self, cx: &mut Context, now: Now, client_id: &str) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
@@ -374,7 +374,7 @@ impl Ownership {
         }
     }
 
-    /// A claimant may have registered anew without its claim: those behind it need not wait for it.
+    /// A claimant may have registered again without its claim: those behind it need not wait for it.
     pub(in crate::hub) fn grant_waiting(&mut self, cx: &mut Context, now: Now) {
         if !self.is_whole(cx) {
             return;
@@ -409,7 +409,7 @@ impl Ownership {
 }
 
 impl Registrar {
-    /// What a node has registered is void: it registers anew.
+    /// What a node has registered is void: it registers again.
     fn forget(&mut self, node: NodeId) {
         self.registered.remove(&node);
         self.known.retain(|_, known| {
@@ -438,7 +438,7 @@ impl Registered {
         self.primary.is_some_and(|primary| primary.node == node)
     }
 
-    /// Rivals that did not answer may now: what one had was taken in, and it has let its session go; or that came to nothing.
+    /// Rivals that did not answer may answer now: the branch of one was merged, and it has ended its session; or that failed.
     fn claim_ends(&mut self) {
         for rival in self.rivals.values_mut() {
             if rival.stage != Eviction::Contested {
@@ -452,7 +452,7 @@ impl Registered {
         self.primary.is_none() && self.rivals.is_empty() && !is_wanted
     }
 
-    /// The epoch of a claim by a node. A backup that goes on after the death of a node that had just handed its session over has less.
+    /// The epoch of a claim by a node. A backup that is promoted after the death of a node that had just handed its session over has less.
     fn claim(&mut self, now: Now, by: NodeId) -> Epoch {
         self.claimed_by = Some(by);
         self.epoch = self.epoch.next_claim(now.wall.as_unix_millis());

@@ -1,5 +1,5 @@
-//! Sessions that go from one worker of this node to another with their connections. While one is under way nobody claims it, and what other
-//! nodes ask of it waits.
+//! Sessions that move from one worker of this node to another with their connections. While one is under way no client claims it, and requests of
+//! other nodes for it wait.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     messages::{Purpose, ToWorker},
 };
 
-/// A worker that has not said by then what became of one will not (its connection was lost on the way).
+/// A worker that has not reported the result by then never will (the connection was lost on the way).
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What another node asked meanwhile.
@@ -28,7 +28,7 @@ pub(in crate::hub) enum Postponed {
         registrar: NodeId,
         epoch: Epoch,
     },
-    /// The registrar did.
+    /// From the registrar.
     Merge {
         epoch: Epoch,
         source: NodeId,
@@ -58,7 +58,7 @@ impl Relocations {
         self.under_way.values().map(|it| it.deadline).min()
     }
 
-    /// What is to be done when the session is settled; `Err`: it is now. A node asks at most twice before it is answered.
+    /// Puts off a request until the session is settled; `Err`: it is now. A node asks at most twice before it is answered.
     pub fn postpone(&mut self, client_id: &str, what: Postponed) -> Result<(), Postponed> {
         match self.under_way.get_mut(client_id) {
             Some(relocation) => {
@@ -69,7 +69,7 @@ impl Relocations {
         }
     }
 
-    /// Forgets the sessions that a node asked for and does not want any more.
+    /// Drops the requests of a node for sessions that it no longer wants.
     pub fn withdraw(&mut self, node: NodeId, is_void: impl Fn(&str) -> bool) {
         for (client_id, relocation) in &mut self.under_way {
             relocation.postponed.retain(|what| match what {
@@ -154,7 +154,7 @@ impl Ownership {
         self.advance_claim(cx, now, client_id);
     }
 
-    /// Goes on with what waits for sessions that went with their connections.
+    /// Continues with what waits for sessions that ended with their connections.
     pub(super) fn expire_relocations(&mut self, cx: &mut Context, now: Now) {
         let is_due = |relocation: &Relocation| relocation.deadline <= now.instant;
         let under_way = self.relocations.under_way.iter();

@@ -14,22 +14,22 @@ use crate::{
     messages::{BackupReport, ReplicationStream, ToWorker, UpNode},
 };
 
-/// Bytes of one record; a primary whose record is longer is not believed.
+/// Bytes of one record; a primary with a longer record is not trusted.
 const RECORD_BYTES: usize = 64 * 1024 * 1024;
 
-/// What the hub knows of backups.
+/// The hub's state of backups.
 #[derive(Debug, Default)]
 pub(in crate::hub) struct Replication {
-    /// Parts of a record that has not all come, by primary.
+    /// Parts of a record that has not arrived completely, by primary.
     parts: BTreeMap<(NodeId, u8), Vec<u8>>,
-    /// Nodes that are down, with the workers that have not said that its sessions are theirs now.
+    /// Nodes that are down, with the workers that have not reported their promotions as complete.
     promoting: BTreeMap<NodeId, BTreeSet<WorkerId>>,
-    /// What workers were told of how much other nodes can take.
+    /// Free capacities of other nodes as last sent to workers.
     capabilities: Vec<(NodeId, u64)>,
 }
 
 impl Ownership {
-    /// Every worker hears which other nodes are up.
+    /// Sends every worker the other nodes that are up.
     pub(in crate::hub) fn send_nodes(&mut self, cx: &mut Context) {
         let up = cx.up.iter().map(|(slot, node)| UpNode {
             node: *node,
@@ -41,7 +41,7 @@ impl Ownership {
         }
     }
 
-    /// The workers hear how much other nodes can take, if that is news: backups go where there is room for them.
+    /// Sends the workers the free capacities of other nodes, if these have changed: backups go where there is capacity for them.
     pub(in crate::hub) fn send_capabilities(&mut self, cx: &mut Context) {
         let up = cx.up.values();
         let capabilities: Vec<(NodeId, u64)> = up
@@ -55,13 +55,13 @@ impl Ownership {
         }
     }
 
-    /// Records of a node that have not all come never will.
+    /// Drops records of a node that have not arrived completely: they never will.
     pub(in crate::hub) fn forget_backup_parts(&mut self, node: NodeId) {
         self.replication.parts.retain(|(from, _), _| *from != node);
     }
 
-    /// A node is down: the backups here of its sessions become the sessions. Nothing is registered before that. `is_news`: this side saw it go,
-    /// and publishes the wills of its clients; else those it was with have.
+    /// A node is down: the backups here of its sessions are promoted. Nothing is registered before that. `is_news`: this side noticed it going down,
+    /// and publishes the wills of its clients; otherwise the side it was on has.
     pub(in crate::hub) fn promote_backups(
         &mut self,
         cx: &mut Context,
@@ -85,7 +85,7 @@ impl Ownership {
         self.replication.promoting.contains_key(&node)
     }
 
-    /// A worker has promoted its backups of a node's sessions. Whether all have now.
+    /// A worker has promoted its backups of a node's sessions. Returns whether all have now.
     pub(in crate::hub) fn promoted(&mut self, from: WorkerId, node: NodeId) -> bool {
         let Some(workers) = self.replication.promoting.get_mut(&node) else {
             return false;
@@ -123,7 +123,7 @@ impl Ownership {
             return;
         };
         if cx.quorum.is_gone(slot) {
-            // What waits for these backups hears it when it is known how this side stands.
+            // What waits for these backups is informed when it is decided whether this side has quorum.
             return;
         }
         let last = record.len().saturating_sub(1) / PART_BYTES;
@@ -141,7 +141,7 @@ impl Ownership {
             if let Err(error) = cx.overlay.send_control(slot, kind, &payload) {
                 let fields = vec![("node", to.to_string()), ("error", error.to_string())];
                 cx.event(EventLevel::Warn, "backups not sent", fields);
-                // The worker begins a new stream; one whose beginning is missing is passed over.
+                // The worker begins a new stream; one whose beginning is missing is ignored.
                 cx.send_to_worker(from, ToWorker::BackupsLost { node: to });
                 return;
             }
@@ -174,7 +174,7 @@ impl Ownership {
             position,
             record,
         };
-        // Behind the messages that came before: the record may name them.
+        // Behind the messages that came before: the record may refer to them.
         cx.send_to_worker_after_records(home, content);
     }
 

@@ -1,6 +1,6 @@
-//! What each node has to do and where its clients reach it: told by each node to all others, when it has changed enough.
+//! The load of each node and where clients reach it: sent by each node to all others, when it has changed enough.
 //!
-//! It goes over the control channel of each link, so it comes in order and once, and costs an idle link nothing.
+//! It is sent over the control channel of each link, so it arrives in order and once, and costs an idle link nothing.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,16 +16,16 @@ use crate::{
     messages::{Elsewhere, NodeElsewhere, ToWorker},
 };
 
-/// Addresses of one node that are kept; the rest is passed over.
+/// Addresses of one node that are kept; the rest is ignored.
 const MAXIMUM_ADDRESSES: usize = 64;
 
-/// What is known of all nodes.
+/// The loads of all nodes.
 #[derive(Debug, Default)]
 pub(in crate::hub) struct Loads {
     own: NodeState,
-    /// As the other nodes know it.
+    /// As last sent to the other nodes.
     told: NodeLoad,
-    /// Of the nodes that are up and told it.
+    /// Of the nodes that are up and have sent it.
     others: BTreeMap<NodeId, NodeState>,
 }
 
@@ -45,7 +45,7 @@ impl Loads {
         &self.own
     }
 
-    /// `None`: not told, or the node is not up.
+    /// `None`: not received, or the node is not up.
     pub fn of(&self, node: NodeId) -> Option<&NodeState> {
         self.others.get(&node)
     }
@@ -94,7 +94,7 @@ impl Placing {
         }
     }
 
-    /// Tells one node what this one has to do.
+    /// Sends one node the load of this one.
     pub(super) fn send_load(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
         let state = NodeState {
             load: self.loads.told,
@@ -125,7 +125,7 @@ impl Placing {
         }
     }
 
-    /// The workers hear where a client of each of their listeners reaches each other node.
+    /// Sends the workers where a client of each of their listeners reaches each other node.
     fn send_addresses(&mut self, cx: &mut Context) {
         let own = (cx.own(), self.loads.own());
         let others = self.loads.others.iter().map(|(node, state)| (*node, state));
@@ -141,7 +141,7 @@ impl Placing {
             let listeners = cx.config.redirection.listeners.iter();
             NodeElsewhere {
                 node,
-                // This one is named only to clients that are to connect to it again.
+                // This one is returned only for clients that are to connect to it again.
                 serves: node != own.0 && state.serves(),
                 addresses: listeners.map(of_listener).collect(),
             }
@@ -154,7 +154,7 @@ impl Placing {
     }
 }
 
-/// flags u8 (cpu known 1, memory known 2, memory limit known 4, draining 8, full 16), then numbers, the HTTP address (empty: none), and
+/// flags u8 (cpu present 1, memory present 2, memory limit present 4, draining 8, full 16), then numbers, the HTTP address (empty: none), and
 /// addresses of clients until the end: transport u8, topic prefix, HOST:PORT.
 pub(in crate::hub) fn put_state(out: &mut Vec<u8>, state: &NodeState) {
     let load = &state.load;

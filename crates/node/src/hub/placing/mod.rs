@@ -1,14 +1,14 @@
-//! Where clients are and should be: what each node has to do and what is published where, clients that are sent to another node, placed, or moved.
+//! Where clients are and should be: the load of each node and what is published where, clients that are sent to another node, placed, or moved.
 //!
-//! | part | knows |
+//! | part | has |
 //! | --- | --- |
-//! | `load` | what each node has to do, and where clients reach it |
+//! | `load` | the load of each node, and where clients reach it |
 //! | `topics` | how often clients publish to which topics, by node |
 //! | `redirection` | clients that were sent to another node, when they connected or later |
 //! | `placements` | clients that asked where their sessions should be, and what is learned of those that did not |
 //! | `rebalance` | the moves that the rebalancer plans and orders |
 //!
-//! It decides where a client should be. How a session gets there is what happens at any CONNECT at another node, and of no interest here.
+//! It decides where a client should be. The session then moves as after any CONNECT at another node, which is not handled here.
 
 mod load;
 mod placements;
@@ -43,7 +43,7 @@ pub(super) struct Placing {
     redirection: Redirection,
     placements: Placements,
     rebalance: Rebalance,
-    /// CONNECTs that asked for a placement and have it, for better or worse.
+    /// CONNECTs that asked for a placement and have an answer, placed or not.
     answered: VecDeque<(WorkerId, Claim)>,
 }
 
@@ -62,7 +62,7 @@ impl Placing {
         }
     }
 
-    /// Another node is up, or may have lost what it was told: it is told everything.
+    /// Another node is up, or may have lost what it was sent: it is sent everything.
     pub(in crate::hub) fn send_all_to(
         &mut self,
         cx: &mut Context,
@@ -82,7 +82,7 @@ impl Placing {
         self.rebalance_loses_node(cx, now, node);
     }
 
-    /// What this node, or one that is up and told it, has to do.
+    /// The state of this node, or of one that is up and has sent it.
     pub(in crate::hub) fn state_of(&self, cx: &Context, node: NodeId) -> Option<&NodeState> {
         if node == cx.own() {
             Some(self.loads.own())
@@ -96,7 +96,7 @@ impl Placing {
         self.answered.pop_front()
     }
 
-    /// What is remembered of clients that were.
+    /// The caches about former clients.
     pub(in crate::hub) fn remembered(&self) -> Vec<Remembered> {
         let mut all = vec![self.placements.remembered(), self.rebalance.remembered()];
         all.extend(self.redirection.remembered());

@@ -1,5 +1,5 @@
-//! How often clients publish to which topics, by node: each node tells all others of its heaviest topics, in powers of two, and only what
-//! has changed. It is what placement goes by.
+//! How often clients publish to which topics, by node: each node sends all others its topics with most messages, in powers of two, and only what has
+//! changed. Placement is based on it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,24 +26,24 @@ const COUNTED: Duration = Duration::from_secs(5);
 /// Thousandths of a message a second, by topic.
 pub(in crate::hub) type Rates = HashMap<Arc<str>, u64>;
 
-/// What is known of topics.
+/// The rates of topics.
 #[derive(Debug, Default)]
 pub(in crate::hub) struct Topics {
     asked_at: Instant,
-    /// What the workers have said since they were asked, and how many are still to.
+    /// What the workers have answered since they were asked, and how many have not answered.
     counting: Rates,
     waiting: usize,
-    /// Of this node, as the others know it.
+    /// Of this node, as last sent to the others.
     told: Rates,
     /// Of the others.
     others: BTreeMap<NodeId, Rates>,
 }
 
-/// Topics with their rates as they are told; 0: hardly any message any more.
+/// Topics with their rates as they are sent; 0: hardly any message any more.
 pub(in crate::hub) type ToldTopics<'a> = Vec<(&'a str, u64)>;
 
 impl Placing {
-    /// Has the workers count, now and then.
+    /// Makes the workers count, now and then.
     pub(super) fn count_topics(&mut self, cx: &mut Context, now: Now) {
         if now.instant.since(self.topics.asked_at) < COUNTED {
             return;
@@ -103,14 +103,14 @@ impl Placing {
         }
     }
 
-    /// Tells one node all.
+    /// Sends one node all rates.
     pub(super) fn send_all_topics(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
         let told = self.topics.told.iter();
         let encoded = encode(true, told.map(|(topic, rate)| (&**topic, *rate)));
         cx.send_encoded(node, slot, encoded);
     }
 
-    /// What another node tells.
+    /// Rates from another node.
     pub(in crate::hub) fn handle_topics(
         &mut self,
         from: NodeId,
@@ -122,14 +122,14 @@ impl Placing {
             known.clear();
         }
         apply(known, topics.iter().copied());
-        // Each tells so many at most: one that tells more is not believed.
+        // Each node sends a limited number: one that sends more is not trusted.
         if known.len() > HEAVIEST_TOPICS {
             let kept = heaviest(std::mem::take(known));
             *known = kept;
         }
     }
 
-    /// What is told of each node, this one included.
+    /// The rates of each node as last sent, this one included.
     pub(super) fn rates_by_node(&self, cx: &Context) -> impl Iterator<Item = (NodeId, &Rates)> {
         let own = (cx.own(), &self.topics.told);
         let others = self.topics.others.iter();
@@ -175,7 +175,7 @@ fn apply<'a>(known: &mut Rates, topics: impl Iterator<Item = (&'a str, u64)>) {
     }
 }
 
-/// Those with most messages, as many as are told at most.
+/// The topics with most messages, as many as are sent at most.
 fn heaviest(mut rates: Rates) -> Rates {
     if rates.len() > HEAVIEST_TOPICS {
         let mut all: Vec<u64> = rates.values().copied().collect();
@@ -186,7 +186,7 @@ fn heaviest(mut rates: Rates) -> Rates {
     rates
 }
 
-/// The power of two to tell: what was told stays while the rate is within a factor of two of it.
+/// The power of two to send: the last one sent stays while the rate is within a factor of two of it.
 const fn coarse(told: u64, rate: u64) -> u64 {
     if told > 0 && rate * 2 >= told && rate <= told * 2 {
         return told;
@@ -197,7 +197,7 @@ const fn coarse(told: u64, rate: u64) -> u64 {
     }
 }
 
-/// first u8 (1: what was told before is void), then topics until the end, each with its rate.
+/// first u8 (1: what was sent before is void), then topics until the end, each with its rate.
 pub(in crate::hub) fn put_topics(out: &mut Vec<u8>, is_first: bool, topics: &ToldTopics<'_>) {
     out.push(u8::from(is_first));
     for (topic, rate) in topics {

@@ -1,4 +1,4 @@
-//! The backup's side: what primaries tell of their sessions is read, and they hear how far that is.
+//! The backup's side: it applies the records of primaries' streams, and reports its progress.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
@@ -35,11 +35,11 @@ use crate::{
     },
 };
 
-/// A message that the primary named and that did not come by itself in this time is asked for.
+/// A message that the primary named and that did not arrive by itself in this time is requested.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// A message that the primary does not come to in this time, it will not: it left it out without a word.
+/// A message that the primary does not name in this time is forgotten: the primary left it out silently.
 const FORGOTTEN: Duration = Duration::from_secs(30);
-/// Sequences asked for at once.
+/// Sequences requested at once.
 const ASKED: usize = 1_000;
 
 /// A record that is being read.
@@ -51,23 +51,23 @@ struct Reading {
     /// Of the last message.
     publication: Option<Named>,
     changes: Vec<InterestChange>,
-    /// Messages that must come before the position is held.
+    /// Messages that must arrive before the position is applied.
     blocks: u32,
     unblocked: Vec<Unblocked>,
-    /// Sessions told whole.
+    /// Sessions whose full sync this record ends.
     wholes: Vec<u64>,
-    /// A message that was named has not come.
+    /// A message that was named has not arrived.
     lacks: bool,
-    /// Sessions of earlier primaries that go on at this one.
+    /// Sessions of earlier primaries that this one adopts.
     adopted: Vec<Adopted>,
-    /// Those of them that it has told anew, or that have ended.
+    /// Those of them that it has fully synced, or that have ended.
     replaced: Vec<u128>,
-    /// The session that messages were told of last: mostly that of the next entry.
+    /// The session of the last entry about messages: mostly that of the next entry too.
     found: Option<(u64, SessionKey)>,
 }
 
 impl Reading {
-    /// The session took a message that this node gets itself.
+    /// The session accepted a message that this node receives itself.
     #[inline]
     fn take_plain(
         &mut self,
@@ -92,7 +92,8 @@ impl Reading {
         }
     }
 
-    /// The session took a message that has not come. `is_given`: its client may have it under an identifier that must not go to another one.
+    /// The session accepted a message that has not arrived. `is_given`: its client may have it under an identifier that must not be used for another
+    /// one.
     fn await_message(
         &mut self,
         now: Now,
@@ -328,7 +329,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The primary has told a session whole that it went on with, or it has ended.
+    /// A session that the primary adopted is covered here, or has ended.
     fn end_adopted_one(&mut self, now: Now, reading: &mut Reading, number: u64) {
         let source = self.sources.sources.get_mut(&reading.source);
         if let Some(uid) = source.and_then(|it| it.adopted.remove(&number)) {
@@ -337,7 +338,7 @@ impl Worker {
         }
     }
 
-    /// Sent again, these publications are none of the session's messages.
+    /// When these publications are sent again, the session drops them as duplicates.
     fn backup_took(&mut self, source: SourceKey, number: u64, uid: u128, taken: Generations) {
         let key = self.sources.find(source, number);
         if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
@@ -376,7 +377,7 @@ impl Worker {
             JournalEntry::Covered { .. } => {
                 let mark = backup.mark;
                 backup.is_learning = false;
-                // Messages before the barrier are in the full sync, or the primary has finished them. If it says what reached the session
+                // Messages before the barrier are in the full sync, or the primary has finished them. If the primary sent what reached the session
                 // there, other messages are kept.
                 let history = backup.history.take().and_then(|it| History::decode(&it));
                 let is_unknown = |id: MessageId| {
@@ -512,7 +513,7 @@ impl Worker {
         let was_there = session.subscriptions.remove(filter).is_some();
         self.sources.subscriptions -= usize::from(was_there && !filter.is_shared());
         if let Role::Backup(backup) = &mut session.role {
-            // The primary does not speak of what it no longer takes.
+            // The primary does not name what the session no longer receives.
             let subscriptions = &session.subscriptions;
             let is_wanted = |topic: &str| {
                 let plain = subscriptions.keys().filter(|filter| !filter.is_shared());
@@ -547,8 +548,8 @@ impl Worker {
         changes
     }
 
-    /// The primary tells its sessions anew. It may lack what came here alone while others did not see it: a backup that holds such messages
-    /// goes on as a session of its own, until the primary has taken them in.
+    /// The primary begins a new stream. It may lack messages that arrived only here while other nodes were partitioned from it: a backup that holds
+    /// such messages is promoted as a session of its own, until the primary has merged it.
     pub(super) fn end_source(
         &mut self,
         now: Now,
@@ -570,7 +571,7 @@ impl Worker {
         self.end_adopted(now, source, adopted, changes);
     }
 
-    /// Tells primaries how far their streams are held. Once a round.
+    /// Reports to primaries how far their streams are applied and held. Once a round.
     pub(in super::super) fn acknowledge_backups(&mut self) {
         if self.sources.sources.is_empty() {
             return;
@@ -628,7 +629,7 @@ impl Worker {
         }
     }
 
-    /// All that was on its way here has come since a stream was read up to a position: what it told whole by then is held.
+    /// All that was on its way here when a stream was read up to a position has arrived: the full syncs up to there are held.
     pub(in super::super) fn hold_told(&mut self, source: SourceKey, stream: u64, until: u64) {
         let known = self.sources.sources.get_mut(&source);
         let Some(source) = known.filter(|known| known.stream == stream) else {
@@ -650,7 +651,7 @@ impl Worker {
         }
     }
 
-    /// Backups are looked at again: soon if one lacks a message, else now and then.
+    /// Sets the next check of the backups: soon if one lacks a message, else now and then.
     fn watch_backups(&mut self, now: Now) {
         let wait = if self.sources.lacks {
             PATIENCE
@@ -664,16 +665,16 @@ impl Worker {
         }
     }
 
-    /// Messages came that other nodes had kept for this one.
+    /// Messages arrived that other nodes had kept for this one.
     pub(in super::super) fn watch_hints(&mut self, now: Now) {
         self.sources.lacks |= self.sessions.backups() > 0;
         self.watch_backups(now);
     }
 
-    /// Asks primaries for what did not come, forgets what they will not speak of.
+    /// Requests from primaries what did not arrive, and forgets what they will not name.
     pub(in super::super) fn check_backups(&mut self, now: Now) {
         if self.sources.timer_at.is_none_or(|at| at > now.instant) {
-            // One that was set before a nearer one.
+            // A stale timer: a nearer one was set after it.
             return;
         }
         self.sources.timer_at = None;
@@ -734,7 +735,7 @@ fn message_of(now: Now, stored: &StoredMessage<'_>) -> Rc<Message> {
     Rc::new(message.with_publication(stored.publication))
 }
 
-/// Stands for a message that has not come.
+/// Stands for a message that has not arrived.
 pub(in super::super) fn placeholder() -> Rc<Message> {
     Rc::new(Message::new(
         MessageId::default(),

@@ -1,4 +1,4 @@
-//! What a backup keeps of a session, and of the primaries that have sessions here.
+//! What a node keeps of a session that it backs up, and of the primaries that have backups here.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -29,28 +29,28 @@ pub(in super::super) type SourceKey = (NodeId, u8);
 #[derive(Debug)]
 pub(in super::super) struct Backup {
     pub source: SourceKey,
-    /// In the primary's stream.
+    /// The session's number in the primary's stream.
     pub number: u64,
     pub stored: StoredSession,
     /// All nodes that have backups, in the order in which they are promoted; empty: there is no other.
     pub(super) members: Vec<NodeId>,
-    /// The primary has not yet said that all of the session is here.
+    /// The primary has not reported the session as covered here yet.
     pub is_learning: bool,
     pub held: RecoveredSession,
-    /// Messages that came and of which the primary has not spoken, in the order they came.
+    /// Messages that arrived and that the primary has not named, in the order of arrival.
     pub(super) pending: Pendings,
-    /// Messages that came.
+    /// Number of messages that arrived.
     pub arrivals: u64,
-    /// How many of them had come when all that was sent before the primary told the whole session had.
+    /// The value of `arrivals` when all that was sent before the full sync had arrived.
     pub mark: u64,
-    /// Messages that the primary named and that have not come.
+    /// Messages that the primary named and that have not arrived.
     pub(super) awaited: BTreeMap<MessageId, Awaited>,
-    /// Messages that the primary passed over, or told whole, and that have not come; some never will.
+    /// Messages that the primary passed over, or sent whole, and that have not arrived; some never will.
     pub passed: BTreeMap<MessageId, Instant>,
-    /// The sequence of the first message that whoever hands the session over took since then: that goes on to another member of its group, or
-    /// comes here by itself.
+    /// The sequence of the first message that the former primary accepted after it handed the session over: such a message goes to another member of
+    /// its group, or arrives here by itself.
     pub(super) handed_at: Option<u64>,
-    /// What whoever hands the session over knows of what came for it.
+    /// What had reached the session at the primary, as an encoded `History`.
     pub(super) history: Option<Vec<u8>>,
 }
 
@@ -58,39 +58,39 @@ pub(in super::super) struct Backup {
 pub(super) struct Awaited {
     pub sequence: u64,
     pub since: Instant,
-    /// The client may have it under a packet identifier that must not go to another message: this position is not held before.
+    /// The client may have it under a packet identifier that must not be used for another message: this position is not applied before.
     pub blocks: Option<u64>,
     pub is_asked: bool,
 }
 
-/// A position of a source's stream that waits for one message less.
+/// A position of a source's stream that waits for one message fewer.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Unblocked {
     pub source: SourceKey,
     pub position: u64,
 }
 
-/// One worker of another node that has backups here.
+/// A worker of another node whose sessions have backups here.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub stream: u64,
     pub position: u64,
-    /// What the primary was told.
+    /// The progress last reported to the primary.
     pub told: Progress,
     pub held: u64,
     pub sessions: BTreeMap<u64, SessionKey>,
     /// Of sessions that end with their connections, by their numbers.
     pub wills: HeldWills,
-    /// Sessions of earlier primaries that it goes on with and has not told whole: their identities by their numbers.
+    /// Sessions of earlier primaries that it has adopted and not fully synced yet: their identities by their numbers.
     pub adopted: BTreeMap<u64, u128>,
     pub unacknowledged: VecDeque<Unacknowledged>,
-    /// Sessions that were told whole, with the positions, until a barrier is behind them.
+    /// Positions and sessions of full syncs, until a barrier is behind them.
     pub wholes: Vec<(u64, u64)>,
     /// A barrier has begun.
     pub has_barrier: bool,
     /// Up to which position all barriers are passed.
     pub passed: u64,
-    /// Positions with the number of messages that must come before they are held.
+    /// Positions with the number of messages that must arrive before they are applied.
     pub blocked: BTreeMap<u64, u32>,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Unacknowledged {
     pub position: u64,
     /// Interests that must be applied everywhere first.
     pub interests: u64,
-    /// A session was told whole: what was on its way here then must have come first.
+    /// It ends a full sync: what was on its way here then must have arrived first.
     pub has_whole: bool,
 }
 
@@ -111,12 +111,12 @@ pub(in super::super) struct Sources {
     pub(super) orphans: Orphans,
     /// Sessions that were handed over, with their serials, until they are taken over.
     handed: Vec<(SessionKey, u64)>,
-    /// Their filters, which are not this worker's own.
+    /// Number of filters of the backups, which are not this worker's own subscriptions.
     pub(super) subscriptions: usize,
     pub(super) will_count: HeldWillCount,
-    /// A message that a primary named has not come.
+    /// A message that a primary named has not arrived.
     pub lacks: bool,
-    /// When the backups are looked at next.
+    /// When the backups are checked next.
     pub timer_at: Option<Instant>,
 }
 
@@ -161,8 +161,8 @@ impl Backup {
         }
     }
 
-    /// A message came. The position that waits for it no longer. `taken`: the session's. `is_seen`: see
-    /// [`Pending`]; `is_hint`: another node had kept it for this one.
+    /// A message arrived. Returns the position that waits for it no longer. `taken`: the session's. `is_seen`: see [`Pending`]; `is_hint`: another
+    /// node had kept it for this one.
     #[inline(always)]
     pub fn take(
         &mut self,
@@ -187,7 +187,7 @@ impl Backup {
         None
     }
 
-    /// Whether an entry is about a message that whoever handed the session over took since then.
+    /// Whether an entry is about a message that the former primary accepted after it handed the session over.
     pub(super) const fn is_of_former(&self, entry: &JournalEntry<'_>) -> bool {
         let Some(handed_at) = self.handed_at else {
             return false;
@@ -199,18 +199,18 @@ impl Backup {
         }
     }
 
-    /// Whether the primary named messages that have not come.
+    /// Whether messages that the primary named have not arrived.
     pub fn lacks_messages(&self) -> bool {
         !self.awaited.is_empty()
     }
 
-    /// Messages held, and those of which the primary has not spoken.
+    /// Number of messages held, and of those that the primary has not named.
     pub fn messages(&self) -> usize {
         self.held.len() + self.pending.len()
     }
 
-    /// What these take, in bytes, as a queue counts it. No bound of this node: the primary's queue has one, and of what the primary has not
-    /// spoken nothing is kept for long.
+    /// Bytes of these, as a queue counts them. This node has no bound for them: the primary's queue has one, and messages that the primary has not
+    /// named are not kept for long.
     pub fn bytes(&self) -> u64 {
         self.held.bytes() + self.pending.bytes()
     }
@@ -225,7 +225,7 @@ impl Backup {
         }
     }
 
-    /// The primary has come to a message: it is pending no more.
+    /// The primary's stream has reached a message: it is pending no more.
     #[inline]
     pub(super) fn take_pending(&mut self, id: MessageId) -> Option<Rc<Message>> {
         self.pending.take(id)
@@ -233,7 +233,7 @@ impl Backup {
 
     #[inline]
     pub(super) fn take_awaited(&mut self, sequence: u64) -> Option<Awaited> {
-        // Nothing is awaited of which the primary has not spoken.
+        // Only messages that the primary has named are awaited.
         if self.awaited.is_empty() || sequence >= self.held.next_sequence() {
             return None;
         }
@@ -244,7 +244,7 @@ impl Backup {
 }
 
 impl Source {
-    /// `worker`: whose it is.
+    /// `worker`: the source's.
     pub(super) const fn stream(&self, worker: u8) -> ReplicationStream {
         let id = self.stream;
         ReplicationStream { worker, id }
@@ -256,7 +256,7 @@ impl Source {
         blocked.map_or(self.position, |position| position - 1)
     }
 
-    /// Moves on past all that is held. False: a barrier is wanted first.
+    /// Advances past all that is held. False: a barrier is needed first.
     pub(super) fn advance(&mut self, settled: u64) -> bool {
         let applied = self.applied();
         while let Some(front) = self.unacknowledged.front() {

@@ -1,4 +1,4 @@
-//! Which nodes hold a session's backups, and how they come to have all of it.
+//! Which nodes hold a session's backups, and how these receive all of it.
 
 use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
@@ -16,13 +16,13 @@ use crate::{
     },
 };
 
-/// Filters that are looked at when a backup is chosen.
+/// Filters that are considered when a backup is chosen.
 const FILTERS: usize = 16;
-/// Bytes of one round's record, beyond which sessions are told anew in the next one.
+/// Bytes of one round's record, beyond which full syncs wait for the next round.
 pub(super) const RECORD_BYTES: usize = 256 * 1024;
 
-/// Tells the nodes that hold backups of a session who they are: the first one that is up is promoted when its primary is down. Says
-/// nothing where there is one backup at most: it needs no order.
+/// Sends a session's backups their replica set: when the primary is down, the first one that is up is promoted. Writes nothing where there is at most
+/// one backup: it needs no order.
 pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8) {
     if backups < 2 && stored.backups.len() < 2 {
         return;
@@ -36,13 +36,12 @@ pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8
 }
 
 impl Worker {
-    /// How many nodes are to have all of a session: all that are up, if they are fewer than it is to have backups (rule 6).
+    /// How many nodes are to have all of a session: `backups`, or all that are up if these are fewer (rule 6).
     pub(super) fn wanted_backups(&self) -> usize {
         usize::from(self.config.backups).min(self.primaries.nodes.len())
     }
 
-    /// Sessions without all their backups are told to backups, as fast as they take them; of those that end with their connections the
-    /// wills.
+    /// Queues sessions without all their backups for a full sync, at the pace of the backups; of sessions that end with their connections the wills.
     pub(super) fn sync_under_replicated(&mut self) {
         let wanted = self.wanted_backups();
         if wanted == 0 {
@@ -66,7 +65,7 @@ impl Worker {
         self.count_shares();
     }
 
-    /// A session that is new to this worker: backups are told at once if there is nothing to tell, else in its turn.
+    /// A session that is new to this worker: its backups are synced at once if it is empty, else in its turn.
     pub(in super::super) fn backup_new(&mut self, now: Now, key: SessionKey) {
         self.note_uncovered(key);
         if self.wanted_backups() == 0 {
@@ -82,7 +81,7 @@ impl Worker {
         }
     }
 
-    /// A session that holds nothing yet subscribes: its backups go where the topics are wanted already.
+    /// A session that holds nothing yet subscribes: its backups move to nodes that have subscribers for its topics already.
     pub(in super::super) fn choose_backup_again(
         &mut self,
         now: Now,
@@ -119,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Another node has a session's backup, which holds nothing yet, instead of the one of a stream.
+    /// Moves a session's backup, which holds nothing yet, from the node of a stream to another node.
     fn move_backup(&mut self, now: Now, key: SessionKey, from: u8, filters: &[TopicFilter]) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
@@ -135,7 +134,7 @@ impl Worker {
             number: stored.number,
         };
         self.sync_missing_backups(now, key, filters);
-        // What waited for the one waits for the other, which has it before the one drops it: this node may die in between.
+        // What waited for the old backup waits for the new one, which has it before the old one drops it: this node may die in between.
         let backups = self.sessions.get(key).map(|it| it.stored.backups);
         let is_new = |backup: &Replica| !stored.backups.has(backup.stream);
         let new = backups.unwrap_or_default().iter().find(is_new);
@@ -157,8 +156,8 @@ impl Worker {
         }
     }
 
-    /// The node that is to hold a backup, beside others, of those that do not hold more than their share: where most of the filters are wanted
-    /// already; of several one by lot, the more likely the more it can take, and the same for a client identifier.
+    /// The node that is to hold a backup, beside others: of those below their share, the one that has subscribers for most of the filters. Among
+    /// several, the choice is by rendezvous hash weighted by free capacity, so it is the same for a client identifier.
     pub(super) fn backup_of(
         &self,
         client_id: &str,
@@ -214,8 +213,8 @@ impl Worker {
         self.primaries.shares.recount(nodes);
     }
 
-    /// Tells a session whole to as many nodes as lack it, those that have what an earlier primary told them first. Not on a side that does
-    /// not serve: others may have gone on with it, and what they are sent does not come here, so that no backup would have all of it.
+    /// Sends a full sync to as many nodes as lack one, to adopted backups first. Not without quorum: another node may have been promoted, and
+    /// messages for the session there do not arrive here, so that no backup would have all of it.
     pub(super) fn sync_missing_backups(
         &mut self,
         now: Now,
@@ -223,7 +222,7 @@ impl Worker {
         filters: &[TopicFilter],
     ) {
         if self.is_minority {
-            // All are told when it serves again.
+            // All are synced when this side has quorum again.
             return;
         }
         let wanted = self.wanted_backups();
@@ -260,7 +259,7 @@ impl Worker {
         }
     }
 
-    /// The last one of as many backups as a session may have ends, for one at the node of another stream.
+    /// If a session has as many backups as it may have, the last one ends, for one at the node of another stream.
     pub(in super::super) fn make_room_for_backup(&mut self, key: SessionKey, index: u8) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
@@ -274,7 +273,7 @@ impl Worker {
         }
     }
 
-    /// Backups beyond those that a session is to have end.
+    /// Ends the backups beyond those that a session is to have.
     pub(in super::super) fn end_surplus_backups(&mut self, key: SessionKey) {
         let wanted = self.wanted_backups();
         while let Some(session) = self.sessions.get(key)
@@ -286,7 +285,7 @@ impl Worker {
         }
     }
 
-    /// The backup at the node of a stream ends.
+    /// Ends the backup at the node of a stream.
     pub(in super::super) fn end_backup(&mut self, key: SessionKey, index: u8) {
         self.journal.write_done();
         let Some(session) = self.sessions.get_mut(key) else {
@@ -298,7 +297,7 @@ impl Worker {
         }
     }
 
-    /// What an earlier primary told to more nodes than are to have backups here ends when as many as are to have all of the session.
+    /// Ends adopted backups once as many backups as are wanted have all of the session.
     pub(super) fn end_spare_backups(&mut self, key: SessionKey) {
         let wanted = self.wanted_backups();
         let Some(session) = self.sessions.get_mut(key) else {
@@ -315,7 +314,7 @@ impl Worker {
         }
     }
 
-    /// The node that is to hold another backup of a session, if it wants `filters`: none of them are those that it has.
+    /// The node that is to hold another backup of a session that subscribes to `filters`; if these are empty, to those that it has.
     pub(in super::super) fn choose_backup(
         &mut self,
         key: SessionKey,
@@ -342,7 +341,7 @@ impl Worker {
         self.backup_of(&session.client_id, &held, &others)
     }
 
-    /// Tells a node the whole of a session.
+    /// Sends a node the whole of a session.
     pub(in super::super) fn full_sync(&mut self, now: Now, key: SessionKey, index: u8) {
         if let Some(node) = self.journal.streams.node_of(index) {
             self.backups_go_to(node);

@@ -1,16 +1,16 @@
-//! Of several backups of a session whose primary is down, one is promoted: that of the first node of its members that is up.
+//! Of several backups of a session whose primary is down, one is promoted: that on the first node of the replica set that is up.
 //!
-//! | event | the backup of the first one | those of the others |
+//! | event | the first backup | the others |
 //! | --- | --- | --- |
-//! | the primary is down | is the session, and says to the others that it *adopts* theirs | wait for that, *orphaned* |
-//! | `adopted` | | stay as they are until they are told anew |
-//! | told whole by it | | give what came to them alone to the new backup, and end |
+//! | the primary is down | is promoted, and *adopts* the others' backups | wait for that, *orphaned* |
+//! | `adopted` | | stay as they are until the full sync |
+//! | full sync from it | | give messages that only they received to the new backup, and end |
 //! | it is down too | | the first one of those left is promoted |
-//! | nobody has adopted them in time | | go on: where two did, the registrar has one take in the other |
+//! | nobody has adopted them in time | | are promoted: where two are, the registrar has one merge the other |
 //!
-//! Whoever waits here does not register what it has meanwhile, so nobody takes the session for one that is nowhere. The other node may
-//! see before this one that the primary is down, and the backup it tells may be in another worker than the one that waits: so what is adopted
-//! is remembered, and all workers hear of it.
+//! While an orphan waits, its node does not register what it has, so no registrar answers that the session does not exist. The other node may notice
+//! before this one that the primary is down, and its stream may reach another worker than the one with the orphan: so adoptions are remembered, and
+//! sent to all workers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,11 +27,11 @@ use crate::{
     worker::{SessionKey, Worker, role::Role, timers::Timer},
 };
 
-/// A node whose backup is to be promoted is given this time to say so: it may hear later that the primary is down.
+/// A node whose backup is to be promoted has this time to adopt the others: it may notice later that the primary is down.
 pub(in super::super) const SUCCESSION: Duration = Duration::from_secs(2);
 /// Sessions whose backups are to be adopted on nodes that are not reachable yet; further ones are not remembered.
 const TO_ADOPT: usize = 100_000;
-/// What was replaced is remembered for this time, for the worker whose backup is not yet an orphan.
+/// A replacement is remembered for this time, for the worker whose backup is not yet an orphan.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
 /// A backup without primary.
@@ -42,13 +42,13 @@ struct Orphan {
     since: Instant,
 }
 
-/// A session has failed over to another node's worker. There may be several backups of it here that are older, of primaries that died one after
-/// the other: each is an orphan as soon as this node hears that its primary is down.
+/// A session has failed over to another node's worker. There may be several backups of it here that are older, of primaries that died one after the
+/// other: each is an orphan as soon as this node considers its primary down.
 #[derive(Debug)]
 struct Announced {
     by: SourceKey,
     session: Adopted,
-    /// What the earlier primary told is out of date since then.
+    /// Since when the backup of the earlier primary is out of date.
     over_since: Option<Instant>,
 }
 
@@ -57,24 +57,24 @@ struct Announced {
 pub(super) struct Orphans {
     waiting: BTreeMap<u128, Orphan>,
     announced: BTreeMap<u128, Announced>,
-    /// Nodes that are down, of whose sessions some may still become ours.
+    /// Nodes that are down, some of whose sessions may still fail over to this one.
     promoting: BTreeSet<NodeId>,
 }
 
 impl Orphans {
-    /// Whether nobody has said yet who goes on with one.
+    /// Whether an orphan has not been adopted yet.
     fn is_waiting(&self) -> bool {
         let mut waiting = self.waiting.iter();
         waiting.any(|(uid, orphan)| self.adopted(*uid, orphan.epoch).is_none())
     }
 
-    /// Who goes on with a session, if that is newer than what is known of it here.
+    /// Who adopted a session, if that is newer than the backup here.
     fn adopted(&self, uid: u128, epoch: Epoch) -> Option<&Announced> {
         let announced = self.announced.get(&uid);
         announced.filter(|announced| announced.session.epoch > epoch)
     }
 
-    /// Takes out the orphan with whose session this worker of another node goes on.
+    /// Removes the orphan whose session this worker of another node adopted.
     fn take_adopted_by(&mut self, uid: u128, by: SourceKey) -> Option<Orphan> {
         let epoch = self.waiting.get(&uid)?.epoch;
         self.adopted(uid, epoch).filter(|it| it.by == by)?;
@@ -106,7 +106,7 @@ impl Orphans {
 }
 
 impl Worker {
-    /// Nodes are down: they are nobody's successors any more, even if they come back, as their backups are lost.
+    /// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
     pub(super) fn strike_successors(&mut self) {
         let (own, primaries) = (self.config.node, &self.primaries);
         for backup in self.sessions.backups_mut() {
@@ -127,13 +127,13 @@ impl Worker {
         first.is_none_or(|first| *first == own)
     }
 
-    /// The session of a backup, and how old it is.
+    /// Identity and epoch of a backup's session.
     pub(super) fn identity_of(&self, key: SessionKey) -> Option<(u128, Epoch)> {
         let session = self.sessions.get(key)?;
         Some((session.uid, session.backup()?.stored.epoch))
     }
 
-    /// The primary of a backup is down: how many sessions fail over to this node.
+    /// The primary of a backup is down. Returns how many sessions fail over to this node.
     pub(super) fn lose_primary(
         &mut self,
         now: Now,
@@ -149,7 +149,7 @@ impl Worker {
         0
     }
 
-    /// Another node is to promote its backup.
+    /// Another node is to promote its backup: the one here waits as an orphan.
     pub(super) fn add_orphan(
         &mut self,
         now: Now,
@@ -174,7 +174,7 @@ impl Worker {
             since: now.instant,
         };
         if let Some(older) = self.sources.orphans.waiting.insert(uid, orphan) {
-            // It was on its way from one primary to another, and both are down.
+            // The session was moving from one primary to another, and both are down.
             changes.extend(self.drop_backup(older.key));
         }
         match by {
@@ -183,7 +183,7 @@ impl Worker {
         }
     }
 
-    /// What came to an orphan alone goes to the backup that its new primary has told whole, if it is here.
+    /// Messages that only an orphan received go to the backup that its new primary has fully synced, if it is here.
     pub(super) fn replace_orphan(
         &mut self,
         now: Now,
@@ -205,7 +205,7 @@ impl Worker {
         if let Some(session) = session
             && let Role::Backup(backup) = &mut session.role
         {
-            // Before this node heard that the primary is down, a message came to both.
+            // Before this node considered the primary down, messages arrived at both.
             let mut held: Vec<_> = backup.held.messages().collect();
             held.sort_unstable();
             for Pending {
@@ -231,7 +231,7 @@ impl Worker {
         changes.extend(self.drop_backup(orphan.key));
     }
 
-    /// Another node's worker goes on with a session, under a number of its stream.
+    /// Another node's worker adopted a session, under a number of its stream.
     pub(super) fn adopt(
         &mut self,
         now: Now,
@@ -254,7 +254,7 @@ impl Worker {
         self.replace_orphan(now, by, number, uid, changes);
     }
 
-    /// What an earlier primary told of a session is out of date.
+    /// The backup of an earlier primary is out of date.
     pub(super) fn end_orphan(
         &mut self,
         now: Now,
@@ -271,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// A stream is void, and with it what its primary had said of these sessions.
+    /// A stream is void, and with it the adoptions of these sessions.
     pub(super) fn end_adopted(
         &mut self,
         now: Now,
@@ -302,7 +302,7 @@ impl Worker {
         });
     }
 
-    /// The other workers hear of sessions, if it is any.
+    /// Sends sessions to the other workers, if there are any.
     pub(super) fn send_to_workers<T: Clone>(
         &mut self,
         sessions: Vec<T>,
@@ -336,7 +336,7 @@ impl Worker {
         self.report_promoted();
     }
 
-    /// Another worker read that sessions are told anew, or have ended.
+    /// Another worker read that adopted sessions were fully synced, or have ended.
     pub(in super::super) fn handle_backups_replaced(
         &mut self,
         now: Now,
@@ -351,7 +351,7 @@ impl Worker {
         self.report_promoted();
     }
 
-    /// A node is down: orphans that it had, or was to have, are for the next one. How many fail over to this node.
+    /// A node is down: orphans that it had adopted, or was to adopt, are for the next one. Returns how many fail over to this node.
     pub(super) fn lose_successor(
         &mut self,
         now: Now,
@@ -367,7 +367,7 @@ impl Worker {
         self.succeed(now, changes)
     }
 
-    /// Orphans whose turn it is, or whose time is over, go on here. How many.
+    /// Promotes orphans whose turn it is, or whose time is over. Returns how many.
     fn succeed(&mut self, now: Now, changes: &mut Vec<InterestChange>) -> usize {
         let orphans = &self.sources.orphans;
         let is_due = |(uid, orphan): &(&u128, &Orphan)| {
@@ -387,7 +387,7 @@ impl Worker {
             }
             if self.go_on(now, key, changes) {
                 count += 1;
-                // Its primary may live, and have handed it to a node that this one does not see: nothing else registers it.
+                // Its primary may be up, and have handed it to a node that is partitioned from this one: nothing else registers it.
                 self.report_taken_over(key, false);
             }
         }
@@ -403,7 +403,7 @@ impl Worker {
         self.report_promoted();
     }
 
-    /// The hub hears of the nodes whose sessions are here, or elsewhere for sure.
+    /// Reports to the hub the nodes that are down and whose sessions are here, or elsewhere for sure.
     pub(super) fn report_promoted(&mut self) {
         if self.sources.orphans.is_waiting() {
             return;
@@ -473,7 +473,7 @@ impl Worker {
         }
     }
 
-    /// The backups of other members are out of date, and no others follow.
+    /// Marks the backups of other members as out of date; no others follow.
     pub(super) fn void_backups(&mut self, uid: u128, epoch: Epoch, members: &[NodeId]) {
         for node in members {
             let is_up = |up: &UpNode| up.node == *node;

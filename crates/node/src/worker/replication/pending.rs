@@ -1,4 +1,4 @@
-//! Messages that came to a backup and of which its primary has not spoken.
+//! Messages that arrived at a backup and that its primary has not named.
 
 use std::{collections::VecDeque, rc::Rc};
 
@@ -7,18 +7,19 @@ use thicket_session::{
     time::Instant,
 };
 
-/// A message that came.
+/// A message that arrived.
 #[derive(Debug)]
 pub(in super::super) struct Pending {
-    /// How many had come with it.
+    /// Its number in the order of arrival.
     pub arrival: u64,
     pub since: Instant,
     pub delivery: Delivery,
-    /// Of the message: to find it without looking at it.
+    /// The message's number: to find it without a look at the message.
     number: u64,
-    /// A publication of QoS 2 that came to this worker before, though perhaps not to the session.
+    /// A QoS 2 publication that this worker received before, though perhaps not for this session.
     pub is_seen: bool,
-    /// Another node had kept it for this one. If the session was here then, its primary does not get it by itself: it is told at this time.
+    /// Another node had kept it for this one. If the session was here then, its primary does not receive it by itself: at this time the backup sends
+    /// it.
     pub told_at: Option<Instant>,
 }
 
@@ -36,8 +37,8 @@ impl Pending {
     }
 }
 
-/// All of them. The primary speaks of the messages of one origin in the order of their numbers, but may take up its origins in another
-/// order than they came here: so each origin has a queue of its own.
+/// All of them. The primary names the messages of one origin in the order of their numbers, but may interleave origins in another order than the
+/// messages arrived here: so each origin has a queue of its own.
 #[derive(Debug, Default)]
 pub(in super::super) struct Pendings {
     queues: Vec<Queue>,
@@ -82,7 +83,7 @@ impl Pendings {
         queues.flat_map(|queue| &mut queue.messages)
     }
 
-    /// A message came. Its arrival is above those of all that are here.
+    /// A message arrived. Its arrival is above those of all that are here.
     #[inline(always)]
     pub fn push(&mut self, pending: Pending) {
         let messages = self.queue_of(pending.delivery.message.id());
@@ -117,7 +118,7 @@ impl Pendings {
         })
     }
 
-    /// The primary has come to a message.
+    /// Removes a message that the primary's stream has reached.
     #[inline]
     pub fn take(&mut self, id: MessageId) -> Option<Rc<Message>> {
         let index = self.find(origin_of(id))?;
@@ -140,7 +141,7 @@ impl Pendings {
         taken
     }
 
-    /// Keeps only those of which `is_kept` says so.
+    /// Keeps only those for which `is_kept` is true.
     pub fn retain(&mut self, mut is_kept: impl FnMut(&Pending) -> bool) {
         for queue in &mut self.queues {
             queue.messages.retain(&mut is_kept);
@@ -149,14 +150,14 @@ impl Pendings {
     }
 }
 
-/// Queues that are kept when they are empty: those of the origins that go on sending.
+/// Queues that are kept when they are empty: those of the origins that continue to send.
 const ORIGINS: usize = 8;
 
 impl IntoIterator for Pendings {
     type Item = Pending;
     type IntoIter = std::vec::IntoIter<Pending>;
 
-    /// In the order they came.
+    /// In the order of arrival.
     fn into_iter(self) -> Self::IntoIter {
         let queues = self.queues.into_iter();
         let mut all: Vec<_> = queues.flat_map(|queue| queue.messages).collect();

@@ -1,17 +1,17 @@
-//! Wills on their way to those who want them: another node holds each until all of them have it, and publishes it when this one is down.
+//! Wills being published: another node holds each until every node with a matching subscription has it, and publishes it when this one is down.
 //!
 //! | at the primary | in the stream | the holder |
 //! | --- | --- | --- |
-//! | a will goes out that is held (`wills`) | | holds it on |
-//! | the will of a session that outlives its connection goes out | `value` under a number of its own, as of a session that does not; and in the same record that of the session, without the will | holds it beside the session |
-//! | all who want it have it | `ended` | forgets it |
-//! | the holder has said so: the client is served again, its session may leave | | |
+//! | a will that is held (`wills`) is published | | continues to hold it |
+//! | the will of a session that outlives its connection is published | `value` under a number of its own, as of a session that does not; and in the same record that of the session, without the will | holds it beside the session |
+//! | every matching node has it | `ended` | forgets it |
+//! | the holder has applied that: the client is served again, its session may leave | | |
 //!
-//! The client waits, as its will would else go out behind what it says next. A holder cannot know whether the will has gone out: it goes
-//! out twice if the primary dies in that moment.
+//! The client waits, as its will might else be published after what it publishes next. A holder cannot tell whether the will has been published: it
+//! is published twice if the primary dies in that moment.
 //!
-//! A node that stores sessions stores these wills too, likewise as of sessions that do not outlive their connections. Started again, it
-//! publishes them.
+//! A node that stores sessions stores these wills too, likewise as of sessions that do not outlive their connections. After a restart it publishes
+//! them.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -24,24 +24,24 @@ use crate::{
     worker::{Debt, SessionKey, Worker, journal::wall_ms, publish::Outcome},
 };
 
-/// Wills under way at once that other nodes hold; what goes out beyond is lost if the node dies in that moment.
+/// Wills published at once that other nodes hold; further ones are lost if the node dies in that moment.
 const MOST: usize = 65_536;
 /// Stands for a stream where output waits for the client's will. No stream has this index.
 pub(super) const WILLS: u8 = u8::MAX;
 
-/// Wills that other nodes are to forget, and have not.
+/// Wills that other nodes are to forget, and have not forgotten yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingWills {
     wills: BTreeMap<u64, GoingWill>,
     next: u64,
     clients: BTreeMap<Rc<str>, Waiting>,
-    /// Clients of which a will is forgotten that was not when this was looked at last.
+    /// Clients one of whose wills was forgotten since the last call of `settle_forgotten`.
     over: Vec<Rc<str>>,
-    /// Wills that were going out when the node stopped, by the numbers they are stored under.
+    /// Wills that were being published when the node stopped, by the numbers they are stored under.
     recovered: Vec<(u64, Rc<str>, StoredWill)>,
 }
 
-/// A will that not all who want it have.
+/// A will being published that not all destinations have.
 #[derive(Debug)]
 struct GoingWill {
     /// `None`: of a node that is down.
@@ -56,25 +56,25 @@ struct GoingWill {
 /// What waits until the wills of a client are forgotten.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// That many are not.
+    /// How many are not forgotten.
     wills: usize,
-    /// Other nodes ask for its session, which has ended.
+    /// Requests of other nodes for its session, which has ended.
     requests: Vec<u64>,
 }
 
-/// Whose will goes out.
+/// Whose will is published.
 #[derive(Debug, Clone, Copy)]
 struct Author<'a> {
     session: Option<SessionKey>,
     client_id: Option<&'a Rc<str>>,
-    /// Who holds it already.
+    /// Where it is held already.
     backup: Option<WillBackup>,
-    /// The stream by which its session is told.
+    /// The stream to the session's first backup.
     stream: Option<u8>,
     stored: Stored,
 }
 
-/// Whether a will is stored while it goes out.
+/// Whether a will is stored while it is being published.
 #[derive(Debug, Clone, Copy)]
 enum Stored {
     /// It is not: its session was not.
@@ -133,7 +133,7 @@ impl Worker {
         self.send_will(now, &will, author);
     }
 
-    /// Publishes a will that was held here.
+    /// Publishes a will that was held here for a client of another node.
     pub(super) fn publish_will_of_lost_node(&mut self, now: Now, will: &StoredWill) {
         let author = Author {
             session: None,
@@ -145,7 +145,7 @@ impl Worker {
         self.send_will(now, will, author);
     }
 
-    /// A will was going out when the node stopped. It goes out again, when `publish_recovered_wills` is called.
+    /// A will was being published when the node stopped. `publish_recovered_wills` publishes it again.
     pub(in super::super) fn recover_will(
         &mut self,
         (log, number): (u8, u64),
@@ -169,7 +169,7 @@ impl Worker {
         }
     }
 
-    /// Publishes wills that were going out when the node stopped: of one client or, with `None`, of all.
+    /// Publishes wills that were being published when the node stopped: of one client or, with `None`, of all.
     pub(in super::super) fn publish_recovered_wills(&mut self, now: Now, of: Option<&str>) {
         let is_due = |(_, client_id, _): &mut (u64, Rc<str>, StoredWill)| {
             of.is_none_or(|of| *of == **client_id)
@@ -220,7 +220,7 @@ impl Worker {
         }
     }
 
-    /// Tells another node a will that goes out, and stores it; where it is then.
+    /// Replicates and stores a will that is being published. Returns where it is then.
     fn keep_will(
         &mut self,
         now: Now,
@@ -258,7 +258,7 @@ impl Worker {
         (backup, stored)
     }
 
-    /// The stream by which another node is told a will that goes out: the one that goes on with the session, or any.
+    /// The stream to the node that holds a will being published: the session's first backup, or any.
     fn will_holder(&mut self, will: &StoredWill, author: Author<'_>) -> Option<u8> {
         if self.config.backups == 0 || author.stream.is_some() {
             return author.stream;
@@ -268,7 +268,7 @@ impl Worker {
         self.stream_to(node)
     }
 
-    /// A condition is met that a will on its way waits for.
+    /// A condition is met that a will being published waits for.
     pub(in super::super) fn settle_will(&mut self, number: u64) {
         let Some(will) = self.primaries.pending_wills.wills.get_mut(&number) else {
             return;
@@ -284,7 +284,7 @@ impl Worker {
         }
     }
 
-    /// The will of a client must not be published by whoever holds it.
+    /// Makes the holder of a client's will forget it.
     pub(in super::super) fn end_will_backup(
         &mut self,
         client_id: &Rc<str>,
@@ -316,7 +316,7 @@ impl Worker {
         self.primaries.pending_wills.over.is_empty()
     }
 
-    /// Wills that nobody holds any more: who waited for that goes on.
+    /// Wills that nobody holds any more: what waited for that continues.
     pub(in super::super) fn settle_forgotten(&mut self, now: Now) {
         for client_id in std::mem::take(&mut self.primaries.pending_wills.over) {
             let clients = &mut self.primaries.pending_wills.clients;
@@ -345,7 +345,7 @@ impl Worker {
         }
     }
 
-    /// Has the CONNACK wait until another node holds the will of the session, and none an earlier one of its client.
+    /// Makes the CONNACK wait until another node holds the will of the session, and none holds an earlier one of its client.
     pub(in super::super) fn hold_for_will(&mut self, id: ConnectionId, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else {
             return;
@@ -379,13 +379,13 @@ impl Worker {
             && session.is_some_and(|session| self.primaries.pending_wills.has(&session.client_id))
     }
 
-    /// Wills of clients that were sent away and that another node would publish if this one were gone now.
+    /// Wills of clients that were sent away and that another node would publish if this one died now.
     pub(in super::super) fn wills_ending(&self) -> u64 {
         let pending_wills = &self.primaries.pending_wills;
         (pending_wills.clients.len() + pending_wills.wills.len()) as u64
     }
 
-    /// Wills of clients of nodes that are down that go out from here, and that no other node holds.
+    /// Wills of clients of nodes that are down that are being published here, and that no other node holds.
     pub(super) fn wills_without_holder(&self) -> u64 {
         let streams = &self.journal.streams;
         let is_held = |backup: &WillBackup| backup.is_held(streams);
@@ -395,8 +395,8 @@ impl Worker {
             .count() as u64
     }
 
-    /// Another node asked for a session that has ended: it goes on when the will of its client is forgotten, so that it does not go out
-    /// behind what the client says next.
+    /// Another node asked for a session that has ended. The answer waits until the will of its client is forgotten, so that it is not published after
+    /// what the client publishes next.
     pub(in super::super) fn answer_ended(&mut self, request: u64, client_id: &str) {
         let clients = &mut self.primaries.pending_wills.clients;
         match clients.get_mut(client_id) {

@@ -1,4 +1,4 @@
-//! The primary's side: what the nodes that hold backups are told, and what waits for them.
+//! The primary's side: what it replicates to the nodes that hold backups, and what waits for them.
 
 use std::{
     cell::Cell,
@@ -27,40 +27,40 @@ use crate::{
     },
 };
 
-/// What a worker knows as primary.
+/// A worker's state as primary.
 #[derive(Debug, Default)]
 pub(in super::super) struct Primaries {
     /// The other nodes that are up.
     pub nodes: Vec<UpNode>,
-    /// How much they can take, as far as that is known.
+    /// Their free capacity, as far as it is known.
     pub capabilities: Vec<(NodeId, u64)>,
     pub(super) shares: Shares,
-    /// Sessions to be told whole to a backup, with their serials.
+    /// Sessions that wait for a full sync to a backup, with their serials.
     pub(super) to_sync: VecDeque<(SessionKey, u64)>,
-    /// Sessions to be told whole to the nodes that are to be their primaries, with their serials.
+    /// Sessions that wait for a full sync to the nodes that are to be their primaries, with their serials.
     pub learners: Vec<(SessionKey, u64)>,
     /// Sessions that failed over or moved here, with their serials, by nodes that have backups of them and are not reachable yet.
     pub(super) to_adopt: BTreeMap<NodeId, BTreeSet<(SessionKey, u64)>>,
     pub(super) pending_wills: PendingWills,
-    /// Nodes that were given up: what they were told before is void, though they may not know that they were down.
+    /// Nodes that were declared down: what was sent to them before is void, though they may not have noticed that they were down.
     void: BTreeSet<NodeId>,
     /// All nodes that were ever up.
     ever: BTreeSet<NodeId>,
     /// One of them has been down.
     was_partitioned: bool,
-    /// Since when all of them are up; `None`: they are not.
+    /// Since when all of them are up; `None`: some are down.
     whole_since: Option<Instant>,
 }
 
 impl Primaries {
-    /// How much a node can take. One that has nothing left, or of which it is not known, counts as a little, as in `rendezvous_by_weight`: each has
-    /// a share if that is true of all.
+    /// Free capacity of a node. One that has none left, or whose capacity is unknown, counts as 1, as in `rendezvous_by_weight`: if that is true of
+    /// all, each has a share.
     pub(super) fn capability_of(&self, node: NodeId) -> u64 {
         let known = self.capabilities.iter().find(|(of, _)| *of == node);
         known.map_or(1, |(_, capability)| (*capability).max(1))
     }
 
-    /// Whether nodes are out of sight, or were a moment ago, so that another one may have sessions that are here.
+    /// Whether nodes are down, or were until a moment ago (`SETTLED`), so that another one may have sessions that are here.
     pub fn is_partitioned(&self, now: Instant) -> bool {
         let is_settled = |since: Instant| since + SETTLED <= now;
         self.was_partitioned && !self.whole_since.is_some_and(is_settled)
@@ -79,7 +79,7 @@ impl Primaries {
         self.see(now);
     }
 
-    /// Other nodes are up than before.
+    /// The set of nodes that are up has changed.
     fn see(&mut self, now: Instant) {
         self.ever.extend(self.nodes.iter().map(|up| up.node));
         let is_whole = self.is_whole();
@@ -87,7 +87,7 @@ impl Primaries {
         self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
     }
 
-    /// Other nodes may have had sessions that are here until now, though none was out of sight.
+    /// Other nodes may have had sessions that are here until now, though none was down.
     const fn note_partition(&mut self, now: Instant) {
         self.was_partitioned = true;
         if self.whole_since.is_some() {
@@ -101,18 +101,18 @@ impl Primaries {
     }
 }
 
-/// Sessions that a backup has learned: covered when a barrier has been passed.
+/// Sessions whose full sync a backup holds: covered when a barrier has been passed.
 #[derive(Debug)]
 pub(in super::super) struct Learned {
-    /// The stream by which the sessions were told.
+    /// The stream that carried the full sync.
     stream: u64,
     /// With their numbers.
     sessions: Vec<(SessionKey, u64)>,
 }
 
-/// Has what is appended to the connection from now on wait until all that hear of the session have what was written so far; those that
-/// learn it too (rule 12), as one of them may go on with it before another has all. They pass their barriers later, and only those
-/// that have all of it are waited for then.
+/// Holds back what is appended to the connection from now on until all backups that receive the session's stream have what was written so far.
+/// Learners count too (rule 12), because one of them may be promoted before another has everything. They pass their barriers later, so `Level::Held`
+/// waits for covered backups only.
 pub(in super::super) fn hold(
     streams: &mut Streams,
     connection: &mut Connection,
@@ -172,7 +172,7 @@ impl Worker {
         }
     }
 
-    /// What is owed for a message waits for the backups of those sessions that alone got it; how many they are.
+    /// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.
     pub(in super::super) fn wait_for_backups(
         &mut self,
         outgoing: &Outgoing<'_>,
@@ -217,7 +217,7 @@ impl Worker {
             }
         }
         if has_lost && !self.primaries.is_partitioned(now.instant) {
-            // What two nodes had after an earlier parting has become one since.
+            // The branches of an earlier partition have been merged since.
             for (_, session) in self.sessions.iter_mut() {
                 session.divergence = None;
             }
@@ -249,11 +249,11 @@ impl Worker {
         self.reassign_from_lost(now);
     }
 
-    /// A node had declared this one down, unnoticed here: what it sent meanwhile did not come, as if it had been down here too. Without that
-    /// what its branches of sessions hold would be taken for what came here, and be lost.
+    /// A node had declared this one down, unnoticed here: what it sent meanwhile counts as not received, as if it had been down here too. Otherwise
+    /// messages that only its branches of sessions hold would be taken for received here, and be lost.
     ///
-    /// Connections that ended while this node stood still ended before it went on: their clients may have been elsewhere since, and that
-    /// has precedence over what they had done here.
+    /// Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
+    /// precedence over what they had done here.
     pub(in super::super) fn handle_given_up_by(
         &mut self,
         now: Now,
@@ -276,7 +276,7 @@ impl Worker {
         self.handle_backups_lost(now, node);
     }
 
-    /// What a node was told may be lost: if it is still up it is told everything anew.
+    /// What was sent to a node may be lost: if the node is still up, it gets a new stream with full syncs.
     pub(in super::super) fn handle_backups_lost(&mut self, now: Now, node: NodeId) {
         let had_stream = self.journal.streams.find(node).is_some();
         self.lose_backups(node);
@@ -287,7 +287,7 @@ impl Worker {
         self.sync_under_replicated();
     }
 
-    /// The backup hears of a new stream even if there is nothing to tell: what it holds by the old one is void.
+    /// Begins the new stream even if there is nothing to replicate: what the backup holds from the old one is void.
     fn begin_anew(&mut self, node: NodeId) {
         let begun = self.stream_to(node);
         if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
@@ -324,7 +324,7 @@ impl Worker {
         }
     }
 
-    /// Sessions whose turn it is are told, and the records of this round leave. Once a round, when all of it is stored.
+    /// Sends full syncs of sessions whose turn it is, and the records of this round. Once a round, when all of it is stored.
     pub(in super::super) fn seal_backups(&mut self, now: Now) {
         self.sync_learners(now);
         if self.primaries.to_sync.is_empty() && self.journal.streams.is_empty() {
@@ -371,7 +371,7 @@ impl Worker {
         }
     }
 
-    /// The backups at a node report on a stream; about one that has ended nothing is to be heard.
+    /// The backups at a node report on a stream; reports on a stream that has ended are ignored.
     pub(in super::super) fn handle_backup_report(
         &mut self,
         now: Now,
@@ -464,7 +464,7 @@ impl Worker {
         }
     }
 
-    /// What was sent here before everybody sent to the backup too must have come before the sessions are covered.
+    /// Messages sent here before every node sent to the backup too must have arrived before the sessions are covered.
     fn cover_when_all_has_come(&mut self, index: u8) {
         let Some(stream) = self.journal.streams.get_mut(index) else {
             return;
@@ -480,10 +480,10 @@ impl Worker {
         self.begin_barrier(Behind::Learned(learned));
     }
 
-    /// All that was on its way here when a barrier began has come.
+    /// All that was on its way here when a barrier began has arrived.
     pub(in super::super) fn cover_learned(&mut self, now: Now, learned: Learned) {
         let Learned { stream, sessions } = learned;
-        // A node that considers this one down sends to the backups only, so they need to know what reached each session here.
+        // A node that considers this one down sends to the backups only, so they need the list of what reached each session here.
         let is_partitioned = self.primaries.is_partitioned(now.instant);
         let streams = is_partitioned.then(|| self.marks_of_streams());
         let found = self
@@ -520,9 +520,9 @@ impl Worker {
         self.cover_when_all_has_come(index);
     }
 
-    /// A backup lacks messages that the stream named: it gets them whole, each with the publication it is, or hears that they are done with.
-    /// Nothing is said of other publications that the session took: if this node is down now, what else the backup lacks is no message of the
-    /// session there, and must be new to it when it comes.
+    /// A backup lacks messages that the stream named: it is sent each of them whole, with its publication identity, or that it is finished. Other
+    /// publications that the session accepted are not sent: if this node goes down now, the backup drops the messages that it still lacks, and must
+    /// accept them as new when they are sent again.
     fn send_wanted(&mut self, now: Now, index: u8, wanted: &[(u64, u64)]) {
         let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
         self.journal.write_done();
@@ -546,8 +546,8 @@ impl Worker {
         }
     }
 
-    /// Sessions that fewer nodes have all of than are to, of those that are up (rule 6 between nodes); of those that end with their
-    /// connections, or ended with their nodes, the will.
+    /// Number of under-replicated sessions, measured by the nodes that are up (rule 6 between nodes); of sessions that end with their connections, or
+    /// ended with their nodes, the will counts.
     pub(in super::super) fn under_replicated_sessions(&self) -> u64 {
         let wanted = self.wanted_backups();
         if wanted == 0 {
@@ -555,7 +555,7 @@ impl Worker {
         }
         let lacks = |session: &Session| {
             if session.is_persistent() {
-                // One that was handed over goes on here unless the other node says that it has it.
+                // A session that was handed over stays here until the other node reports that it has it.
                 session.role.is_frozen() || session.stored.backups.covered().count() < wanted
             } else {
                 session.lacks_will_backup(&self.journal.streams)

@@ -1,4 +1,4 @@
-//! Backups that become the sessions: of a node that is down, and of one that is drained.
+//! Promotion of backups: of a node that is down, and of one that hands sessions over.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -22,8 +22,8 @@ use crate::{
 };
 
 impl Worker {
-    /// A node is down: its sessions fail over to this one, as far as their backups are here. Unless that is news, its clients' wills do not go out: it
-    /// told them to another node when it did not see this one any more, and they may be called off since.
+    /// A node is down: its sessions fail over to this one, as far as their backups are here. Its clients' wills are published only if that is news:
+    /// otherwise it replicated them to another node when it considered this one down, and they may be cancelled since.
     pub(in super::super) fn handle_promote(&mut self, now: Now, node: NodeId, is_news: bool) {
         let of_node = |key: &&SourceKey| key.0 == node;
         let sources: Vec<SourceKey> = self
@@ -56,7 +56,7 @@ impl Worker {
         self.report_promoted();
     }
 
-    /// So many sessions go on here: messages that waited for members of their groups are given out again, and the log says so.
+    /// `sessions` sessions failed over to this node: assigns messages that waited for members of their groups again, and logs it.
     pub(super) fn report_failover(
         &mut self,
         now: Now,
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// A backup of a node that is down becomes the session, and the nodes with other backups are told. False: there is one already.
+    /// Promotes a backup of a node that is down, and adopts the other backups. False: the session is here already.
     pub(super) fn go_on(
         &mut self,
         now: Now,
@@ -100,13 +100,13 @@ impl Worker {
             self.adopt_backups(key, &members);
             self.backup_new(now, key);
         } else if let Some((uid, epoch)) = identity {
-            // There is another session, or this node lets its sessions have no backups: nobody would tell these anything any more.
+            // There is another session, or this node keeps no backups: nobody would replicate to these any more.
             self.void_backups(uid, epoch, &members);
         }
         has_gone_on
     }
 
-    /// The primary goes on with its sessions: what is here was told before it was out of sight.
+    /// The primary still serves its sessions: the backups here date from before a partition.
     pub(in super::super) fn handle_drop_backups(&mut self, now: Now, node: NodeId) {
         let keys = self.sources.sources.keys();
         let sources: Vec<SourceKey> = keys.filter(|key| key.0 == node).copied().collect();
@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// Its primary hands a session over, and this node has all that it was told. False: it does not take the session.
+    /// A primary hands a session over, and this node has applied all that it was sent. False: it does not take the session over.
     pub(in super::super) fn take_session_over(
         &mut self,
         now: Now,
@@ -135,7 +135,7 @@ impl Worker {
         let (source, number) = (backup.source, backup.number);
         let history = backup.history.take().and_then(|it| History::decode(&it));
         if let Some(history) = &history {
-            // What came there and was not spoken of is none of its messages.
+            // What had arrived there and was not named in the stream is none of its messages.
             let marks = &history.marks;
             backup
                 .pending
@@ -161,7 +161,7 @@ impl Worker {
         true
     }
 
-    /// Its primary lives, and may lack messages that are here: both have the session until it has taken them in.
+    /// The primary is up, and may lack messages that are here: both have the session until the primary has merged them.
     pub(super) fn promote_beside(
         &mut self,
         now: Now,
@@ -175,7 +175,7 @@ impl Worker {
         }
     }
 
-    /// A client that is sent away, or is where it was, is not dead.
+    /// A client that was sent away, or is still connected to the primary, is not dead: its will is dropped.
     fn drop_will_of_connected(&mut self, key: SessionKey) {
         let session = self.sessions.get_mut(key);
         if let Some(backup) = session.and_then(|session| session.backup_mut())
@@ -185,7 +185,7 @@ impl Worker {
         }
     }
 
-    /// The hub hears that a backup became the session.
+    /// Reports to the hub that a backup was promoted.
     pub(in super::super) fn report_taken_over(&mut self, key: SessionKey, is_beside: bool) {
         let Some(session) = self.sessions.get(key) else {
             return;
@@ -198,8 +198,8 @@ impl Worker {
         self.send_to_hub_after_records(taken_over);
     }
 
-    /// A backup becomes the session. `is_split`: its primary may live, out of sight, and go on with it too. False: there is one of its
-    /// client identifier already. It has no backups yet.
+    /// Promotes a backup. `is_split`: its primary may be up in another partition, and serve the session too. False: there is a session of its client
+    /// identifier already. The promoted session has no backups yet.
     fn promote(
         &mut self,
         now: Now,
@@ -215,7 +215,7 @@ impl Worker {
                 changes.extend(self.drop_backup(key));
                 return false;
             }
-            // It was on its way there, and the backup has more.
+            // The session here was handed over, and the backup has more.
             if let Some(session) = self.remove_session(here) {
                 self.pass_shared_on(now, &session.outbound);
             }
@@ -238,14 +238,14 @@ impl Worker {
             ..
         } = *backup;
         for awaited in awaited.into_values() {
-            // Nobody who published it was told that it had been taken.
+            // Its publisher has received no acknowledgement.
             held.handle_dropped(awaited.sequence);
         }
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
         held.restore(&mut session.outbound, &mut session.inbound);
         session.taken.go_on();
         let mut pending: Vec<Pending> = pending.into_iter().collect();
-        // Its publisher sent it again, and the primary would have passed it over.
+        // Drops what its publisher sent again and the primary would have passed over.
         pending.retain(|it| session.is_new_message(&it.delivery, it.is_seen));
         let from = Ancestor {
             node: source.0.0,

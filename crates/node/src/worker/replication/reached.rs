@@ -1,5 +1,5 @@
-//! Messages that reached a backup alone. Another node had kept them for this one while it could not reach it, and meanwhile their session moved
-//! away from here: nobody but the backup knows that the primary should have them.
+//! Messages that reached only a backup. Another node had kept them for this one while it could not reach it (hinted handoff), and meanwhile their
+//! session moved away from here: only the backup can tell that the primary should have them.
 //!
 //! If the primary does not mention such a message, the backup sends it to the primary, again and again until it does.
 
@@ -65,7 +65,7 @@ impl Worker {
         self.send_to_hub(ToHub::BackupReport { to, stream, report });
     }
 
-    /// A backup of a session here has got a message: it is the session's unless it came here too, or where the session was before.
+    /// A backup of a session here received a message. It is the session's unless it arrived here too, or where the session was before.
     pub(super) fn handle_reached_backup(&mut self, now: Now, index: u8, reached: &ReachedBackup) {
         let is_it = |stored: &super::StoredAs| {
             stored.number == reached.session && stored.backups.has(index)

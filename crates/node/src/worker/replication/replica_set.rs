@@ -3,7 +3,7 @@
 /// Backups that a session has at most.
 pub(super) const MAXIMUM: usize = crate::MAXIMUM_BACKUPS as usize;
 
-/// Under which number, and where, what a session goes through is written down.
+/// Under which number, and where, a session's changes are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in super::super) struct StoredAs {
     /// In this worker's journal and streams; 0: nowhere.
@@ -13,7 +13,7 @@ pub(in super::super) struct StoredAs {
 }
 
 impl StoredAs {
-    /// Whether it is written down at all.
+    /// Whether they are recorded at all.
     #[inline]
     pub const fn is_some(self) -> bool {
         self.number > 0
@@ -30,19 +30,19 @@ impl StoredAs {
 /// A backup of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Replica {
-    /// The stream that it is told by.
+    /// The stream that it receives.
     pub stream: u8,
     pub stage: Stage,
 }
 
-/// How far a backup has come.
+/// The stage of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum Stage {
-    /// The other node has all of it, and gets its messages itself.
+    /// The other node has all of the session, and receives its messages itself.
     Covered,
-    /// It was told all of it.
+    /// A learner: it was sent all of the session.
     Learning,
-    /// It has what an earlier primary told it, and hears nothing until it is told all of it.
+    /// It has what an earlier primary sent it, and receives nothing until its full sync.
     Adopted,
 }
 
@@ -65,7 +65,7 @@ impl ReplicaSet {
         self.0.into_iter().map_while(|backup| backup)
     }
 
-    /// Those that hear what the session goes through.
+    /// Those that receive the session's stream.
     #[inline]
     pub fn told(self) -> impl Iterator<Item = Replica> {
         let is_told = |backup: &Replica| backup.stage != Stage::Adopted;
@@ -105,14 +105,14 @@ impl ReplicaSet {
         self.iter().any(|backup| backup.stream == stream)
     }
 
-    /// One that has what an earlier primary told it.
+    /// One that has what an earlier primary sent it.
     pub fn first_adopted(self) -> Option<u8> {
         let mut all = self.iter();
         all.find(|backup| backup.stage == Stage::Adopted)
             .map(|backup| backup.stream)
     }
 
-    /// A backup is at this stage now, the last one of that stage. False: there are too many.
+    /// Sets the stage of a backup, as the last one of that stage. False: there are too many.
     pub fn set(&mut self, stream: u8, stage: Stage) -> bool {
         self.remove(stream);
         let backup = Some(Replica { stream, stage });
@@ -123,7 +123,7 @@ impl ReplicaSet {
         has_room
     }
 
-    /// A backup is no more. False: there was none.
+    /// Removes a backup. False: there was none.
     pub fn remove(&mut self, stream: u8) -> bool {
         let is_it = |backup: &Option<Replica>| backup.is_some_and(|backup| backup.stream == stream);
         let Some(at) = self.0.iter().position(is_it) else {

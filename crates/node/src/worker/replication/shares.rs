@@ -1,15 +1,15 @@
-//! How the backups of this worker's sessions are shared out among the other nodes: when this node dies, none of them is to take over much
-//! more than its share, wherever the topics of the sessions are wanted.
+//! How the backups of this worker's sessions are spread over the other nodes: when this node dies, none of them is to take over much more than its
+//! share, wherever the topics of the sessions have subscribers.
 
 use std::collections::BTreeMap;
 
 use thicket_overlay::NodeId;
 
-/// Of what it can take, in percent, a node holds at most: the gamma of placement (*Detti*, IV.A).
+/// What a node holds at most, in percent of its share: the gamma of placement (*Detti*, IV.A).
 const GAMMA_PERCENT: u64 = 110;
-/// Backups beyond that: of few sessions topics alone decide.
+/// Backups beyond that: with few sessions, topics alone decide.
 const SLACK: u64 = 16;
-/// Backups that are chosen before they are counted again, at least; and one of so many of all.
+/// Backups are counted again after this many choices, or after this fraction of all if that is more.
 const RECOUNT: (u64, u64) = (64, 8);
 
 /// How many sessions each node holds for this worker, nearly: sessions that have ended since the last count are still in it.
@@ -21,7 +21,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Whether they are to be counted again before the next choice.
+    /// Whether backups are to be counted again before the next choice.
     pub const fn is_stale(&self) -> bool {
         let (least, part) = RECOUNT;
         let part = self.total / part;
@@ -44,7 +44,7 @@ impl Shares {
         self.chosen += 1;
     }
 
-    /// Whether a node that can take `weight` of `all` is to get more.
+    /// Whether a node with `weight` of the capacity `all` is below its share.
     pub fn has_room(&self, node: NodeId, weight: u64, all: u64) -> bool {
         let held = self.held.get(&node).copied().unwrap_or(0);
         let share = u128::from(self.total + 1) * u128::from(weight) / u128::from(all.max(1));

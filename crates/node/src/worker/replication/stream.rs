@@ -12,12 +12,12 @@ use super::{
 };
 use crate::ConnectionId;
 
-/// Bytes that another node has not acknowledged; beyond it is too slow, and its backups are given up.
+/// Bytes that another node may leave unacknowledged; beyond, it is too slow, and its backups are given up.
 const UNACKNOWLEDGED_BYTES: usize = 16 * 1024 * 1024;
-/// Sessions are told anew only while fewer bytes are under way: those that wait for an answer come first.
+/// Full syncs are sent only while fewer bytes are under way: packets that wait for an acknowledgement take precedence.
 const LEARNING_BYTES: usize = 1024 * 1024;
 
-/// How much of a position another node must have done.
+/// What another node must have done with a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Level {
     /// Read, with all messages that the client may have.
@@ -26,7 +26,7 @@ pub(in super::super) enum Level {
     Held,
 }
 
-/// How far another node is.
+/// The positions that another node has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in super::super) struct Progress {
     pub applied: u64,
@@ -48,24 +48,24 @@ impl Progress {
     }
 }
 
-/// What waits until another node holds what it was told.
+/// What waits until another node has applied or holds what it was sent.
 #[derive(Debug, Clone)]
 pub(in super::super) enum Release {
     /// Output of a connection, with its serial.
     Output(ConnectionId, u64),
-    /// An acknowledgement. The count says how many streams it waits for, if more than one.
+    /// An acknowledgement. The count is the number of streams it waits for, if more than one.
     Debt(Debt, Option<Rc<Cell<u8>>>),
-    /// Who waits until no other node would publish a will of this client.
+    /// What waits until no other node would publish a will of this client.
     WillForgotten(Option<Rc<str>>),
-    /// The backup that the session with this number had by another stream is not needed any more.
+    /// The session with this number no longer needs the backup that it had on another stream.
     Former {
         session: SessionKey,
         stream: u64,
         number: u64,
     },
-    /// The whole of a session, with its number, was told.
+    /// The full sync of a session, with the session's number.
     Learned(SessionKey, u64),
-    /// Nothing; but if the other node is out of sight before, a SUBSCRIBE or UNSUBSCRIBE of a session may be unknown there.
+    /// Nothing waits; but if the stream ends before, the other node may lack this SUBSCRIBE or UNSUBSCRIBE of a session.
     Operation(Box<Operation>),
 }
 
@@ -81,11 +81,11 @@ pub(in super::super) struct Operation {
 #[derive(Debug)]
 pub(in super::super) struct Stream {
     pub node: NodeId,
-    /// Tells this stream from earlier ones to the same node.
+    /// Distinguishes this stream from earlier ones to the same node.
     pub id: u64,
     /// The record of this round.
     pub writer: JournalWriter,
-    /// Of the last record that left, from 1.
+    /// Number of the last record that was sent, from 1.
     sent: u64,
     progress: Progress,
     /// Position and bytes of each record that is not applied.
@@ -93,10 +93,10 @@ pub(in super::super) struct Stream {
     under_way_bytes: usize,
     for_applied: VecDeque<(u64, Release)>,
     for_held: VecDeque<(u64, Release)>,
-    /// Sessions that the other node was told whole, with their numbers, until the next barrier takes them up.
+    /// Sessions whose full sync the other node holds, with their numbers, until the next barrier takes them up.
     pub learned: Vec<(SessionKey, u64)>,
     pub has_barrier: bool,
-    /// Positions at which sessions became covered that are not applied, with their numbers: clients may have been told what came before
+    /// Positions that are not applied and at which sessions became covered, with the number of these: clients may have been sent what came before
     /// without waiting for it.
     covering: VecDeque<(u64, u64)>,
 }
@@ -107,12 +107,12 @@ impl Stream {
         self.sent + u64::from(!self.writer.is_empty())
     }
 
-    /// Whether the other node has done `position`.
+    /// Whether the other node has reached `position`.
     pub const fn has(&self, position: u64, level: Level) -> bool {
         self.progress.has(position, level)
     }
 
-    /// Has `release` wait for all that was written so far.
+    /// Makes `release` wait for all that was written so far.
     pub fn wait(&mut self, level: Level, release: Release) {
         let position = self.position();
         match level {
@@ -130,7 +130,7 @@ impl Stream {
         }
     }
 
-    /// Sessions that are covered as soon as the other node is so far.
+    /// Number of sessions that are covered as soon as the other node has applied more.
     pub fn covering(&self) -> u64 {
         self.covering.iter().map(|(_, count)| count).sum()
     }
@@ -140,7 +140,7 @@ impl Stream {
         self.under_way_bytes + self.writer.len()
     }
 
-    /// Whether the other node keeps up, so that sessions may be told anew.
+    /// Whether the other node keeps up, so that full syncs may be sent.
     pub fn has_room(&self) -> bool {
         self.unacknowledged_bytes() < LEARNING_BYTES
     }
@@ -163,7 +163,7 @@ impl Stream {
         Some((self.sent, record))
     }
 
-    /// The other node is this far: what waited for it.
+    /// The other node has reached these positions. Returns what waited for them.
     pub fn handle_progress(&mut self, progress: Progress) -> Vec<Release> {
         self.progress = Progress {
             applied: self.progress.applied.max(progress.applied.min(self.sent)),
@@ -239,7 +239,7 @@ impl Streams {
         self.list.get_mut(usize::from(index))?.as_mut()
     }
 
-    /// Calls `write` for each stream that a session's backups are told by.
+    /// Calls `write` for each stream that a session's backups receive.
     #[inline]
     pub fn each(&mut self, backups: ReplicaSet, mut write: impl FnMut(&mut Stream)) {
         for backup in backups.told() {
@@ -254,7 +254,7 @@ impl Streams {
         Some(self.list.get(usize::from(index))?.as_ref()?.node)
     }
 
-    /// Ends a stream: all that waited for it waits no more.
+    /// Ends a stream. Returns all that waited for it.
     pub fn end(&mut self, index: u8) -> Vec<Release> {
         let ended = self.list.get_mut(usize::from(index)).and_then(Option::take);
         let waiting = ended.map(|stream| stream.for_applied.into_iter().chain(stream.for_held));
@@ -273,7 +273,7 @@ impl Streams {
         streams.map(Stream::unacknowledged_bytes).sum()
     }
 
-    /// Sessions that are covered as soon as other nodes have read what was written.
+    /// Number of sessions that are covered as soon as other nodes have applied what was written.
     pub fn covering(&self) -> u64 {
         self.list.iter().flatten().map(Stream::covering).sum()
     }

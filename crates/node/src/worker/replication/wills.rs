@@ -1,15 +1,14 @@
-//! Wills of sessions that end with their connections: another node holds each, and publishes it when its primary is down (rules 11 and
-//! 17 between nodes).
+//! Wills of sessions that end with their connections: another node holds each, and publishes it when the primary is down (rules 11 and 17 between
+//! nodes).
 //!
 //! | at the primary | in the stream | the holder |
 //! | --- | --- | --- |
 //! | CONNECT with a will | `value`, with a Session Expiry Interval of 0 | holds the will; the CONNACK waits until it does |
-//! | the connection ends, the will goes out (`going`) | `ended`, when all who want the will have it | forgets it |
+//! | the connection ends, the will is published (`pending_wills`) | `ended`, when every node with a matching subscription has the will | forgets it |
 //! | DISCONNECT, drained, the node stops | `ended` | forgets it |
-//! | out of sight | | publishes it, before anybody may claim a client identifier of the primary |
+//! | down | | publishes it, before anybody may claim a client identifier of the primary |
 //!
-//! Nothing else is held of such a session, and delays do not count: it has ended with its primary, and so has the waiting
-//! (MQTT 3.1.3.2.2).
+//! Nothing else is held of such a session, and delays do not count: the session has ended with its primary, and the delay with it (MQTT 3.1.3.2.2).
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -21,7 +20,7 @@ use crate::{
     worker::{SessionKey, Worker, sessions::Session},
 };
 
-/// Bytes of wills of other nodes' clients that a worker holds; what comes beyond is not held.
+/// Bytes of wills that a worker holds for clients of other nodes; further ones are not held.
 const WILL_BYTES: usize = 256 * 1024 * 1024;
 /// What a will costs beside its strings: its place in a map, and the allocations.
 const WILL_OVERHEAD: usize = 160;
@@ -30,9 +29,9 @@ const WILL_OVERHEAD: usize = 160;
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct WillBackup {
     pub stream: u8,
-    /// Tells the stream from those that had its index before.
+    /// Distinguishes the stream from those that had its index before.
     pub(super) stream_id: u64,
-    /// In that stream.
+    /// The will's number in that stream.
     pub(super) number: u64,
     /// The other node holds the will when it has applied this.
     pub(super) position: u64,
@@ -75,7 +74,7 @@ impl Session {
         !self.is_persistent() && self.connection.is_some() && self.lasting_will().is_some()
     }
 
-    /// Whether it has one that nobody else was told of.
+    /// Whether it has one that was not replicated.
     pub(super) fn has_unreplicated_will(&self) -> bool {
         self.will_backup.is_none() && self.has_passing_will()
     }
@@ -89,7 +88,7 @@ impl Session {
 
 /// At the primary.
 impl Worker {
-    /// Tells another node the will of a session that ends with its connection, if it has one that is not told.
+    /// Replicates the will of a session that ends with its connection, if it has one that is not replicated yet.
     pub(in super::super) fn backup_will(&mut self, now: Now, key: SessionKey) {
         if self.primaries.nodes.is_empty() || self.config.backups == 0 {
             return;
@@ -111,7 +110,7 @@ impl Worker {
         }
     }
 
-    /// Tells a will by a stream, under a number of its own.
+    /// Writes a will to a stream, under a number of its own.
     pub(super) fn replicate_will(&mut self, index: u8, value: &[u8]) -> Option<WillBackup> {
         let number = self.journal.next_number();
         let stream = self.journal.streams.get_mut(index)?;
@@ -144,7 +143,7 @@ impl Worker {
 
 /// At the holder.
 impl Worker {
-    /// A primary tells a will.
+    /// A primary replicates a will.
     pub(super) fn hold_will(&mut self, source: SourceKey, number: u64, stored: StoredSession) {
         let (Some(will), Some(known)) = (stored.will, self.sources.sources.get_mut(&source)) else {
             return;
@@ -171,7 +170,7 @@ impl Worker {
         }
     }
 
-    /// The will of a session that is over.
+    /// Forgets the will of a session that is over.
     pub(super) fn forget_will(&mut self, source: SourceKey, number: u64) {
         let known = self.sources.sources.get_mut(&source);
         if let Some(will) = known.and_then(|known| known.wills.remove(&number)) {
@@ -179,7 +178,7 @@ impl Worker {
         }
     }
 
-    /// All that is held of a primary.
+    /// Forgets all wills of a primary.
     pub(super) fn forget_wills(&mut self, wills: &HeldWills) {
         let count = &mut self.sources.will_count;
         for will in wills.values() {
@@ -188,7 +187,7 @@ impl Worker {
         count.is_full = false;
     }
 
-    /// The primary is down, and its clients' connections with it.
+    /// The primary is down, and its clients' connections with it: their wills are published.
     pub(super) fn publish_held_wills(&mut self, now: Now, source: SourceKey, wills: &HeldWills) {
         self.forget_wills(wills);
         for will in wills.values() {
@@ -209,7 +208,7 @@ impl Worker {
         );
     }
 
-    /// Wills that are held here for clients of other nodes, and their bytes.
+    /// Number and bytes of the wills that are held here for clients of other nodes.
     pub(in super::super) const fn held_wills(&self) -> (u64, u64) {
         let count = &self.sources.will_count;
         (count.wills, count.bytes as u64)

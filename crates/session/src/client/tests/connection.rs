@@ -119,7 +119,7 @@ fn every_pair_of_state_and_input_leads_where_the_table_says() {
                 ConnectionState::Closing => 'x',
             };
             assert_eq!(after, expected, "{state}, {name}: {:?}", bench.events);
-            // The caller hears once why a connection ends, unless it ended it.
+            // The caller gets one event when a connection ends, unless it ended it.
             let says_why =
                 before != ConnectionState::Closing && after == 'x' && name != "disconnect";
             let is_why = |event: &&String| {

@@ -1,4 +1,4 @@
-//! QoS 1 and 2 in both directions, subscriptions, and what is left when a session goes on.
+//! QoS 1 and 2 in both directions, subscriptions, and what is left when a session continues.
 
 use thicket_mqtt::{Suback, SubscribeFilter, SubscriptionOptions, Unsuback};
 

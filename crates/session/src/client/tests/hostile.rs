@@ -16,7 +16,7 @@ enum Step {
     Deliver(u8, u16),
     Bytes(Vec<u8>),
     Pass(u64),
-    /// Whether the session is there, the Receive Maximum, the Maximum Packet Size.
+    /// Whether the server has the session, the Receive Maximum, the Maximum Packet Size.
     Break(bool, u16, u32),
 }
 
@@ -132,7 +132,7 @@ proptest! {
         prop_assert_eq!(ends.count(), published);
         prop_assert_eq!(bench.client.inflight(), 0);
         prop_assert_eq!(bench.client.inbound.unacknowledged(), 0);
-        // Each connection ends at most once, and nothing comes after its end.
+        // Each connection ends at most once, and nothing follows its end.
         let mut is_over = false;
         for event in &bench.events {
             let is_end = ["error", "PingTimeout"].iter().any(|end| event.starts_with(end)) || event.starts_with("by server");

@@ -17,7 +17,7 @@ struct Open {
 /// The server's end of one session.
 #[derive(Default)]
 struct NaiveServer {
-    /// Bytes that came and are no whole packet yet.
+    /// Bytes that arrived and are no whole packet yet.
     input: Vec<u8>,
     output: Vec<u8>,
     is_connected: bool,
@@ -47,7 +47,7 @@ impl NaiveServer {
         }));
     }
 
-    /// Takes bytes and answers.
+    /// Handles bytes and answers.
     fn handle_bytes(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         let input = std::mem::take(&mut self.input);
@@ -141,9 +141,9 @@ impl NaiveServer {
 enum Step {
     Publish(u8),
     Deliver(u8),
-    /// So many bytes arrive at the server.
+    /// This many bytes arrive at the server.
     Up(usize),
-    /// So many bytes arrive at the client.
+    /// This many bytes arrive at the client.
     Down(usize),
     Break,
 }
@@ -290,7 +290,7 @@ proptest! {
         for step in &steps {
             world.take(step);
         }
-        // In peace all that is open comes to an end.
+        // Without faults all that is open ends.
         for _ in 0..2000 {
             world.take(&Step::Up(1000));
             world.take(&Step::Down(1000));

@@ -291,7 +291,7 @@ impl<'a> JournalEntries<'a> {
         }
     }
 
-    /// A sequence that another one can follow.
+    /// A sequence that can have a successor.
     fn sequence(&mut self) -> Result<u64, JournalError> {
         match self.varint("sequence")? {
             u64::MAX => Err(JournalError::Malformed("sequence")),

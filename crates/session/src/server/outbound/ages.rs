@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
-/// Marks kept; of more, every second one goes.
+/// Marks kept; of more, every second one is removed.
 const MARKS: usize = 32;
 /// Time between two marks at least.
 const BETWEEN_MARKS: Duration = Duration::from_secs(1);
@@ -12,7 +12,7 @@ const BETWEEN_MARKS: Duration = Duration::from_secs(1);
 /// When messages began to wait.
 #[derive(Debug)]
 pub(super) struct Ages {
-    /// A message that was the next one, and when. Both rise.
+    /// A message that was the next one, and the time. Both rise.
     marks: Vec<(u64, Instant)>,
 }
 
@@ -32,7 +32,7 @@ impl Ages {
         }
         if self.marks.len() >= MARKS {
             let before = self.marks.iter().take_while(|mark| mark.0 <= front).count();
-            // What is before the front tells nothing any more, but for the last of it.
+            // What is before the front is no longer needed, but for the last of it.
             self.marks.drain(..before.saturating_sub(1));
         }
         if self.marks.len() >= MARKS {
@@ -87,7 +87,7 @@ mod tests {
             assert!(ages.marks.len() <= MARKS);
         }
         assert_eq!(ages.since(1), Some(at(0)));
-        // A client that takes what it gets: only the last of the marks before the front counts.
+        // A client that receives what it gets: only the last of the marks before the front counts.
         for second in 10_000..20_000 {
             ages.note(at(second), second, 1 + second);
         }

@@ -1,14 +1,14 @@
-//! Clients that do not ask where to connect, with `redirect = "topics"`: what they do is learned by client identifier, so that they are where
-//! their topics are after they have come back.
+//! Clients that do not ask where to connect, with `redirect = "topics"`: what they do is learned by client identifier, so that they are where their
+//! topics are after they have connected again.
 //!
 //! | step | node |
 //! | --- | --- |
-//! | looks at the habits of its clients every [`LOOKED`], and tells all what is news | the one where a client is |
+//! | examines the habits of its clients every [`LOOKED`], and sends all what is new | the one where a client is |
 //! | keeps it, for [`LEASE`](super::LEASE) | every node |
-//! | compares itself with the others when the client comes back, and tells all what it decides | the one where the client comes |
+//! | compares itself with the others when the client connects again, and sends all its decision | the one where the client connects |
 //!
 //! A client of 5.0 is redirected then. One before 5.0 can be refused only, so that its balancer picks another node: `refusals` times in
-//! [`REFUSED_FOR`] at most, after which it is served where it comes. Whoever is served is learned there at once.
+//! [`REFUSED_FOR`] at most, after which it is served where it connects. Where a client is served is learned at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -31,31 +31,31 @@ use crate::{
     scope::client_id_of,
 };
 
-/// The round of habits that are asked for here: the rebalancer counts from 1.
+/// The round of habits that are requested here: the rebalancer counts from 1.
 pub(in crate::hub) const LEARNING: u64 = 0;
-/// Time between two looks.
+/// Time between two examinations.
 const LOOKED: Duration = Duration::from_secs(15);
-/// From its first refusal on a client is refused so long at most.
+/// A client is refused this long at most, counted from its first refusal.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
-/// What is known of a client is told again when so much of its time is over.
+/// What was learned of a client is sent again when this much of its time is over.
 const RENEWED: Duration = Duration::from_secs(300);
 /// Topics that a filter with wildcards stands for: those with most messages.
 const MATCHES: usize = 64;
-/// Filters with wildcards that are looked up in one look, each different one counted once.
+/// Filters with wildcards that are matched in one examination, each different one counted once.
 const WILD: usize = 100;
 /// Topics of one client, of each kind.
 const TOPICS: usize = 256;
-/// A topic that is not seen any more counts half as much each time, and is forgotten below this.
+/// The rate of a topic that is not seen any more is halved each time, and is forgotten below this.
 const FORGOTTEN_PER_S: f64 = 0.01;
-/// Messages a second of a topic whose publishers nobody has told of.
+/// Messages a second of a topic whose publishers no node has reported.
 const UNKNOWN_RATE: f64 = 1.0;
 
-/// How far this node is with looking.
+/// Progress of the examination of this node's clients.
 #[derive(Debug, Default)]
 pub(super) struct Learning {
     looked_at: Instant,
     is_looking: bool,
-    /// Topics of filters with wildcards in this look.
+    /// Topics of filters with wildcards in this examination.
     wild: HashMap<Arc<str>, Topics>,
 }
 
@@ -65,7 +65,7 @@ type Topics = Vec<(String, f64)>;
 /// What is to become of a client that comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::hub) enum Learned {
-    /// Nothing is known of it.
+    /// Nothing was learned of it.
     Unknown,
     /// No node is better than this one.
     Here,
@@ -74,7 +74,7 @@ pub(in crate::hub) enum Learned {
 }
 
 impl Placing {
-    /// Looks at the clients of this node now and then.
+    /// Examines the clients of this node now and then.
     pub(in crate::hub::placing) fn learn_clients(&mut self, cx: &mut Context, now: Now) {
         let learning = &mut self.placements.learning;
         let is_due = now.instant.since(learning.looked_at) >= LOOKED && !learning.is_looking;
@@ -88,7 +88,7 @@ impl Placing {
         self.handle_habits_asked(cx, cx.own(), LEARNING, 0);
     }
 
-    /// The workers have named some clients; the next are asked for.
+    /// The workers have listed some clients; the next are requested.
     pub(in crate::hub::placing) fn learn_habits(
         &mut self,
         cx: &mut Context,
@@ -133,7 +133,7 @@ impl Placing {
         self.send_learned(cx, now, placement, 0);
     }
 
-    /// What a client wants, by topic.
+    /// What a client subscribes to, by topic.
     fn topics_of(&mut self, cx: &Context, filters: &[Arc<str>]) -> Topics {
         let mut topics = BTreeMap::new();
         for filter in filters {
@@ -190,7 +190,7 @@ impl Placing {
         (holds && known.placement.sessions.len() == 1).then_some(known)
     }
 
-    /// Which node is best for a client that comes back here. One whose topics are elsewhere is a guest until it is served.
+    /// Which node is best for a client that connects here again. One whose topics are elsewhere is a guest until it is served.
     pub(in crate::hub::placing) fn learned_node(
         &mut self,
         cx: &Context,
@@ -224,7 +224,7 @@ impl Placing {
         Some(refused < cx.config.redirection.refusals && in_time)
     }
 
-    /// The client is refused here, as it should come there.
+    /// The client is refused here, as it should connect there.
     pub(in crate::hub::placing) fn learn_refused(
         &mut self,
         cx: &mut Context,
@@ -264,7 +264,7 @@ impl Placing {
         self.handle_placement(cx, now, placement, follows);
     }
 
-    /// For whoever wonders.
+    /// For reports.
     pub(in crate::hub::placing) fn learned_report(
         &self,
         now: Now,
@@ -290,8 +290,8 @@ impl Placing {
     }
 }
 
-/// What a client publishes: what it was seen publishing now, and what it was before and was not seen now with half its messages, since topics are
-/// seen in a sample.
+/// What a client publishes: what it was seen publishing now, and what it published before and was not seen with now at half its rate, since topics
+/// are seen in a sample.
 fn published(habits: &ClientHabits, before: Option<&PlacedSession>) -> Topics {
     let seen = habits.publishes.iter();
     let seen = seen.map(|(topic, millis)| (topic.to_string(), *millis as f64 / 1000.0));
@@ -309,7 +309,7 @@ fn published(habits: &ClientHabits, before: Option<&PlacedSession>) -> Topics {
     publish
 }
 
-/// Whether the others are to be told.
+/// Whether it must be sent to the others.
 fn is_news(now: Now, known: &Known, session: &PlacedSession) -> bool {
     let before = &known.placement.sessions[0];
     let names = |topics: &Topics| {

@@ -1,18 +1,18 @@
-//! Placements of clients (Detti IV.A): any node takes a request, one node at a time answers, all know the answers.
+//! Placements of clients (Detti IV.A): any node accepts a request, one node at a time answers, all receive the answers.
 //!
 //! | step | node |
 //! | --- | --- |
-//! | takes the request, adds what is known of rates | the one that was asked |
-//! | places the client, so that the next request sees it; tells all | the *placer*: drawn by rendezvous hash over the nodes that are up |
-//! | keeps the placement | every node: whoever is drawn next goes on from what it knows |
+//! | accepts the request, adds the rates that it has | the one that was asked |
+//! | places the client, so that the next request takes it into account; sends it to all | the *placer*: drawn by rendezvous hash over the nodes that are up |
+//! | keeps the placement | every node: the next placer continues from what it has |
 //! | answers | the one that was asked |
 //!
 //! A client asks over HTTP, or in the user properties of its CONNECT: then its claim waits for the answer.
 //!
 //! Clients that do not ask are learned by their identifiers (`learned`).
 //!
-//! A placement holds for ten minutes from when it was asked for last. When the placer goes, requests it has not answered go to the next one. Two
-//! nodes that see different nodes may both answer for a moment: then placements are less good, and nothing else.
+//! A placement holds for ten minutes from when it was asked for last. When the placer is down, requests it has not answered go to the next one. Two
+//! nodes with different views may both answer for a moment: then placements are less good, and nothing else.
 
 mod learned;
 mod names;
@@ -45,26 +45,26 @@ use crate::{
 
 /// How long a placement holds that nobody asks for again.
 const LEASE: Duration = Duration::from_secs(600);
-/// Placements that are known at most.
+/// Placements that are kept at most.
 const MAXIMUM: usize = 1_000_000;
 /// Requests under way at a time.
 const PENDING: usize = 10_000;
 /// How long a request waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// For how long the round trips between nodes are taken as they were.
+/// For how long the measured round trips between nodes are used.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 /// How far above the mean the load of a node may be.
 const GAMMA: f64 = 1.1;
-/// What decides who the placer is.
+/// The key of the rendezvous hash that draws the placer.
 const LOT: &str = "thicket-placements";
 
-/// What a node knows of placements.
+/// A node's state of placements.
 #[derive(Debug, Default)]
 pub(in crate::hub) struct Placements {
     known: BTreeMap<Arc<str>, Known>,
-    /// All of that at the nodes that take clients; `None`: nobody needed it since they changed.
+    /// All of that for the nodes that accept clients; `None`: it was not needed since they changed.
     control: Option<(BTreeSet<u64>, ControlPlane)>,
-    /// When what messages between nodes cost was told to it.
+    /// When it was given the costs of messages between nodes.
     costs_at: Option<Instant>,
     learning: Learning,
     /// Requests of this node that the placer has not answered, by number.
@@ -73,25 +73,25 @@ pub(in crate::hub) struct Placements {
 }
 
 impl Placements {
-    /// Placements that hold, or that a client comes back to.
+    /// Placements that hold, or that apply when their client connects again.
     pub fn remembered(&self) -> Remembered {
         Remembered::new("placements of clients", self.known.len(), MAXIMUM)
     }
 }
 
-/// What a placement goes by.
+/// What a placement is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::hub) enum Follows {
     /// Its client asked.
     Request {
-        /// Sessions that it may have; 0: not known. Since wire version 11.
+        /// Sessions that it may have; 0: unknown. Since wire version 11.
         max_sessions: u8,
     },
     /// Its client asked once, and follows its subscribers.
     Subscribers,
     /// Its client did not ask: this is where it is, and what it was seen doing. Since wire version 11.
     Habits {
-        /// It was refused so often since it was served last: this is where it should come.
+        /// How often it was refused since it was served last: this is where it should connect.
         refused: u8,
     },
 }
@@ -101,7 +101,7 @@ impl Follows {
         matches!(self, Self::Habits { .. })
     }
 
-    /// As nodes of wire version 10 know it.
+    /// As nodes of wire version 10 have it.
     const fn of_old(self) -> Self {
         match self {
             Self::Request { .. } => Self::Request { max_sessions: 0 },
@@ -110,15 +110,15 @@ impl Follows {
     }
 }
 
-/// A placement that is known.
+/// A placement.
 #[derive(Debug)]
 struct Known {
     placement: Placement,
     until: Instant,
     follows: Follows,
-    /// Sessions that its client asked for; 0: not known.
+    /// Sessions that its client asked for; 0: unknown.
     max_sessions: u8,
-    /// When its client was refused first since it was served.
+    /// When its client was refused first since it was served last.
     refused_since: Option<Instant>,
 }
 
@@ -137,16 +137,16 @@ struct Pending {
     deadline: Instant,
 }
 
-/// Who is to be answered.
+/// Who gets the answer.
 #[derive(Debug)]
 enum Asker {
-    /// Whoever called, by its own number.
+    /// A caller, by its own number.
     Caller(u64),
     /// A client that connects at a worker.
     Client(WorkerId, Claim),
 }
 
-/// What the placer is to do: all of it in one order, or a placement could come back that was removed.
+/// What the placer is to do: all of it in one sequence, or a placement could come back that was removed.
 #[derive(Debug, Clone)]
 enum Order {
     Place(Asked),
@@ -176,7 +176,7 @@ impl Placing {
         self.order_placement(cx, now, Asker::Caller(number), Order::Place(asked));
     }
 
-    /// A client asks so in its CONNECT: its claim goes on with the answer.
+    /// A client asks in its CONNECT: its claim continues with the answer.
     pub(in crate::hub) fn place_client(
         &mut self,
         cx: &mut Context,
@@ -260,7 +260,7 @@ impl Placing {
         Some(known.placement)
     }
 
-    /// What the nodes tell of topics goes with the request: the placer need not know more than others do.
+    /// The rates that this node has are added to the request: the placer need not have more than others do.
     fn with_known_rates(&self, cx: &Context, request: PlacementRequest) -> Asked {
         let PlacementRequest {
             client_id,
@@ -291,7 +291,8 @@ impl Placing {
         }
     }
 
-    /// For a filter with wildcards the node where most of what it matches is published; and messages a second of all it matches.
+    /// For a filter with wildcards the node where most of what it matches is published; and messages a second of all it matches, as far as these are
+    /// known.
     fn known_rate(&self, cx: &Context, filter: &str) -> (Option<u64>, Option<f64>) {
         let Ok(parsed) = TopicFilter::new(filter) else {
             return (None, None);
@@ -468,7 +469,7 @@ impl Placing {
         }
     }
 
-    /// As the placer: decides, keeps it, tells all.
+    /// As the placer: decides, keeps it, sends it to all.
     fn place_here(
         &mut self,
         cx: &mut Context,
@@ -497,7 +498,7 @@ impl Placing {
         Ok(())
     }
 
-    /// Whoever asks has a placement by that; others follow their subscribers, or would if they had asked.
+    /// A client that asks has a placement by that; others follow their subscribers, or would if they had asked.
     fn what_is_followed(&self, placement: &Placement, asked: &Asked) -> Follows {
         let known = self.placements.known.get(&*placement.client_id);
         if placement.client_id == asked.client_id {
@@ -518,7 +519,7 @@ impl Placing {
         has_several.then_some((&known.placement, known.max_sessions))
     }
 
-    /// As the rebalancer: this is where the client should be, whatever it had. It is asked for again when the client comes there.
+    /// As the rebalancer: this is where the client should be, whatever it had. It is asked for again when the client connects there.
     pub(super) fn place_anew(
         &mut self,
         cx: &mut Context,
@@ -532,7 +533,7 @@ impl Placing {
         self.handle_placement(cx, now, placement.clone(), follows);
     }
 
-    /// Clients with several sessions keep their placement as long as the first one is connected: its node says so.
+    /// Clients with several sessions keep their placement as long as the first one is connected: the node where it is renews it.
     fn renew_placements(&mut self, cx: &mut Context, now: Now) {
         let is_here = |name: &Arc<str>| {
             let entry = cx.directory.entries.get(name);
@@ -552,7 +553,7 @@ impl Placing {
         }
     }
 
-    /// The nodes that take clients may be others than before: then what is known is taken over.
+    /// The nodes that accept clients may be others than before: then the placements are loaded again.
     fn prepare_control(&mut self, cx: &Context, now: Now) -> Result<(), PlacementError> {
         let others = self.loads.others();
         let own = [(cx.own(), self.loads.own())];
@@ -574,7 +575,7 @@ impl Placing {
             let control = ControlPlane::new(&nodes, GAMMA);
             let mut control = control.map_err(|_| PlacementError::NoNodes)?;
             for known in self.placements.known.values() {
-                // What was told by another node may be anything: what cannot be is left out.
+                // What another node sent may be anything: what is impossible is left out.
                 let _ = control.restore(&known.placement);
             }
             self.placements.control = Some((nodes, control));
@@ -586,7 +587,7 @@ impl Placing {
         Ok(())
     }
 
-    /// The placer tells where a client is now, or a node what it has learned.
+    /// The placer sends where a client is now, or a node what it has learned.
     pub(in crate::hub) fn handle_placement(
         &mut self,
         cx: &mut Context,
@@ -642,9 +643,9 @@ impl Placing {
         self.placements.known.insert(name, known);
     }
 
-    /// A node that is new hears of all placements.
+    /// A new node is sent all placements.
     pub(super) fn send_placements(&mut self, cx: &mut Context, now: Now, node: NodeId) {
-        // Only one tells, or each new node would hear of all from all.
+        // Only one sends, or each new node would receive all from all.
         if self.placer_before(cx, node) != cx.own() {
             return;
         }
@@ -653,7 +654,7 @@ impl Placing {
         let known = self.placements.known.values();
         let known = known.filter(|known| known.until > now.instant);
         let known = known.map(|known| {
-            // It is told, not to be followed now.
+            // It is sent for information, not to be followed now.
             let follows = match known.follows {
                 Follows::Habits { .. } => known.follows,
                 Follows::Subscribers | Follows::Request { .. } => Follows::Request {
@@ -671,14 +672,14 @@ impl Placing {
         }
     }
 
-    /// Who was the placer before a node came.
+    /// The placer before a node came.
     fn placer_before(&self, cx: &Context, node: NodeId) -> NodeId {
         let reachable = cx.overlay.reachable().into_iter();
         let nodes: Vec<NodeId> = reachable.filter(|other| *other != node).collect();
         rendezvous(LOT, &nodes).unwrap_or(cx.own())
     }
 
-    /// Requests that the former placer may not have answered go to the one that is drawn now.
+    /// Requests that the former placer may not have answered go to the present one.
     pub(in crate::hub) fn ask_placer_again(&mut self, cx: &mut Context, now: Now) {
         for number in self.placements.pending.keys().copied().collect::<Vec<_>>() {
             self.ask_placer(cx, now, number);
@@ -709,7 +710,7 @@ impl Placing {
         }
     }
 
-    /// Each node is told what it understands.
+    /// Each node is sent what its version supports.
     fn send_all_placed(&mut self, cx: &mut Context, placement: &Placement, follows: Follows) {
         let message = |follows| {
             let placement = placement.clone();

@@ -1,6 +1,6 @@
 //! Sessions that placements asked for: session n above 1 of client `C` connects as `C~n`.
 //!
-//! Only what was placed is resolved: a client that merely calls itself `C~2` is a client of its own.
+//! Only what was placed is resolved: a client that merely has the client identifier `C~2` is a client of its own.
 
 use thicket_overlay::NodeId;
 use thicket_placement::{PlacedSession, Placement};
@@ -36,7 +36,7 @@ impl Placing {
             .collect()
     }
 
-    /// The node where a client should do what it does with a topic or filter, by the name of one of its sessions: what its placement says.
+    /// The node where a client should publish a topic or subscribe to a filter, by the name of one of its sessions: according to its placement.
     pub(super) fn topic_placed_at(
         &self,
         now: Now,
@@ -75,7 +75,7 @@ impl Placing {
     }
 }
 
-/// What session `number` of a client connects as.
+/// The client identifier that session `number` of a client connects with.
 pub(super) fn session_client_id(client_id: &str, number: u16) -> String {
     match number {
         1 => client_id.to_owned(),

@@ -12,8 +12,8 @@ use crate::{
     messages::{PlaceAsked, PlaceQuestion, ToWorker},
 };
 
-/// A node is better for a filter if so many times as much of what it matches is published there: rates are told in powers of two, and
-/// what is told stays within a factor of two.
+/// A node is better for a filter if this many times as much of what it matches is published there: rates are sent in powers of two, and what was sent
+/// stays within a factor of two.
 const BETTER: u64 = 4;
 
 impl Placing {
@@ -29,7 +29,7 @@ impl Placing {
         cx.send_to_worker(worker, ToWorker::PlaceAnswer(asked, node));
     }
 
-    /// What the client was placed with decides; else where the topic is published, or wanted, if that is not far from here.
+    /// The client's placement decides; else where the topic is published, or subscribed to, if that is not far from here.
     fn better_node(&self, cx: &Context, now: Now, asked: &PlaceAsked) -> Option<NodeId> {
         let placed = self.topic_placed_at(now, &asked.client_id, &asked.question);
         let better = placed.or_else(|| match &asked.question {

@@ -1,4 +1,4 @@
-//! Requests and placements as bytes: texts with their lengths, rates as the bits of a double, NaN for one that is not known.
+//! Requests and placements as bytes: texts with their lengths, rates as the bits of a double, NaN for one that is unknown.
 
 use thicket_placement::{Asked, PlacedSession, Placement, Wanted};
 
@@ -41,12 +41,12 @@ pub(in crate::hub) fn read_asked(reader: &mut Reader<'_>) -> Option<Asked> {
         publish,
         subscribe,
         max_sessions,
-        // Who takes the request knows from whom it comes.
+        // The placer sets it to the node that sent the request.
         home: None,
     })
 }
 
-/// One byte, then how often the client was refused, or how many sessions it may have if that is known (0 else, as it is to nodes of wire version 10).
+/// One byte, then how often the client was refused, or how many sessions it may have if that is known (0 otherwise, as for nodes of wire version 10).
 pub(in crate::hub) fn put_follows(out: &mut Vec<u8>, follows: Follows) {
     match follows {
         Follows::Request { max_sessions: 0 } => out.push(0),
@@ -116,7 +116,7 @@ fn read_rated(reader: &mut Reader<'_>) -> Option<(String, f64)> {
     Some((reader.text()?.to_owned(), f64::from_bits(reader.u64()?)))
 }
 
-/// What is no rate is not known.
+/// What is no rate is unknown.
 fn known(rate: f64) -> Option<f64> {
     (rate.is_finite() && rate >= 0.0).then_some(rate)
 }

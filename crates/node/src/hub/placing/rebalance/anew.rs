@@ -1,14 +1,14 @@
-//! Clients that asked for several sessions are not moved but placed anew, all of them in one plan.
+//! Clients that asked for several sessions are not moved but placed again, all of them in one plan.
 //!
 //! | step | node |
 //! | --- | --- |
-//! | tells all where the client's sessions should be | the rebalancer |
+//! | sends all where the client's sessions should be | the rebalancer |
 //! | sends the first session to its node, maybe the one where it is (DISCONNECT 0x9C) | where it is connected |
 //! | connects, and asks where its sessions should be, as clients do that have several | the client |
-//! | places the client: what is told it has already | the placer |
+//! | places the client: it has the answer already | the placer |
 //! | moves its topics, each to its new session before it leaves the old one | the client |
 //!
-//! A client that does not ask again has been moved as any other.
+//! A client that does not ask again was moved like any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub(super) struct Several {
 struct OneOfSeveral {
     placement: Placement,
     max_sessions: u8,
-    /// By number: what the inventory has it as.
+    /// By number: the index in the inventory.
     sessions: BTreeMap<u16, usize>,
 }
 
@@ -40,8 +40,8 @@ struct OneOfSeveral {
 type Placed = (Placement, u8);
 
 impl Placing {
-    /// Those whose first session may be sent somewhere now. Filters with wildcards are placed by what they match, which is not known here: whoever
-    /// has one is moved as a whole.
+    /// Those whose first session may be sent elsewhere now. Filters with wildcards are placed by what they match, which is not known here: a client
+    /// that has one is moved as a whole.
     pub(super) fn clients_with_several(
         &self,
         now: Now,
@@ -171,7 +171,7 @@ impl OneOfSeveral {
         numbered
     }
 
-    /// With what the client asked for and is not seen to do: it stays with the session of its number, else with the first.
+    /// With what the client asked for and is not seen doing: it stays with the session of its number, else with the first.
     fn placement(
         &self,
         numbered: &BTreeMap<u16, AnewSession>,

@@ -11,7 +11,7 @@ use crate::{
     hub::{Message, context::Context, placing::Placing},
 };
 
-/// Questions under way at a time, and answers that nobody has fetched.
+/// Questions under way at a time, and answers that were not fetched.
 const PENDING: usize = 64;
 /// How long a question, or its answer, waits.
 const KEPT: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ pub(super) struct Asks {
     last: u64,
     /// By number; `None`: not answered yet.
     own: BTreeMap<u64, Own>,
-    /// Whom the plan that is being made answers: a node with the number it gave.
+    /// Who gets the plan that is being made: a node with the number it gave.
     waiting: Vec<(NodeId, u64)>,
 }
 

@@ -39,7 +39,7 @@ impl Placing {
         carries_out: bool,
     ) {
         let known = self.known_nodes(cx).into_iter();
-        // What is at a node that drains goes by itself.
+        // Clients of a node that drains are moved by that.
         let asked = known.filter(|it| !it.load.is_draining);
         let waiting: BTreeSet<NodeId> = asked.map(|it| it.node).collect();
         self.rebalance.last_round += 1;
@@ -91,7 +91,7 @@ impl Placing {
         cx.send_to_worker(WorkerId(worker as u8), content);
     }
 
-    /// A worker has named some of its clients.
+    /// A worker has listed some of its clients.
     pub(in crate::hub) fn handle_worker_habits(
         &mut self,
         cx: &mut Context,
@@ -139,7 +139,7 @@ impl Placing {
         );
     }
 
-    /// A node has named some of its clients.
+    /// A node has listed some of its clients.
     pub(in crate::hub) fn handle_habits(
         &mut self,
         cx: &mut Context,

@@ -11,12 +11,12 @@ use thicket_session::topic::TopicFilter;
 
 use crate::{NodeLoad, messages::ClientHabits};
 
-/// Clients of one plan at most; of a node with more, those that are not named count as load that stays.
+/// Clients of one plan at most; of a node with more, those that are not listed count as load that stays.
 pub(super) const MOST_CLIENTS: usize = 200_000;
 /// Filters with wildcards of one plan, each different one counted once.
 const MOST_WILD: usize = 1_000;
 
-/// A node as the plan sees it.
+/// A node in the plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownNode {
     pub node: NodeId,
@@ -25,18 +25,18 @@ pub(super) struct KnownNode {
 }
 
 impl KnownNode {
-    /// It is drained, and has clients yet.
+    /// It is drained, and still has clients.
     pub const fn is_being_emptied(&self) -> bool {
         self.load.is_draining && self.load.connections > 0
     }
 }
 
-/// Clients of all nodes, as they come in.
+/// Clients of all nodes, as they arrive.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     /// Where each is.
     clients: Vec<(NodeId, ClientHabits)>,
-    /// Of nodes that have more clients than were named.
+    /// Nodes that have more clients than were listed.
     cut_short: Vec<NodeId>,
 }
 
@@ -58,7 +58,7 @@ impl Inventory {
         self.clients.len()
     }
 
-    /// What was told of all clients, and where each is.
+    /// What was reported of all clients, and where each is.
     pub fn all(&self) -> impl Iterator<Item = (NodeId, &ClientHabits)> {
         self.clients.iter().map(|(node, client)| (*node, client))
     }
@@ -72,7 +72,7 @@ impl Inventory {
         &self.clients[index].1.filters
     }
 
-    /// `rates`: thousandths of a message a second, by node and topic. `may_move`: what the rebalancer knows of a client beside what its node says.
+    /// `rates`: thousandths of a message a second, by node and topic. `may_move`: what the rebalancer adds to the report of a client's node.
     pub fn situation<'a>(
         &self,
         nodes: &[KnownNode],
@@ -92,7 +92,7 @@ impl Inventory {
                 measured.push((topics.of(topic), *node, *rate as f64 / 1000.0));
             }
         }
-        // What comes out of a table has no order: plans must have one.
+        // The iteration of a table has no order: plans must have one.
         measured.sort_by_key(|(topic, node, _)| (*topic, *node));
         let mut clients = Vec::with_capacity(self.clients.len());
         for (_, client) in &self.clients {
@@ -139,7 +139,7 @@ impl Inventory {
     }
 }
 
-/// Messages that a node gets done with its CPU, compared with the median of all, as a power of two: what is measured is noisy.
+/// Messages that a node handles with its CPU, compared with the median of all, as a power of two: what is measured is noisy.
 fn capacity(known: &KnownNode, all: &[KnownNode]) -> f64 {
     let efficiency = |known: &KnownNode| {
         let cpu = known.load.cpu_permille.filter(|cpu| *cpu >= 200)?;
@@ -209,7 +209,7 @@ impl Topics {
         found
     }
 
-    /// Each different filter is matched once; too many are passed over.
+    /// Each different filter is matched once; beyond the limit they are ignored.
     fn matching(&mut self, filter: &Arc<str>) -> &[TopicId] {
         if !self.wild.contains_key(filter) {
             let parsed = TopicFilter::new(filter).ok();

@@ -1,8 +1,8 @@
-//! The rebalancer: one node at a time that looks at all clients and has them moved to where there is room, and where their topics are.
+//! The rebalancer: one node at a time that examines all clients and has them moved to where there is capacity, and where their topics are.
 //!
 //! It is drawn by rendezvous hash over the nodes that are up, so it is drawn again when they change; each side of a partitioned cluster has its own.
-//! It only orders moves: what happens to a client and its session is what happens at any redirection while connected (`redirection`), and how a session
-//! changes hands is of no interest here.
+//! It only orders moves: a client and its session then move as after any redirection while connected (`redirection`); how a session changes hands is
+//! not handled here.
 //!
 //! | state | event | next |
 //! | --- | --- | --- |
@@ -10,12 +10,12 @@
 //! | gathering | all have answered | planned (`anew`, else `placement::plan_moves`): moving if moves are to be carried out, else idle |
 //! | gathering | one has not within [`PATIENCE`] | idle; asked again after an interval |
 //! | moving | each second | some more moves are ordered of the nodes where the clients are |
-//! | moving | all are ordered | idle; for two intervals loads show what they did, then it looks whether that is enough |
+//! | moving | all are ordered | idle; for two intervals loads show what they did, then it checks whether that is enough |
 //! | idle | a node is drained | idle until all its clients have rested |
-//! | any | this node is not the rebalancer any more, or does not know how the others are | idle, nothing known |
+//! | any | this node is not the rebalancer any more, or lacks the state of the others | idle, all state forgotten |
 //!
-//! What keeps it from doing too much: a client that was sent anywhere stays for the configured rest, one that came back is left alone for an hour, both
-//! known to its node and told to all; a plan that gains too little is empty; nothing is gathered while nothing changes.
+//! What keeps it from doing too much: a client that was sent anywhere stays for the configured rest, one that came back is left alone for an hour,
+//! both noted by its node and sent to all; a plan that gains too little is empty; nothing is gathered while nothing changes.
 
 mod anew;
 mod ask;
@@ -48,7 +48,7 @@ use crate::{
     RebalancePlan, RebalanceReport, Remembered, hub::context::Context, scope::client_id_of,
 };
 
-/// What decides who the rebalancer is.
+/// The key of the rendezvous hash that draws the rebalancer.
 const LOT: &str = "thicket-rebalancer";
 /// A node that has not answered by then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -56,19 +56,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 /// How far above its share the load of a node may be.
 const GAMMA: f64 = 1.1;
-/// Moves that a report names, and bytes of their clients: it fits into a message between nodes.
+/// Moves that a report lists, and bytes of their clients: it fits into a message between nodes.
 const REPORTED: (usize, usize) = (1_000, 64 * 1024);
 /// Clients of one order to a node.
 const BATCH: usize = 100;
 
-/// What a node knows and does of rebalancing.
+/// A node's state of rebalancing.
 #[derive(Debug)]
 pub(in crate::hub) struct Rebalance {
     phase: Phase,
     trend: Trend,
     /// As of the last plan.
     planned_at: Option<Trend>,
-    /// The last plan moved clients: what they did to the loads is to be looked at, until a plan moves nobody.
+    /// The last plan moved clients: what they did to the loads is to be checked, until a plan moves nobody.
     has_moved: bool,
     plan: Option<RebalancePlan>,
     last_round: u64,
@@ -106,7 +106,7 @@ struct Ordered {
     from: NodeId,
     to: NodeId,
     reason: MoveReason,
-    /// It may have several sessions: these, and so many at most.
+    /// It may have several sessions: these, and up to this many.
     placement: Option<Box<(Placement, u8)>>,
 }
 
@@ -183,7 +183,7 @@ impl Placing {
         cx.config.redirection.rebalance.mode
     }
 
-    /// This node was drawn, and knows how the others are.
+    /// Whether this node was drawn, and has the state of the others.
     fn is_rebalancer(&self, cx: &Context) -> bool {
         self.rebalance_mode(cx) != RebalanceMode::Off
             && cx.is_ready
@@ -203,12 +203,12 @@ impl Placing {
         self.refuse_rebalance_askers(cx);
     }
 
-    /// Of the nodes that know what this is.
+    /// Of the nodes that support rebalancing.
     fn rebalancer(&self, cx: &Context) -> NodeId {
         rendezvous(LOT, &cx.overlay.reachable()).unwrap_or(cx.own())
     }
 
-    /// The nodes that tell of themselves, this one included.
+    /// The nodes that report their state, this one included.
     fn known_nodes(&self, cx: &Context) -> Vec<KnownNode> {
         let own = (cx.own(), self.loads.own());
         let known = self
@@ -243,7 +243,7 @@ impl Placing {
         });
     }
 
-    /// Everybody has answered.
+    /// All have answered: makes the plan.
     fn make_plan(&mut self, cx: &mut Context, now: Now, gathering: &Gathering) {
         let (trigger, carries_out) = (gathering.trigger, gathering.carries_out);
         let inventory = &gathering.inventory;
@@ -256,7 +256,7 @@ impl Placing {
         };
         let several = self.clients_with_several(now, inventory, has_rested);
         let by_topics = cx.config.redirection.by_topics;
-        // Where it is placed it belongs, for whoever goes by that.
+        // Where it is placed it belongs, if it is moved by topics.
         let belongs = |name: &str| by_topics && self.placed_at(now, name).is_some();
         let may_move = |name: &str| has_rested(name) && !several.has(name) && !belongs(name);
         let (mut situation, topics) = inventory.situation(&nodes, self.rates_by_node(cx), may_move);
@@ -272,7 +272,7 @@ impl Placing {
             Some(anew) => Ok(anew),
             None => plan_moves(&situation, limits).map(|plan| (plan, Vec::new())),
         });
-        // A dry run does not do what is due.
+        // A dry run does not perform what is due.
         if carries_out || self.rebalance_mode(cx) != RebalanceMode::On {
             self.rebalance.planned_at = Some(self.rebalance.trend.clone());
             self.rebalance.has_moved = false;
@@ -335,7 +335,7 @@ impl Placing {
         cx.event(EventLevel::Info, message, fields);
     }
 
-    /// What this node knows as the rebalancer.
+    /// The report of this node as the rebalancer.
     fn rebalance_report(&self, cx: &Context) -> RebalanceReport {
         let nodes = self.known_nodes(cx);
         let serving = nodes.iter().filter(|known| known.takes_clients);

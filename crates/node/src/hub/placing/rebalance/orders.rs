@@ -23,7 +23,7 @@ pub(super) struct LastMove {
     outcome: Outcome,
 }
 
-/// What it did.
+/// The result of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Sent,
@@ -42,7 +42,7 @@ impl Outcome {
 }
 
 impl Placing {
-    /// As many moves as one second has.
+    /// Orders as many moves as are allowed in one second.
     pub(super) fn order_some(&mut self, cx: &mut Context, now: Now) {
         let per_s = cx.config.redirection.per_s as usize;
         let Phase::Moving(left) = &mut self.rebalance.phase else {
@@ -55,7 +55,7 @@ impl Placing {
         }
         let mut orders = Orders::new();
         for ordered in batch {
-            // Before the client hears of it, or it would be given what it had.
+            // Before the client is informed, or it would be given what it had.
             if let Some(placed) = &ordered.placement {
                 self.place_anew(cx, now, &placed.0, placed.1);
             }
@@ -87,7 +87,7 @@ impl Placing {
         }
     }
 
-    /// The rebalancer says which clients of this node should be at another one.
+    /// The rebalancer orders which clients of this node should be at another one.
     pub(in crate::hub) fn handle_moves_ordered(
         &mut self,
         cx: &mut Context,
@@ -135,7 +135,7 @@ impl Placing {
             .insert(now.instant, client.into(), last);
     }
 
-    /// A client connects here: maybe it was sent here, or comes back instead of going.
+    /// A client connects here: it may have been sent here, or come back instead of going.
     pub(in crate::hub) fn note_arrival(&mut self, cx: &Context, now: Now, claim: &Claim) {
         let name = claim.remembered_as();
         let Some(mut last) = self.rebalance.moved.get(now.instant, name) else {

@@ -1,4 +1,4 @@
-//! Whether the cluster has changed enough for another look at its clients: looking costs, and mostly nothing has.
+//! Whether the cluster has changed enough to examine its clients again: that is expensive, and mostly nothing has changed.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use thicket_placement::CONNECTION_LOAD;
 
 use super::inventory::KnownNode;
 
-/// What the newest second counts of a trend: it follows in half a minute, and swings of some seconds hardly show.
+/// The weight of the newest second in a trend: it follows in half a minute, and swings of some seconds hardly show.
 const NEWEST: f64 = 1.0 / 30.0;
-/// A change by less than this part is none.
+/// A change by less than this part does not count.
 const CHANGED: f64 = 0.2;
-/// What a node has of the load of all nodes changes by less than this part, and it is none: where all have their shares, the first that a plan would
+/// A change of a node's part of the load of all nodes by less than this part does not count: where all have their shares, the first that a plan would
 /// move clients from has a tenth more.
 const SHIFTED: f64 = 0.1;
 
-/// What is followed of the nodes.
+/// What the rebalancer tracks of the nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Trend {
-    /// Of those that take clients: messages a second with clients, and what their connections count.
+    /// Of those that accept clients: messages a second with clients, and what their connections count.
     loads: BTreeMap<NodeId, f64>,
     internal: f64,
 }

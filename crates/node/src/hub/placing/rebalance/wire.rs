@@ -1,4 +1,4 @@
-//! What clients do as bytes: texts with their lengths, rates in thousandths of a message a second.
+//! Habits of clients as bytes: texts with their lengths, rates in thousandths of a message a second.
 
 use crate::{
     hub::control::{Reader, put_bytes, put_u64},

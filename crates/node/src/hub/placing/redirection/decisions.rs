@@ -1,4 +1,4 @@
-//! What is remembered of decisions, each memory with its bound.
+//! Memories of decisions, each with its limit.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -12,15 +12,15 @@ use thicket_session::time::Instant;
 use super::is_over;
 use crate::{Now, RedirectionDecision, RedirectionReason, RedirectionReport, Remembered};
 
-/// Clients that one memory has at most; the oldest makes room.
+/// Clients in one memory at most; the oldest is evicted.
 const MAXIMUM: usize = 65_536;
 
-/// Clients of which something is known for a while.
+/// Clients of which something is remembered for a while.
 #[derive(Debug)]
 pub(in crate::hub) struct Recent<T> {
     lifetime: Duration,
     known: HashMap<Arc<str>, (Instant, T)>,
-    /// In the order they are forgotten; of a client that was noted again the former times are passed over.
+    /// In the order they are forgotten; of a client that was noted again the former times are ignored.
     order: VecDeque<(Instant, Arc<str>)>,
 }
 
@@ -45,7 +45,7 @@ impl<T: Copy> Recent<T> {
         (!is_over(*until, now)).then_some(*value)
     }
 
-    /// What was noted last of one that is it.
+    /// The last value noted for a client that `is_it` accepts.
     pub fn find(&self, now: Instant, is_it: impl Fn(&str) -> bool) -> Option<T> {
         let known = self.known.iter();
         let found = known.filter(|(name, (until, _))| !is_over(*until, now) && is_it(name));

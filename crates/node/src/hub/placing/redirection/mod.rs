@@ -1,21 +1,21 @@
-//! Which clients this node sends to another one (MQTT 5.0, 4.11; Dispatcher III and IV): when they connect, when the node is drained, and
-//! while they are connected if it has too much to do (`moves`).
+//! Which clients this node sends to another one (MQTT 5.0, 4.11; Dispatcher III and IV): when they connect, when the node is drained, and while they
+//! are connected if its load is too high (`moves`).
 //!
-//! Each node decides for the clients that come to it, from what all nodes tell of their loads ([`thicket_placement::Picture`]). A decision is told
-//! to all others at once: so it counts in their pictures before the next loads show it, and whoever gets the client serves it. A client is
+//! Each node decides for the clients that connect to it, from the loads that all nodes report ([`thicket_placement::Picture`]). A decision is sent to
+//! all others at once: so it counts in their pictures before the next loads show it, and the node that gets the client serves it. A client is
 //! redirected before its claim is made, so nothing has happened to its session yet, wherever that is.
 //!
 //! | a client that | is |
 //! | --- | --- |
-//! | speaks 3.1 or 3.1.1 | served |
-//! | the same, and its topics are elsewhere, with `redirect = "topics"` and `redirect_refusals` | refused, so often and so long at most |
-//! | was redirected in the last 30 s, by whomever, or says so itself | served |
+//! | uses 3.1 or 3.1.1 | served |
+//! | the same, and its topics are elsewhere, with `redirect = "topics"` and `redirect_refusals` | refused, up to limits of count and time |
+//! | was redirected in the last 30 s, by any node, or states so itself | served |
 //! | came back instead of following, in the last hour | served |
 //! | is placed here, with `redirect = "topics"`, or has its topics here | served |
 //! | is placed elsewhere, or has its topics there | sent there |
-//! | comes to a node with hardly anything to do | served |
-//! | comes to a node that has more to do than another one, by the margin | sent to one of two drawn at random, that with less to do |
-//! | comes to a node that is drained | sent to any that serves; if there is none, refused |
+//! | connects to a node with hardly any load | served |
+//! | connects to a node that has a higher load than another one, by the margin | sent to one of two drawn at random, that with the lower load |
+//! | connects to a node that is drained | sent to any that serves; if there is none, refused |
 
 mod decisions;
 mod moves;
@@ -41,25 +41,25 @@ use crate::{
     scope::client_id_of,
 };
 
-/// A client is sent elsewhere only if that node has less to do by this part of the mean.
+/// A client is sent elsewhere only if the load of that node is lower by this part of the mean.
 const MARGIN: f64 = 0.2;
-/// A node that has less to do than this keeps its clients: CPU in thousandths, messages a second, clients.
+/// A node with a load below this keeps its clients: CPU in thousandths, messages a second, clients.
 const LIGHT: (u16, u64, f64) = (100, 100, 16.0);
-/// Nodes tell connections and messages of the last second.
+/// Nodes report connections and messages of the last second.
 const SHOWN_AFTER_MS: u64 = 2_000;
-/// In this time a client that was redirected has come where it was sent, or will not.
+/// In this time a client that was redirected has connected where it was sent, or will not.
 pub(in crate::hub) const FOLLOWED: Duration = Duration::from_secs(30);
-/// A client that came back instead is left alone for so long.
+/// A client that came back instead is left alone for this time.
 const LEFT_ALONE: Duration = Duration::from_secs(3600);
 
-/// What this node knows and remembers of redirection.
+/// A node's state of redirection.
 #[derive(Debug)]
 pub(in crate::hub) struct Redirection {
     /// Where clients reach the other nodes.
     pub elsewhere: Arc<Elsewhere>,
     picture: Picture,
     budget: Budget,
-    /// Clients that were redirected lately; whether by this node.
+    /// Clients that were redirected lately; and whether by this node.
     recent: Recent<bool>,
     /// Clients that do not follow.
     staying: Recent<()>,
@@ -135,13 +135,13 @@ impl Placing {
                     self.redirection.picture.sent(now.instant.as_millis(), own);
                     self.learn_served(cx, now, &claim.client_id);
                 }
-                // What is no client of 5.0 the worker has refused before, or it is an import.
+                // A client before 5.0 was refused by the worker already, or this is an import.
                 is_draining && reason != RedirectionReason::Version
             }
         }
     }
 
-    /// The topics of a client are at another node now: if it is connected here and goes by that, it is sent there.
+    /// The topics of a client are at another node now: if it is connected here and is moved by topics, it is sent there.
     pub(super) fn send_to_topics(&mut self, cx: &mut Context, now: Now, name: &str, to: NodeId) {
         if cx.config.redirection.by_topics {
             self.send_client(cx, now, name, to, RedirectionReason::Topics);
@@ -153,14 +153,14 @@ impl Placing {
         self.redirection.staying.get(now.instant, name).is_some()
     }
 
-    /// It has.
+    /// The client has shown that.
     pub(super) fn leave_alone(&mut self, now: Now, name: &str) {
         let staying = &mut self.redirection.staying;
         staying.insert(now.instant, name.into(), ());
     }
 
-    /// A client that is connected here is to go to another node: the one way to have it moved, whoever wants that. To this one: it is to connect
-    /// again, and asks where its sessions should be. False: it is not here, or does not go.
+    /// A client that is connected here is to go to another node: the one way to have it moved, for whatever reason. If `to` is this node, the client
+    /// is to connect again, and ask where its sessions should be. False: it is not here, or does not go.
     pub(super) fn send_client(
         &mut self,
         cx: &mut Context,
@@ -240,7 +240,7 @@ impl Placing {
         chosen.ok_or(RedirectionReason::Balanced)
     }
 
-    /// A client before 5.0 is refused where its topics are not, if it may come to another node the next time.
+    /// A client before 5.0 is refused where its topics are not, if it may connect to another node the next time.
     fn refuses(&mut self, cx: &mut Context, now: Now, claim: &Claim) -> RedirectionReason {
         let Some(listener) = claim.refusable.filter(|_| self.refuses_clients(cx)) else {
             return RedirectionReason::Version;
@@ -274,7 +274,7 @@ impl Placing {
         redirection.by_topics && redirection.refusals > 0 && knows && !is_draining
     }
 
-    /// Where a client's topics are, if it goes by that: at a node that takes clients.
+    /// Where a client's topics are, if it is moved by topics: at a node that accepts clients.
     fn node_of_topics(&mut self, cx: &Context, now: Now, name: &str) -> Option<NodeId> {
         if !cx.config.redirection.by_topics {
             return None;
@@ -312,7 +312,7 @@ impl Placing {
         }
     }
 
-    /// A client is sent to a node: everybody is to know.
+    /// A client is sent to a node: all nodes are informed.
     fn note_redirected(
         &mut self,
         cx: &mut Context,
@@ -359,7 +359,7 @@ impl Placing {
         redirection.picture.sent(now.instant.as_millis(), to.0);
     }
 
-    /// The chosen node, and behind it others that serve, those with less to do first.
+    /// The chosen node, and behind it others that serve, those with a lower load first.
     fn references(&self, cx: &Context, now: Now, to: NodeId) -> Arc<[NodeId]> {
         let wanted = usize::from(cx.config.redirection.references.max(1));
         let own = cx.own();
@@ -369,7 +369,7 @@ impl Placing {
         std::iter::once(to).chain(others).take(wanted).collect()
     }
 
-    /// The picture shows the nodes that are up and tell of themselves, and this one.
+    /// Updates the picture from the nodes that are up and report their load, and this one.
     pub(super) fn update_picture(&mut self, cx: &Context, now: Now) {
         let own = (cx.own(), &self.loads.own().load);
         let others = self.loads.others();
@@ -439,7 +439,7 @@ fn load_of(load: &NodeLoad) -> Load {
     }
 }
 
-/// What happened within a time is remembered so long.
+/// Whether the time for which something is remembered is over.
 const fn is_over(until: Instant, now: Instant) -> bool {
     until.as_millis() <= now.as_millis()
 }

@@ -1,11 +1,11 @@
-//! Clients that are sent elsewhere while they are connected: a node that has had more to do than another one for some seconds gives as
-//! much of it away as makes the two even.
+//! Clients that are sent elsewhere while they are connected: a node whose load has been higher than another one's for some seconds gives away as much
+//! of it as makes the two even.
 //!
 //! | state | event | next |
 //! | --- | --- | --- |
-//! | idle | too much to do | watching: the workers begin to count each client's messages |
-//! | watching | no longer too much | idle |
-//! | watching | still too much after 2 s | asked: the workers name clients with their rates |
+//! | idle | the load is too high | watching: the workers begin to count each client's messages |
+//! | watching | no longer too high | idle |
+//! | watching | still too high after 2 s | asked: the workers list clients with their rates |
 //! | asked | all have | settling: those that fit best are sent away |
 //! | settling | after 5 s, when loads show what the moves did | idle |
 
@@ -21,11 +21,11 @@ use crate::{
     messages::{Movable, ToWorker},
 };
 
-/// A node gives away only if it has more to do than another one by this part of the mean.
+/// A node gives away only if its load is higher than another one's by this part of the mean.
 const MARGIN: f64 = 0.1;
-/// How long it must have had that.
+/// How long it must have been higher.
 const WATCHED: Duration = Duration::from_secs(2);
-/// How long loads take to show what moves did.
+/// How long loads take to show the effect of moves.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Clients sent away at once at most.
 const AT_ONCE: u64 = 256;
@@ -34,7 +34,7 @@ const FEW_MESSAGES: u64 = 100;
 /// A client with some more messages than should go goes too: rates are measured, and the two are more even after it.
 const TOLERANCE: f64 = 1.25;
 
-/// How far this node is with giving something away.
+/// The progress of giving clients away.
 #[derive(Debug)]
 pub(super) enum Moving {
     Idle,
@@ -51,7 +51,7 @@ pub(super) enum Moving {
 }
 
 impl Placing {
-    /// Loads were measured anew.
+    /// Loads were measured again.
     pub(in crate::hub::placing) fn review_load(&mut self, cx: &mut Context, now: Now) {
         self.update_picture(cx, now);
         let excess = self.own_excess(cx, now);
@@ -63,7 +63,7 @@ impl Placing {
                 if let Moving::Settling { .. } = self.redirection.moving {
                     thicket_session::reach!("time hub/placing/redirection/moves SETTLED");
                 }
-                // The answers to this come too early, but counting begins.
+                // The answers to this arrive too early, but counting begins.
                 self.ask_movable(cx);
                 let since = now.instant;
                 self.redirection.moving = Moving::Watching { since };
@@ -103,7 +103,7 @@ impl Placing {
         }
     }
 
-    /// A worker names clients that may be sent away.
+    /// A worker lists clients that may be sent away.
     pub(in crate::hub) fn handle_movable(
         &mut self,
         cx: &mut Context,
@@ -127,7 +127,7 @@ impl Placing {
         self.redirection.moving = Moving::Settling { until };
     }
 
-    /// Sends those away that are to make this node and the other one even.
+    /// Sends away clients until this node and the other one are even.
     fn send_away(
         &mut self,
         cx: &mut Context,
@@ -194,7 +194,7 @@ impl Placing {
     }
 }
 
-/// Clients that have about `goal` messages a second together, those with most first; or so many clients, those with fewest first.
+/// Clients that have about `goal` messages a second together, those with most first; or `goal` clients, those with fewest first.
 fn choose(
     mut clients: Vec<(WorkerId, Movable)>,
     goal: f64,
