@@ -100,32 +100,36 @@ impl NodeState {
 }
 
 impl NodeLoad {
-    /// Whether another node would decide otherwise with `self` instead of `told`: small changes are not worth a message.
+    /// Whether another node would decide otherwise with `self` instead of `reported`: small changes are not worth a message.
     #[must_use]
-    pub fn differs(&self, told: &Self) -> bool {
-        self.is_draining != told.is_draining
-            || self.is_full != told.is_full
-            || self.memory_limit_bytes != told.memory_limit_bytes
-            || self.cpu_permille.is_some() != told.cpu_permille.is_some()
-            || self.memory_bytes.is_some() != told.memory_bytes.is_some()
-            || has_moved(or_zero(self.cpu_permille), or_zero(told.cpu_permille), 20)
-            || has_moved(self.connections, told.connections, 0)
+    pub fn differs(&self, reported: &Self) -> bool {
+        self.is_draining != reported.is_draining
+            || self.is_full != reported.is_full
+            || self.memory_limit_bytes != reported.memory_limit_bytes
+            || self.cpu_permille.is_some() != reported.cpu_permille.is_some()
+            || self.memory_bytes.is_some() != reported.memory_bytes.is_some()
+            || has_moved(
+                or_zero(self.cpu_permille),
+                or_zero(reported.cpu_permille),
+                20,
+            )
+            || has_moved(self.connections, reported.connections, 0)
             || has_moved(
                 self.memory_bytes.unwrap_or(0),
-                told.memory_bytes.unwrap_or(0),
+                reported.memory_bytes.unwrap_or(0),
                 4 << 20,
             )
-            || self.external.differs(&told.external)
-            || self.internal.differs(&told.internal)
+            || self.external.differs(&reported.external)
+            || self.internal.differs(&reported.internal)
     }
 }
 
 impl Rates {
-    fn differs(&self, told: &Self) -> bool {
-        has_moved(self.in_messages, told.in_messages, 20)
-            || has_moved(self.out_messages, told.out_messages, 20)
-            || has_moved(self.in_bytes, told.in_bytes, 16 << 10)
-            || has_moved(self.out_bytes, told.out_bytes, 16 << 10)
+    fn differs(&self, reported: &Self) -> bool {
+        has_moved(self.in_messages, reported.in_messages, 20)
+            || has_moved(self.out_messages, reported.out_messages, 20)
+            || has_moved(self.in_bytes, reported.in_bytes, 16 << 10)
+            || has_moved(self.out_bytes, reported.out_bytes, 16 << 10)
     }
 
     /// Messages both ways.
@@ -140,9 +144,9 @@ fn or_zero(value: Option<u16>) -> u64 {
 }
 
 /// By more than `noise` and by a sixteenth. What begins where there was nothing has moved, and so has what ends.
-const fn has_moved(now: u64, told: u64, noise: u64) -> bool {
-    let distance = now.abs_diff(told);
-    distance > noise && distance > told / 16
+const fn has_moved(now: u64, reported: u64, noise: u64) -> bool {
+    let distance = now.abs_diff(reported);
+    distance > noise && distance > reported / 16
 }
 
 #[cfg(test)]
@@ -151,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_small_change_is_not_worth_a_message() {
-        let told = NodeLoad {
+        let reported = NodeLoad {
             cpu_permille: Some(300),
             connections: 160,
             external: Rates {
@@ -160,11 +164,11 @@ mod tests {
             },
             ..NodeLoad::default()
         };
-        assert!(!told.differs(&told));
+        assert!(!reported.differs(&reported));
         let changed = |change: fn(&mut NodeLoad)| {
-            let mut now = told;
+            let mut now = reported;
             change(&mut now);
-            now.differs(&told)
+            now.differs(&reported)
         };
         assert!(!changed(|load| load.cpu_permille = Some(315)));
         assert!(changed(|load| load.cpu_permille = Some(330)));

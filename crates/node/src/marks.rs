@@ -305,7 +305,7 @@ mod tests {
     }
 
     /// What a session that moves would take along.
-    fn told(mark: &Mark) -> Marks {
+    fn published(mark: &Mark) -> Marks {
         Marks::from_iter([(id(0).stream_id(), mark.came())])
     }
 
@@ -352,7 +352,7 @@ mod tests {
         (5..8).for_each(|number| mark.note(at(1), number));
         mark.restart(at(2));
         (11..14).for_each(|number| mark.note(at(3), number));
-        let marks = told(&mark);
+        let marks = published(&mark);
         for (number, came) in [
             (7, true),
             (8, false),
@@ -377,9 +377,13 @@ mod tests {
         for number in [3, 4, 9, 6, 12] {
             here.note(at(1), number);
         }
-        assert_eq!(came(&told(&here)), [3, 4, 6, 9, 12], "each for itself");
+        assert_eq!(came(&published(&here)), [3, 4, 6, 9, 12], "each for itself");
         here.note(at(40_000), 15);
-        assert_eq!(came(&told(&here)), (1..=15).collect::<Vec<_>>(), "settled");
+        assert_eq!(
+            came(&published(&here)),
+            (1..=15).collect::<Vec<_>>(),
+            "settled"
+        );
         let mut before = Mark::new(at(0));
         for number in [1, 2, 3, 9, 10, 11] {
             before.note(at(1), number);
@@ -388,9 +392,9 @@ mod tests {
         for number in [3, 5, 6, 13, 14, 18] {
             after.note(at(1), number);
         }
-        let both = told(&before).union(&told(&after));
+        let both = published(&before).union(&published(&after));
         assert_eq!(came(&both), [1, 2, 3, 5, 6, 9, 10, 11, 13, 14, 18]);
-        assert_eq!(told(&after).union(&told(&before)), both);
+        assert_eq!(published(&after).union(&published(&before)), both);
         assert_eq!(both.union(&Marks::new()), both);
     }
 }

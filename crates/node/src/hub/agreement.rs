@@ -24,7 +24,7 @@ pub(super) struct Agreement {
 impl Agreement {
     /// Where a node that is up differs.
     pub fn with(&self, node: NodeId) -> Vec<Disagreement> {
-        let told = self.others.get(&node).into_iter().flatten();
+        let announced = self.others.get(&node).into_iter().flatten();
         let differs = |theirs: &SharedSetting| {
             let own = self.own.iter().find(|own| own.key == theirs.key)?;
             (own.value != theirs.value).then(|| Disagreement {
@@ -33,7 +33,7 @@ impl Agreement {
                 theirs: theirs.value.clone(),
             })
         };
-        told.filter_map(differs).collect()
+        announced.filter_map(differs).collect()
     }
 
     /// A node is down: it may come back with others.
@@ -42,15 +42,15 @@ impl Agreement {
     }
 
     /// Another node has these. Returns where it differs, if that is new.
-    fn learn(&mut self, node: NodeId, told: &[(&str, &str)]) -> Vec<Disagreement> {
+    fn learn(&mut self, node: NodeId, announced: &[(&str, &str)]) -> Vec<Disagreement> {
         let before = self.with(node);
         let fits = |(key, value): &&(&str, &str)| key.len().max(value.len()) <= MAXIMUM_BYTES;
-        let told = told.iter().take(MAXIMUM).filter(fits);
+        let announced = announced.iter().take(MAXIMUM).filter(fits);
         let setting = |(key, value): &(&str, &str)| SharedSetting {
             key: (*key).to_owned(),
             value: (*value).to_owned(),
         };
-        self.others.insert(node, told.map(setting).collect());
+        self.others.insert(node, announced.map(setting).collect());
         let mut found = self.with(node);
         found.retain(|it| !before.contains(it));
         found
@@ -75,13 +75,13 @@ impl Hub {
         if own.is_empty() {
             return;
         }
-        let told = own.iter().map(|it| (&*it.key, &*it.value)).collect();
-        let encoded = Message::Settings(told).encode();
+        let announced = own.iter().map(|it| (&*it.key, &*it.value)).collect();
+        let encoded = Message::Settings(announced).encode();
         self.cx.send_encoded(node, slot, encoded);
     }
 
-    pub(super) fn handle_settings(&mut self, from: NodeId, told: &[(&str, &str)]) {
-        let found = self.agreement.learn(from, told);
+    pub(super) fn handle_settings(&mut self, from: NodeId, announced: &[(&str, &str)]) {
+        let found = self.agreement.learn(from, announced);
         self.warn_of(from, found);
         let (here, there) = (self.member_name(self.cx.own()), self.member_name(from));
         if here == there {
@@ -132,19 +132,19 @@ mod tests {
     #[test]
     fn a_difference_is_news_once_until_the_node_comes_back() {
         let mut agreement = agreement(&[("routing", "mesh"), ("partition", "serve")]);
-        let told = [("routing", "tree"), ("partition", "serve"), ("newer", "1")];
-        let found = agreement.learn(NODE, &told);
+        let announced = [("routing", "tree"), ("partition", "serve"), ("newer", "1")];
+        let found = agreement.learn(NODE, &announced);
         let expected = Disagreement {
             key: "routing".into(),
             own: "mesh".into(),
             theirs: "tree".into(),
         };
         assert_eq!(found, std::slice::from_ref(&expected));
-        assert_eq!(agreement.learn(NODE, &told), []);
+        assert_eq!(agreement.learn(NODE, &announced), []);
         assert_eq!(agreement.with(NODE), [expected]);
         agreement.forget(NODE);
         assert_eq!(agreement.with(NODE), []);
-        assert_eq!(agreement.learn(NODE, &told).len(), 1);
+        assert_eq!(agreement.learn(NODE, &announced).len(), 1);
         assert_eq!(agreement.learn(NODE, &[("routing", "mesh")]), []);
         assert_eq!(
             agreement.with(NODE),

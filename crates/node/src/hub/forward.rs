@@ -314,7 +314,7 @@ impl Hub {
         for (index, batches) in arrivals.records.iter_mut().enumerate() {
             for (origin, bytes) in batches.drain(..) {
                 arrivals.expected[index] = bytes.len().min(MAXIMUM_RESERVE);
-                if let Some(origin) = self.mail_origin(origin) {
+                if let Some(origin) = self.message_origin(origin) {
                     self.cx
                         .outgoing
                         .add_records(WorkerId(index as u8), origin, bytes);
@@ -323,7 +323,7 @@ impl Hub {
         }
         for run in arrivals.runs.drain(..) {
             let origin = run.origin;
-            let Some(mail_origin) = self.mail_origin(origin) else {
+            let Some(message_origin) = self.message_origin(origin) else {
                 continue;
             };
             if run.released > 0 {
@@ -335,13 +335,13 @@ impl Hub {
                 self.admit(origin, from..=to);
             }
             for (numbers, workers) in run.several {
-                self.admissions.expect(mail_origin, numbers, workers);
+                self.admissions.expect(message_origin, numbers, workers);
             }
         }
     }
 
     /// The origin as workers identify it; `None`: the node is unknown by now.
-    fn mail_origin(&self, origin: thicket_overlay::Origin) -> Option<Origin> {
+    fn message_origin(&self, origin: thicket_overlay::Origin) -> Option<Origin> {
         Some(Origin {
             node: self.cx.overlay.node_of(origin.slot)?,
             incarnation: origin.incarnation,
@@ -350,23 +350,23 @@ impl Hub {
     }
 
     fn handle_arrival(&mut self, now: Now, origin: thicket_overlay::Origin, bytes: &[u8]) {
-        let (Ok((record, _)), Some(mail_origin)) =
-            (Record::decode(bytes), self.mail_origin(origin))
+        let (Ok((record, _)), Some(message_origin)) =
+            (Record::decode(bytes), self.message_origin(origin))
         else {
             return;
         };
         // What a comparison of retained messages brought earlier was delivered then, and so was what another node had kept for this one.
         let is_retained = record.retain
             && record.shared.is_empty()
-            && self.retained.observe(now, mail_origin, &record, None) == Observed::Known;
+            && self.retained.observe(now, message_origin, &record, None) == Observed::Known;
         let was_kept = record.shared.is_empty()
             && record.number > 0
-            && self.hints.arrivals.has(mail_origin, record.number);
+            && self.hints.arrivals.has(message_origin, record.number);
         let is_known = is_retained || was_kept;
         let recipients = if is_known {
             0
         } else {
-            self.deliver(mail_origin, &record, bytes)
+            self.deliver(message_origin, &record, bytes)
         };
         match record.number {
             0 => self
@@ -376,7 +376,7 @@ impl Hub {
             number if recipients == 0 => self.admit(origin, number..=number),
             number if recipients > 1 => {
                 self.admissions
-                    .expect(mail_origin, (number, number), recipients);
+                    .expect(message_origin, (number, number), recipients);
             }
             _ => {}
         }
@@ -427,7 +427,7 @@ impl Hub {
     /// No worker here has to accept these messages of another node any more.
     fn admit(&mut self, origin: thicket_overlay::Origin, numbers: RangeInclusive<u64>) {
         self.cx.overlay.admitted(origin, numbers.clone());
-        if let Some(origin) = self.mail_origin(origin) {
+        if let Some(origin) = self.message_origin(origin) {
             self.settle_doubles(origin, numbers);
         }
     }

@@ -193,8 +193,10 @@ impl Wanted {
         wanted: &BTreeMap<SubscriptionFilter, Interest>,
     ) -> PlaceChanges {
         let place = Place::Node(slot);
-        let told = self.remote.remove(&slot).unwrap_or_default();
-        let gone = told.into_iter().filter(|key| !wanted.contains_key(key));
+        let announced = self.remote.remove(&slot).unwrap_or_default();
+        let gone = announced
+            .into_iter()
+            .filter(|key| !wanted.contains_key(key));
         let gone = gone.map(|key| (key, None));
         let there = wanted.iter().map(|(key, it)| (key.clone(), Some(*it)));
         let changes = gone.chain(there);
@@ -368,10 +370,10 @@ impl Hub {
         changes: Vec<thicket_overlay::InterestChange>,
     ) {
         let place = Place::Node(slot);
-        let mut told = Vec::with_capacity(changes.len());
-        if self.hints_hear_of(slot) {
+        let mut announced = Vec::with_capacity(changes.len());
+        if self.hints_note_node(slot) {
             // All its interests; what was kept of them from before is void.
-            told = self.wanted.send_again(slot, &BTreeMap::new());
+            announced = self.wanted.send_again(slot, &BTreeMap::new());
         }
         let keys = self.wanted.remote.entry(slot).or_default();
         for change in changes {
@@ -384,9 +386,9 @@ impl Hub {
                 Some(_) => keys.insert(key.clone()),
                 None => keys.remove(&key),
             };
-            told.push((place, InterestChange { key, interest }));
+            announced.push((place, InterestChange { key, interest }));
         }
-        self.send_to_workers(None, &told);
+        self.send_to_workers(None, &announced);
         self.wanted.applying.push_back(Applying {
             peers: self.wanted.sent.clone(),
             slot,

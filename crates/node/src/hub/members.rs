@@ -52,7 +52,7 @@ pub(super) struct Members {
     /// Those that must be stored.
     changed: Vec<NodeId>,
     /// Those that must be sent to others.
-    untold: BTreeSet<NodeId>,
+    unannounced: BTreeSet<NodeId>,
 }
 
 impl Members {
@@ -106,28 +106,28 @@ impl Members {
     }
 
     /// Merges an entry from another node, or from disk.
-    pub fn merge(&mut self, told: &Membership<'_>) {
-        if told.name.len() > MAXIMUM_NAME || told.changes == 0 {
+    pub fn merge(&mut self, announced: &Membership<'_>) {
+        if announced.name.len() > MAXIMUM_NAME || announced.changes == 0 {
             return;
         }
         let has_room = self.known.len() < MAXIMUM;
-        match self.known.get_mut(&told.node) {
-            Some(known) if known.changes >= told.changes => return,
+        match self.known.get_mut(&announced.node) {
+            Some(known) if known.changes >= announced.changes => return,
             Some(known) => {
-                known.changes = told.changes;
-                told.name.clone_into(&mut known.name);
+                known.changes = announced.changes;
+                announced.name.clone_into(&mut known.name);
             }
             None if has_room => {
                 let member = Member {
-                    name: told.name.to_owned(),
-                    changes: told.changes,
+                    name: announced.name.to_owned(),
+                    changes: announced.changes,
                     out_since: None,
                 };
-                self.known.insert(told.node, member);
+                self.known.insert(announced.node, member);
             }
             None => return,
         }
-        self.changed.push(told.node);
+        self.changed.push(announced.node);
     }
 
     /// Those that belong to the cluster, ascending.
@@ -152,13 +152,13 @@ impl Members {
     }
 
     /// The whole list, removed members included, as sent to others.
-    pub fn told<'a>(&'a self) -> Vec<Membership<'a>> {
-        let told = |(node, member): (&NodeId, &'a Member)| Membership {
+    pub fn announced<'a>(&'a self) -> Vec<Membership<'a>> {
+        let announced = |(node, member): (&NodeId, &'a Member)| Membership {
             node: *node,
             changes: member.changes,
             name: &member.name,
         };
-        self.known.iter().map(told).collect()
+        self.known.iter().map(announced).collect()
     }
 
     /// What has changed since the last time: keys and values for the store.
@@ -166,7 +166,7 @@ impl Members {
         let mut changed = std::mem::take(&mut self.changed);
         changed.sort_unstable();
         changed.dedup();
-        self.untold.extend(&changed);
+        self.unannounced.extend(&changed);
         let value = |node: NodeId| {
             let member = self.known.get(&node)?;
             let mut value = vec![VERSION];
@@ -179,7 +179,7 @@ impl Members {
 
     /// Of the result of `take_changed`, the nodes whose entries others must receive; once.
     pub fn take_unsent(&mut self) -> BTreeSet<NodeId> {
-        std::mem::take(&mut self.untold)
+        std::mem::take(&mut self.unannounced)
     }
 
     /// Reads what was stored.
@@ -190,14 +190,14 @@ impl Members {
             return Err(format!("version {version} is not known"));
         }
         let (changes, name) = rest.split_first_chunk().ok_or("it ends early")?;
-        let told = Membership {
+        let announced = Membership {
             node: NodeId(u64::from_be_bytes(node)),
             changes: u64::from_le_bytes(*changes),
             name: std::str::from_utf8(name).map_err(|_| "the name is no text")?,
         };
-        self.merge(&told);
+        self.merge(&announced);
         // It is stored already.
-        self.changed.retain(|changed| *changed != told.node);
+        self.changed.retain(|changed| *changed != announced.node);
         Ok(())
     }
 }
@@ -206,7 +206,7 @@ impl Members {
 mod tests {
     use super::*;
 
-    fn told(node: u64, changes: u64) -> Membership<'static> {
+    fn announced(node: u64, changes: u64) -> Membership<'static> {
         Membership {
             node: NodeId(node),
             changes,
@@ -221,19 +221,36 @@ mod tests {
     #[test]
     fn what_is_told_in_any_order_makes_the_same_list() {
         let mut orders = [
-            vec![told(1, 1), told(2, 1), told(2, 2), told(3, 3)],
-            vec![told(3, 3), told(2, 2), told(3, 2), told(2, 1), told(1, 1)],
-            vec![told(2, 2), told(1, 1), told(3, 1), told(3, 3), told(3, 2)],
+            vec![
+                announced(1, 1),
+                announced(2, 1),
+                announced(2, 2),
+                announced(3, 3),
+            ],
+            vec![
+                announced(3, 3),
+                announced(2, 2),
+                announced(3, 2),
+                announced(2, 1),
+                announced(1, 1),
+            ],
+            vec![
+                announced(2, 2),
+                announced(1, 1),
+                announced(3, 1),
+                announced(3, 3),
+                announced(3, 2),
+            ],
         ];
         for order in &mut orders {
             let mut members = Members::default();
-            order.iter().for_each(|told| members.merge(told));
+            order.iter().for_each(|announced| members.merge(announced));
             assert_eq!(nodes(&members), [1, 3], "{order:?}");
             let mut again = Members::default();
             for (key, value) in members.take_changed() {
                 again.recover(&key, &value).expect("just written");
             }
-            assert_eq!(again.told(), members.told());
+            assert_eq!(again.announced(), members.announced());
             assert_eq!(again.take_changed(), [], "nothing to store");
         }
     }
@@ -245,26 +262,26 @@ mod tests {
         members.join(NodeId(2), "south");
         members.remove(NodeId(2));
         members.remove(NodeId(2));
-        members.merge(&told(2, 1));
+        members.merge(&announced(2, 1));
         assert_eq!(nodes(&members), [1]);
         members.join(NodeId(2), "south");
         assert_eq!((nodes(&members), members.len()), (vec![1, 2], 2));
-        members.merge(&told(2, 2));
+        members.merge(&announced(2, 2));
         assert_eq!(members.len(), 2, "an old removal");
     }
 
     #[test]
     fn what_cannot_be_and_what_is_too_much_is_passed_over() {
         let mut members = Members::default();
-        members.merge(&told(1, 0));
+        members.merge(&announced(1, 0));
         let long = "n".repeat(MAXIMUM_NAME + 1);
         members.merge(&Membership {
             name: &long,
-            ..told(1, 1)
+            ..announced(1, 1)
         });
-        assert_eq!(members.told(), []);
+        assert_eq!(members.announced(), []);
         for node in 0..=MAXIMUM as u64 {
-            members.merge(&told(node, 1));
+            members.merge(&announced(node, 1));
         }
         members.join(NodeId(u64::MAX), "late");
         assert_eq!(members.len(), MAXIMUM);

@@ -552,7 +552,7 @@ impl Hub {
     fn handle_node_up(&mut self, now: Now, slot: NodeSlot, node: NodeId, name: &str) {
         self.cx.up.insert(slot, node);
         self.cx.members.join(node, name);
-        self.tell_members(slot, node);
+        self.send_members(slot, node);
         self.send_settings(slot, node);
         self.placing.send_all_to(&mut self.cx, now, slot, node);
         self.regain_sessions_of(node);

@@ -129,8 +129,8 @@ impl Hub {
     }
 
     /// Another node sends its list of members.
-    pub(super) fn handle_members(&mut self, told: &[Membership<'_>]) {
-        for member in told {
+    pub(super) fn handle_members(&mut self, announced: &[Membership<'_>]) {
+        for member in announced {
             self.cx.members.merge(member);
         }
         // A node that was removed while it was away joins again, and announces that itself: others may receive a removal while a node that leaves is
@@ -160,15 +160,17 @@ impl Hub {
     }
 
     /// Sends a node the list of members.
-    pub(super) fn tell_members(&mut self, slot: NodeSlot, node: NodeId) {
-        let told = self.cx.members.told().into_iter();
-        let told = told.filter(|member| self.is_told(member)).collect();
-        let encoded = Message::Members(told).encode();
+    pub(super) fn send_members(&mut self, slot: NodeSlot, node: NodeId) {
+        let announced = self.cx.members.announced().into_iter();
+        let announced = announced
+            .filter(|member| self.is_announced(member))
+            .collect();
+        let encoded = Message::Members(announced).encode();
         self.cx.send_encoded(node, slot, encoded);
     }
 
     /// Nodes that store nothing have another identity at each start: where nothing depends on it, those that are gone are not passed on.
-    fn is_told(&self, member: &Membership<'_>) -> bool {
+    fn is_announced(&self, member: &Membership<'_>) -> bool {
         self.cx.config.partition == Partition::Majority
             || member.changes.is_multiple_of(2)
             || self.cx.overlay.slot_of(member.node).is_some()
@@ -184,13 +186,14 @@ impl Hub {
 
     /// Sends changes of the members in this round to all nodes that are up. A node that comes up is sent everything.
     pub(super) fn send_changed_members(&mut self) {
-        let untold = self.cx.members.take_unsent();
-        if untold.is_empty() {
+        let unannounced = self.cx.members.take_unsent();
+        if unannounced.is_empty() {
             return;
         }
-        let told = self.cx.members.told().into_iter();
-        let told = told.filter(|it| untold.contains(&it.node) && self.is_told(it));
-        let encoded = Message::Members(told.collect()).encode();
+        let announced = self.cx.members.announced().into_iter();
+        let announced =
+            announced.filter(|it| unannounced.contains(&it.node) && self.is_announced(it));
+        let encoded = Message::Members(announced.collect()).encode();
         for (slot, node) in self.cx.up.clone() {
             self.cx.send_encoded(node, slot, encoded.clone());
         }

@@ -14,7 +14,7 @@ use crate::{
 /// Refusals that other nodes have still to note. Bounded by what they may have under way.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    untold: BTreeMap<Origin, NumberRuns>,
+    unannounced: BTreeMap<Origin, NumberRuns>,
 }
 
 /// Numbers of one stream of a node.
@@ -38,8 +38,8 @@ impl Hub {
             return;
         }
         self.send_refused(origin, runs.clone());
-        let untold = self.refusals.untold.entry(origin).or_default();
-        untold.extend(runs);
+        let unannounced = self.refusals.unannounced.entry(origin).or_default();
+        unannounced.extend(runs);
     }
 
     fn send_refused(&mut self, origin: Origin, runs: NumberRuns) {
@@ -61,8 +61,8 @@ impl Hub {
 
     /// What a node was sent may be lost: it is sent again.
     pub(super) fn refusals_begin_again(&mut self, node: NodeId) {
-        let untold = self.refusals.untold.iter();
-        let of_node = untold.filter(|(origin, _)| origin.node == node);
+        let unannounced = self.refusals.unannounced.iter();
+        let of_node = unannounced.filter(|(origin, _)| origin.node == node);
         let again: Vec<_> = of_node
             .map(|(origin, runs)| (*origin, runs.clone()))
             .collect();
@@ -90,17 +90,17 @@ impl Hub {
             incarnation: numbers.incarnation,
             stream: numbers.stream,
         };
-        let Some(untold) = self.refusals.untold.get_mut(&origin) else {
+        let Some(unannounced) = self.refusals.unannounced.get_mut(&origin) else {
             return;
         };
-        let (told, rest) = untold
+        let (announced, rest) = unannounced
             .iter()
             .copied()
             .partition(|run| numbers.runs.contains(run));
-        *untold = rest;
-        if untold.is_empty() {
-            self.refusals.untold.remove(&origin);
+        *unannounced = rest;
+        if unannounced.is_empty() {
+            self.refusals.unannounced.remove(&origin);
         }
-        self.handle_admitted(origin, &told);
+        self.handle_admitted(origin, &announced);
     }
 }

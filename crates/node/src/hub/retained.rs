@@ -124,7 +124,7 @@ pub(super) struct RetainedMessages {
     /// A ban was made or lifted since the workers were informed.
     has_changed_bans: bool,
     /// Nodes that were sent all of ours since they came up.
-    told: BTreeSet<NodeId>,
+    announced: BTreeSet<NodeId>,
 }
 
 impl RetainedMessages {
@@ -139,7 +139,7 @@ impl RetainedMessages {
             digest: 0,
             contended: Contended::default(),
             has_changed_bans: false,
-            told: BTreeSet::new(),
+            announced: BTreeSet::new(),
             accounts: RetainedAccounts::new(&limits),
             limits,
         }
@@ -182,7 +182,7 @@ impl RetainedMessages {
         };
         self.store.pause();
         self.observe(now, *origin, &record, None);
-        self.store.go_on();
+        self.store.resume();
     }
 
     /// The records that a filter matches.
@@ -586,7 +586,7 @@ impl Hub {
     /// A node that is new, or back, compares retained messages with us.
     pub(super) fn offer_retained(&mut self, slot: NodeSlot) {
         if let Some(node) = self.cx.up.get(&slot).copied() {
-            self.retained.told.remove(&node);
+            self.retained.announced.remove(&node);
             self.send_retained_digest(node, false);
         }
     }
@@ -600,11 +600,12 @@ impl Hub {
     /// The other node keeps something else: it gets all of ours, once since it came up. It may be the only one that noticed the partition, so it gets
     /// our digest too, behind all of ours.
     pub(super) fn handle_retained_digest(&mut self, node: NodeId, digest: u64, is_answer: bool) {
-        if digest == self.retained.digest || (is_answer && self.retained.told.contains(&node)) {
+        if digest == self.retained.digest || (is_answer && self.retained.announced.contains(&node))
+        {
             return;
         }
         self.send_retained(node);
-        self.retained.told.insert(node);
+        self.retained.announced.insert(node);
         if !is_answer {
             self.send_retained_digest(node, true);
         }

@@ -48,7 +48,7 @@ impl RetainedStore {
         self.is_paused = true;
     }
 
-    pub const fn go_on(&mut self) {
+    pub const fn resume(&mut self) {
         self.is_paused = false;
     }
 

@@ -18,7 +18,7 @@ pub(super) enum Behind {
     /// As a primary: sessions that a backup has received are covered.
     Learned(Learned),
     /// As a backup: the full syncs in the stream of this primary, by its identifier, are held up to a position.
-    Told {
+    Synced {
         source: SourceKey,
         stream: u64,
         until: u64,
@@ -94,11 +94,11 @@ impl Worker {
             .next();
         match passed.map(|(_, open)| open.behind) {
             Some(Behind::Learned(learned)) => self.cover_learned(now, learned),
-            Some(Behind::Told {
+            Some(Behind::Synced {
                 source,
                 stream,
                 until,
-            }) => self.hold_told(source, stream, until),
+            }) => self.hold_synced(source, stream, until),
             Some(Behind::Queue { request, client_id }) => self.let_go(now, request, &client_id),
             None => {}
         }

@@ -30,7 +30,7 @@ pub(super) struct Chosen {
 
 /// An unassigned message: its members were on nodes that are down.
 #[derive(Debug)]
-struct Homeless {
+struct Unassigned {
     until: Instant,
     group: Arc<str>,
     message: Rc<Message>,
@@ -42,7 +42,7 @@ struct Homeless {
 pub(super) struct Orphaned {
     /// Until when they are remembered.
     groups: Vec<(Instant, SubscriptionFilter)>,
-    homeless: Vec<Homeless>,
+    unassigned: Vec<Unassigned>,
 }
 
 /// A backup is promoted in this time, and all nodes have its interests a second later.
@@ -50,7 +50,7 @@ const GRACE: Duration = SUCCESSION.saturating_add(Duration::from_secs(1));
 /// The place of members that were on nodes that are down; no node has this slot.
 const GONE: NodeSlot = NodeSlot(u16::MAX);
 /// Unassigned messages, which wait for members to appear again.
-const HOMELESS: usize = 10_000;
+const UNASSIGNED: usize = 10_000;
 
 /// All of them, by their numbers: until they are acknowledged.
 pub(super) type ChosenElsewhere = BTreeMap<u64, Chosen>;
@@ -117,7 +117,7 @@ impl Worker {
         let until = now.instant + GRACE;
         let is_kept = outgoing.publish.qos.min(granted) > Qos::AtMostOnce;
         let waits = is_kept
-            && self.wait_for_members(Homeless {
+            && self.wait_for_members(Unassigned {
                 until,
                 group: Arc::clone(&group.key),
                 message: outgoing.message(),
@@ -236,7 +236,7 @@ impl Worker {
             let (key, message) = (Arc::clone(key), Rc::clone(message));
             self.choose_again(
                 now,
-                Homeless {
+                Unassigned {
                     until: now.instant,
                     group: key,
                     message,
@@ -247,7 +247,7 @@ impl Worker {
     }
 
     /// Another member of a group gets a message; if all were on nodes that are down, one whose backup is promoted elsewhere.
-    fn choose_again(&mut self, now: Now, chosen: Homeless) {
+    fn choose_again(&mut self, now: Now, chosen: Unassigned) {
         let message = Rc::clone(&chosen.message);
         let publish = Publish {
             qos: message.qos(),
@@ -273,10 +273,10 @@ impl Worker {
     }
 
     /// Keeps a message until members appear again. False: that would be over the limit.
-    fn wait_for_members(&mut self, homeless: Homeless) -> bool {
-        let has_room = self.orphaned.homeless.len() < HOMELESS;
+    fn wait_for_members(&mut self, unassigned: Unassigned) -> bool {
+        let has_room = self.orphaned.unassigned.len() < UNASSIGNED;
         if has_room {
-            self.orphaned.homeless.push(homeless);
+            self.orphaned.unassigned.push(unassigned);
         }
         has_room
     }
@@ -309,8 +309,8 @@ impl Worker {
 
     /// Unassigned messages are given to the members that are there now.
     pub(super) fn reassign_unassigned(&mut self, now: Now) {
-        for homeless in std::mem::take(&mut self.orphaned.homeless) {
-            self.choose_again(now, homeless);
+        for unassigned in std::mem::take(&mut self.orphaned.unassigned) {
+            self.choose_again(now, unassigned);
         }
     }
 
@@ -358,7 +358,7 @@ impl Worker {
             let debt = self.pending.take(number).flatten();
             self.choose_again(
                 now,
-                Homeless {
+                Unassigned {
                     until: now.instant + GRACE,
                     group,
                     message,

@@ -66,7 +66,7 @@ impl Habits {
     }
 
     /// The client's subscriptions changed, after `messages` messages: what it received before does not predict what it will receive.
-    fn begin_anew(&mut self, now: Instant, messages: u64) {
+    fn restart(&mut self, now: Instant, messages: u64) {
         if now.since(self.began) >= BEGUN_ANEW {
             thicket_session::reach!("time BEGUN_ANEW");
             let mark = Mark {
@@ -173,7 +173,7 @@ impl Worker {
         let connection = self.connection_mut(id);
         if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
             let messages = attached.count.messages;
-            attached.count.habits.begin_anew(now.instant, messages);
+            attached.count.habits.restart(now.instant, messages);
         }
     }
 
@@ -262,11 +262,11 @@ mod tests {
     #[test]
     fn rates_begin_anew_when_a_client_wants_something_else_but_not_all_the_time() {
         let mut habits = Habits::new(at(0));
-        habits.begin_anew(at(9), 1_000);
+        habits.restart(at(9), 1_000);
         assert_eq!(habits.rates(at(40), 4_000).0, 100_000);
-        habits.begin_anew(at(50), 4_000);
+        habits.restart(at(50), 4_000);
         assert_eq!(habits.rates(at(52), 5_000).0, 500_000);
-        habits.begin_anew(at(59), 8_500);
+        habits.restart(at(59), 8_500);
         assert_eq!(habits.rates(at(60), 9_000).0, 500_000);
     }
 

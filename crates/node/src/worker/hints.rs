@@ -20,7 +20,7 @@ const LATER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Covers {
     /// Sets of nodes of which each session with subscriptions has one; `None`: a session has no backup.
-    told: Option<BTreeSet<Vec<NodeId>>>,
+    reported: Option<BTreeSet<Vec<NodeId>>>,
     /// What was sent may be more than there is.
     is_stale: bool,
     /// When that was checked last, and the time until the next check.
@@ -32,7 +32,7 @@ pub(super) struct Covers {
 impl Default for Covers {
     fn default() -> Self {
         Self {
-            told: Some(BTreeSet::new()),
+            reported: Some(BTreeSet::new()),
             is_stale: false,
             looked_at: Instant::default(),
             pause: SOON,
@@ -59,7 +59,7 @@ impl Worker {
         let covers = &mut self.covers;
         covers.is_stale = true;
         covers.pause = SOON;
-        if covers.told.take().is_some() {
+        if covers.reported.take().is_some() {
             self.send_to_hub(ToHub::Covered(None));
         }
     }
@@ -77,10 +77,10 @@ impl Worker {
 
     /// A node receives a full sync of a session: it is to have backups from now on.
     pub(super) fn backups_go_to(&mut self, node: NodeId) {
-        if let Some(told) = &mut self.covers.told
-            && told.insert(vec![node])
+        if let Some(reported) = &mut self.covers.reported
+            && reported.insert(vec![node])
         {
-            let sets = told.iter().cloned().collect();
+            let sets = reported.iter().cloned().collect();
             self.send_to_hub(ToHub::Covered(Some(sets)));
         }
     }
@@ -112,16 +112,16 @@ impl Worker {
         let Some(sets) = self.find_covers() else {
             let next = now.instant + self.covers.pause;
             self.timers.set(next, Timer::Round);
-            if self.covers.told.take().is_some() {
+            if self.covers.reported.take().is_some() {
                 self.send_to_hub(ToHub::Covered(None));
             }
             return;
         };
         self.covers.is_stale = false;
-        if self.covers.told.as_ref() != Some(&sets) {
-            let told = sets.iter().cloned().collect();
-            self.covers.told = Some(sets);
-            self.send_to_hub(ToHub::Covered(Some(told)));
+        if self.covers.reported.as_ref() != Some(&sets) {
+            let reported = sets.iter().cloned().collect();
+            self.covers.reported = Some(sets);
+            self.send_to_hub(ToHub::Covered(Some(reported)));
         }
     }
 

@@ -54,9 +54,13 @@ impl Member {
 }
 
 /// A count for others: what they were sent stays while the true one is within a factor of two of it; none and one are distinguished.
-const fn coarse_count(told: u32, count: u32) -> u32 {
-    if told > 1 && count > 1 && count <= told.saturating_mul(2) && told <= count.saturating_mul(2) {
-        told
+const fn coarse_count(announced: u32, count: u32) -> u32 {
+    if announced > 1
+        && count > 1
+        && count <= announced.saturating_mul(2)
+        && announced <= count.saturating_mul(2)
+    {
+        announced
     } else {
         count
     }
@@ -72,7 +76,7 @@ struct Members {
     /// Without those of backups.
     own: u32,
     /// The count of `own` that others were last sent.
-    told: u32,
+    announced: u32,
 }
 
 impl Members {
@@ -88,7 +92,7 @@ impl Members {
         if !member.is_backup {
             step(&mut self.own);
         }
-        self.told = coarse_count(self.told, self.own);
+        self.announced = coarse_count(self.announced, self.own);
     }
 
     fn insert(&mut self, session: SessionKey, member: Member) -> Option<Member> {
@@ -114,7 +118,11 @@ impl Members {
             [_, _, 0] => Qos::AtLeastOnce,
             [_, _, _] => Qos::ExactlyOnce,
         };
-        let weight = if shared { self.connected } else { self.told };
+        let weight = if shared {
+            self.connected
+        } else {
+            self.announced
+        };
         Some(Interest {
             qos,
             persistent: self.persistent > 0,

@@ -24,9 +24,9 @@ use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
 /// Capacity kept for acknowledgements when messages are refused already.
 const RESERVE: u64 = 64 * 1024;
 /// What a recipient costs in a record at most, group and identifiers aside.
-const TAKER_BYTES: u64 = 48;
+const RECIPIENT_BYTES: u64 = 48;
 /// More recipients than most messages have.
-const MANY_TAKERS: usize = 16 * 1024;
+const MANY_RECIPIENTS: usize = 16 * 1024;
 /// What a session or a subscription costs at most, with its key: two strings of MQTT.
 const VALUE_BYTES: u64 = 256 * 1024;
 
@@ -116,7 +116,7 @@ impl Journal {
 
     /// Whether a message of `bytes` for `recipients` stored sessions would be over the limit.
     pub const fn is_full_for(&self, bytes: usize, recipients: usize) -> bool {
-        let needed = bytes as u64 + recipients as u64 * TAKER_BYTES + RESERVE;
+        let needed = bytes as u64 + recipients as u64 * RECIPIENT_BYTES + RESERVE;
         self.is_on && self.status.room < self.writer.len() as u64 + needed
     }
 
@@ -127,7 +127,7 @@ impl Journal {
 
     /// Whether a message of `bytes` may be over the limit, depending on the number of its recipients.
     pub const fn is_nearly_full_for(&self, bytes: usize) -> bool {
-        self.is_full_for(bytes, MANY_TAKERS)
+        self.is_full_for(bytes, MANY_RECIPIENTS)
     }
 
     /// Whether a new session or subscription is over the limit, for itself or for its messages.
@@ -160,17 +160,17 @@ impl Journal {
             packet_id: form.packet_id,
         };
         let is_plain = is_sent_there && form.identifiers.as_slice().is_empty();
-        let mut are_all_told = !self.is_on;
-        for backup in stored.backups.told() {
+        let mut are_all_synced = !self.is_on;
+        for backup in stored.backups.synced() {
             if let Some(stream) = self.streams.get_mut(backup.stream) {
                 if is_plain && backup.is_covered() {
                     stream.writer.append_plain(plain);
                 } else {
-                    are_all_told = false;
+                    are_all_synced = false;
                 }
             }
         }
-        if are_all_told {
+        if are_all_synced {
             return;
         }
         let mut append = Append {
@@ -191,7 +191,7 @@ impl Journal {
             self.writer.append(&append);
         }
         outgoing.is_journaled |= self.is_on;
-        for backup in stored.backups.told() {
+        for backup in stored.backups.synced() {
             let Some(stream) = self.streams.get_mut(backup.stream) else {
                 continue;
             };

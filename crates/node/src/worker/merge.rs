@@ -338,7 +338,7 @@ impl Session {
             filters: self.filters_before(&divergence, &fresh, &ended),
         };
         // PUBREL is sent once in a connection [MQTT-4.4.0-1]: of a promoted backup that no client has connected to, its former primary has sent it.
-        let is_told = is_theirs_split && branch.is_unserved && self.interrupted_at == 0;
+        let is_released = is_theirs_split && branch.is_unserved && self.interrupted_at == 0;
         let mut there = Sent::default();
         for redelivery in &in_flight {
             there.note(redelivery);
@@ -377,7 +377,7 @@ impl Session {
             .into_iter()
             .filter(|redelivery| match redelivery {
                 Redelivery::Publish(_, delivery) => goes_on(delivery),
-                Redelivery::Pubrel(id) => !(is_told || here.packet_ids.contains(id)),
+                Redelivery::Pubrel(id) => !(is_released || here.packet_ids.contains(id)),
             })
             .collect();
         let new: Vec<Delivery> = theirs

@@ -43,7 +43,7 @@ struct TopicPlace {
     /// It came twice, and the client has not received it.
     is_owed: bool,
     /// What the client received since the answer was none.
-    told: Option<NodeId>,
+    named: Option<NodeId>,
 }
 
 impl Places {
@@ -64,14 +64,14 @@ impl Places {
                     asked_at: now,
                     answer: None,
                     is_owed: false,
-                    told: None,
+                    named: None,
                 };
                 self.topics.insert(topic.into(), asked);
             }
             return has_room;
         };
         if let (true, Some(node)) = (std::mem::take(&mut known.is_owed), known.answer) {
-            known.told = Some(node);
+            known.named = Some(node);
             self.owed.push((packet_id, node));
         }
         let is_due = now.since(known.asked_at) >= REST;
@@ -84,8 +84,8 @@ impl Places {
 
     fn answer(&mut self, topic: &str, node: Option<NodeId>) {
         if let Some(known) = self.topics.get_mut(topic) {
-            known.told = known.told.filter(|_| node.is_some());
-            known.is_owed = node.is_some() && known.answer == node && known.told != node;
+            known.named = known.named.filter(|_| node.is_some());
+            known.is_owed = node.is_some() && known.answer == node && known.named != node;
             known.answer = node;
         }
     }

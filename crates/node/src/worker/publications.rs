@@ -34,7 +34,7 @@ impl Worker {
         let is_reserved = !self.may_publish(publish.topic.len(), publish.topic)
             || self.route(publish.topic).refusal.is_some();
         if is_reserved {
-            self.tell_published(number, Published::Reserved);
+            self.report_published(number, Published::Reserved);
         } else {
             self.publish_as_node(now, number, publish);
         }
@@ -43,7 +43,7 @@ impl Worker {
     /// The same for a message of the nodes themselves, on a topic that clients cannot publish to.
     pub(super) fn publish_as_node(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
         if let Some(answer) = self.begin_publication(now, number, publish) {
-            self.tell_published(number, answer);
+            self.report_published(number, answer);
         }
     }
 
@@ -73,7 +73,7 @@ impl Worker {
             ..Source::default()
         };
         match self.publish(now, publish, &route, source) {
-            Outcome::NoTakers if !publish.retain => Some(Published::NoSubscribers),
+            Outcome::NoRecipients if !publish.retain => Some(Published::NoSubscribers),
             Outcome::Open(left) if is_acknowledged => {
                 let is_refused = false;
                 self.publications
@@ -81,7 +81,7 @@ impl Worker {
                     .insert(number, Open { left, is_refused });
                 None
             }
-            Outcome::NoTakers | Outcome::Met | Outcome::Open(_) => Some(Published::Done),
+            Outcome::NoRecipients | Outcome::Met | Outcome::Open(_) => Some(Published::Done),
         }
     }
 
@@ -107,10 +107,10 @@ impl Worker {
             Published::Done
         };
         self.publications.open.remove(&number);
-        self.tell_published(number, answer);
+        self.report_published(number, answer);
     }
 
-    fn tell_published(&mut self, number: u64, answer: Published) {
+    fn report_published(&mut self, number: u64, answer: Published) {
         self.outputs
             .push_back(WorkerOutput::Published { number, answer });
     }

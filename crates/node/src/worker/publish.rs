@@ -40,7 +40,7 @@ pub(super) struct Source<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It has no recipients.
-    NoTakers,
+    NoRecipients,
     /// All conditions are met.
     Met,
     /// This many numbers are still to be acknowledged.
@@ -288,10 +288,10 @@ impl Worker {
         };
         let outcome = self.publish(now, publish, arrival.route, source);
         match outcome {
-            Outcome::NoTakers if !publish.retain => {
+            Outcome::NoRecipients if !publish.retain => {
                 self.answer(arrival, packet_id, ReasonCode::NoMatchingSubscribers);
             }
-            Outcome::NoTakers | Outcome::Met => {
+            Outcome::NoRecipients | Outcome::Met => {
                 self.answer(arrival, packet_id, ReasonCode::Success)
             }
             Outcome::Open(open) => {
@@ -332,7 +332,7 @@ impl Worker {
             self.deliver(now, recipients, &mut outgoing, source.session);
             self.journal.note(&outgoing);
             return if route.recipients.is_empty() {
-                Outcome::NoTakers
+                Outcome::NoRecipients
             } else {
                 Outcome::Met
             };
@@ -346,7 +346,7 @@ impl Worker {
         open += self.wait_for_backups(&outgoing, source.debt);
         self.journal.note(&outgoing);
         match open {
-            0 if route.is_empty() => Outcome::NoTakers,
+            0 if route.is_empty() => Outcome::NoRecipients,
             0 => Outcome::Met,
             open => Outcome::Open(open),
         }

@@ -187,7 +187,7 @@ impl Worker {
             let from = next;
             session.role = Role::Handed(Handed { switchover, from });
         }
-        let is_told = stored.disconnected_at_ms.is_some();
+        let is_disconnected = stored.disconnected_at_ms.is_some();
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
         session.interrupted_at = session.outbound.next_sequence();
@@ -215,7 +215,7 @@ impl Worker {
         if !is_ours || !is_whole {
             // Stored again, under its own number.
             self.store_whole(now, key);
-        } else if !is_told {
+        } else if !is_disconnected {
             self.store_session(now, key);
         }
     }

@@ -150,9 +150,9 @@ impl Worker {
             return;
         };
         let attached = self.connection(id).and_then(Connection::attached);
-        let is_told = attached.is_some_and(|it| it.version == ProtocolVersion::V5);
+        let understands = attached.is_some_and(|it| it.version == ProtocolVersion::V5);
         let reference = self.server_reference(id, to);
-        if let (Some(reference), true) = (reference, is_told && self.is_movable(key)) {
+        if let (Some(reference), true) = (reference, understands && self.is_movable(key)) {
             let client_id = client_id.to_owned();
             let fields = vec![("client_id", client_id), ("to", reference.clone())];
             self.event(EventLevel::Debug, "client sent to another node", fields);

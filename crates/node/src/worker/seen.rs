@@ -356,7 +356,7 @@ impl Taken {
     }
 
     /// The session was promoted here: what it accepted so far is not new any more.
-    pub fn go_on(&mut self) {
+    pub fn continue_generations(&mut self) {
         let here = Seen::with_maximum(Self::PUBLISHERS);
         for (uid, generations) in std::mem::replace(&mut self.here, here).iter() {
             self.before.merge(uid, *generations);
@@ -423,7 +423,7 @@ mod tests {
         let mut taken = Taken::default();
         taken.insert(id(3));
         taken.insert(id(GENERATIONS_OF_A_BRANCH + 5));
-        taken.go_on();
+        taken.continue_generations();
         let mut moved = Taken::default();
         for (uid, generations) in taken.iter() {
             moved.insert_before(uid, *generations);
@@ -439,7 +439,7 @@ mod tests {
         let mut taken = Taken::default();
         assert!(taken.insert(id(1)));
         assert!(taken.insert(id(1)), "the worker tells those apart");
-        taken.go_on();
+        taken.continue_generations();
         taken.insert_before(1, Generations::new(900));
         for (generation, is_new) in [(1, false), (2, true), (900, false), (901, true)] {
             assert_eq!(taken.insert(id(generation)), is_new, "{generation}");
@@ -505,7 +505,7 @@ mod tests {
             );
             let mut taken = Taken::default();
             taken.insert(known);
-            taken.go_on();
+            taken.continue_generations();
             assert!(!taken.insert(known) && taken.insert(other), "{other:?}");
         }
     }

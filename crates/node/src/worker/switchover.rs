@@ -153,7 +153,7 @@ impl Worker {
         };
         let backups = self.sessions.get(key).map(|session| session.stored.backups);
         let backups = backups.unwrap_or_default();
-        if backups.told().any(|backup| backup.stream == index) {
+        if backups.synced().any(|backup| backup.stream == index) {
             self.hand_over_if_covered(now, key, index);
             return true;
         }
@@ -167,7 +167,7 @@ impl Worker {
         }
         self.make_room_for_backup(key, index);
         self.full_sync(now, key, index);
-        self.tell_members(key);
+        self.replicate_members(key);
         self.hand_over_if_covered(now, key, index);
         true
     }
@@ -266,7 +266,7 @@ impl Worker {
             return;
         };
         let StoredAs { number, backups } = session.stored;
-        for backup in backups.told() {
+        for backup in backups.synced() {
             if let Some(stream) = self.journal.streams.get_mut(backup.stream)
                 && stream.node != to
             {

@@ -129,7 +129,7 @@ impl Worker {
                 };
                 self.traces.insert(line(&owed), waiting);
             }
-            (Outcome::NoTakers | Outcome::Met | Outcome::Open(_), _) => {
+            (Outcome::NoRecipients | Outcome::Met | Outcome::Open(_), _) => {
                 self.note_traced(Traced::Acknowledged {
                     span_id: own.span_id,
                 });

@@ -75,7 +75,7 @@ impl Worker {
     ) -> Outcome {
         let Ok(properties) = ApplicationProperties::from_encoded(&will.properties) else {
             debug_assert!(false, "properties of a will are written by write_to");
-            return Outcome::NoTakers;
+            return Outcome::NoRecipients;
         };
         let publish = Publish {
             qos: will.qos,
@@ -86,7 +86,7 @@ impl Worker {
         };
         let route = self.route(publish.topic);
         if route.refusal.is_some() {
-            return Outcome::NoTakers;
+            return Outcome::NoRecipients;
         }
         let source = Source {
             session,

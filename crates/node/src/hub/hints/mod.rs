@@ -361,7 +361,7 @@ impl Hub {
     }
 
     /// A node announces its interests. True: for the first time since it is up; its sessions are there, and receive what was kept.
-    pub(super) fn hints_hear_of(&mut self, slot: NodeSlot) -> bool {
+    pub(super) fn hints_note_node(&mut self, slot: NodeSlot) -> bool {
         let is_first = self.hints.returning.remove(&slot);
         if is_first && let Some(node) = self.cx.up.get(&slot).copied() {
             let mark = self.hints.last_serial;

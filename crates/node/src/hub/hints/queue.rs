@@ -171,8 +171,8 @@ impl HintQueue {
 
     /// These could not be sent.
     pub fn want_again(&mut self, serials: &[u64]) {
-        let untold = |hint: &&mut Hint| serials.contains(&hint.serial);
-        for hint in self.own.iter_mut().filter(untold) {
+        let unannounced = |hint: &&mut Hint| serials.contains(&hint.serial);
+        for hint in self.own.iter_mut().filter(unannounced) {
             hint.holder = Holder::Wanted;
         }
         self.wanted_from = 0;
@@ -196,8 +196,8 @@ impl HintQueue {
         holder: Holder,
         mut settle: impl FnMut(&mut Hint),
     ) {
-        let told = |hint: &&mut Hint| hint.serial <= upto && hint.holder == Holder::Told(node);
-        for hint in self.own.iter_mut().filter(told) {
+        let announced = |hint: &&mut Hint| hint.serial <= upto && hint.holder == Holder::Told(node);
+        for hint in self.own.iter_mut().filter(announced) {
             hint.holder = holder;
             settle(hint);
         }

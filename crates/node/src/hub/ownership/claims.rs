@@ -337,7 +337,7 @@ impl Ownership {
     }
 
     /// The request to the registrar is void, as the registrar is about to be sent more: it is to be asked again.
-    pub(super) fn ask_anew(&mut self, client_id: &str) {
+    pub(super) fn ask_again(&mut self, client_id: &str) {
         let line = self.claims.lines.get(client_id);
         if line.is_some_and(|line| matches!(line.stage, Stage::Asking { .. })) {
             self.claim_later(client_id, None);

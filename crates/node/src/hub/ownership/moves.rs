@@ -497,7 +497,7 @@ impl Ownership {
         }
         if self.is_home(cx, from, client_id) {
             // What the registrar is about to answer does not take it into account.
-            self.ask_anew(client_id);
+            self.ask_again(client_id);
             self.send_to_registrar(cx, now, client_id, &Message::Owned { client_id, epoch });
         }
         self.advance_claim(cx, now, client_id);

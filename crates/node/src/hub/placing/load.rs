@@ -24,7 +24,7 @@ const MAXIMUM_ADDRESSES: usize = 64;
 pub(in crate::hub) struct Loads {
     own: NodeState,
     /// As last sent to the other nodes.
-    told: NodeLoad,
+    announced: NodeLoad,
     /// Of the nodes that are up and have sent it.
     others: BTreeMap<NodeId, NodeState>,
 }
@@ -84,10 +84,10 @@ impl Placing {
     }
 
     fn send_load_if_changed(&mut self, cx: &mut Context) {
-        if !self.loads.own.load.differs(&self.loads.told) {
+        if !self.loads.own.load.differs(&self.loads.announced) {
             return;
         }
-        self.loads.told = self.loads.own.load;
+        self.loads.announced = self.loads.own.load;
         let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
             self.send_load(cx, slot, node);
@@ -97,7 +97,7 @@ impl Placing {
     /// Sends one node the load of this one.
     pub(super) fn send_load(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
         let state = NodeState {
-            load: self.loads.told,
+            load: self.loads.announced,
             ..self.loads.own.clone()
         };
         cx.send_encoded(node, slot, Message::State(state).encode());

@@ -34,7 +34,7 @@ pub(in crate::hub) struct Topics {
     counting: Rates,
     waiting: usize,
     /// Of this node, as last sent to the others.
-    told: Rates,
+    announced: Rates,
     /// Of the others.
     others: BTreeMap<NodeId, Rates>,
 }
@@ -81,21 +81,24 @@ impl Placing {
 
     fn send_topics(&mut self, cx: &mut Context, counted: Rates) {
         let now = heaviest(counted);
-        let told = &mut self.topics.told;
+        let announced = &mut self.topics.announced;
         let mut changes: Vec<(Arc<str>, u64)> = Vec::new();
         for (topic, rate) in &now {
-            let before = told.get(topic).copied().unwrap_or(0);
+            let before = announced.get(topic).copied().unwrap_or(0);
             let rate = coarse(before, *rate);
             if rate != before {
                 changes.push((Arc::clone(topic), rate));
             }
         }
-        let gone = told.keys().filter(|topic| !now.contains_key(*topic));
+        let gone = announced.keys().filter(|topic| !now.contains_key(*topic));
         changes.extend(gone.map(|topic| (Arc::clone(topic), 0)));
         if changes.is_empty() {
             return;
         }
-        apply(told, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
+        apply(
+            announced,
+            changes.iter().map(|(topic, rate)| (&**topic, *rate)),
+        );
         let encoded = encode(false, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
         let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
@@ -105,8 +108,8 @@ impl Placing {
 
     /// Sends one node all rates.
     pub(super) fn send_all_topics(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
-        let told = self.topics.told.iter();
-        let encoded = encode(true, told.map(|(topic, rate)| (&**topic, *rate)));
+        let announced = self.topics.announced.iter();
+        let encoded = encode(true, announced.map(|(topic, rate)| (&**topic, *rate)));
         cx.send_encoded(node, slot, encoded);
     }
 
@@ -131,7 +134,7 @@ impl Placing {
 
     /// The rates of each node as last sent, this one included.
     pub(super) fn rates_by_node(&self, cx: &Context) -> impl Iterator<Item = (NodeId, &Rates)> {
-        let own = (cx.own(), &self.topics.told);
+        let own = (cx.own(), &self.topics.announced);
         let others = self.topics.others.iter();
         others.map(|(node, rates)| (*node, rates)).chain([own])
     }
@@ -187,9 +190,9 @@ fn heaviest(mut rates: Rates) -> Rates {
 }
 
 /// The power of two to send: the last one sent stays while the rate is within a factor of two of it.
-const fn coarse(told: u64, rate: u64) -> u64 {
-    if told > 0 && rate * 2 >= told && rate <= told * 2 {
-        return told;
+const fn coarse(announced: u64, rate: u64) -> u64 {
+    if announced > 0 && rate * 2 >= announced && rate <= announced * 2 {
+        return announced;
     }
     match rate {
         0 => 0,
@@ -226,8 +229,8 @@ mod tests {
             ("far less", 1024, 500, 256),
             ("none", 1024, 0, 0),
         ];
-        for (name, told, rate, expected) in cases {
-            assert_eq!(coarse(told, rate), expected, "{name}");
+        for (name, announced, rate, expected) in cases {
+            assert_eq!(coarse(announced, rate), expected, "{name}");
         }
     }
 

@@ -596,7 +596,7 @@ impl Worker {
                 && let Some(until) = source.settled_position(settled)
             {
                 source.has_barrier = true;
-                barriers.push(Behind::Told {
+                barriers.push(Behind::Synced {
                     source: key,
                     stream: source.stream,
                     until,
@@ -606,8 +606,8 @@ impl Worker {
                 applied: source.applied(),
                 held: source.held,
             };
-            if progress != source.told {
-                source.told = progress;
+            if progress != source.reported {
+                source.reported = progress;
                 messages.push(ToHub::BackupReport {
                     to,
                     stream: source.stream(worker),
@@ -630,7 +630,7 @@ impl Worker {
     }
 
     /// All that was on its way here when a stream was read up to a position has arrived: the full syncs up to there are held.
-    pub(in super::super) fn hold_told(&mut self, source: SourceKey, stream: u64, until: u64) {
+    pub(in super::super) fn hold_synced(&mut self, source: SourceKey, stream: u64, until: u64) {
         let known = self.sources.sources.get_mut(&source);
         let Some(source) = known.filter(|known| known.stream == stream) else {
             return;

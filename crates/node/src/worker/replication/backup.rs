@@ -76,7 +76,7 @@ pub(super) struct Source {
     pub stream: u64,
     pub position: u64,
     /// The progress last reported to the primary.
-    pub told: Progress,
+    pub reported: Progress,
     pub held: u64,
     pub sessions: BTreeMap<u64, SessionKey>,
     /// Of sessions that end with their connections, by their numbers.

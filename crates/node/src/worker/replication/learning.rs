@@ -49,9 +49,9 @@ impl Worker {
             return;
         }
         let lacks = |session: &Session| {
-            let is_told = session.stored.backups.told().count() >= wanted;
+            let is_synced = session.stored.backups.synced().count() >= wanted;
             if session.is_persistent() {
-                session.role.handed().is_none() && !is_told
+                session.role.handed().is_none() && !is_synced
             } else {
                 session.has_unreplicated_will()
             }
@@ -206,7 +206,7 @@ impl Worker {
         let nodes = sessions.flat_map(|(_, session)| {
             let backups = session.stored.backups;
             let nodes = backups
-                .told()
+                .synced()
                 .filter_map(|backup| streams.node_of(backup.stream));
             nodes.collect::<Vec<_>>()
         });
@@ -233,7 +233,7 @@ impl Worker {
         }
         while let Some(session) = self.sessions.get(key) {
             let backups = session.stored.backups;
-            if backups.told().count() >= wanted {
+            if backups.synced().count() >= wanted {
                 break;
             }
             let index = backups.first_adopted().or_else(|| {
@@ -247,12 +247,12 @@ impl Worker {
             has_changed = true;
         }
         if has_changed {
-            self.tell_members(key);
+            self.replicate_members(key);
         }
     }
 
     /// See [`write_members`].
-    pub(in super::super) fn tell_members(&mut self, key: SessionKey) {
+    pub(in super::super) fn replicate_members(&mut self, key: SessionKey) {
         if let Some(session) = self.sessions.get(key) {
             let (stored, backups) = (session.stored, self.config.backups);
             write_members(&mut self.journal.streams, stored, backups);
@@ -277,9 +277,9 @@ impl Worker {
     pub(in super::super) fn end_surplus_backups(&mut self, key: SessionKey) {
         let wanted = self.wanted_backups();
         while let Some(session) = self.sessions.get(key)
-            && session.stored.backups.told().count() > wanted
+            && session.stored.backups.synced().count() > wanted
         {
-            if let Some(last) = session.stored.backups.told().last() {
+            if let Some(last) = session.stored.backups.synced().last() {
                 self.end_backup(key, last.stream);
             }
         }

@@ -143,7 +143,7 @@ impl Worker {
         let identity = self.identity_of(key);
         let adopted = identity.and_then(|(uid, epoch)| self.sources.orphans.adopted(uid, epoch));
         if adopted.is_none() && self.is_next(key) {
-            return usize::from(self.go_on(now, key, changes));
+            return usize::from(self.fail_over(now, key, changes));
         }
         self.add_orphan(now, key, changes);
         0
@@ -385,7 +385,7 @@ impl Worker {
             {
                 thicket_session::reach!("time SUCCESSION");
             }
-            if self.go_on(now, key, changes) {
+            if self.fail_over(now, key, changes) {
                 count += 1;
                 // Its primary may be up, and have handed it to a node that is partitioned from this one: nothing else registers it.
                 self.report_taken_over(key, false);

@@ -32,7 +32,7 @@ pub(super) const WILLS: u8 = u8::MAX;
 /// Wills that other nodes are to forget, and have not forgotten yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingWills {
-    wills: BTreeMap<u64, GoingWill>,
+    wills: BTreeMap<u64, PendingWill>,
     next: u64,
     clients: BTreeMap<Rc<str>, Waiting>,
     /// Clients one of whose wills was forgotten since the last call of `settle_forgotten`.
@@ -43,7 +43,7 @@ pub(super) struct PendingWills {
 
 /// A will being published that not all destinations have.
 #[derive(Debug)]
-struct GoingWill {
+struct PendingWill {
     /// `None`: of a node that is down.
     client_id: Option<Rc<str>>,
     backup: Option<WillBackup>,
@@ -112,8 +112,8 @@ impl Worker {
         };
         let client_id = Rc::clone(&session.client_id);
         let backup = session.will_backup.take();
-        let mut told = session.stored.backups.told();
-        let stream = told.next().map(|backup| backup.stream);
+        let mut synced = session.stored.backups.synced();
+        let stream = synced.next().map(|backup| backup.stream);
         let stored = if self.journal.is_on() && session.stored.is_some() {
             Stored::Yes
         } else {
@@ -201,7 +201,7 @@ impl Worker {
                 if let Some(client_id) = &client_id {
                     self.primaries.pending_wills.begin(client_id);
                 }
-                let will = GoingWill {
+                let will = PendingWill {
                     client_id,
                     backup,
                     stored,
@@ -209,7 +209,7 @@ impl Worker {
                 };
                 self.primaries.pending_wills.wills.insert(number, will);
             }
-            Outcome::NoTakers | Outcome::Met => {
+            Outcome::NoRecipients | Outcome::Met => {
                 if let Stored::Under(number) = author.stored {
                     self.journal.remove_session(self.journal.log(), number);
                 }
@@ -298,11 +298,11 @@ impl Worker {
 
     fn have_forgotten(&mut self, client_id: Option<Rc<str>>, backup: Option<WillBackup>) {
         let streams = &mut self.journal.streams;
-        let told = backup.and_then(|backup| {
+        let synced = backup.and_then(|backup| {
             let stream = streams.get_mut(backup.stream)?;
             (stream.id == backup.stream_id).then_some((stream, backup.number))
         });
-        match told {
+        match synced {
             Some((stream, number)) => {
                 stream.writer.ended(number);
                 stream.wait(Level::Applied, Release::WillForgotten(client_id));

@@ -121,7 +121,7 @@ pub(in super::super) fn hold(
     level: Level,
 ) {
     let is_waited_for = |backup: &Replica| level == Level::Applied || backup.is_covered();
-    for backup in stored.backups.told().filter(is_waited_for) {
+    for backup in stored.backups.synced().filter(is_waited_for) {
         hold_at(streams, backup.stream, connection, id, level);
     }
 }
@@ -241,7 +241,7 @@ impl Worker {
             .collect();
         for node in back {
             self.primaries.void.remove(&node);
-            self.begin_anew(node);
+            self.restart_stream(node);
         }
         self.adopt_backups_of_reachable_nodes();
         self.sync_under_replicated();
@@ -281,14 +281,14 @@ impl Worker {
         let had_stream = self.journal.streams.find(node).is_some();
         self.lose_backups(node);
         if had_stream && self.primaries.is_up(node) {
-            self.begin_anew(node);
+            self.restart_stream(node);
             self.switch_again(now, node);
         }
         self.sync_under_replicated();
     }
 
     /// Begins the new stream even if there is nothing to replicate: what the backup holds from the old one is void.
-    fn begin_anew(&mut self, node: NodeId) {
+    fn restart_stream(&mut self, node: NodeId) {
         let begun = self.stream_to(node);
         if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
             stream.writer.ended(0);
@@ -513,7 +513,7 @@ impl Worker {
         }
         for key in covered {
             self.end_spare_backups(key);
-            self.tell_members(key);
+            self.replicate_members(key);
             self.hand_over_if_covered(now, key, index);
         }
         self.have_covered();

@@ -71,7 +71,7 @@ impl Worker {
     }
 
     /// Promotes a backup of a node that is down, and adopts the other backups. False: the session is here already.
-    pub(super) fn go_on(
+    pub(super) fn fail_over(
         &mut self,
         now: Now,
         key: SessionKey,
@@ -94,8 +94,8 @@ impl Worker {
         let backup = session.backup_mut();
         let members = backup.map(|backup| std::mem::take(&mut backup.members));
         let members = members.unwrap_or_default();
-        let has_gone_on = self.promote(now, key, is_split, changes);
-        let has_backups = has_gone_on && self.wanted_backups() > 0;
+        let has_failed_over = self.promote(now, key, is_split, changes);
+        let has_backups = has_failed_over && self.wanted_backups() > 0;
         if has_backups {
             self.adopt_backups(key, &members);
             self.backup_new(now, key);
@@ -103,7 +103,7 @@ impl Worker {
             // There is another session, or this node keeps no backups: nobody would replicate to these any more.
             self.void_backups(uid, epoch, &members);
         }
-        has_gone_on
+        has_failed_over
     }
 
     /// The primary still serves its sessions: the backups here date from before a partition.
@@ -243,7 +243,7 @@ impl Worker {
         }
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
         held.restore(&mut session.outbound, &mut session.inbound);
-        session.taken.go_on();
+        session.taken.continue_generations();
         let mut pending: Vec<Pending> = pending.into_iter().collect();
         // Drops what its publisher sent again and the primary would have passed over.
         pending.retain(|it| session.is_new_message(&it.delivery, it.is_seen));

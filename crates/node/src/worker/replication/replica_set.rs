@@ -67,9 +67,9 @@ impl ReplicaSet {
 
     /// Those that receive the session's stream.
     #[inline]
-    pub fn told(self) -> impl Iterator<Item = Replica> {
-        let is_told = |backup: &Replica| backup.stage != Stage::Adopted;
-        self.iter().take_while(is_told)
+    pub fn synced(self) -> impl Iterator<Item = Replica> {
+        let is_synced = |backup: &Replica| backup.stage != Stage::Adopted;
+        self.iter().take_while(is_synced)
     }
 
     /// Those that have all of it.
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn who_has_more_of_a_session_goes_on_with_it_first_and_who_has_as_much_in_the_order_they_came()
     {
-        for (name, set, all, told, covered) in [
+        for (name, set, all, synced, covered) in [
             ("none", &[][..], &[][..], &[][..], &[][..]),
             ("one", &[(4, Covered)], &[4], &[4], &[4]),
             ("one that learns", &[(4, Learning)], &[4], &[4], &[]),
@@ -182,7 +182,7 @@ mod tests {
         ] {
             let backups = of(set);
             assert_eq!(streams(backups.iter()), all, "{name}");
-            assert_eq!(streams(backups.told()), told, "{name}");
+            assert_eq!(streams(backups.synced()), synced, "{name}");
             assert_eq!(streams(backups.covered()), covered, "{name}");
             let stored = StoredAs { number: 1, backups };
             assert_eq!(stored.is_covered(), !covered.is_empty(), "{name}");

@@ -242,7 +242,7 @@ impl Streams {
     /// Calls `write` for each stream that a session's backups receive.
     #[inline]
     pub fn each(&mut self, backups: ReplicaSet, mut write: impl FnMut(&mut Stream)) {
-        for backup in backups.told() {
+        for backup in backups.synced() {
             if let Some(stream) = self.get_mut(backup.stream) {
                 write(stream);
             }
