@@ -1,5 +1,6 @@
 //! A topic of Kafka: an event is a record whose key is the client identifier, so that the events of a client are in one partition, in order.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
@@ -141,11 +142,15 @@ impl Kafka {
             let Connection {
                 client, partitions, ..
             } = connection;
-            if !partitions.contains_key(&partition) {
-                let opened = client.partition_client(topic, partition, UnknownTopicHandling::Error);
-                partitions.insert(partition, opened.await?);
-            }
-            let offsets = partitions[&partition].produce(records, Compression::NoCompression);
+            let partition = match partitions.entry(partition) {
+                Entry::Occupied(open) => open.into_mut(),
+                Entry::Vacant(free) => {
+                    let handling = UnknownTopicHandling::Error;
+                    let opening = client.partition_client(topic, partition, handling);
+                    free.insert(opening.await?)
+                }
+            };
+            let offsets = partition.produce(records, Compression::NoCompression);
             offsets.await.map(drop)
         };
         run(&self.runtime, deadline, producing)
