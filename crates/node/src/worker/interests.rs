@@ -233,6 +233,8 @@ pub(super) struct Interests {
     peers: SubscriptionTree<Peers>,
     cache: MatchCache<Rc<Route>>,
     subscriptions: usize,
+    /// Of them, those that are shared.
+    shared_subscriptions: usize,
     maximum_levels: usize,
     /// Steps taken in trees since somebody asked.
     steps: Cell<u64>,
@@ -252,6 +254,7 @@ impl Interests {
             peers: SubscriptionTree::new(seed ^ 1),
             cache: MatchCache::new(seed ^ 2, CACHED_TOPICS, CACHED_BYTES),
             subscriptions: 0,
+            shared_subscriptions: 0,
             steps: Cell::new(0),
             turns: BTreeMap::new(),
             observed: Vec::new(),
@@ -274,6 +277,11 @@ impl Interests {
     /// Subscriptions of all sessions of this worker.
     pub const fn len(&self) -> usize {
         self.subscriptions
+    }
+
+    /// Of them, those that are shared.
+    pub const fn shared_len(&self) -> usize {
+        self.shared_subscriptions
     }
 
     /// Adds or replaces a session's subscription. The change is what others must learn, if the aggregate is new.
@@ -301,6 +309,7 @@ impl Interests {
         let before = members.interest(key.is_shared());
         if members.insert(session, member).is_none() {
             self.subscriptions += 1;
+            self.shared_subscriptions += usize::from(key.is_shared());
         }
         let after = members.interest(key.is_shared());
         self.local.touch();
@@ -324,6 +333,7 @@ impl Interests {
         let before = members.interest(key.is_shared());
         members.remove(session)?;
         self.subscriptions -= 1;
+        self.shared_subscriptions -= usize::from(key.is_shared());
         let after = members.interest(key.is_shared());
         if let (Some(name), None) = (&key.share_name, after) {
             subscribers.groups.remove(name);
