@@ -5,10 +5,11 @@ import ssl
 import threading
 import time
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-REQUESTS = {"/v1/metrics": ExportMetricsServiceRequest, "/v1/traces": ExportTraceServiceRequest}
+REQUESTS = {"/v1/metrics": ExportMetricsServiceRequest, "/v1/traces": ExportTraceServiceRequest, "/v1/logs": ExportLogsServiceRequest}
 
 
 class Receiver:
@@ -65,6 +66,15 @@ class Receiver:
                 resource = attributes(of_resource.resource.attributes)
                 found += [(resource, span) for scope in of_resource.scope_spans for span in scope.spans]
         return [(resource, span) for resource, span in found if not names or span.name in names]
+
+    def lines(self, *bodies):
+        """Log records that came, each with the attributes of its resource."""
+        found = []
+        for message in self.accepted("/v1/logs"):
+            for of_resource in message.resource_logs:
+                resource = attributes(of_resource.resource.attributes)
+                found += [(resource, record) for scope in of_resource.scope_logs for record in scope.log_records]
+        return [(resource, record) for resource, record in found if not bodies or record.body.string_value in bodies]
 
     def close(self):
         self.released.set()

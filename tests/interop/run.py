@@ -25,6 +25,7 @@ LONGEST = {
     "test_durability": 60,
     "test_cluster": 60,
     "test_otlp": 50,
+    "test_kafka": 45,
     "test_token_keys": 40,
 }
 # Below those that the kernel gives to connections.

@@ -5,6 +5,7 @@ import re
 import signal
 import tempfile
 import threading
+import time
 import unittest
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -19,6 +20,7 @@ from certificates import Authority
 from nodes import Node, free_port, wait_until
 from otlp_receiver import Receiver, attributes
 from paho_clients import PahoClient
+from wire import RawClient
 
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -229,7 +231,7 @@ class Metrics(Otlp):
         for arguments, expected in (
             (["--otlp-endpoint", "localhost:4318"], "otlp_endpoint = localhost:4318: expected http://HOST:PORT"),
             (["--otlp-endpoint", "http://localhost:99999"], "otlp_endpoint = http://localhost:99999: expected the base URL"),
-            (["--otlp-interval", "5s"], "otlp_queue_spans have no effect without otlp_endpoint"),
+            (["--otlp-interval", "5s"], "otlp_queue_log_records have no effect without otlp_endpoint"),
             (["--otlp-endpoint", "http://localhost:1", "--otlp-headers-file", "/nowhere"], "otlp_headers_file: cannot read /nowhere"),
         ):
             node = Node("n1", [], arguments)
@@ -415,6 +417,66 @@ class Traces(Otlp):
         self.client(node, "p").publish("a", b"x", 1, UserProperty=("traceparent", parent(1)))
         node.stop()
         self.assertEqual(len(receiver.spans("publish")), 1)
+
+
+class Logs(Otlp):
+    def test_lines_are_records_with_severity_time_and_fields(self):
+        receiver = self.receiver()
+        began = time.time_ns()
+        node = self.node(receiver.url, "--otlp-logs")
+        with PahoClient(node.port, "ada") as client:
+            client.disconnect()
+        wait_until(lambda: receiver.lines("client disconnected"), "the line")
+        [(resource, record)] = receiver.lines("client connected")
+        self.assertEqual((record.severity_number, record.severity_text), (9, "INFO"))
+        self.assertTrue(began <= record.time_unix_nano == record.observed_time_unix_nano <= time.time_ns())
+        self.assertEqual((resource["service.name"], resource["service.instance.id"]), ("thicket", "n1"))
+        fields = attributes(record.attributes)
+        self.assertEqual(fields["client_id"], "ada")
+        self.assertTrue(fields["peer"].startswith("127.0.0.1:"), fields)
+        with RawClient(node.port) as stranger:
+            stranger.socket.sendall(b"\x00\x00 no MQTT")
+            stranger.until_closed()
+        wait_until(lambda: any(record.severity_number == 13 for _, record in receiver.lines()), "a warning")
+        node.stop()
+        # The last line of all is among them, and standard error has the same.
+        self.assertEqual(receiver.lines()[-1][1].body.string_value, "node stopped")
+        for _, record in receiver.lines():
+            self.assertIn(record.body.string_value, node.log_from(0))
+
+    def test_no_line_is_sent_unless_that_is_asked_for(self):
+        receiver = self.receiver()
+        node = self.node(receiver.url, "--otlp-interval", "1s")
+        with PahoClient(node.port, "ada") as client:
+            client.disconnect()
+        node.stop()
+        self.assertEqual({path for _, _, path, *_ in receiver.requests}, {"/v1/metrics"})
+
+    def test_lines_above_the_bound_of_the_queue_are_dropped_and_counted(self):
+        receiver = self.receiver(*[None] * 100)
+        node = self.node(receiver.url, "--otlp-interval", "1h", "--otlp-logs", "--otlp-queue-log-records", "1")
+        for _ in range(10):
+            mosquitto_clients.publish(node.port, "a", "x")
+        lines = len(node.log_from(0).splitlines())
+        self.assertGreater(lines, 5)
+
+        def records(outcome):
+            return page_of(node)[1]["thicket_otlp_log_records_total", frozenset({("outcome", outcome)})]
+
+        # One waits; another one may be on its way.
+        wait_until(lambda: records("dropped") >= lines - 2, "lines that are dropped")
+        self.assertEqual(records("exported"), 0)
+        self.assertLessEqual(page_of(node)[1]["thicket_otlp_queue_log_records", frozenset()], 1)
+
+    def test_a_receiver_that_fails_gets_the_same_lines_again_and_none_about_itself(self):
+        receiver = self.receiver((503, {}, b""))
+        node = self.node(receiver.url, "--otlp-interval", "1h", "--otlp-logs", "--log-level", "debug")
+        wait_until(lambda: self.requests(node, "logs") == {"accepted": 1, "failed": 1}, "the second attempt", 30)
+        first, second = (message for _, _, path, _, message in receiver.requests if path == "/v1/logs")
+        self.assertEqual(first, second)
+        self.assertIn("the OTLP receiver does not accept requests", node.log_from(0))
+        node.stop()
+        self.assertFalse([record for _, record in receiver.lines() if "OTLP" in record.body.string_value])
 
 
 if __name__ == "__main__":

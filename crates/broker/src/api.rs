@@ -275,12 +275,20 @@ mirror! {
         sessions: u64 = sessions,
         /// Now.
         subscriptions: u64 = subscriptions,
+        /// Now: of the subscriptions, shared ones.
+        shared_subscriptions: u64 = shared_subscriptions,
+        /// Now: messages that wait for sessions here, once for each.
+        queued_messages: u64 = queued_messages,
+        /// Now: of them.
+        queued_bytes: u64 = queued_bytes,
         /// Now: backups here of sessions of other nodes.
         backups: u64 = backups,
         /// Now: persistent sessions here without a whole backup on another node, though there is one, and others whose will none holds.
         under_replicated_sessions: u64 = under_replicated_sessions,
         /// Now.
         retained_messages: u64 = retained_messages,
+        /// Now: of them, with their topics.
+        retained_bytes: u64 = retained_bytes,
         /// Now: their publishers are still owed an acknowledgement.
         unacknowledged_messages: u64 = unacknowledged_messages,
         /// Connections ended because those without a session held too much.
@@ -577,10 +585,14 @@ impl TrafficCounts {
             connections: self.connections + other.connections,
             sessions: self.sessions + other.sessions,
             subscriptions: self.subscriptions + other.subscriptions,
+            shared_subscriptions: self.shared_subscriptions + other.shared_subscriptions,
+            queued_messages: self.queued_messages + other.queued_messages,
+            queued_bytes: self.queued_bytes + other.queued_bytes,
             backups: self.backups + other.backups,
             under_replicated_sessions: self.under_replicated_sessions
                 + other.under_replicated_sessions,
             retained_messages: self.retained_messages + other.retained_messages,
+            retained_bytes: self.retained_bytes + other.retained_bytes,
             unacknowledged_messages: self.unacknowledged_messages + other.unacknowledged_messages,
             half_open_refused: self.half_open_refused + other.half_open_refused,
             sessions_refused: self.sessions_refused + other.sessions_refused,

@@ -1,4 +1,4 @@
-//! Events for HTTP receivers: picks from what the machines say what each hook wants, and hands it to the hook's queue.
+//! Events for receivers: picks from what the machines say what each hook wants, and hands it to the hook's queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;

@@ -1,4 +1,7 @@
-//! Where the lines of the log go: standard error, as text or as an object a line; and how many of them a stranger can cause.
+//! Where the lines of the log go: standard error, as text or as an object a line, and an OTLP receiver; and how many of them a stranger can
+//! cause.
+
+mod export;
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -8,6 +11,11 @@ use std::time::{Duration, Instant};
 
 use thicket_node::Source;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+pub(crate) use export::export_to;
 
 use crate::config::{LogFormat, LogLevel};
 
@@ -29,17 +37,21 @@ pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(level)
+    let lines = tracing_subscriber::fmt::layer()
         // When nobody reads the log any more there is nowhere to say so, and a thread that tries ends by it.
         .log_internal_errors(false)
         .with_writer(std::io::stderr)
         .with_target(false);
-    // Fails only if a log was started before, and then that one stays.
-    let _ = match format.unwrap_or(LogFormat::Text) {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    let lines = match format.unwrap_or(LogFormat::Text) {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    let subscriber = tracing_subscriber::registry()
+        .with(level)
+        .with(lines)
+        .with(export::Export);
+    // Fails only if a log was started before, and then that one stays.
+    let _ = subscriber.try_init();
 }
 
 /// What a line is about, if many of the kind can be caused from outside.

@@ -583,14 +583,15 @@ impl Node {
             let _ = thread.join();
         }
         self.hooks.close();
-        if let Some(exporter) = &self.exporter {
-            exporter.close();
-        }
         for file in &self.socket_files {
             // Somebody may have removed it.
             let _ = std::fs::remove_file(file);
         }
         tracing::info!(node = self.name, "node stopped");
+        if let Some(exporter) = &self.exporter {
+            // After the last line of the log, which is exported too.
+            exporter.close();
+        }
     }
 }
 

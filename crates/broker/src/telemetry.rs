@@ -8,6 +8,7 @@ use thicket_telemetry::{Exporter, ExporterConfig, ExporterError};
 
 use crate::config::Config;
 use crate::http::{Inspector, metrics_table};
+use crate::log;
 use crate::traces::TracePlan;
 
 /// Starts the exporter, if there is to be one.
@@ -31,7 +32,11 @@ pub(crate) fn start(
         resource: resource.into(),
         ..plan.exporter.clone()
     })?;
-    Ok(Some(Arc::new(exporter)))
+    let exporter = Arc::new(exporter);
+    if exporter.takes_logs() {
+        log::export_to(&exporter);
+    }
+    Ok(Some(exporter))
 }
 
 /// How messages are traced; `None`: they are not.

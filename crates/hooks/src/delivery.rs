@@ -1,106 +1,79 @@
-//! The thread that posts batches, one at a time, in order.
+//! The thread that delivers batches, one request at a time, in order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
-
-use serde_json::json;
+use std::time::{Duration, Instant};
 
 use crate::hook::Shared;
-use crate::{Event, SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
+use crate::receiver::{Batch, Failure, Receiver, Sent};
 
-/// Of the body of a request.
-const VERSION: u32 = 1;
 /// The first wait after a failure; each further one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 
-/// Posts what waits in the queue.
+/// Delivers what waits in the queue.
 pub(crate) struct Delivery {
     shared: Arc<Shared>,
-    agent: ureq::Agent,
+    receiver: Box<dyn Receiver>,
     random: u64,
-    sequence: u64,
     /// Failures since the last success: a line is written at the first.
     is_failing: bool,
 }
 
-/// How an attempt ended.
-enum Failure {
-    /// Another attempt may succeed.
-    Temporary(String),
-    /// The receiver will not have this batch.
-    Refused(String),
-}
-
 impl Delivery {
-    pub(crate) fn new(shared: Arc<Shared>, agent: ureq::Agent, seed: u64) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, receiver: Box<dyn Receiver>, seed: u64) -> Self {
         Self {
             shared,
-            agent,
+            receiver,
             random: seed | 1,
-            sequence: 0,
             is_failing: false,
         }
     }
 
     /// Until the queue is closed and empty.
     pub(crate) fn run(mut self) {
-        while let Some(events) = self.next_batch() {
-            self.sequence += 1;
-            match self.deliver(&events) {
-                Ok(()) => {
-                    let count = events.len() as u64;
-                    self.shared
-                        .counts
-                        .delivered
-                        .fetch_add(count, Ordering::Relaxed);
-                }
-                Err(reason) => self.shared.bury(&reason, &events),
-            }
+        let mut sequence = 0;
+        let count = self.shared.config.batch;
+        // What waits, without waiting for more.
+        while let Some(events) = self.shared.queue.take(count, Duration::ZERO) {
+            sequence += 1;
+            self.deliver(Batch { sequence, events });
         }
     }
 
-    /// What waits, without waiting for more; `None`: the queue is closed and empty.
-    fn next_batch(&self) -> Option<Vec<Event>> {
-        let batch = self.shared.config.batch;
-        self.shared.queue.take(batch, Duration::ZERO)
-    }
-
-    /// Attempts until one succeeds or there are no more; then why.
-    fn deliver(&mut self, events: &[Event]) -> Result<(), String> {
-        let body = self.body(events);
-        let mut wait = FIRST_WAIT;
-        let mut last = String::from("the node stopped");
-        for attempt in 1..=self.shared.config.attempts {
+    /// Until every event of the batch is delivered or dead.
+    fn deliver(&mut self, mut batch: Batch) {
+        let (mut failures, mut wait, mut last) = (0, FIRST_WAIT, None);
+        while !batch.events.is_empty() {
             let Some(timeout) = self.time_left() else {
-                return Err(last);
+                let reason = last.as_deref().unwrap_or("the node stopped");
+                self.shared.bury(reason, &batch.events);
+                return;
             };
-            let counts = &self.shared.counts;
-            match self.post(&body, timeout) {
+            let Sent { count, outcome } = self.receiver.send(&mut batch, timeout);
+            self.note(&outcome);
+            if let Err(Failure::Temporary(reason)) = &outcome {
+                failures += 1;
+                if failures < self.shared.config.attempts {
+                    last = Some(reason.clone());
+                    let pause = self.jittered(wait);
+                    self.shared.queue.pause(pause);
+                    wait = (wait * 2).min(self.shared.config.longest_wait);
+                    continue;
+                }
+            }
+            // The events of this request are settled; what is left gets attempts of its own.
+            let settled: Vec<_> = batch.events.drain(..count).collect();
+            match outcome {
                 Ok(()) => {
-                    counts.requests_accepted.fetch_add(1, Ordering::Relaxed);
-                    self.note_success();
-                    return Ok(());
+                    let delivered = &self.shared.counts.delivered;
+                    delivered.fetch_add(count as u64, Ordering::Relaxed);
                 }
-                Err(failure) => {
-                    counts.requests_failed.fetch_add(1, Ordering::Relaxed);
-                    match failure {
-                        Failure::Refused(reason) => {
-                            self.note_failure(&reason);
-                            return Err(reason);
-                        }
-                        Failure::Temporary(reason) => last = reason,
-                    }
-                    self.note_failure(&last);
+                Err(Failure::Temporary(reason) | Failure::Refused(reason)) => {
+                    self.shared.bury(&reason, &settled);
                 }
             }
-            if attempt < self.shared.config.attempts {
-                let pause = self.jittered(wait);
-                self.shared.queue.pause(pause);
-                wait = (wait * 2).min(self.shared.config.longest_wait);
-            }
+            (failures, wait, last) = (0, FIRST_WAIT, None);
         }
-        Err(last)
     }
 
     /// How long a request may take; `None`: the node stops and the time for that is over.
@@ -113,49 +86,6 @@ impl Delivery {
         (!left.is_zero()).then(|| left.min(timeout))
     }
 
-    fn body(&self, events: &[Event]) -> String {
-        let events: Vec<_> = events
-            .iter()
-            .map(|event| event.to_json(&self.shared.run))
-            .collect();
-        json!({
-            "version": VERSION,
-            "node": self.shared.node,
-            "hook": self.shared.config.name,
-            "run": self.shared.run,
-            "sequence": self.sequence,
-            "events": events,
-        })
-        .to_string()
-    }
-
-    fn post(&self, body: &str, timeout: Duration) -> Result<(), Failure> {
-        let config = &self.shared.config;
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let timestamp = since.unwrap_or_default().as_secs().to_string();
-        let mut request = self
-            .agent
-            .post(&config.url)
-            .config()
-            .timeout_global(Some(timeout))
-            .build()
-            .header("content-type", "application/json")
-            .header(TIMESTAMP_HEADER, &timestamp);
-        if let Some(secret) = &config.secret {
-            request = request.header(SIGNATURE_HEADER, sign(secret, &timestamp, body.as_bytes()));
-        }
-        let answer = request
-            .send(body)
-            .map_err(|error| Failure::Temporary(error.to_string()))?;
-        let status = answer.status().as_u16();
-        match status {
-            200..300 => Ok(()),
-            // Asked to wait, or too early: the same may be taken later.
-            408 | 425 | 429 | 500.. => Err(Failure::Temporary(format!("status {status}"))),
-            _ => Err(Failure::Refused(format!("status {status}"))),
-        }
-    }
-
     /// Between half of a wait and all of it, so that nodes do not come back at the same time.
     fn jittered(&mut self, wait: Duration) -> Duration {
         // xorshift64: enough for what need not be secret.
@@ -166,22 +96,27 @@ impl Delivery {
         wait / 2 + wait / 2 * part / 1024
     }
 
-    fn note_success(&mut self) {
-        if std::mem::take(&mut self.is_failing) {
-            let hook = &self.shared.config.name;
-            tracing::info!(hook, "the receiver of the hook accepts events again");
-        }
-    }
-
-    /// One line for a row of failures; the counters have the rest.
-    fn note_failure(&mut self, error: &str) {
-        if !std::mem::replace(&mut self.is_failing, true) {
-            let hook = &self.shared.config.name;
-            tracing::warn!(
-                hook,
-                error,
-                "the receiver of the hook does not accept events"
-            );
+    /// Counts a request, and writes one line for a row of failures; the counters have the rest.
+    fn note(&mut self, outcome: &Result<(), Failure>) {
+        let hook = &self.shared.config.name;
+        let counts = &self.shared.counts;
+        match outcome {
+            Ok(()) => {
+                counts.requests_accepted.fetch_add(1, Ordering::Relaxed);
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!(hook, "the receiver of the hook accepts events again");
+                }
+            }
+            Err(Failure::Temporary(error) | Failure::Refused(error)) => {
+                counts.requests_failed.fetch_add(1, Ordering::Relaxed);
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::warn!(
+                        hook,
+                        error,
+                        "the receiver of the hook does not accept events"
+                    );
+                }
+            }
         }
     }
 }

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use crate::dead_letters::DeadLetters;
 use crate::delivery::Delivery;
+use crate::http::Http;
 use crate::queue::Queue;
-use crate::{Event, HookConfig, HookError, agent};
+use crate::receiver::Receiver;
+use crate::{Destination, Event, HookConfig, HookError, Origin};
 
 /// A hook that runs. Dropping it gives what waits one more attempt; what is left then is dead.
 #[derive(Debug)]
@@ -41,8 +43,7 @@ pub struct Statistics {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: HookConfig,
-    pub(crate) node: String,
-    pub(crate) run: String,
+    run: String,
     pub(crate) queue: Queue<Event>,
     /// What found no place, on its way to the file: no worker waits for a disk.
     overflow: Queue<Event>,
@@ -66,9 +67,14 @@ impl Hook {
     /// Starts a hook of the node `node`. `run` names this run of the node: identifiers of events begin with it.
     ///
     /// # Errors
-    /// Certificates or the dead-letter file are no good, or the system has no thread left.
+    /// Certificates or the dead-letter file are no good, this program cannot write to Kafka, or the system has no thread left.
     pub fn start(config: HookConfig, node: &str, run: &str) -> Result<Self, HookError> {
-        let agent = agent(&config.url, config.authorities.as_deref())?;
+        let origin = Origin {
+            node: node.to_owned(),
+            hook: config.name.clone(),
+            run: run.to_owned(),
+        };
+        let receiver = receiver(&config.destination, origin)?;
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let open = |path: &std::path::PathBuf| {
@@ -89,7 +95,6 @@ impl Hook {
                 Event::len,
             ),
             config,
-            node: node.to_owned(),
             run: run.to_owned(),
             counts: Counts::default(),
         });
@@ -103,7 +108,7 @@ impl Hook {
                 overflow.bury("the queue is full", &events);
             }
         })?;
-        let delivery = Delivery::new(shared, agent, u64::from_ne_bytes(seed));
+        let delivery = Delivery::new(shared, receiver, u64::from_ne_bytes(seed));
         this.spawn("hook-delivery", move || delivery.run())?;
         Ok(this)
     }
@@ -170,6 +175,19 @@ impl Hook {
 impl Drop for Hook {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+fn receiver(destination: &Destination, origin: Origin) -> Result<Box<dyn Receiver>, HookError> {
+    match destination {
+        Destination::Http(http) => Ok(Box::new(Http::new(http.clone(), origin)?)),
+        #[cfg(feature = "kafka")]
+        Destination::Kafka(kafka) => {
+            let kafka = crate::kafka::Kafka::new(kafka.clone(), origin)?;
+            Ok(Box::new(kafka))
+        }
+        #[cfg(not(feature = "kafka"))]
+        Destination::Kafka(_) => Err(HookError::NoKafka),
     }
 }
 

@@ -1,37 +1,42 @@
-//! Delivers events of a node to HTTP receivers: batches in order, signed, retried with back-off, at least once.
+//! Delivers events of a node to HTTP receivers and topics of Kafka: batches in order, retried with back-off, at least once.
 //!
-//! [`Hook::submit`] never blocks on a receiver: it puts an event into a bounded queue. A thread of the hook takes batches from it and posts
+//! [`Hook::submit`] never blocks on a receiver: it puts an event into a bounded queue. A thread of the hook takes batches from it and sends
 //! them. What finds no place, and what the receiver refuses or does not take in time, goes to the dead-letter file, or is dropped if there
 //! is none; both are counted.
 
 mod agent;
 mod dead_letters;
 mod delivery;
+mod destination;
 mod event;
 mod hook;
+mod http;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod queue;
+mod receiver;
 mod signature;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use agent::{AgentError, agent};
+pub use destination::{Destination, HttpDestination, KafkaDestination, KafkaLogin, KafkaMechanism};
 pub use event::{Event, Value};
 pub use hook::{Hook, Statistics};
 pub use queue::Queue;
 pub use signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
+
+/// Whether this program can write to Kafka: it was built with the cargo feature `kafka`.
+pub const HAS_KAFKA: bool = cfg!(feature = "kafka");
 
 /// Where a hook delivers, and its bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookConfig {
     /// Of this hook; no two of a node have the same.
     pub name: String,
-    /// `http://` or `https://`.
-    pub url: String,
-    /// Key of the signature; `None`: requests are not signed.
-    pub secret: Option<Vec<u8>>,
-    /// PEM file of the authorities that an `https` receiver is checked against; `None`: those the system trusts.
-    pub authorities: Option<PathBuf>,
+    /// Where its events go.
+    pub destination: Destination,
     /// Events in a request at most.
     pub batch: usize,
     /// Events that wait at most.
@@ -40,7 +45,7 @@ pub struct HookConfig {
     pub queue_bytes: usize,
     /// How long a request may take.
     pub timeout: Duration,
-    /// How often a batch is sent before it is a dead letter.
+    /// How often a request is sent before its events are dead letters.
     pub attempts: u32,
     /// The longest wait between two attempts.
     pub longest_wait: Duration,
@@ -53,12 +58,10 @@ pub struct HookConfig {
 impl HookConfig {
     /// A hook with the defaults.
     #[must_use]
-    pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
+    pub fn new(name: impl Into<String>, destination: Destination) -> Self {
         Self {
             name: name.into(),
-            url: url.into(),
-            secret: None,
-            authorities: None,
+            destination,
             batch: 100,
             queue_events: 10_000,
             queue_bytes: 16 * 1024 * 1024,
@@ -71,12 +74,26 @@ impl HookConfig {
     }
 }
 
+/// Who sends: the same for all events of a hook.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// Name of the node.
+    pub(crate) node: String,
+    /// Name of the hook.
+    pub(crate) hook: String,
+    /// Names this run of the node: identifiers of events begin with it.
+    pub(crate) run: String,
+}
+
 /// A hook cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum HookError {
     /// The certificates to trust cannot be used.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// This program was built without Kafka: see [`HAS_KAFKA`].
+    #[error("this program cannot write to Kafka: it was built without the cargo feature `kafka`")]
+    NoKafka,
     /// The dead-letter file cannot be written.
     #[error("cannot write dead letters to {}: {source}", path.display())]
     DeadLetters {

@@ -264,11 +264,17 @@ pub struct Traffic {
     pub connections: u64,
     pub sessions: u64,
     pub subscriptions: u64,
+    /// Of them, shared ones.
+    pub shared_subscriptions: u64,
+    /// Messages that wait for sessions here, once for each.
+    pub queued_messages: u64,
+    pub queued_bytes: u64,
     /// Sessions of other nodes that have a backup here.
     pub backups: u64,
     /// Sessions of which no other node has everything, though there are other nodes: all of a persistent one, the will of another.
     pub under_replicated_sessions: u64,
     pub retained_messages: u64,
+    pub retained_bytes: u64,
     /// Messages whose publisher is still owed an acknowledgement.
     pub unacknowledged_messages: u64,
     /// Connections ended because those without a session held too much.

@@ -1,13 +1,15 @@
-//! From tables of metrics and lists of spans to the bytes of OTLP.
+//! From tables of metrics and lists of spans and log records to the bytes of OTLP.
 
 use prost::Message;
 
 use crate::message::{
-    AnyValue, ExportMetrics, ExportTraces, Gauge, Histogram, HistogramPoint, KeyValue, Kind,
-    Metric, NumberPoint, Resource, ResourceMetrics, ResourceSpans, Scope, ScopeMetrics, ScopeSpans,
-    SpanMessage, Sum, Temporality, any_value, metric::Data, number_point,
+    AnyValue, ExportLogs, ExportMetrics, ExportTraces, Gauge, Histogram, HistogramPoint, KeyValue,
+    Kind, LogRecordMessage, Metric, NumberPoint, Resource, ResourceLogs, ResourceMetrics,
+    ResourceSpans, Scope, ScopeLogs, ScopeMetrics, ScopeSpans, SeverityNumber, SpanMessage, Sum,
+    Temporality, any_value, metric::Data, number_point,
 };
 use crate::metric::{self, Buckets, Family, Sample, Table, Value};
+use crate::record::{LogRecord, Severity};
 use crate::span::{Attribute, Role, Span};
 
 /// The trace is sampled: the flag of `traceparent`.
@@ -47,6 +49,21 @@ pub fn traces_request(resource: &[(String, String)], spans: &[Span]) -> Vec<u8> 
             scope_spans: vec![ScopeSpans {
                 scope: Some(scope()),
                 spans: spans.iter().map(span_of).collect(),
+            }],
+        }],
+    };
+    request.encode_to_vec()
+}
+
+/// `ExportLogsServiceRequest`.
+#[must_use]
+pub fn logs_request(resource: &[(String, String)], records: &[LogRecord]) -> Vec<u8> {
+    let request = ExportLogs {
+        resource_logs: vec![ResourceLogs {
+            resource: Some(resource_of(resource)),
+            scope_logs: vec![ScopeLogs {
+                scope: Some(scope()),
+                log_records: records.iter().map(record_of).collect(),
             }],
         }],
     };
@@ -140,14 +157,38 @@ fn labels_of(sample: &Sample) -> Vec<KeyValue> {
         .collect()
 }
 
-fn span_of(span: &Span) -> SpanMessage {
-    let attributes = span.attributes.iter().map(|(key, value)| {
+fn record_of(record: &LogRecord) -> LogRecordMessage {
+    let body = any_value::Value::Text(record.body.clone());
+    let severity = match record.severity {
+        Severity::Trace => SeverityNumber::Trace,
+        Severity::Debug => SeverityNumber::Debug,
+        Severity::Info => SeverityNumber::Info,
+        Severity::Warn => SeverityNumber::Warn,
+        Severity::Error => SeverityNumber::Error,
+    };
+    LogRecordMessage {
+        time_unix_nano: record.unix_nanos,
+        severity_number: severity.into(),
+        severity_text: record.severity.name().into(),
+        body: Some(AnyValue { value: Some(body) }),
+        attributes: attributes_of(&record.attributes),
+        observed_time_unix_nano: record.unix_nanos,
+    }
+}
+
+fn attributes_of(attributes: &[(&str, Attribute)]) -> Vec<KeyValue> {
+    let attributes = attributes.iter().map(|(key, value)| {
         let value = match value {
             Attribute::Text(text) => any_value::Value::Text(text.clone()),
             Attribute::Integer(number) => any_value::Value::Integer(*number),
+            Attribute::Flag(flag) => any_value::Value::Flag(*flag),
         };
         key_value(key, value)
     });
+    attributes.collect()
+}
+
+fn span_of(span: &Span) -> SpanMessage {
     SpanMessage {
         trace_id: span.trace_id.into(),
         span_id: span.span_id.into(),
@@ -160,7 +201,7 @@ fn span_of(span: &Span) -> SpanMessage {
         .into(),
         start_time_unix_nano: span.start_unix_nanos,
         end_time_unix_nano: span.end_unix_nanos,
-        attributes: attributes.collect(),
+        attributes: attributes_of(&span.attributes),
         flags: SAMPLED,
     }
 }
@@ -191,6 +232,12 @@ mod tests {
         "0000000000004102000000000000004a1a0a106d6573736167696e672e73797374656d12060a046d7174744a090a03716f73",
         "12021801850101000000123f0a1001010101010101010101010101010101120804040404040404042a0764656c6976657230",
         "04390100000000000000410300000000000000850101000000",
+    ];
+
+    const LOGS: [&str; 3] = [
+        "0a87010a1b0a190a0c736572766963652e6e616d6512090a07746869636b657412680a090a07746869636b6574125b090700",
+        "000000000000100d1a045741524e2a100a0e636c69656e74207265667573656432130a09636c69656e745f696412060a046c",
+        "616d7032090a03716f7312021801320d0a0769735f73656c6612021001590700000000000000",
     ];
 
     fn hex(bytes: &[u8]) -> String {
@@ -224,6 +271,22 @@ mod tests {
         };
         let request = metrics_request(&resource(), &table, period);
         assert_eq!(hex(&request), METRICS.concat());
+    }
+
+    #[test]
+    fn log_records_are_encoded_with_severity_and_attributes() {
+        let record = LogRecord {
+            unix_nanos: 7,
+            severity: Severity::Warn,
+            body: "client refused".into(),
+            attributes: vec![
+                ("client_id", Attribute::text("lamp")),
+                ("qos", Attribute::Integer(1)),
+                ("is_self", Attribute::Flag(true)),
+            ],
+        };
+        let request = logs_request(&resource(), &[record]);
+        assert_eq!(hex(&request), LOGS.concat());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The running exporter: a thread for metrics, a thread for spans.
+//! The running exporter: a thread for metrics, one for spans, one for log records.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,17 +10,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thicket_hooks::{AgentError, Queue};
 
 use crate::ExporterConfig;
-use crate::encode::{Period, metrics_request, traces_request};
+use crate::encode::{Period, logs_request, metrics_request, traces_request};
 use crate::headers::Headers;
 use crate::metric::Table;
+use crate::record::LogRecord;
 use crate::sender::{Sender, Sent, Signal};
 use crate::span::Span;
 
-/// Spans in a request at most.
+/// Spans or log records in a request at most.
 const BATCH: usize = 512;
-/// How long the first span of a request waits for others.
+/// How long the first one of a request waits for others.
 const LINGER: Duration = Duration::from_secs(1);
-/// Attempts to send the same spans, the last ones seldom; then they are dropped.
+/// Attempts to send the same ones, the last ones seldom; then they are dropped.
 const ATTEMPTS: u32 = 5;
 /// How long the node waits for each of the threads when it stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -45,12 +46,23 @@ pub struct Statistics {
     pub metrics: Requests,
     /// Requests with spans.
     pub traces: Requests,
-    /// Spans that the receiver has accepted.
-    pub spans_exported: u64,
-    /// Spans that are lost: the queue was full, or the receiver refused them or failed too often.
-    pub spans_dropped: u64,
-    /// Spans that wait.
-    pub spans_queued: u64,
+    /// Requests with log records.
+    pub logs: Requests,
+    /// What became of spans.
+    pub spans: Items,
+    /// What became of log records.
+    pub log_records: Items,
+}
+
+/// What became of spans or log records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Items {
+    /// Accepted by the receiver.
+    pub exported: u64,
+    /// Lost: the queue was full, or the receiver refused them or failed too often.
+    pub dropped: u64,
+    /// Those that wait.
+    pub queued: u64,
 }
 
 /// What became of requests.
@@ -60,7 +72,7 @@ pub struct Requests {
     pub accepted: u64,
     /// Refused, or not answered in time.
     pub failed: u64,
-    /// Data points or spans that the receiver rejected in requests that it accepted.
+    /// Data points, spans or log records that the receiver rejected in requests that it accepted.
     pub rejected: u64,
 }
 
@@ -88,11 +100,85 @@ pub(crate) struct Shared {
     pub(crate) agent: ureq::Agent,
     pub(crate) metrics: Counts,
     pub(crate) traces: Counts,
+    pub(crate) logs: Counts,
     headers: Mutex<Headers>,
-    queue: Queue<Span>,
+    spans: Stream<Span>,
+    /// Without a thread if none are sent.
+    log_records: Stream<LogRecord>,
+}
+
+/// What is sent in batches.
+#[derive(Debug)]
+struct Stream<T> {
+    queue: Queue<T>,
     exported: AtomicU64,
     dropped: AtomicU64,
 }
+
+impl<T> Stream<T> {
+    fn new(maximum: usize) -> Self {
+        Self {
+            queue: Queue::new(maximum),
+            exported: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    fn submit(&self, item: T) {
+        if self.queue.push(item).is_some() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self) -> Items {
+        Items {
+            exported: self.exported.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+            queued: self.queue.size().0 as u64,
+        }
+    }
+
+    /// Sends what waits, until the queue is closed and empty.
+    fn send(&self, shared: &Shared, mut sender: Sender, encode: Encode<T>) {
+        while let Some(items) = self.queue.take(BATCH, LINGER) {
+            let request = encode(&shared.config.resource, &items);
+            let count = if self.is_sent(shared, &mut sender, &request) {
+                &self.exported
+            } else {
+                &self.dropped
+            };
+            count.fetch_add(items.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Attempts until one succeeds or there are no more.
+    fn is_sent(&self, shared: &Shared, sender: &mut Sender, request: &[u8]) -> bool {
+        for attempt in 1..=ATTEMPTS {
+            let timeout = match self.queue.deadline() {
+                None => shared.config.timeout,
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    left.min(shared.config.timeout)
+                }
+            };
+            if timeout.is_zero() {
+                return false;
+            }
+            match sender.send(request, timeout) {
+                Sent::Accepted => return true,
+                Sent::Refused => return false,
+                Sent::Retry(_) if attempt == ATTEMPTS || self.queue.deadline().is_some() => {
+                    return false;
+                }
+                Sent::Retry(pause) => self.queue.pause(pause),
+            }
+        }
+        false
+    }
+}
+
+/// From the resource and items to the body of a request.
+type Encode<T> = fn(&[(String, String)], &[T]) -> Vec<u8>;
 
 impl Shared {
     pub(crate) fn headers(&self) -> Headers {
@@ -101,7 +187,7 @@ impl Shared {
     }
 }
 
-/// Sends metrics and spans to a receiver, from threads of its own: nobody who hands something in waits for the receiver.
+/// Sends metrics, spans and log records to a receiver, from threads of its own: nobody who hands something in waits for the receiver.
 #[derive(Debug)]
 pub struct Exporter {
     shared: Arc<Shared>,
@@ -114,8 +200,8 @@ pub struct Exporter {
 struct Running {
     /// Closing its sender stops the thread.
     metrics: Option<(Stop<()>, Worker)>,
-    /// Closing the queue stops it.
-    traces: Option<Worker>,
+    /// Closing their queues stops them.
+    streams: Vec<Worker>,
 }
 
 /// A thread that can be joined with a timeout.
@@ -153,7 +239,7 @@ impl Worker {
 }
 
 impl Exporter {
-    /// Starts an exporter. Spans are sent from now on, metrics when [`Exporter::start_metrics`] says where they come from.
+    /// Starts an exporter. Spans and log records are sent from now on, metrics when [`Exporter::start_metrics`] says where they come from.
     ///
     /// # Errors
     /// Certificates are no good, or the system has no thread left.
@@ -161,22 +247,31 @@ impl Exporter {
         let shared = Arc::new(Shared {
             agent: thicket_hooks::agent(&config.endpoint, config.authorities.as_deref())?,
             headers: Mutex::new(config.headers.clone()),
-            queue: Queue::new(config.queue_spans),
-            config,
+            spans: Stream::new(config.queue_spans),
+            log_records: Stream::new(config.queue_log_records.unwrap_or(0)),
             metrics: Counts::default(),
             traces: Counts::default(),
-            exported: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
+            logs: Counts::default(),
+            config,
         });
         let sender = Sender::new(Arc::clone(&shared), Signal::Traces, seed()?);
-        let spans = Arc::clone(&shared);
-        let traces = Worker::spawn("otlp-traces", move || send_spans(&spans, sender))?;
+        let of_spans = Arc::clone(&shared);
+        let mut streams = vec![Worker::spawn("otlp-traces", move || {
+            of_spans.spans.send(&of_spans, sender, traces_request);
+        })?];
+        if shared.config.queue_log_records.is_some() {
+            let sender = Sender::new(Arc::clone(&shared), Signal::Logs, seed()?);
+            let of_logs = Arc::clone(&shared);
+            streams.push(Worker::spawn("otlp-logs", move || {
+                of_logs.log_records.send(&of_logs, sender, logs_request);
+            })?);
+        }
         Ok(Self {
             shared,
             started: SystemTime::now(),
             running: Mutex::new(Running {
                 metrics: None,
-                traces: Some(traces),
+                streams,
             }),
         })
     }
@@ -203,14 +298,23 @@ impl Exporter {
 
     /// Hands in a span. One that finds the queue full is dropped and counted.
     pub fn submit(&self, span: Span) {
-        if self.shared.queue.push(span).is_some() {
-            self.note_dropped();
-        }
+        self.shared.spans.submit(span);
+    }
+
+    /// Hands in a line of the log. One that finds the queue full is dropped and counted. Writes no line itself.
+    pub fn submit_log(&self, record: LogRecord) {
+        self.shared.log_records.submit(record);
+    }
+
+    /// Whether log records are sent.
+    #[must_use]
+    pub fn takes_logs(&self) -> bool {
+        self.shared.config.queue_log_records.is_some()
     }
 
     /// Counts a span that was not handed in, as there was no place for it.
     pub fn note_dropped(&self) {
-        self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        self.shared.spans.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Requests from now on have these headers.
@@ -234,13 +338,14 @@ impl Exporter {
         }
     }
 
-    /// Refuses further spans and sends those queued, one attempt a request. Returns after a second for the metrics and one for the spans at
-    /// most. A second call does nothing.
+    /// Refuses further spans and log records and sends those queued, one attempt a request. Returns after a second for each of metrics, spans
+    /// and log records at most. A second call does nothing.
     pub fn close(&self) {
         self.stop_metrics();
-        self.shared.queue.close(STOP_TIMEOUT);
-        let traces = self.running().traces.take();
-        if let Some(worker) = traces {
+        self.shared.spans.queue.close(STOP_TIMEOUT);
+        self.shared.log_records.queue.close(STOP_TIMEOUT);
+        let streams = std::mem::take(&mut self.running().streams);
+        for worker in streams {
             worker.join();
         }
     }
@@ -262,9 +367,9 @@ impl Monitor {
         Statistics {
             metrics: shared.metrics.read(),
             traces: shared.traces.read(),
-            spans_exported: shared.exported.load(Ordering::Relaxed),
-            spans_dropped: shared.dropped.load(Ordering::Relaxed),
-            spans_queued: shared.queue.size().0 as u64,
+            logs: shared.logs.read(),
+            spans: shared.spans.read(),
+            log_records: shared.log_records.read(),
         }
     }
 }
@@ -317,44 +422,6 @@ impl<C: FnMut() -> Option<Table>> Metrics<C> {
         tracing::debug!(bytes, took_us, ?sent, "a request with metrics was sent");
         Some(sent)
     }
-}
-
-/// The thread of spans, until the queue is closed and empty.
-fn send_spans(shared: &Shared, mut sender: Sender) {
-    while let Some(spans) = shared.queue.take(BATCH, LINGER) {
-        let request = traces_request(&shared.config.resource, &spans);
-        let count = if is_sent(shared, &mut sender, &request) {
-            &shared.exported
-        } else {
-            &shared.dropped
-        };
-        count.fetch_add(spans.len() as u64, Ordering::Relaxed);
-    }
-}
-
-/// Attempts until one succeeds or there are no more.
-fn is_sent(shared: &Shared, sender: &mut Sender, request: &[u8]) -> bool {
-    for attempt in 1..=ATTEMPTS {
-        let timeout = match shared.queue.deadline() {
-            None => shared.config.timeout,
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                left.min(shared.config.timeout)
-            }
-        };
-        if timeout.is_zero() {
-            return false;
-        }
-        match sender.send(request, timeout) {
-            Sent::Accepted => return true,
-            Sent::Refused => return false,
-            Sent::Retry(_) if attempt == ATTEMPTS || shared.queue.deadline().is_some() => {
-                return false;
-            }
-            Sent::Retry(pause) => shared.queue.pause(pause),
-        }
-    }
-    false
 }
 
 fn seed() -> io::Result<u64> {

@@ -1,8 +1,8 @@
 //! What a node measures, described once and encoded twice; and the exporter that sends it over OTLP.
 //!
 //! A [`Table`] has the metrics of one moment. [`prometheus::text`] writes the page that is scraped, [`metrics_request`] the request of OTLP.
-//! An [`Exporter`] posts metrics once an interval, and spans in batches from a bounded queue, over HTTP with protobuf. It never blocks its
-//! callers: a span that finds the queue full is dropped and counted. Where metrics and spans come from is left to the caller.
+//! An [`Exporter`] posts metrics once an interval, and spans and log records in batches from bounded queues, over HTTP with protobuf. It never
+//! blocks its callers: what finds its queue full is dropped and counted. Where metrics, spans and lines come from is left to the caller.
 //!
 //! ```
 //! use thicket_telemetry::{Kind, Table, prometheus};
@@ -20,23 +20,25 @@ mod headers;
 mod message;
 mod metric;
 pub mod prometheus;
+mod record;
 mod sender;
 mod span;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use encode::{Period, metrics_request, traces_request};
-pub use exporter::{Exporter, ExporterError, Monitor, Requests, Statistics, unix_nanos};
+pub use encode::{Period, logs_request, metrics_request, traces_request};
+pub use exporter::{Exporter, ExporterError, Items, Monitor, Requests, Statistics, unix_nanos};
 pub use headers::Headers;
 pub use metric::{Buckets, Family, Kind, Sample, Table, Value};
+pub use record::{LogRecord, Severity};
 pub use sender::PATHS;
 pub use span::{Attribute, Role, Span};
 
 /// Where an exporter sends, and its bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExporterConfig {
-    /// `http://` or `https://`; the paths of OTLP, `/v1/metrics` and `/v1/traces`, are put behind it.
+    /// `http://` or `https://`; the paths of OTLP, such as `/v1/metrics`, are put behind it.
     pub endpoint: String,
     /// PEM file of the authorities that an `https` receiver is checked against; `None`: those the system trusts.
     pub authorities: Option<PathBuf>,
@@ -50,6 +52,8 @@ pub struct ExporterConfig {
     pub timeout: Duration,
     /// Spans that wait at most.
     pub queue_spans: usize,
+    /// Log records that wait at most; `None`: none are sent.
+    pub queue_log_records: Option<usize>,
 }
 
 impl ExporterConfig {
@@ -64,6 +68,7 @@ impl ExporterConfig {
             interval: Duration::from_secs(60),
             timeout: Duration::from_secs(5),
             queue_spans: 2048,
+            queue_log_records: None,
         }
     }
 }

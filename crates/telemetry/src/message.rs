@@ -5,7 +5,7 @@ use prost::{Enumeration, Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct AnyValue {
-    #[prost(oneof = "any_value::Value", tags = "1, 3")]
+    #[prost(oneof = "any_value::Value", tags = "1, 2, 3")]
     pub(crate) value: Option<any_value::Value>,
 }
 
@@ -16,6 +16,8 @@ pub(crate) mod any_value {
     pub(crate) enum Value {
         #[prost(string, tag = "1")]
         Text(String),
+        #[prost(bool, tag = "2")]
+        Flag(bool),
         #[prost(int64, tag = "3")]
         Integer(i64),
     }
@@ -219,7 +221,56 @@ pub(crate) enum Kind {
     Consumer = 5,
 }
 
-/// The answer to either request: both have the same shape.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ExportLogs {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) resource_logs: Vec<ResourceLogs>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ResourceLogs {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) scope_logs: Vec<ScopeLogs>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ScopeLogs {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) log_records: Vec<LogRecordMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LogRecordMessage {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) time_unix_nano: u64,
+    #[prost(enumeration = "SeverityNumber", tag = "2")]
+    pub(crate) severity_number: i32,
+    #[prost(string, tag = "3")]
+    pub(crate) severity_text: String,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) body: Option<AnyValue>,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) attributes: Vec<KeyValue>,
+    #[prost(fixed64, tag = "11")]
+    pub(crate) observed_time_unix_nano: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub(crate) enum SeverityNumber {
+    Unspecified = 0,
+    Trace = 1,
+    Debug = 5,
+    Info = 9,
+    Warn = 13,
+    Error = 17,
+}
+
+/// The answer to any request: all have the same shape.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Answer {
     #[prost(message, optional, tag = "1")]
@@ -228,7 +279,7 @@ pub(crate) struct Answer {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct PartialSuccess {
-    /// Data points or spans.
+    /// Data points, spans or log records.
     #[prost(int64, tag = "1")]
     pub(crate) rejected: i64,
     #[prost(string, tag = "2")]

@@ -119,7 +119,7 @@ pub struct Family {
 }
 
 /// Units by the word that stands for them at the end of a name, in the case-sensitive codes of UCUM.
-const UNITS: [(&str, &str); 14] = [
+const UNITS: [(&str, &str); 15] = [
     ("_messages_per_second", "{message}/s"),
     ("_bytes_per_second", "By/s"),
     ("_seconds", "s"),
@@ -134,6 +134,7 @@ const UNITS: [(&str, &str); 14] = [
     ("_requests", "{request}"),
     ("_events", "{event}"),
     ("_spans", "{span}"),
+    ("_records", "{record}"),
 ];
 
 impl Family {

@@ -20,14 +20,19 @@ const LONGEST_ANSWER: u64 = 64 * 1024;
 /// Time between two lines of the log that a receiver fails.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The paths of OTLP behind an endpoint: of metrics and of spans.
-pub const PATHS: [&str; 2] = [Signal::Metrics.path(), Signal::Traces.path()];
+/// The paths of OTLP behind an endpoint: of metrics, of spans and of log records.
+pub const PATHS: [&str; 3] = [
+    Signal::Metrics.path(),
+    Signal::Traces.path(),
+    Signal::Logs.path(),
+];
 
 /// What a request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     Metrics,
     Traces,
+    Logs,
 }
 
 impl Signal {
@@ -35,6 +40,7 @@ impl Signal {
         match self {
             Self::Metrics => "/v1/metrics",
             Self::Traces => "/v1/traces",
+            Self::Logs => "/v1/logs",
         }
     }
 
@@ -42,6 +48,7 @@ impl Signal {
         match self {
             Self::Metrics => "metrics",
             Self::Traces => "traces",
+            Self::Logs => "logs",
         }
     }
 }
@@ -207,6 +214,7 @@ impl Sender {
         match self.signal {
             Signal::Metrics => &self.shared.metrics,
             Signal::Traces => &self.shared.traces,
+            Signal::Logs => &self.shared.logs,
         }
     }
 }

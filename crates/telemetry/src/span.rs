@@ -40,6 +40,8 @@ pub enum Attribute {
     Text(String),
     /// A whole number.
     Integer(i64),
+    /// `true` or `false`.
+    Flag(bool),
 }
 
 impl Attribute {

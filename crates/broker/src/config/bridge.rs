@@ -293,7 +293,7 @@ fn side(
 }
 
 /// The bytes of a file without the line's end.
-fn password(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
+pub(super) fn password(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
     let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
         key,
         path: path.to_owned(),

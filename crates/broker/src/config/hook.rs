@@ -4,10 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use thicket_hooks::HookConfig;
+use thicket_hooks::{
+    Destination, HAS_KAFKA, HookConfig, HttpDestination, KafkaDestination, KafkaLogin,
+    KafkaMechanism,
+};
 use thicket_session::topic::TopicFilter;
+use thicket_transport::tls::ClientTls;
 
-use super::check::{checked_name, invalid};
+use super::bridge::password;
+use super::check::{checked_name, host_and_port, invalid};
 use super::error::Faults;
 use super::{ConfigError, Settings, units};
 
@@ -27,6 +32,18 @@ pub struct HookSettings {
     pub secret_file: Option<PathBuf>,
     /// PEM file of the authorities that the receiver is checked against.
     pub ca_file: Option<PathBuf>,
+    /// HOST:PORT of brokers of Kafka, instead of a URL.
+    pub kafka_brokers: Vec<String>,
+    /// The topic that gets the records.
+    pub kafka_topic: Option<String>,
+    /// Whether connections to Kafka are encrypted.
+    pub kafka_tls: Option<bool>,
+    /// How the node authenticates to Kafka.
+    pub kafka_sasl: Option<KafkaSasl>,
+    /// Its name there.
+    pub kafka_user: Option<String>,
+    /// File with its password there.
+    pub kafka_password_file: Option<PathBuf>,
     /// Events in a request at most.
     pub batch: Option<usize>,
     /// Events that wait at most.
@@ -69,15 +86,35 @@ pub enum HookKind {
     Cluster,
 }
 
+/// A mechanism of SASL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum KafkaSasl {
+    /// The password as it is; only over TLS.
+    #[serde(rename = "plain")]
+    Plain,
+    /// SCRAM-SHA-256.
+    #[serde(rename = "scram-sha-256")]
+    ScramSha256,
+    /// SCRAM-SHA-512.
+    #[serde(rename = "scram-sha-512")]
+    ScramSha512,
+}
+
 impl HookSettings {
     /// The keys of a table, for whoever mistypes one.
-    pub(super) const KEYS: [&str; 14] = [
+    pub(super) const KEYS: [&str; 20] = [
         "name",
         "url",
         "events",
         "filters",
         "secret_file",
         "ca_file",
+        "kafka_brokers",
+        "kafka_topic",
+        "kafka_tls",
+        "kafka_sasl",
+        "kafka_user",
+        "kafka_password_file",
         "batch",
         "queue_events",
         "queue_bytes",
@@ -139,8 +176,6 @@ pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Vec<HookPlan> {
 fn plan(table: &HookSettings, faults: &mut Faults) -> HookPlan {
     let name = table.name.clone().unwrap_or_default();
     let name = faults.or_default(checked_name("hook.name", name));
-    let url = table.url.clone().unwrap_or_default();
-    let url = faults.or_default(checked_url("hook.url", url));
     if table.events.is_empty() {
         faults.add(invalid(
             "hook.events",
@@ -156,27 +191,18 @@ fn plan(table: &HookSettings, faults: &mut Faults) -> HookPlan {
     let filter = |text: &String| {
         TopicFilter::new(text).map_err(|error| invalid("hook.filters", text, error.to_string()))
     };
-    let default = HookConfig::new(name, url);
-    if table.ca_file.is_some() && !default.url.is_empty() && !default.url.starts_with("https://") {
-        faults.add(ConfigError::Conflict(
-            "hook.ca_file is for a hook.url that begins with https://",
-        ));
-    }
+    let default = HookConfig::new(name, destination(table, faults));
     if table.dead_letter_bytes.is_some() && table.dead_letters.is_none() {
         faults.add(ConfigError::Conflict(
             "hook.dead_letter_bytes has no effect without hook.dead_letters",
         ));
     }
-    let authorities = table.ca_file.as_deref();
-    faults.keep(thicket_hooks::agent(&default.url, authorities));
     let filters = table.filters.iter().map(filter);
     let filters = filters.filter_map(|filter| faults.keep(filter)).collect();
     HookPlan {
         kinds: table.events.clone(),
         filters,
         config: HookConfig {
-            secret: faults.or_default(secret(table)),
-            authorities: table.ca_file.clone(),
             batch: faults.in_range("hook.batch", table.batch, default.batch, 1..=10_000),
             queue_events: faults.in_range(
                 "hook.queue_events",
@@ -217,6 +243,134 @@ fn plan(table: &HookSettings, faults: &mut Faults) -> HookPlan {
             ),
             ..default
         },
+    }
+}
+
+fn destination(table: &HookSettings, faults: &mut Faults) -> Destination {
+    if table.kafka_brokers.is_empty() {
+        let others = table.kafka_topic.is_some()
+            || table.kafka_tls.is_some()
+            || table.kafka_sasl.is_some()
+            || table.kafka_user.is_some()
+            || table.kafka_password_file.is_some();
+        if others {
+            faults.add(ConfigError::Conflict(
+                "hook.kafka_topic, hook.kafka_tls, hook.kafka_sasl, hook.kafka_user and hook.kafka_password_file have no effect without \
+                 hook.kafka_brokers",
+            ));
+        }
+        return Destination::Http(http(table, faults));
+    }
+    if !HAS_KAFKA {
+        faults.add(ConfigError::Conflict(
+            "hook.kafka_brokers needs a program that was built with the cargo feature `kafka`",
+        ));
+    }
+    if table.url.is_some() || table.secret_file.is_some() {
+        faults.add(ConfigError::Conflict(
+            "hook.url and hook.secret_file are for HTTP receivers: they exclude hook.kafka_brokers",
+        ));
+    }
+    Destination::Kafka(kafka(table, faults))
+}
+
+fn http(table: &HookSettings, faults: &mut Faults) -> HttpDestination {
+    let url = table.url.clone().unwrap_or_default();
+    let url = faults.or_default(checked_url("hook.url", url));
+    if table.ca_file.is_some() && !url.is_empty() && !url.starts_with("https://") {
+        faults.add(ConfigError::Conflict(
+            "hook.ca_file is for a hook.url that begins with https://, or for hook.kafka_tls = true",
+        ));
+    }
+    faults.keep(thicket_hooks::agent(&url, table.ca_file.as_deref()));
+    HttpDestination {
+        url,
+        secret: faults.or_default(secret(table)),
+        authorities: table.ca_file.clone(),
+    }
+}
+
+fn kafka(table: &HookSettings, faults: &mut Faults) -> KafkaDestination {
+    let brokers = table.kafka_brokers.iter();
+    let brokers = brokers.map(|broker| kafka_broker(broker.clone()));
+    let brokers = brokers.filter_map(|broker| faults.keep(broker)).collect();
+    let topic = table.kafka_topic.clone().unwrap_or_default();
+    let topic = faults.or_default(kafka_topic(topic));
+    let has_tls = table.kafka_tls == Some(true);
+    if table.ca_file.is_some() && !has_tls {
+        faults.add(ConfigError::Conflict(
+            "hook.ca_file has no effect on Kafka without hook.kafka_tls = true",
+        ));
+    }
+    let tls = has_tls.then(|| ClientTls {
+        authorities: table.ca_file.clone(),
+        ..ClientTls::default()
+    });
+    if let Some(tls) = &tls {
+        faults.keep(tls.load());
+    }
+    KafkaDestination {
+        brokers,
+        topic,
+        tls,
+        login: faults.or_default(kafka_login(table)),
+    }
+}
+
+/// The client cannot check the certificate of an address of IPv6, and does not find its other brokers there.
+fn kafka_broker(text: String) -> Result<String, ConfigError> {
+    let key = "hook.kafka_brokers";
+    let expected = "HOST:PORT, such as kafka-1.example:9092 or 192.0.2.7:9092";
+    match host_and_port(key, text.clone()) {
+        Ok(good) if !good.starts_with('[') => Ok(good),
+        Ok(_) | Err(_) => Err(invalid(key, text, expected)),
+    }
+}
+
+/// What Kafka allows as the name of a topic.
+fn kafka_topic(text: String) -> Result<String, ConfigError> {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '_' | '-');
+    let is_good = (1..=249).contains(&text.len()) && text.chars().all(is_plain);
+    if is_good && text != "." && text != ".." {
+        Ok(text)
+    } else {
+        let expected = "a topic of Kafka: 1 to 249 of the characters a-z, A-Z, 0-9, `.`, `_`, `-`";
+        Err(invalid("hook.kafka_topic", text, expected))
+    }
+}
+
+fn kafka_login(table: &HookSettings) -> Result<Option<KafkaLogin>, ConfigError> {
+    let key = "hook.kafka_password_file";
+    match (
+        table.kafka_sasl,
+        &table.kafka_user,
+        &table.kafka_password_file,
+    ) {
+        (None, None, None) => Ok(None),
+        (Some(KafkaSasl::Plain), _, _) if table.kafka_tls != Some(true) => {
+            Err(ConfigError::Conflict(
+                "hook.kafka_sasl = \"plain\" sends the password as it is: it needs hook.kafka_tls = true",
+            ))
+        }
+        (Some(sasl), Some(user), Some(path)) => {
+            let password = String::from_utf8(password(key, path)?);
+            Ok(Some(KafkaLogin {
+                mechanism: match sasl {
+                    KafkaSasl::Plain => KafkaMechanism::Plain,
+                    KafkaSasl::ScramSha256 => KafkaMechanism::ScramSha256,
+                    KafkaSasl::ScramSha512 => KafkaMechanism::ScramSha512,
+                },
+                user: user.clone(),
+                password: password.map_err(|_| ConfigError::BadFile {
+                    key,
+                    path: path.clone(),
+                    problem: "expected a password in UTF-8".into(),
+                })?,
+            }))
+        }
+        _ => Err(ConfigError::Conflict(
+            "hook.kafka_sasl, hook.kafka_user and hook.kafka_password_file: give all or none",
+        )),
     }
 }
 
@@ -270,7 +424,8 @@ mod tests {
     #[test]
     fn a_hook_has_the_defaults() {
         let config = checked(GOOD).expect("good");
-        let expected = HookConfig::new("a", "http://localhost:1/x");
+        let destination = HttpDestination::new("http://localhost:1/x");
+        let expected = HookConfig::new("a", Destination::Http(destination));
         assert_eq!(config.hooks[0].config, expected);
         assert_eq!(config.hooks[0].kinds, [HookKind::Connect]);
     }
@@ -305,6 +460,82 @@ mod tests {
                 "hook.secret_file: cannot read",
             ),
             (format!("{GOOD}{GOOD}"), "hook.name = a"),
+        ] {
+            let error = checked(&text).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+    }
+
+    const KAFKA: &str = "[[hook]]\nname = 'a'\nkafka_brokers = ['k1:9092', 'k2:9092']\nkafka_topic = 'events'\nevents = ['connect']\n";
+
+    #[test]
+    fn a_hook_writes_to_kafka_if_the_program_was_built_for_that() {
+        let config = checked(KAFKA);
+        if !HAS_KAFKA {
+            let error = config.expect_err("built without it").to_string();
+            assert!(
+                error.contains("hook.kafka_brokers needs a program"),
+                "{error}"
+            );
+            return;
+        }
+        let expected = KafkaDestination {
+            brokers: vec!["k1:9092".into(), "k2:9092".into()],
+            topic: "events".into(),
+            tls: None,
+            login: None,
+        };
+        let expected = HookConfig::new("a", Destination::Kafka(expected));
+        assert_eq!(config.expect("good").hooks[0].config, expected);
+    }
+
+    #[test]
+    fn bad_hooks_of_kafka_are_refused_with_key_value_and_expectation() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let password = directory.path().join("password");
+        std::fs::write(&password, b"\xff\n").expect("written");
+        let login = format!(
+            "kafka_user = 'u'\nkafka_password_file = '{}'\n",
+            password.display()
+        );
+        for (text, expected) in [
+            (
+                KAFKA.replace("k1:9092", "k1"),
+                "hook.kafka_brokers = k1: expected HOST:PORT",
+            ),
+            (
+                KAFKA.replace("k1:9092", "[::1]:9092"),
+                "hook.kafka_brokers = [::1]:9092",
+            ),
+            (
+                KAFKA.replace("'events'\n", "'a b'\n"),
+                "hook.kafka_topic = a b: expected a topic of Kafka",
+            ),
+            (
+                KAFKA.replace("kafka_topic = 'events'", ""),
+                "hook.kafka_topic = : expected",
+            ),
+            (format!("{KAFKA}url = 'http://a/'\n"), "hook.url"),
+            (format!("{KAFKA}secret_file = 'x'\n"), "hook.secret_file"),
+            (format!("{KAFKA}ca_file = 'x'\n"), "hook.ca_file"),
+            (
+                format!("{KAFKA}kafka_tls = true\nca_file = '/nowhere/x'\n"),
+                "/nowhere/x",
+            ),
+            (format!("{GOOD}kafka_tls = true\n"), "hook.kafka_tls"),
+            (format!("{KAFKA}kafka_user = 'u'\n"), "hook.kafka_user"),
+            (
+                format!("{KAFKA}{login}kafka_sasl = 'plain'\n"),
+                "hook.kafka_sasl = \"plain\"",
+            ),
+            (
+                format!("{KAFKA}{login}kafka_sasl = 'scram-sha-256'\n"),
+                "hook.kafka_password_file: ",
+            ),
+            (
+                format!("{KAFKA}{login}kafka_sasl = 'gssapi'\n"),
+                "unknown variant `gssapi`",
+            ),
         ] {
             let error = checked(&text).expect_err(expected).to_string();
             assert!(error.contains(expected), "{expected}: {error}");

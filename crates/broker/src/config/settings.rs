@@ -682,7 +682,7 @@ pub struct Settings {
     #[arg(value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub sys_interval_s: Option<u64>,
-    /// Where metrics and traces are sent over OTLP, HTTP with protobuf: http://HOST:PORT or https://HOST:PORT [default: nowhere]
+    /// Where metrics, traces and lines of the log are sent over OTLP, HTTP with protobuf: http://HOST:PORT or https://HOST:PORT [default: nowhere]
     #[arg(
         long,
         env = "THICKET_OTLP_ENDPOINT",
@@ -736,6 +736,17 @@ pub struct Settings {
         help_heading = "Telemetry"
     )]
     pub otlp_queue_spans: Option<usize>,
+    /// Whether the lines of the log are sent too, those that are written [default: false]
+    #[arg(long, env = "THICKET_OTLP_LOGS", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Telemetry")]
+    pub otlp_logs: Option<bool>,
+    /// Lines of the log that wait to be sent at most; beyond it they are dropped and counted [default: 2048]
+    #[arg(
+        long,
+        env = "THICKET_OTLP_QUEUE_LOG_RECORDS",
+        value_name = "COUNT",
+        help_heading = "Telemetry"
+    )]
+    pub otlp_queue_log_records: Option<usize>,
     /// Retained messages of the cluster [default: 1000000]
     #[arg(
         long,
@@ -967,7 +978,7 @@ or_each! {
     workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s flapping_connects flapping_window_s flapping_ban_s half_open_bytes memory_bytes
-    sys_interval_s otlp_endpoint otlp_ca otlp_headers_file otlp_interval otlp_traces otlp_sample otlp_queue_spans retained_messages retained_bytes user_retained_messages user_retained_bytes
+    sys_interval_s otlp_endpoint otlp_ca otlp_headers_file otlp_interval otlp_traces otlp_sample otlp_queue_spans otlp_logs otlp_queue_log_records retained_messages retained_bytes user_retained_messages user_retained_bytes
 }
 
 /// What a side of the cluster does that does not see all of it (rule 19 between nodes). The same on all nodes.

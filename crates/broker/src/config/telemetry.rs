@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use thicket_node::Tracing;
 use thicket_telemetry::{ExporterConfig, Headers, PATHS};
 
-use super::check::invalid;
+use super::check::{in_range, invalid};
 use super::error::Faults;
 use super::hook::checked_url;
 use super::{ConfigError, Settings};
@@ -108,6 +108,7 @@ pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Option<Telemetr
             headers: headers.unwrap_or_default(),
             interval: Duration::from_secs(interval_s),
             queue_spans,
+            queue_log_records: faults.or_default(log_records(settings)),
             ..default
         },
         headers_file,
@@ -129,6 +130,20 @@ fn traces(settings: &Settings) -> Result<Option<Tracing>, ConfigError> {
     Ok(Some(Tracing { drawn }))
 }
 
+/// How many wait at most; `None`: none are sent.
+fn log_records(settings: &Settings) -> Result<Option<usize>, ConfigError> {
+    let key = "otlp_queue_log_records";
+    if settings.otlp_logs == Some(true) {
+        return in_range(key, settings.otlp_queue_log_records, 2048, 1..=1_000_000).map(Some);
+    }
+    if settings.otlp_queue_log_records.is_some() {
+        return Err(ConfigError::Conflict(
+            "otlp_queue_log_records has no effect without otlp_logs = true",
+        ));
+    }
+    Ok(None)
+}
+
 /// Keys that have no effect without an endpoint.
 fn refuse_others(settings: &Settings) -> Result<(), ConfigError> {
     let others = settings.otlp_ca.is_some()
@@ -136,10 +151,13 @@ fn refuse_others(settings: &Settings) -> Result<(), ConfigError> {
         || settings.otlp_interval.is_some()
         || settings.otlp_traces.is_some()
         || settings.otlp_sample.is_some()
-        || settings.otlp_queue_spans.is_some();
+        || settings.otlp_queue_spans.is_some()
+        || settings.otlp_logs.is_some()
+        || settings.otlp_queue_log_records.is_some();
     if others {
         return Err(ConfigError::Conflict(
-            "otlp_ca, otlp_headers_file, otlp_interval, otlp_traces, otlp_sample and otlp_queue_spans have no effect without otlp_endpoint",
+            "otlp_ca, otlp_headers_file, otlp_interval, otlp_traces, otlp_sample, otlp_queue_spans, otlp_logs and otlp_queue_log_records have no effect without \
+             otlp_endpoint",
         ));
     }
     Ok(())
@@ -163,7 +181,7 @@ fn checked_endpoint(text: String) -> Result<String, ConfigError> {
     let plain = text.trim_end_matches('/');
     let mut bases = PATHS.iter().filter_map(|path| plain.strip_suffix(path));
     if let Some(base) = bases.next() {
-        let expected = format!("the base URL {base}: the node adds {}", PATHS.join(" and "));
+        let expected = format!("the base URL {base}: the node adds {}", PATHS.join(", "));
         return Err(invalid(key, text, expected));
     }
     Ok(text)
@@ -225,6 +243,21 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_the_log_are_sent_if_they_are_asked_for() {
+        let good = "otlp_endpoint = 'http://localhost:4318'\n";
+        for (rest, expected) in [
+            ("", None),
+            ("otlp_logs = false", None),
+            ("otlp_logs = true", Some(2048)),
+            ("otlp_logs = true\notlp_queue_log_records = 5", Some(5)),
+        ] {
+            let plan = checked(&format!("{good}{rest}\n")).expect(rest);
+            let records = plan.expect(rest).exporter.queue_log_records;
+            assert_eq!(records, expected, "{rest}");
+        }
+    }
+
+    #[test]
     fn bad_values_are_refused_with_key_value_and_expectation() {
         let directory = tempfile::tempdir().expect("a directory");
         let headers = directory.path().join("headers");
@@ -250,7 +283,7 @@ mod tests {
             ),
             (
                 "otlp_endpoint = 'http://localhost:4318/v1/metrics'\n".to_owned(),
-                "otlp_endpoint = http://localhost:4318/v1/metrics: expected the base URL http://localhost:4318: the node adds /v1/metrics and /v1/traces",
+                "otlp_endpoint = http://localhost:4318/v1/metrics: expected the base URL http://localhost:4318: the node adds /v1/metrics, /v1/traces, /v1/logs",
             ),
             (
                 "otlp_endpoint = 'https://a/otlp/v1/traces/'\n".to_owned(),
@@ -292,6 +325,18 @@ mod tests {
             (
                 format!("{good}otlp_traces = false\notlp_sample = 0.1\n"),
                 "otlp_sample and otlp_queue_spans have no effect with otlp_traces = false",
+            ),
+            (
+                format!("{good}otlp_queue_log_records = 5\n"),
+                "otlp_queue_log_records has no effect without otlp_logs = true",
+            ),
+            (
+                format!("{good}otlp_logs = true\notlp_queue_log_records = 0\n"),
+                "otlp_queue_log_records = 0: expected 1 to 1000000",
+            ),
+            (
+                "otlp_logs = true\n".to_owned(),
+                "have no effect without otlp_endpoint",
             ),
             (
                 "otlp_interval = '15s'\n".to_owned(),

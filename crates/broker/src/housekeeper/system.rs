@@ -90,6 +90,8 @@ impl System {
         self.most_connected = self.most_connected.max(traffic.connections);
         self.most_bytes = self.most_bytes.max(process.bytes);
         let away = traffic.sessions.saturating_sub(traffic.connections);
+        let stored = traffic.queued_messages + traffic.retained_messages;
+        let stored_bytes = traffic.queued_bytes + traffic.retained_bytes;
         let seconds = now.duration_since(self.start).as_secs();
         let plain = [
             (
@@ -132,6 +134,14 @@ impl System {
             ("bytes/received", traffic.external_in_bytes.to_string()),
             ("bytes/sent", traffic.external_out_bytes.to_string()),
             ("subscriptions/count", traffic.subscriptions.to_string()),
+            (
+                "shared_subscriptions/count",
+                traffic.shared_subscriptions.to_string(),
+            ),
+            ("store/messages/count", stored.to_string()),
+            // What the one before was called once.
+            ("messages/stored", stored.to_string()),
+            ("store/messages/bytes", stored_bytes.to_string()),
             (
                 "retained messages/count",
                 traffic.retained_messages.to_string(),
@@ -187,6 +197,10 @@ mod tests {
             connections: 3,
             external_in_messages: 7,
             retained_messages: 2,
+            retained_bytes: 100,
+            queued_messages: 3,
+            queued_bytes: 1000,
+            shared_subscriptions: 4,
             ..TrafficCounts::default()
         };
         let process = Process {
@@ -200,6 +214,10 @@ mod tests {
             ("clients/disconnected", "2"),
             ("messages/received", "7"),
             ("retained messages/count", "2"),
+            ("shared_subscriptions/count", "4"),
+            ("store/messages/count", "5"),
+            ("messages/stored", "5"),
+            ("store/messages/bytes", "1100"),
             ("clients/inactive", "2"),
             ("heap/current", "1000"),
         ] {

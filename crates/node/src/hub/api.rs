@@ -71,6 +71,7 @@ impl Hub {
     pub fn traffic(&self) -> Traffic {
         let mut traffic = Traffic {
             retained_messages: self.retained.len() as u64,
+            retained_bytes: self.retained.bytes() as u64,
             hinted_dropped_messages: self.hints().dropped_messages,
             ..Traffic::default()
         };

@@ -241,6 +241,8 @@ pub(super) struct Interests {
     peers: SubscriptionTree<Peers>,
     cache: MatchCache<Rc<Route>>,
     subscriptions: usize,
+    /// Of them, those that are shared.
+    shared_subscriptions: usize,
     maximum_levels: usize,
     /// Steps taken in trees since they were last read.
     steps: Cell<u64>,
@@ -260,6 +262,7 @@ impl Interests {
             peers: SubscriptionTree::new(seed ^ 1),
             cache: MatchCache::new(seed ^ 2, CACHED_TOPICS, CACHED_BYTES),
             subscriptions: 0,
+            shared_subscriptions: 0,
             steps: Cell::new(0),
             turns: BTreeMap::new(),
             observed: Vec::new(),
@@ -282,6 +285,11 @@ impl Interests {
     /// Subscriptions of all sessions of this worker.
     pub const fn len(&self) -> usize {
         self.subscriptions
+    }
+
+    /// Of them, those that are shared.
+    pub const fn shared_len(&self) -> usize {
+        self.shared_subscriptions
     }
 
     /// Adds or replaces a session's subscription. Returns the change that others must receive, if the aggregate is new.
@@ -309,6 +317,7 @@ impl Interests {
         let before = members.interest(key.is_shared());
         if members.insert(session, member).is_none() {
             self.subscriptions += 1;
+            self.shared_subscriptions += usize::from(key.is_shared());
         }
         let after = members.interest(key.is_shared());
         self.local.touch();
@@ -332,6 +341,7 @@ impl Interests {
         let before = members.interest(key.is_shared());
         members.remove(session)?;
         self.subscriptions -= 1;
+        self.shared_subscriptions -= usize::from(key.is_shared());
         let after = members.interest(key.is_shared());
         if let (Some(name), None) = (&key.share_name, after) {
             subscribers.groups.remove(name);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use thicket_mqtt::{Packet, PacketId, Publish, Qos, ReasonCode};
 use thicket_session::{
-    server::{MatchedIdentifiers, Subscription},
+    server::{MatchedIdentifiers, Subscription, Waiting},
     topic::{SubscriptionFilter, TopicFilter},
 };
 
@@ -368,6 +368,11 @@ impl Worker {
                 .map(|filter| filter.filter.as_str().len() as u64)
                 .sum::<u64>();
         }
+        let waiting = Waiting {
+            messages: report.queued_messages,
+            bytes: report.queued_bytes,
+        };
+        debug_assert_eq!(self.sessions.waiting(), waiting, "the tally is their sum");
         for backup in self.sessions.iter_backups() {
             report.backup_messages += backup.messages() as u64;
             report.backup_bytes += backup.bytes();

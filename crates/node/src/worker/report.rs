@@ -103,9 +103,13 @@ impl Worker {
     /// Counters of this worker; what is between nodes the hub counts.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
+        let waiting = self.sessions.waiting();
         Traffic {
             sessions: self.sessions.len() as u64,
             subscriptions: self.subscription_count(),
+            shared_subscriptions: self.interests.shared_len() as u64,
+            queued_messages: waiting.messages,
+            queued_bytes: waiting.bytes,
             backups: self.sessions.backups() as u64,
             under_replicated_sessions: self.under_replicated_sessions(),
             unacknowledged_messages: self.pending.len() as u64,

@@ -13,7 +13,7 @@ use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_session::{
     server::{
         Delivery, Epoch, Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill,
-        Subscription,
+        Subscription, Tally, Waiting,
     },
     time::Instant,
     topic::{SubscriptionFilter, TopicFilter},
@@ -326,6 +326,8 @@ impl Session {
 pub(super) struct Sessions {
     slab: Slab<Session>,
     backups: usize,
+    /// What waits for those that live here.
+    waiting: Tally,
     by_client: HashMap<Rc<str>, SessionKey, foldhash::fast::FixedState>,
 }
 
@@ -335,6 +337,7 @@ impl Sessions {
         Self {
             slab: Slab::new(),
             backups: 0,
+            waiting: Tally::default(),
             by_client: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
         }
     }
@@ -379,13 +382,15 @@ impl Sessions {
     }
 
     fn name(&mut self, key: SessionKey) {
-        if let Some(session) = self.slab.get(key.0 as usize) {
+        if let Some(session) = self.slab.get_mut(key.0 as usize) {
+            session.outbound.set_tally(Some(self.waiting.clone()));
             self.by_client.insert(Rc::clone(&session.client_id), key);
         }
     }
 
     pub fn remove(&mut self, key: SessionKey) -> Option<Session> {
-        let session = self.slab.try_remove(key.0 as usize)?;
+        let mut session = self.slab.try_remove(key.0 as usize)?;
+        session.outbound.set_tally(None);
         if session.backup().is_some() {
             self.backups -= 1;
         } else {
@@ -402,6 +407,11 @@ impl Sessions {
     /// Number of backups of sessions whose primaries are on other nodes.
     pub const fn backups(&self) -> usize {
         self.backups
+    }
+
+    /// Messages that wait for those that live here, and their bytes.
+    pub fn waiting(&self) -> Waiting {
+        self.waiting.waiting()
     }
 
     /// Every key is below this.

@@ -21,7 +21,8 @@ pub use journal::{
 };
 pub use message::{Message, MessageId, MessageStream, seconds_left};
 pub use outbound::{
-    Acknowledged, Delivery, Held, Outbound, OutboundLimits, QueueFull, Redelivery, Started,
+    Acknowledged, Delivery, Held, Outbound, OutboundLimits, QueueFull, Redelivery, Started, Tally,
+    Waiting,
 };
 pub use recovered::RecoveredSession;
 pub use snapshot::{

@@ -10,12 +10,14 @@
 //! | awaits PUBCOMP | wrong | PUBREL | done | done |
 
 mod ages;
+mod tally;
 
 use std::{collections::VecDeque, rc::Rc, sync::Arc};
 
 use thicket_mqtt::{PacketId, Qos};
 
 use self::ages::Ages;
+pub use self::tally::{Tally, Waiting};
 use super::{MatchedIdentifiers, Message};
 use crate::time::Instant;
 
@@ -170,6 +172,8 @@ pub struct Outbound {
     keeps: bool,
     queue: VecDeque<Delivery>,
     queue_bytes: u64,
+    /// Counts the queue as well.
+    tally: Option<Tally>,
     /// In flight under identifiers that are not among the consecutive ones: from before another node had the session too, or from such a node.
     /// Ascending by sequence, all below those of `slots`; none is `Free`.
     inherited: Vec<(PacketId, Slot)>,
@@ -196,6 +200,7 @@ impl Outbound {
             keeps,
             queue: VecDeque::new(),
             queue_bytes: 0,
+            tally: None,
             inherited: Vec::new(),
             inherited_cursor: 0,
             slots: VecDeque::new(),
@@ -318,7 +323,7 @@ impl Outbound {
 
     /// Puts a message at the end of the queue, past its bounds: another node has acknowledged it to its publisher.
     pub fn enqueue_accepted(&mut self, delivery: Delivery) {
-        self.queue_bytes += delivery.message.cost();
+        self.note_queued(&delivery);
         self.queue.push_back(delivery);
         self.next_sequence += 1;
     }
@@ -483,8 +488,38 @@ impl Outbound {
 
     fn pop_queue(&mut self) -> Option<Delivery> {
         let delivery = self.queue.pop_front()?;
-        self.queue_bytes -= delivery.message.cost();
+        let bytes = delivery.message.cost();
+        self.queue_bytes -= bytes;
+        if let Some(tally) = &self.tally {
+            tally.remove(Waiting { messages: 1, bytes });
+        }
         Some(delivery)
+    }
+
+    fn note_queued(&mut self, delivery: &Delivery) {
+        let bytes = delivery.message.cost();
+        self.queue_bytes += bytes;
+        if let Some(tally) = &self.tally {
+            tally.add(Waiting { messages: 1, bytes });
+        }
+    }
+
+    /// The queue counts in this tally from now on, and in no other; `None`: in none.
+    pub fn set_tally(&mut self, tally: Option<Tally>) {
+        let waiting = self.waiting();
+        if let Some(before) = std::mem::replace(&mut self.tally, tally) {
+            before.remove(waiting);
+        }
+        if let Some(tally) = &self.tally {
+            tally.add(waiting);
+        }
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting {
+            messages: self.queue.len() as u64,
+            bytes: self.queue_bytes,
+        }
     }
 
     /// PUBACK was received.
@@ -692,6 +727,9 @@ impl Outbound {
 
     /// Removes and returns all that waits, oldest first.
     pub fn take_queue(&mut self) -> VecDeque<Delivery> {
+        if let Some(tally) = &self.tally {
+            tally.remove(self.waiting());
+        }
         self.queue_bytes = 0;
         std::mem::take(&mut self.queue)
     }
@@ -699,7 +737,7 @@ impl Outbound {
     /// Puts messages in front of the queue, past its bounds: another node has accepted them already.
     pub fn prepend(&mut self, earlier: Vec<Delivery>) {
         for delivery in earlier.into_iter().rev() {
-            self.queue_bytes += delivery.message.cost();
+            self.note_queued(&delivery);
             self.queue.push_front(delivery);
         }
     }
@@ -722,7 +760,7 @@ impl Outbound {
     ) {
         self.restore_numbered(in_flight);
         for delivery in queue {
-            self.queue_bytes += delivery.message.cost();
+            self.note_queued(&delivery);
             self.queue.push_back(delivery);
         }
         self.next_sequence = next_sequence;

@@ -1,7 +1,7 @@
 //! What the exporter of telemetry has sent.
 
 use thicket_telemetry::Kind::{Counter, Gauge};
-use thicket_telemetry::Statistics;
+use thicket_telemetry::{Items, Statistics};
 
 use super::Page;
 
@@ -9,6 +9,7 @@ pub(super) fn append(page: &mut Page, statistics: &Statistics) {
     let signals = [
         ("metrics", statistics.metrics),
         ("traces", statistics.traces),
+        ("logs", statistics.logs),
     ];
     page.family(
         "thicket_otlp_requests_total",
@@ -23,7 +24,7 @@ pub(super) fn append(page: &mut Page, statistics: &Statistics) {
     page.family(
         "thicket_otlp_rejected_total",
         Counter,
-        "Data points and spans that the receiver rejected in requests that it accepted",
+        "Data points, spans and log records that the receiver rejected in requests that it accepted",
     );
     for (signal, requests) in signals {
         page.sample(&[("signal", signal)], requests.rejected);
@@ -33,16 +34,29 @@ pub(super) fn append(page: &mut Page, statistics: &Statistics) {
         Counter,
         "Spans that were exported, or dropped: the queue was full, or the receiver refused them or failed too often",
     );
-    for (outcome, count) in [
-        ("exported", statistics.spans_exported),
-        ("dropped", statistics.spans_dropped),
-    ] {
-        page.sample(&[("outcome", outcome)], count);
-    }
+    outcomes(page, statistics.spans);
     page.single(
         "thicket_otlp_queue_spans",
         Gauge,
         "Spans that wait to be exported",
-        statistics.spans_queued,
+        statistics.spans.queued,
     );
+    page.family(
+        "thicket_otlp_log_records_total",
+        Counter,
+        "Lines of the log that were exported, or dropped: the queue was full, or the receiver refused them or failed too often",
+    );
+    outcomes(page, statistics.log_records);
+    page.single(
+        "thicket_otlp_queue_log_records",
+        Gauge,
+        "Lines of the log that wait to be exported",
+        statistics.log_records.queued,
+    );
+}
+
+fn outcomes(page: &mut Page, items: Items) {
+    for (outcome, count) in [("exported", items.exported), ("dropped", items.dropped)] {
+        page.sample(&[("outcome", outcome)], count);
+    }
 }

@@ -229,6 +229,35 @@ fn a_full_queue_refuses_by_messages_and_by_bytes() {
 }
 
 #[test]
+fn a_tally_counts_what_waits_in_the_queues_that_have_it() {
+    let tally = Tally::default();
+    let mut one = outbound_with(Qos::AtLeastOnce, 3);
+    let mut other = Outbound::new(LIMITS, true);
+    for outbound in [&mut one, &mut other] {
+        outbound.set_tally(Some(tally.clone()));
+    }
+    let expect = |one: &Outbound, other: &Outbound, messages: u64| {
+        let expected = Waiting {
+            messages,
+            bytes: one.queued_bytes() + other.queued_bytes(),
+        };
+        assert_eq!(tally.waiting(), expected);
+    };
+    expect(&one, &other, 3);
+    one.pull(Instant::from_millis(0), 10);
+    other.enqueue_accepted(delivery(Qos::AtMostOnce, b"long", None));
+    expect(&one, &other, 3);
+    let taken = one.take_queue();
+    expect(&one, &other, 1);
+    one.prepend(taken.into());
+    expect(&one, &other, 3);
+    one.set_tally(None);
+    expect(&Outbound::new(LIMITS, true), &other, 1);
+    other.restore_stored([], [delivery(Qos::AtLeastOnce, b"stored", None)], 9);
+    expect(&Outbound::new(LIMITS, true), &other, 2);
+}
+
+#[test]
 fn a_restored_window_is_the_one_that_was_saved() {
     let mut outbound = outbound_with(Qos::ExactlyOnce, 3);
     for _ in 0..3 {
