@@ -235,7 +235,11 @@ pub fn status() -> anyhow::Result<()> {
             format!("{a} - {b}"),
             format!("{:.2}", 2.0 * shape.one_way_ms),
             shape.bandwidth_mbit.map_or("-".to_owned(), number),
-            format!("{}", shape.loss_percent),
+            if shape.loss_percent >= 100.0 {
+                "cut".to_owned()
+            } else {
+                shape.loss_percent.to_string()
+            },
             carried.bytes_ab.to_string(),
             carried.bytes_ba.to_string(),
         ]);
