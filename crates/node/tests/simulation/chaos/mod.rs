@@ -509,6 +509,16 @@ fn branches_of_branches_lose_nothing_in_runs_that_once_failed() {
     play_runs(name, Plan::PAUSED_AND_PARTED, paused.to_vec());
 }
 
+/// A node that stood still closes its links in the round in which other connections are accepted.
+#[test]
+fn a_node_that_stood_still_is_linked_again_in_a_run_that_once_failed() {
+    play_runs(
+        "a_node_that_stood_still_is_linked_again_in_a_run_that_once_failed",
+        Plan::OVERLAPPING,
+        vec![(RoutingMode::Tree, 200_006)],
+    );
+}
+
 #[test]
 #[ignore = "does not hold yet: docs/design/limits.md"]
 fn faults_that_overlap_lose_nothing_with_two_backups() {
