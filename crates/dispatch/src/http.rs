@@ -130,7 +130,7 @@ type Family<T> = (
     fn(&T) -> &AtomicU64,
 );
 
-/// The text format of Prometheus.
+/// Encodes the text format of Prometheus.
 fn render(board: &Board) -> String {
     let mut page = String::new();
     let whole: [Family<Counts>; 7] = [
