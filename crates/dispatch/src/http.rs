@@ -36,7 +36,7 @@ struct BrokerEntry {
 #[derive(Debug, Serialize)]
 struct SourceEntry {
     source: String,
-    /// None: it tells the load.
+    /// None: it gives its figures.
     problem: Option<String>,
 }
 

@@ -49,7 +49,7 @@ pub enum Attach {
 pub enum Redirect {
     /// The client follows it, at most once in an attempt.
     Follow,
-    /// It is the refusal that the code says.
+    /// It is treated as a refusal.
     Ignore,
 }
 

@@ -86,7 +86,7 @@ impl Faults {
         self.file.write_all_at(&word, 0)
     }
 
-    /// Sets the wall clock to this offset from its value at the start.
+    /// Shifts the wall clock by this offset.
     pub(super) fn set_clock(&self, offset_ns: i64) -> io::Result<()> {
         self.file.write_all_at(&offset_ns.to_ne_bytes(), 8)
     }
