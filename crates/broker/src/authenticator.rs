@@ -1,9 +1,8 @@
 //! Decides who may connect. Requests that need a slow hash go to a pool of threads, and requests for the HTTP hook to the hook's threads; all others
 //! are answered at once.
 //!
-//! The order: certificate, token, users' file (see `thicket_access::Policy`), the hook, and last whether anonymous clients are let in. The first that
-//! has the client decides.
-//! that knows the client decides.
+//! The order: certificate, token, users' file (see `thicket_access::Policy`), the hook, and last whether anonymous clients are let in. The first
+//! source that has the client decides.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};

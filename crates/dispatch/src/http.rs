@@ -21,7 +21,7 @@ use crate::board::{Board, BrokerCounts, Counts, state_name};
 struct BrokerEntry {
     name: String,
     state: &'static str,
-    /// Why it gets no clients.
+    /// Why no clients are sent there.
     reason: String,
     /// None: unknown.
     cpu: Option<f64>,

@@ -58,7 +58,7 @@ pub struct Split {
     version: ProtocolVersion,
     maximum_packet_size: u32,
     memory: Memory,
-    /// The session that knows a topic alias of the client.
+    /// The session to which a topic alias of the client belongs.
     aliases: HashMap<u16, usize>,
     /// SUBSCRIBE and UNSUBSCRIBE that were split, until all parts are answered.
     parted: HashMap<PacketId, Parted>,

@@ -26,7 +26,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Whether every message came exactly once and in order.
+    /// Whether every message arrived exactly once and in order.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.lost == 0

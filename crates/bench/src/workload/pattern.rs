@@ -10,9 +10,9 @@ use super::{Workload, level_probabilities};
 pub enum Pattern {
     /// N publishers with a topic and a subscriber each.
     Pair,
-    /// Every subscriber wants every topic.
+    /// Every subscriber subscribes to every topic.
     FanOut,
-    /// Many publishers, every subscriber takes all by one `+`.
+    /// Many publishers, every subscriber receives all through one `+`.
     FanIn,
     /// Subscribers follow topics drawn by Zipf's law.
     Social,

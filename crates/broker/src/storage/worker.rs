@@ -181,7 +181,7 @@ impl WorkerStorage {
         Ok(())
     }
 
-    /// The data of workers that no longer exist was stored again, so their logs can be removed.
+    /// Removes the logs of workers that no longer exist: their data was stored again.
     fn remove_others(&mut self) -> Result<(), StorageError> {
         if self.others.is_empty() {
             return Ok(());

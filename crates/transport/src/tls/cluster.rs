@@ -146,7 +146,6 @@ impl LinkKeys {
     ///
     /// # Errors
     /// There is no secret, or the system has no randomness.
-    /// There is no secret, or the system has no randomness.
     pub fn of_secrets(keys: &[ClusterKey]) -> Result<Self, TlsError> {
         let first = keys.first().ok_or_else(|| refused("there is no secret"))?;
         let mut roots = RootCertStore::empty();
