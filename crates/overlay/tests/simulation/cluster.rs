@@ -183,6 +183,7 @@ impl Cluster {
             (Some(link), Chunk::Fin) => {
                 socket.is_open = false;
                 life.links.remove(&link);
+                life.removed.insert(link);
                 life.overlay.handle_input(instant, Input::Closed { link });
             }
             (Some(link), Chunk::Bytes(bytes)) => {
@@ -293,6 +294,7 @@ impl Cluster {
         while let Some(output) = self.nodes[index].life().overlay.poll_output() {
             self.perform(index, output);
         }
+        self.nodes[index].life().removed.clear();
     }
 
     fn perform(&mut self, index: usize, output: Output) {
@@ -308,9 +310,12 @@ impl Cluster {
             Output::Flush(link) => self.write(now, index, link),
             Output::Close(link) => {
                 self.write(now, index, link);
-                let closed = self.nodes[index].life().links.remove(&link);
-                let (wire, end) = closed.expect("closes what is open");
-                self.network.close(now, wire, end);
+                // One that the other end has closed in this round is passed over.
+                let life = self.nodes[index].life();
+                if let Some((wire, end)) = life.links.remove(&link) {
+                    life.removed.insert(link);
+                    self.network.close(now, wire, end);
+                }
             }
             Output::NodeUp {
                 slot,

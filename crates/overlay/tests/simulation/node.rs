@@ -31,6 +31,8 @@ pub struct Life {
     pub overlay: Overlay,
     pub first_incarnation: u64,
     pub links: BTreeMap<LinkId, (usize, usize)>,
+    /// Their numbers are free when the round has ended.
+    pub removed: BTreeSet<LinkId>,
     pub later: Vec<(u64, Later)>,
     pub up: BTreeMap<NodeSlot, usize>,
     pub own: BTreeMap<InterestKey, InterestValue>,
@@ -66,6 +68,7 @@ impl Life {
             overlay,
             first_incarnation,
             links: BTreeMap::new(),
+            removed: BTreeSet::new(),
             later: Vec::new(),
             up: BTreeMap::new(),
             own: BTreeMap::new(),
@@ -93,7 +96,7 @@ impl Life {
     pub fn free_link(&self) -> LinkId {
         (0..)
             .map(LinkId)
-            .find(|id| !self.links.contains_key(id))
+            .find(|id| !self.links.contains_key(id) && !self.removed.contains(id))
             .expect("few links")
     }
 
