@@ -58,8 +58,9 @@ impl NodeSlot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u16);
 
-/// A socket that leads (or may lead) to another node: an index the shell chooses, small and dense. Free again when the shell
-/// has handed in `Closed` or has performed `Close`, whichever comes first; after that neither side names it again.
+/// A socket that leads (or may lead) to another node: an index the shell chooses, small and dense. It ends when the shell has handed in `Closed` or
+/// has performed `Close`. Outputs of the same round may still name it then: the shell passes them over, and gives the index to another socket only
+/// when all outputs of the round have been performed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 

@@ -283,8 +283,8 @@ impl Ownership {
         }
     }
 
-    /// A number that no other move or barrier has.
-    pub(super) const fn next_request(&mut self) -> u64 {
+    /// A number that no other move has.
+    const fn next_request(&mut self) -> u64 {
         self.moves.next_request += 1;
         self.moves.next_request
     }

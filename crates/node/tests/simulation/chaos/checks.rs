@@ -273,13 +273,13 @@ fn may_come_in_any_order(
 ) -> Option<Excuse> {
     let publication = &ledger.publications[arrival.publication];
     // When nodes see each other again, copies of retained messages come before what is sent again.
-    let is_parted = !ledger.is_calm(publication.submitted_at, arrival.at);
+    let is_disturbed = !ledger.is_calm(publication.submitted_at, arrival.at);
     let is_copy =
-        publication.retain && (is_parted || has_died(ledger, publication.submitted_at, arrival.at));
+        publication.retain && (is_disturbed || has_died(ledger, publication.submitted_at, arrival.at));
     // What was published where the subscriber was out of sight may come only when its publisher sends it again, or when those who kept it
     // see the subscriber's node: between parted nodes no order is promised.
     let is_partitioned = life.forks > 0 || ledger.has_partings || ledger.is_still;
-    let is_late = is_parted && (publication.is_sent_again || is_partitioned);
+    let is_late = is_disturbed && (publication.is_sent_again || is_partitioned);
     // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is; and over trees what has no
     // number does not wait for what has one.
     let is_lowered = publication.qos > arrival.qos || routing != RoutingMode::Mesh;
@@ -500,8 +500,8 @@ pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>], ske
             // A message that was written while nodes were parted has the time of its node's clock; so has one that was left
             // behind at a node on its way, and sent again at another one.
             let at_the_latest = kept.acknowledged_at.unwrap_or(u64::MAX);
-            let is_parted = !ledger.is_calm(kept.submitted_at, at_the_latest);
-            let is_skewed = (is_parted || kept.is_sent_again)
+            let is_disturbed = !ledger.is_calm(kept.submitted_at, at_the_latest);
+            let is_skewed = (is_disturbed || kept.is_sent_again)
                 && at_the_latest.saturating_add(skew) >= publication.submitted_at;
             is_later || is_skewed
         });
