@@ -671,7 +671,10 @@ impl Overlay {
                 self.outputs.push_back(Output::Dial { address });
             }
         }
-        self.dial = (self.dial_depends_on(), self.find_next_dial());
+        // To look through all links and addresses costs as much as there are nodes: only when one has changed.
+        if self.dial.0 != self.dial_depends_on() {
+            self.dial = (self.dial_depends_on(), self.find_next_dial());
+        }
     }
 
     /// When the next address is to be dialled.
