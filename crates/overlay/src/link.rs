@@ -11,9 +11,10 @@
 //! | `Candidate` (lower id) | nothing else in use | `Selected`: sends `Select` and which versions of records it has |
 //! | `Candidate` (lower id) | another link in use | waits for the other's `Candidate` message: closed, or `Selected` in its place |
 //! | `Candidate` (higher id) | `Select` | `Selected`: sends which versions of records it has |
-//! | `Candidate` | as both above, the other end speaks no version above 9 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
+//! | `Candidate` | as both above, the other end speaks no version above 10 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
 //! | `Selected`, `Resumed` (lower id) | the other's `Candidate` message, sent before it saw our choice | the same |
-//! | `Selected` | `Versions` | `Resumed`: sends the records that the other end lacks, `Resume` |
+//! | `Selected` | `Versions` of all records | `Resumed`: sends its own record if the other end lacks it, `Resume`; asks for those it lacks itself |
+//! | `Selected` | the same, the other end speaks version 11 | `Resumed`: sends all records that the other end lacks, `Resume` |
 //! | `Resumed` | `Resume` | `Up` |
 //! | `Up` | anything of `Resume`, `Select`, `Candidate`, `Versions` of all records | refused: closed |
 //! | before `Up` | handshake timeout | closed |
@@ -120,7 +121,7 @@ impl LinkState {
         )
     }
 
-    /// Whether the other end has the records that changes start from.
+    /// Whether the other end has all records, or they are on their way to it. Before wire version 12 changes are sent from here on.
     pub(crate) const fn has_records(&self) -> bool {
         matches!(self, Self::Resumed { .. } | Self::Up { .. })
     }

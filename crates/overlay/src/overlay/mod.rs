@@ -39,6 +39,7 @@ use crate::store::Store;
 use crate::trees::Trees;
 use crate::tunnel::Tunnel;
 use crate::view::{NodeRecord, View};
+use crate::wanted_records::WantedRecords;
 use crate::wire_version::{WireRange, WireVersion};
 
 /// Room for what stands around a record or a control payload in its packet.
@@ -106,8 +107,10 @@ pub struct Overlay {
     linkless: BTreeMap<NodeId, Instant>,
     /// The component or the state of a peer may have changed.
     view_changed: bool,
-    /// Records of others that are to be passed on.
+    /// Records of others that others are to hear of.
     relays: Relays,
+    /// Records that others have in a later version.
+    wanted: WantedRecords,
     /// Numbers in the records have changed since the trees were computed last.
     numbers_changed: bool,
     last_round: Instant,
@@ -194,6 +197,7 @@ impl Overlay {
             linkless: BTreeMap::new(),
             view_changed: false,
             relays: Relays::default(),
+            wanted: WantedRecords::new(config.limits.nodes),
             numbers_changed: false,
             last_round: now,
             last_pause: None,
