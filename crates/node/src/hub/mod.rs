@@ -80,12 +80,17 @@ pub struct Hub {
     ready_at: Instant,
     /// See [`Overlay::is_in_doubt`]; as of the end of the last round.
     was_in_doubt: bool,
+    /// Since when nodes are up of which registrars and members were not told yet.
+    joined_since: Option<Instant>,
     /// As of the end of a round after which nothing has happened.
     at_rest: Option<Rest>,
 }
 
 /// Rounds without anything new are short for so long: a thread that serves clients has thousands of them a second.
 const REST: Duration = Duration::from_millis(5);
+
+/// Nodes that come up one after the other within this time make one new view: each costs messages from and to every node.
+const JOINING: Duration = Duration::from_millis(200);
 
 /// In this time after it stood still a node hears from the others whether they had given it up.
 const RESUMED: Duration = Duration::from_secs(5);
@@ -117,6 +122,7 @@ impl Hub {
             retained: RetainedMessages::new(config.retained, config.stores),
             ready_at: now.instant + config.discovery_grace,
             was_in_doubt: false,
+            joined_since: None,
             at_rest: None,
             cx: Context {
                 overlay: Overlay::new(config.overlay.clone(), now.instant, seed),
@@ -251,7 +257,7 @@ impl Hub {
             return;
         }
         self.wanted.begin_round();
-        self.tell_changed_members();
+        self.review_joined(now);
         self.tell_changed_bans(now);
         self.check_ready(now);
         self.ownership.expire(&mut self.cx, now);
@@ -295,6 +301,7 @@ impl Hub {
             self.next_last_word(),
             self.cx.overlay.poll_timeout(),
             ready,
+            self.next_view(),
             self.ownership.next_deadline(),
         ]
         .into_iter()
@@ -647,9 +654,31 @@ impl Hub {
         );
         self.ownership.tell_nodes(&mut self.cx);
         self.hints_gain_node(slot, node);
-        self.view_changed(now);
+        self.joined_since.get_or_insert(now.instant);
         self.offer_retained(slot);
         self.refusals_begin_again(node);
+    }
+
+    /// Registrars begin anew, and other nodes hear of new members, when no more nodes are about to come up. Until then no registrar
+    /// grants anything: a node that is up has not registered (rule 11).
+    fn review_joined(&mut self, now: Now) {
+        if let Some(due) = self.next_view() {
+            if now.instant < due {
+                return;
+            }
+            if self.joined_since.is_some_and(|since| since < due) {
+                thicket_session::reach!("time JOINING");
+            }
+            self.view_changed(now);
+        }
+        self.tell_changed_members();
+    }
+
+    /// When nodes that are up become part of the view.
+    fn next_view(&self) -> Option<Instant> {
+        let since = self.joined_since?;
+        let more_come = self.cx.overlay.has_links_coming();
+        Some(if more_come { since + JOINING } else { since })
     }
 
     fn handle_node_down(&mut self, now: Now, slot: NodeSlot) {
@@ -703,6 +732,7 @@ impl Hub {
     }
 
     fn view_changed(&mut self, now: Now) {
+        self.joined_since = None;
         self.ownership.view_changed(&mut self.cx, now);
     }
 }

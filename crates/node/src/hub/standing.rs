@@ -161,16 +161,19 @@ impl Hub {
     /// Tells a node all that is known.
     pub(super) fn tell_members(&mut self, slot: NodeSlot, node: NodeId) {
         let told = self.cx.members.told().into_iter();
-        let told = told.filter(|member| self.is_told(member)).collect();
+        let told = told.filter(|it| self.is_told(it, node)).collect();
         let encoded = Message::Members(told).encode();
         self.cx.send_encoded(node, slot, encoded);
     }
 
-    /// Nodes that keep nothing have another identity at each start: where nothing hangs on it, those that are gone are not handed on.
-    fn is_told(&self, member: &Membership<'_>) -> bool {
+    /// Where nothing hangs on it, two kinds of members are not handed on: a node that says to have a link with the other one, which has seen
+    /// it join too; and one that is gone, as nodes that keep nothing have another identity at each start.
+    fn is_told(&self, member: &Membership<'_>, to: NodeId) -> bool {
+        let overlay = &self.cx.overlay;
+        let has_joined_there = member.changes == 1 && overlay.lists(member.node, to);
         self.cx.config.partition == Partition::Majority
             || member.changes.is_multiple_of(2)
-            || self.cx.overlay.slot_of(member.node).is_some()
+            || overlay.slot_of(member.node).is_some() && !has_joined_there
     }
 
     /// Stores what has changed of the members. After every input, so that it is stored with its round.
@@ -187,11 +190,14 @@ impl Hub {
         if untold.is_empty() {
             return;
         }
-        let told = self.cx.members.told().into_iter();
-        let told = told.filter(|it| untold.contains(&it.node) && self.is_told(it));
-        let encoded = Message::Members(told.collect()).encode();
         for (slot, node) in self.cx.up.clone() {
-            self.cx.send_encoded(node, slot, encoded.clone());
+            let told = self.cx.members.told().into_iter();
+            let told = told.filter(|it| untold.contains(&it.node) && self.is_told(it, node));
+            let told: Vec<_> = told.collect();
+            if !told.is_empty() {
+                let encoded = Message::Members(told).encode();
+                self.cx.send_encoded(node, slot, encoded);
+            }
         }
     }
 
