@@ -316,11 +316,10 @@ impl Hub {
 
     /// The socket took the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, now: Now, link: ConnectionId, count: usize) {
-        self.at_rest = None;
-        self.cx
-            .overlay
-            .handle_written(now.instant, LinkId(link.0), count);
-        self.drain_overlay(now);
+        let link = LinkId(link.0);
+        if self.cx.overlay.handle_written(now.instant, link, count) {
+            self.at_rest = None;
+        }
     }
 
     /// Whether `end_round` has something to do after writes to links, or after what was stored.

@@ -238,15 +238,17 @@ impl Overlay {
             .map_or(&[], Link::pending)
     }
 
-    /// The socket took `count` of them. Where data waited for room in the out-buffer, the next round adds it.
-    pub fn handle_written(&mut self, _now: Instant, link: LinkId, count: usize) {
-        let link = match self.links.get_mut(&link) {
-            Some(link) => Some(link),
-            None => self.closing.get_mut(&link),
-        };
-        if let Some(link) = link {
+    /// The socket took `count` of them. Answers whether a round is wanted for it: data that waits, of this node or over tunnels, may have room
+    /// in the out-buffer now.
+    pub fn handle_written(&mut self, _now: Instant, link: LinkId, count: usize) -> bool {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.consume(count);
+            return link.is_throttled || !self.tunnels.is_empty();
+        }
+        if let Some(link) = self.closing.get_mut(&link) {
             link.consume(count);
         }
+        false
     }
 
     /// States an interest of this node. Answers the version of our interests that contains it: wait for `InterestSettled` of it
