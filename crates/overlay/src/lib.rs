@@ -116,6 +116,7 @@ mod tree_name;
 mod trees;
 mod tunnel;
 mod view;
+mod wanted_records;
 mod wire;
 mod wire_version;
 

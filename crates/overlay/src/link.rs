@@ -11,9 +11,10 @@
 //! | `Candidate` (lower id) | nothing else in use | `Selected`: sends `Select` and which versions of records it has |
 //! | `Candidate` (lower id) | another link in use | waits for the other's `Candidate` message: closed, or `Selected` in its place |
 //! | `Candidate` (higher id) | `Select` | `Selected`: sends which versions of records it has |
-//! | `Candidate` | as both above, the other end speaks no version above 9 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
+//! | `Candidate` | as both above, the other end speaks no version above 10 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
 //! | `Selected`, `Resumed` (lower id) | the other's `Candidate` message, sent before it saw our choice | the same |
-//! | `Selected` | `Versions` | `Resumed`: sends the records that the other end lacks, `Resume` |
+//! | `Selected` | `Versions` of all records | `Resumed`: sends its own record if the other end lacks it, `Resume`; asks for those it lacks itself |
+//! | `Selected` | the same, the other end speaks version 11 | `Resumed`: sends all records that the other end lacks, `Resume` |
 //! | `Resumed` | `Resume` | `Up` |
 //! | `Up` | anything of `Resume`, `Select`, `Candidate`, `Versions` of all records | refused: closed |
 //! | before `Up` | handshake timeout | closed |
@@ -30,6 +31,12 @@ use crate::identity::NodeId;
 use crate::message::Message;
 use crate::tree_name::{Aliases, OpenBatch};
 
+/// Bytes of a buffer that an idle link keeps.
+const KEPT_BYTES: usize = 1024;
+
+/// A buffer that was hardly used so often in a row is given back.
+const QUIET: u8 = 4;
+
 /// One socket to another node.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -40,6 +47,8 @@ pub(crate) struct Link {
     /// What came and is not a whole packet yet.
     pub(crate) input: Vec<u8>,
     output: Vec<u8>,
+    /// How often in a row the output was empty again after it had held little of what it has room for.
+    quiet: u8,
     /// Of `output`, what the socket has taken.
     written: usize,
     /// Where the output ended when the shell was told to flush last.
@@ -120,7 +129,7 @@ impl LinkState {
         )
     }
 
-    /// Whether the other end has the records that changes start from.
+    /// Whether the other end has all records, or they are on their way to it. Before wire version 12 changes are sent from here on.
     pub(crate) const fn has_records(&self) -> bool {
         matches!(self, Self::Resumed { .. } | Self::Up { .. })
     }
@@ -139,6 +148,7 @@ impl Link {
             end: FarEnd::default(),
             input: Vec::new(),
             output: Vec::new(),
+            quiet: 0,
             written: 0,
             flushed: 0,
             introduced: [false; Channel::ALL.len()],
@@ -178,11 +188,28 @@ impl Link {
     /// The socket took `count` bytes.
     pub(crate) fn consume(&mut self, count: usize) {
         self.written = self.output.len().min(self.written.saturating_add(count));
+        if self.written == self.output.len() {
+            self.give_memory_back();
+        }
         // Moving the rest costs as much as it is long: only when at least as much was written.
         if self.written >= self.output.len() - self.written {
             self.output.drain(..self.written);
             self.flushed = self.flushed.saturating_sub(self.written);
             self.written = 0;
+        }
+    }
+
+    /// All of the output is written. With many nodes most links had much to send once: what is no more used is not kept.
+    fn give_memory_back(&mut self) {
+        let is_small = self.output.capacity() <= KEPT_BYTES;
+        if is_small || self.output.len() > self.output.capacity() / 4 {
+            self.quiet = 0;
+            return;
+        }
+        self.quiet += 1;
+        if self.quiet >= QUIET {
+            self.quiet = 0;
+            self.output.shrink_to(KEPT_BYTES);
         }
     }
 
@@ -197,7 +224,9 @@ impl Link {
         payload.clear();
         message.encode(&mut payload);
         let written = self.write_publish(message.channel(), &payload);
-        self.scratch = payload;
+        if payload.capacity() <= KEPT_BYTES {
+            self.scratch = payload;
+        }
         written
     }
 
@@ -290,6 +319,23 @@ mod tests {
         for (name, publish) in cases {
             assert_eq!(receiver.channel(&publish), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_link_that_had_much_to_send_once_keeps_no_memory_for_it() {
+        let mut link = link();
+        let mut send = |len: usize| {
+            link.write_publish(Channel::Hub, &vec![1; len]);
+            link.consume(usize::MAX);
+            link.output.capacity()
+        };
+        for _ in 0..9 {
+            assert!(send(100_000) >= 100_000, "it is used again and again");
+            assert!(send(9) >= 100_000, "as now and then there is less");
+        }
+        let kept: Vec<usize> = (0..QUIET).map(|_| send(9)).collect();
+        assert_eq!(kept.last(), Some(&KEPT_BYTES), "{kept:?}");
+        assert_eq!(send(9), KEPT_BYTES);
     }
 
     #[test]

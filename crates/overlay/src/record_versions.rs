@@ -1,5 +1,5 @@
-//! Which versions of records a node has: what the two ends of a new link compare, so that each sends only what the other one lacks
-//! (anti-entropy as in Scuttlebutt).
+//! Which versions of records a node has: what the two ends of a new link compare, and what a node says of records of others that have
+//! changed, so that each is sent only to who lacks it (anti-entropy as in Scuttlebutt).
 
 use crate::identity::{Incarnation, NodeId};
 use crate::view::NodeRecord;
@@ -23,11 +23,21 @@ impl RecordAge {
     };
 }
 
+/// What versions of records are said for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The sender has these and wants what is newer.
+    Wanted,
+    /// All that the sender has.
+    All,
+    /// The sender has these now, and may be asked for them. Not before wire version 12.
+    News,
+}
+
 /// Versions of records, ascending by node, each node once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecordVersions {
-    /// All that the sender has, of which the other end sends what is newer and what is not named; else only what is named is wanted.
-    pub(crate) is_whole: bool,
+    pub(crate) purpose: Purpose,
     pub(crate) versions: Vec<(NodeId, RecordAge)>,
 }
 
@@ -35,7 +45,7 @@ impl RecordVersions {
     /// Of all records a node has.
     pub(crate) fn of<'a>(records: impl Iterator<Item = &'a NodeRecord>) -> Self {
         Self {
-            is_whole: true,
+            purpose: Purpose::All,
             versions: records.map(|record| (record.node, record.age())).collect(),
         }
     }
@@ -43,16 +53,26 @@ impl RecordVersions {
     /// Of a node that has none.
     pub(crate) const fn none() -> Self {
         Self {
-            is_whole: true,
+            purpose: Purpose::All,
             versions: Vec::new(),
         }
     }
 
-    /// The sender lacks what precedes a change of this node's record.
-    pub(crate) fn wanting(node: NodeId, known: Option<RecordAge>) -> Self {
+    /// The sender has these, or none, and wants later ones.
+    pub(crate) fn wanting(known: impl Iterator<Item = (NodeId, Option<RecordAge>)>) -> Self {
+        let age =
+            |(node, known): (NodeId, Option<RecordAge>)| (node, known.unwrap_or(RecordAge::NONE));
         Self {
-            is_whole: false,
-            versions: vec![(node, known.unwrap_or(RecordAge::NONE))],
+            purpose: Purpose::Wanted,
+            versions: known.map(age).collect(),
+        }
+    }
+
+    /// The sender has these now.
+    pub(crate) const fn news(versions: Vec<(NodeId, RecordAge)>) -> Self {
+        Self {
+            purpose: Purpose::News,
+            versions,
         }
     }
 
@@ -63,12 +83,16 @@ impl RecordVersions {
             .binary_search_by_key(&record.node, |(node, _)| *node);
         match at {
             Ok(at) => self.versions[at].1 < record.age(),
-            Err(_) => self.is_whole,
+            Err(_) => self.purpose == Purpose::All,
         }
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.is_whole));
+        out.push(match self.purpose {
+            Purpose::Wanted => 0,
+            Purpose::All => 1,
+            Purpose::News => 2,
+        });
         for (node, age) in &self.versions {
             out.extend_from_slice(&node.0.to_le_bytes());
             put_varint(out, age.incarnation.0);
@@ -78,12 +102,13 @@ impl RecordVersions {
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        let is_whole = match reader.u8()? {
-            0 => false,
-            1 => true,
+        let purpose = match reader.u8()? {
+            0 => Purpose::Wanted,
+            1 => Purpose::All,
+            2 => Purpose::News,
             value => {
                 return Err(WireError::Value {
-                    field: "whole",
+                    field: "purpose of versions",
                     value: value.into(),
                 });
             }
@@ -99,7 +124,7 @@ impl RecordVersions {
             ascending("order of versions", versions.last().map(|it| it.0), node)?;
             versions.push((node, age));
         }
-        Ok(Self { is_whole, versions })
+        Ok(Self { purpose, versions })
     }
 }
 
@@ -120,7 +145,7 @@ mod tests {
         ] {
             assert_eq!(known.lacks(&other), is_lacking, "{name}");
         }
-        let wanting = RecordVersions::wanting(NodeId(4), None);
+        let wanting = RecordVersions::wanting([(NodeId(4), None)].into_iter());
         assert!(wanting.lacks(&record(4, 1, 1, &[])));
         assert!(!wanting.lacks(&record(5, 1, 1, &[])), "not asked for");
     }

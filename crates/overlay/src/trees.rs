@@ -1,6 +1,7 @@
 //! The trees this node uses: those it named as an origin, and those it relays on. All are computed from the view and kept
 //! until it changes; what must not change with every record, the roots of balanced trees, is kept beside them.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -30,10 +31,12 @@ pub(crate) struct Trees {
     config: RoutingConfig,
     /// This node's component.
     topology: Topology,
-    /// The tree of all nodes.
-    single: Arc<NamedTree>,
-    /// The best way from here to each node.
-    paths: Tree,
+    /// The root of the tree of all nodes, and these.
+    single_name: Arc<TreeName>,
+    /// The tree of all nodes, once it is used: while many nodes start the view changes far more often than that.
+    single: OnceCell<Arc<NamedTree>>,
+    /// The best way from here to each node, once it is used.
+    paths: OnceCell<Tree>,
     /// By members: what this node named.
     named: BTreeMap<Vec<NodeId>, Arc<NamedTree>>,
     /// By the list of destinations as the workers give it.
@@ -56,14 +59,13 @@ pub(crate) struct Trees {
 
 impl Trees {
     pub(crate) fn new(own: NodeId, config: RoutingConfig, topology: Topology) -> Self {
-        let single = Arc::new(single_tree(own, &config, &topology));
-        let paths = Tree::spanning(&topology, own, &single.name.members);
         Self {
-            paths,
+            single_name: Arc::new(name_of_all(own, &config, &topology)),
+            single: OnceCell::new(),
+            paths: OnceCell::new(),
             own,
             config,
             topology,
-            single,
             named: BTreeMap::new(),
             by_destinations: BTreeMap::new(),
             lists: BTreeSet::new(),
@@ -80,13 +82,25 @@ impl Trees {
         &self.topology
     }
 
-    pub(crate) const fn single(&self) -> &Arc<NamedTree> {
-        &self.single
+    /// The name of the tree of all nodes.
+    pub(crate) const fn single_name(&self) -> &Arc<TreeName> {
+        &self.single_name
+    }
+
+    /// The tree of all nodes.
+    pub(crate) fn single(&self) -> &Arc<NamedTree> {
+        self.single.get_or_init(|| {
+            let name = Arc::clone(&self.single_name);
+            let tree = Tree::spanning(&self.topology, name.root, &name.members);
+            Arc::new(NamedTree { name, tree })
+        })
     }
 
     /// The neighbour on the best way to a node.
     pub(crate) fn hop_towards(&self, node: NodeId) -> Option<NodeId> {
-        self.paths.next_hop(self.own, node)
+        let members = &self.single_name.members;
+        let paths = || Tree::spanning(&self.topology, self.own, members);
+        self.paths.get_or_init(paths).next_hop(self.own, node)
     }
 
     /// What this node named, the single tree left out.
@@ -121,10 +135,10 @@ impl Trees {
         let (elects_root, elects_roots) = (elects(policy.of_single_tree()), elects(policy));
         self.topology = topology;
         if has_moved || elects_root {
-            let single = single_tree(self.own, &self.config, &self.topology);
-            self.former.push_back(Arc::clone(&self.single));
-            self.elections += u64::from(single.name.root != self.single.name.root);
-            self.single = Arc::new(single);
+            let name = name_of_all(self.own, &self.config, &self.topology);
+            self.former.extend(self.single.take());
+            self.elections += u64::from(name.root != self.single_name.root);
+            self.single_name = Arc::new(name);
         }
         // Balanced trees keep their roots, so a change of what these are elected by moves none of them.
         if has_moved || (elects_roots && policy != RootPolicy::Balance) {
@@ -135,7 +149,7 @@ impl Trees {
         let too_many = self.former.len().saturating_sub(FORMER_TREES);
         self.former.drain(..too_many);
         if has_moved {
-            self.paths = Tree::spanning(&self.topology, self.own, &self.single.name.members);
+            self.paths.take();
             self.relayed.clear();
             let topology = &self.topology;
             self.balanced.retain(|node| topology.contains(node));
@@ -150,11 +164,15 @@ impl Trees {
             topology.link(from, to).is_none() || lost.contains(&(from.min(to), from.max(to)))
         };
         let mut cut_off = BTreeSet::new();
+        if self.named.is_empty() && self.single.get().is_none() && self.former.is_empty() {
+            // No tree is in use.
+            return cut_off;
+        }
         let is_there = |(a, b): &(NodeId, NodeId)| self.topology.link(*a, *b).is_some();
         if self.topology.links_not_in(topology).next().is_none() && !lost.iter().any(is_there) {
             return cut_off;
         }
-        for named in self.named.values().chain([&self.single]) {
+        for named in self.named.values().chain(self.single.get()) {
             let others = named.name.members.iter().copied();
             let is_cut = |node: &NodeId| {
                 !cut_off.contains(node)
@@ -183,7 +201,7 @@ impl Trees {
     /// The tree for these destinations (rule 21); `nodes` are the nodes of the slots.
     pub(crate) fn pick(&mut self, slots: &[NodeSlot], nodes: &[NodeId]) -> Arc<NamedTree> {
         if self.config.mode != RoutingMode::Topic {
-            return Arc::clone(&self.single);
+            return Arc::clone(self.single());
         }
         if let Some(tree) = self.by_destinations.get(slots) {
             return Arc::clone(tree);
@@ -220,14 +238,14 @@ impl Trees {
             return Arc::clone(tree);
         }
         if members.len() >= self.topology.nodes().len() {
-            return Arc::clone(&self.single);
+            return Arc::clone(self.single());
         }
         if self.named.len() >= self.config.maximum_trees {
             self.refused += 1;
-            return Arc::clone(&self.single);
+            return Arc::clone(self.single());
         }
         let Some(named) = self.compute(&members) else {
-            return Arc::clone(&self.single);
+            return Arc::clone(self.single());
         };
         let named = Arc::new(named);
         self.note_root(&named.name);
@@ -292,8 +310,8 @@ impl Trees {
 
     /// The tree another node named, as this one sees it.
     pub(crate) fn of_name(&mut self, name: &Arc<TreeName>) -> Arc<NamedTree> {
-        if self.single.name == *name {
-            return Arc::clone(&self.single);
+        if self.single_name == *name {
+            return Arc::clone(self.single());
         }
         if let Some(named) = self.relayed.get(name) {
             return Arc::clone(named);
@@ -329,15 +347,12 @@ impl Trees {
     }
 }
 
-fn single_tree(own: NodeId, config: &RoutingConfig, topology: &Topology) -> NamedTree {
+/// The root of the tree of all nodes, and these.
+fn name_of_all(own: NodeId, config: &RoutingConfig, topology: &Topology) -> TreeName {
     let members: Vec<NodeId> = topology.nodes().iter().map(|node| node.node).collect();
     let policy = config.root_policy.of_single_tree();
     let root = elect(topology, &members, policy, config.weights, |_| 0).unwrap_or(own);
-    let tree = Tree::spanning(topology, root, &members);
-    NamedTree {
-        name: Arc::new(TreeName { root, members }),
-        tree,
-    }
+    TreeName { root, members }
 }
 
 /// Whether the path between two nodes of a tree goes over a link for which `is_lost` holds.
@@ -503,26 +518,31 @@ mod tests {
 
     #[test]
     fn destinations_behind_a_lost_link_are_named() {
+        // A tree that nobody used carried nothing.
+        let update = |trees: &mut Trees, topology, lost: &BTreeSet<_>| {
+            trees.single();
+            trees.update(topology, lost)
+        };
         // The root is 5: the single tree is a star.
         let mut trees = trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
         assert_eq!(
-            trees.update(mesh(5, &[]), &BTreeSet::new()),
+            update(&mut trees, mesh(5, &[]), &BTreeSet::new()),
             BTreeSet::new(),
             "nothing changed"
         );
         assert_eq!(
-            trees.update(mesh(5, &[(1, 2)]), &BTreeSet::new()),
+            update(&mut trees, mesh(5, &[(1, 2)]), &BTreeSet::new()),
             BTreeSet::new(),
             "no part of the tree"
         );
         assert_eq!(
-            trees.update(mesh(5, &[(1, 2), (5, 3)]), &BTreeSet::new()),
+            update(&mut trees, mesh(5, &[(1, 2), (5, 3)]), &BTreeSet::new()),
             BTreeSet::from([NodeId(3)])
         );
         let flapped = BTreeSet::from([(NodeId(4), NodeId(5))]);
         let same = mesh(5, &[(1, 2), (5, 3)]);
         assert_eq!(
-            trees.update(same, &flapped),
+            update(&mut trees, same, &flapped),
             BTreeSet::from([NodeId(4)]),
             "it came back meanwhile"
         );
@@ -530,21 +550,29 @@ mod tests {
         // Another root, and only then is the former one found to be gone: 4 hung on it.
         let mut stronger = same_but(&mesh(5, &[]), 2, 99);
         let mut moved = self::trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
-        assert_eq!(moved.update(stronger, &BTreeSet::new()), BTreeSet::new());
+        assert_eq!(
+            update(&mut moved, stronger, &BTreeSet::new()),
+            BTreeSet::new()
+        );
         stronger = same_but(&mesh(5, &[(1, 5)]), 2, 99);
         let behind: Vec<NodeId> = [2, 3, 4, 5].map(NodeId).to_vec();
         assert_eq!(
-            moved.update(stronger, &BTreeSet::new()),
+            update(&mut moved, stronger, &BTreeSet::new()),
             behind.into_iter().collect(),
             "what went to 2, 3 and 4 over 5 before"
         );
         // 3 hung on 1 at the end, and on 5 before.
         let rest: Vec<NodeId> = [2, 3, 4, 5].map(NodeId).to_vec();
         assert_eq!(
-            trees.update(mesh(4, &[]), &BTreeSet::new()),
+            update(&mut trees, mesh(4, &[]), &BTreeSet::new()),
             rest.into_iter().collect(),
             "the root is gone"
         );
         assert_eq!(trees.elections, 1);
+        let mut unused = self::trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
+        assert_eq!(
+            unused.update(mesh(5, &[(5, 3)]), &BTreeSet::new()),
+            BTreeSet::new()
+        );
     }
 }

@@ -15,10 +15,12 @@ impl WireVersion {
     /// With records that are compared before any is sent on a new link, with changes of records, and with what nodes have learned of clients that
     /// did not ask where to connect, and with how many sessions may have those that did.
     pub const V11: Self = Self(11);
+    /// With versions of records as news: who lacks a record asks one of those that have it, at the start of a link and after.
+    pub const V12: Self = Self(12);
     /// The oldest one this program speaks.
     pub const OLDEST: Self = Self::V10;
     /// The newest one this program speaks.
-    pub const NEWEST: Self = Self::V11;
+    pub const NEWEST: Self = Self::V12;
 
     /// As it stands in a hello.
     #[must_use]

@@ -56,6 +56,9 @@ impl Overlay {
         let Some(node) = link.state.node() else {
             return;
         };
+        if link.state.is_selected() {
+            self.wanted.forget_link(id);
+        }
         let Some(slot) = self.slots.get(&node).copied() else {
             return;
         };
@@ -74,6 +77,8 @@ impl Overlay {
             };
         }
         self.view_changed = true;
+        // It sends its record itself no more.
+        self.wanted.review(node);
         let out_after = self.config.timing.out_after;
         if was_up && now.since(link.selected_at) >= out_after {
             self.dialler.succeeded(node);

@@ -14,7 +14,7 @@ use crate::interests::InterestError;
 use crate::link::{LinkState, SentHello};
 use crate::message::{AcknowledgeView, InterestBatch, Message};
 use crate::record_change::RecordChange;
-use crate::record_versions::{RecordAge, RecordVersions};
+use crate::record_versions::{Purpose, RecordAge, RecordVersions};
 use crate::relays::Relay;
 use crate::view::{NodeRecord, RecordNews};
 use crate::wire::WireError;
@@ -272,13 +272,20 @@ impl Overlay {
             (LinkState::Candidate { .. }, Message::Select) if !decides => {
                 self.select(now, slot, id)
             }
-            (LinkState::Selected { .. }, Message::Versions(known)) if known.is_whole => {
-                self.resume(slot, id, &known);
+            (LinkState::Selected { .. }, Message::Versions(known))
+                if known.purpose == Purpose::All =>
+            {
+                self.resume(now, slot, id, &known);
             }
             (LinkState::Resumed { .. } | LinkState::Up { .. }, Message::Versions(wanted))
-                if !wanted.is_whole =>
+                if wanted.purpose == Purpose::Wanted =>
             {
                 self.send_lacking(slot, id, &wanted);
+            }
+            (LinkState::Resumed { .. } | LinkState::Up { .. }, Message::Versions(news))
+                if news.purpose == Purpose::News =>
+            {
+                self.note_offers(now, id, &news);
             }
             (LinkState::Resumed { .. }, Message::Resume(resume)) => {
                 self.on_resume(slot, id, resume)
@@ -290,7 +297,7 @@ impl Overlay {
                 self.on_record(now, id, record)
             }
             (LinkState::Resumed { .. } | LinkState::Up { .. }, Message::Change(change)) => {
-                self.on_change(now, slot, id, &change)?;
+                self.on_change(now, id, &change)?;
             }
             (
                 LinkState::Selected { .. } | LinkState::Resumed { .. } | LinkState::Up { .. },
@@ -343,6 +350,7 @@ impl Overlay {
 
     /// A record, of this node or another, flooded by its neighbours.
     fn on_record(&mut self, now: Instant, id: LinkId, record: NodeRecord) {
+        self.wanted.came(record.node, record.age(), id);
         if record.node == self.config.node {
             return self.on_own_record(now, &record);
         }
@@ -351,11 +359,10 @@ impl Overlay {
     }
 
     /// A change of a record, of this node or another. What it starts from is here, as records are compared first and a link keeps their
-    /// order, unless a message was lost with another link: then the whole record is asked for.
+    /// order, unless it was only said to be there, or was lost with another link: then the whole record is asked for.
     fn on_change(
         &mut self,
         now: Instant,
-        slot: NodeSlot,
         id: LinkId,
         change: &RecordChange,
     ) -> Result<(), LinkError> {
@@ -372,6 +379,7 @@ impl Overlay {
         match former.and_then(|former| change.apply(former)) {
             Some(record) if record.is_sendable() => {
                 let former = former.cloned();
+                self.wanted.came(record.node, record.age(), id);
                 self.take_record(now, id, former, record);
             }
             Some(record) => {
@@ -380,10 +388,7 @@ impl Overlay {
                     value: record.links.len() as u64,
                 }));
             }
-            None => {
-                let wanted = RecordVersions::wanting(change.node, known);
-                self.write_message(slot, id, &Message::Versions(wanted));
-            }
+            None => self.wanted.offer(change.node, change.age(), id, None),
         }
         Ok(())
     }
@@ -417,13 +422,14 @@ impl Overlay {
             }
         }
         self.dialler.hear(now, &address, Some(node));
-        // Others should hear at once of links that are lost; of what is new, when it has been gathered.
+        // Others should have at once what says that links are lost; of what is new they hear when it has been gathered.
         let is_urgent = former.as_ref().is_some_and(|former| {
             former.process != process || !record.links_lost_since(former).is_empty()
         });
-        self.relays.note(now, node, former, id);
-        if is_urgent && let Some(relay) = self.relays.take(node) {
-            self.relay_record(node, &relay);
+        self.relays.note(now, node, id);
+        if is_urgent {
+            self.relays.take(node);
+            self.flood(former.as_ref(), &record, &[id]);
         }
         let superseded = self
             .peer_of(node)
@@ -449,10 +455,45 @@ impl Overlay {
         }
     }
 
-    /// Passes on what is known of another node.
-    pub(super) fn relay_record(&mut self, node: NodeId, relay: &Relay) {
-        if let Some(record) = self.view.record(node).cloned() {
-            self.flood(relay.before.as_ref(), &record, &relay.brought_by);
+    /// Says to every neighbour which of these records of others are here, but for those that [`Self::flood`] leaves out too, and for records
+    /// without links: no way leads to such a node yet. The node itself is sent its record, to see whether that is what it wrote.
+    pub(super) fn announce_records(&mut self, changed: &[(NodeId, Relay)]) {
+        for (slot, link) in self.linked_peers().collect::<Vec<_>>() {
+            if !self.takes_records(slot, link) {
+                continue;
+            }
+            let Some(to) = self.peer(slot).map(|peer| peer.node) else {
+                continue;
+            };
+            let has_it = |relay: &Relay| relay.brought_by.contains(&link);
+            let record = |(node, relay): &(NodeId, Relay)| {
+                let record = self.view.record(*node)?;
+                let is_reached = record.lists(to) || record.links.is_empty() && *node != to;
+                (!is_reached && !has_it(relay)).then_some(record)
+            };
+            let records: Vec<&NodeRecord> = changed.iter().filter_map(record).collect();
+            let hears = self.wire_version(slot) >= WireVersion::V12;
+            let is_sent = |record: &&NodeRecord| record.node == to || !hears;
+            let (sent, said): (Vec<_>, Vec<_>) = records.into_iter().partition(is_sent);
+            let news = said.iter().map(|record| (record.node, record.age()));
+            let news = Message::Versions(RecordVersions::news(news.collect()));
+            let sent = sent.into_iter().cloned().map(Message::Record);
+            let news = (!said.is_empty()).then_some(news);
+            for message in sent.chain(news).collect::<Vec<_>>() {
+                self.write_message(slot, link, &message);
+            }
+        }
+    }
+
+    /// Whether records and their changes are sent over a link: which ones it began with was said before.
+    fn takes_records(&self, slot: NodeSlot, link: LinkId) -> bool {
+        let Some(link) = self.links.get(&link) else {
+            return false;
+        };
+        if self.wire_version(slot) >= WireVersion::V12 {
+            link.state.is_selected()
+        } else {
+            link.state.has_records()
         }
     }
 
@@ -527,12 +568,11 @@ impl Overlay {
         }
     }
 
-    /// Passes a record on to every neighbour but those that sent it, and but those that its owner says to have a link with: it
-    /// wrote to them itself. If that link breaks, the owner's next record does not list it, or lists it as another one, over which
-    /// all records go first. So a record costs a message a node, not one a link.
+    /// Sends a record to every neighbour but those that sent it, and but those that its node says to have a link with: it
+    /// wrote to them itself. If that link breaks, the node's next record does not list it, or lists it as another one, over which
+    /// all records are compared first. So a record costs a message a node, not one a link.
     ///
-    /// `before`: what the others have of it, if they have anything; then they get only what has changed. A link that is not resumed
-    /// yet gets records as they are when it is.
+    /// `before`: what the others have of it, if they have anything; then they get only what has changed.
     pub(super) fn flood(
         &mut self,
         before: Option<&NodeRecord>,
@@ -547,7 +587,7 @@ impl Overlay {
             .filter(|(_, peer)| !is_reached(peer.node))
             .filter_map(|(slot, peer)| Some((slot, peer.link?)))
             .filter(|(_, link)| !brought_by.contains(link))
-            .filter(|(_, link)| (self.links.get(link)).is_some_and(|it| it.state.has_records()))
+            .filter(|(slot, link)| self.takes_records(*slot, *link))
             .collect();
         let change = before.and_then(|before| RecordChange::between(before, record));
         let change = change.map(Message::Change);

@@ -39,6 +39,7 @@ use crate::store::Store;
 use crate::trees::Trees;
 use crate::tunnel::Tunnel;
 use crate::view::{NodeRecord, View};
+use crate::wanted_records::WantedRecords;
 use crate::wire_version::{WireRange, WireVersion};
 
 /// Room for what stands around a record or a control payload in its packet.
@@ -106,8 +107,10 @@ pub struct Overlay {
     linkless: BTreeMap<NodeId, Instant>,
     /// The component or the state of a peer may have changed.
     view_changed: bool,
-    /// Records of others that are to be passed on.
+    /// Records of others that others are to hear of.
     relays: Relays,
+    /// Records that others have in a later version.
+    wanted: WantedRecords,
     /// Numbers in the records have changed since the trees were computed last.
     numbers_changed: bool,
     last_round: Instant,
@@ -194,6 +197,7 @@ impl Overlay {
             linkless: BTreeMap::new(),
             view_changed: false,
             relays: Relays::default(),
+            wanted: WantedRecords::new(config.limits.nodes),
             numbers_changed: false,
             last_round: now,
             last_pause: None,
@@ -234,15 +238,17 @@ impl Overlay {
             .map_or(&[], Link::pending)
     }
 
-    /// The socket took `count` of them. Where data waited for room in the out-buffer, the next round adds it.
-    pub fn handle_written(&mut self, _now: Instant, link: LinkId, count: usize) {
-        let link = match self.links.get_mut(&link) {
-            Some(link) => Some(link),
-            None => self.closing.get_mut(&link),
-        };
-        if let Some(link) = link {
+    /// The socket took `count` of them. Answers whether a round is wanted for it: data that waits, of this node or over tunnels, may have room
+    /// in the out-buffer now.
+    pub fn handle_written(&mut self, _now: Instant, link: LinkId, count: usize) -> bool {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.consume(count);
+            return link.is_throttled || !self.tunnels.is_empty();
+        }
+        if let Some(link) = self.closing.get_mut(&link) {
             link.consume(count);
         }
+        false
     }
 
     /// States an interest of this node. Answers the version of our interests that contains it: wait for `InterestSettled` of it

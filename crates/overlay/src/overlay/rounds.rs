@@ -50,7 +50,8 @@ impl Overlay {
         let looked_at = self.links.to_look_at(now);
         self.end_late_links(now, &looked_at);
         self.update_own_record(now);
-        self.relay_records(now);
+        self.announce_due_records(now);
+        self.ask_for_records();
         self.update_topology(now);
         self.end_late_peers(now);
         self.update_linkless(now);
@@ -151,13 +152,15 @@ impl Overlay {
         let record = self
             .record_is_stale()
             .then(|| self.record_sent + timing.record_interval);
-        let refill = (self.has_room_to_fill() || self.can_pump()).then_some(self.last_round);
+        let goes_on = self.has_room_to_fill() || self.can_pump() || self.wanted.has_unasked();
+        let refill = goes_on.then_some(self.last_round);
         peers
             .chain(self.links.next_due(timing))
             .chain(linkless)
             .chain(record)
             .chain(self.links_gained.map(|since| since + GATHERING))
             .chain(self.relays.first().map(|since| since + GATHERING))
+            .chain(self.records_due())
             .chain(self.next_dial())
             .chain(refill)
             .chain(
@@ -348,12 +351,13 @@ impl Overlay {
         self.flood(Some(&before), &record, &[]);
     }
 
-    /// Passes on what has come of others for as long as that is gathered.
-    fn relay_records(&mut self, now: Instant) {
+    /// Says what has come of others and was gathered for long enough.
+    fn announce_due_records(&mut self, now: Instant) {
         let until =
             Instant::from_millis(now.as_millis().saturating_sub(GATHERING.as_millis() as u64));
-        for (node, relay) in self.relays.take_until(until) {
-            self.relay_record(node, &relay);
+        let due = self.relays.take_until(now, until);
+        if !due.is_empty() {
+            self.announce_records(&due);
         }
     }
 
@@ -502,13 +506,26 @@ impl Overlay {
 
     /// Whether a node is known to be reachable, or about to be, that cannot be asked yet.
     pub(super) fn waits_for_a_link(&self) -> bool {
-        let is_coming = |peer: &Peer| peer.is_out() && peer.link.is_some();
-        self.misses_a_linkless_node() || self.peers.iter().any(is_coming)
+        self.misses_nodes_for_now() || self.has_links_coming()
     }
 
-    /// Whether others reach a node that this one does not, for no longer than that may take.
-    fn misses_a_linkless_node(&self) -> bool {
-        self.linkless.values().any(|until| *until > self.last_round)
+    /// Whether a node that is not up is about to be: a link with it is on its way up.
+    #[must_use]
+    pub fn has_links_coming(&self) -> bool {
+        let is_coming = |peer: &Peer| peer.is_out() && peer.link.is_some();
+        self.peers.iter().any(is_coming)
+    }
+
+    /// Whether others reach a node that this one does not, or have records that this one awaits, for no longer than that may take.
+    fn misses_nodes_for_now(&self) -> bool {
+        let mut linkless = self.linkless.values();
+        linkless.any(|until| *until > self.last_round) || self.records_due().is_some()
+    }
+
+    /// Until when records are waited for that links which are up began with.
+    fn records_due(&self) -> Option<Instant> {
+        let due = self.wanted.awaited_since()? + self.config.timing.link_grace;
+        (due > self.last_round).then_some(due)
     }
 
     fn send_hello(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
@@ -621,7 +638,7 @@ impl Overlay {
     }
 
     fn report_settled(&mut self) {
-        if self.misses_a_linkless_node() || self.peers.has_coming() {
+        if self.misses_nodes_for_now() || self.peers.has_coming() {
             return;
         }
         let own = self.own_interests.version();
@@ -671,7 +688,10 @@ impl Overlay {
                 self.outputs.push_back(Output::Dial { address });
             }
         }
-        self.dial = (self.dial_depends_on(), self.find_next_dial());
+        // To look through all links and addresses costs as much as there are nodes: only when one has changed.
+        if self.dial.0 != self.dial_depends_on() {
+            self.dial = (self.dial_depends_on(), self.find_next_dial());
+        }
     }
 
     /// When the next address is to be dialled.

@@ -12,7 +12,9 @@ use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::LinkState;
 use crate::message::{Message, Resume};
 use crate::peer::{Peer, PeerState};
-use crate::record_versions::RecordVersions;
+use crate::record_versions::{Purpose, RecordVersions};
+use crate::view::NodeRecord;
+use crate::wanted_records::WantedRecords;
 use crate::wire_version::{WireRange, WireVersion};
 
 impl Overlay {
@@ -142,8 +144,7 @@ impl Overlay {
         peer.link = Some(id);
         peer.hears_us = false;
         peer.selects += 1;
-        let compares =
-            WireRange::up_to(self.config.wire).common(hello.wire) >= Some(WireVersion::V11);
+        let wire = WireRange::up_to(self.config.wire).common(hello.wire);
         self.set_state(id, LinkState::Selected { peer: hello });
         if let Some(link) = self.links.get_mut(&id) {
             // From here on silence counts.
@@ -154,23 +155,38 @@ impl Overlay {
         if decides {
             self.write_message(slot, id, &Message::Select);
         }
-        if compares {
+        if wire >= Some(WireVersion::V11) {
             let versions = RecordVersions::of(self.view.records());
             self.write_message(slot, id, &Message::Versions(versions));
         } else {
-            self.resume(slot, id, &RecordVersions::none());
+            self.resume(now, slot, id, &RecordVersions::none());
         }
         self.view_changed = true;
     }
 
-    /// Sends what the other end lacks of our records, and behind them where earlier links ended: it is up when it has them.
-    pub(super) fn resume(&mut self, slot: NodeSlot, id: LinkId, known: &RecordVersions) {
+    /// Sends our record if the other end lacks it, and behind it where earlier links ended. Of other records each end asks for what it lacks;
+    /// one that speaks version 11 or less is sent them.
+    pub(super) fn resume(
+        &mut self,
+        now: Instant,
+        slot: NodeSlot,
+        id: LinkId,
+        known: &RecordVersions,
+    ) {
         let Some(LinkState::Selected { peer: hello }) =
             self.links.get(&id).map(|link| link.state.clone())
         else {
             return;
         };
-        self.send_lacking(slot, id, known);
+        if self.wire_version(slot) >= WireVersion::V12 {
+            self.note_offers(now, id, known);
+            if known.lacks(self.view.own()) {
+                let own = self.view.own().clone();
+                self.write_message(slot, id, &Message::Record(own));
+            }
+        } else {
+            self.send_lacking(slot, id, known);
+        }
         let credit_window = self.config.limits.credit_bytes;
         let Some(peer) = self.peer_mut(slot) else {
             return;
@@ -185,6 +201,44 @@ impl Overlay {
         });
         self.write_message(slot, id, &resume);
         self.set_state(id, LinkState::Resumed { peer: hello });
+    }
+
+    /// The other end of a link has these versions of records: those that are not here are asked for. Its own it sends itself.
+    pub(super) fn note_offers(&mut self, now: Instant, id: LinkId, offered: &RecordVersions) {
+        let from = self.links.get(&id).and_then(|link| link.state.node());
+        let awaited_since = (offered.purpose == Purpose::All).then_some(now);
+        for (node, age) in &offered.versions {
+            let known = self.view.record(*node).map(NodeRecord::age);
+            if known == Some(*age) {
+                self.relays.note_repeated(*node, id);
+            } else if known < Some(*age) && Some(*node) != from {
+                self.wanted.offer(*node, *age, id, awaited_since);
+            }
+        }
+    }
+
+    /// Asks for the records that others have in a later version, each from one node. A node with a link sends its own over that.
+    pub(super) fn ask_for_records(&mut self) {
+        if !self.wanted.has_unasked() {
+            return;
+        }
+        let mut wanted = std::mem::replace(&mut self.wanted, WantedRecords::new(0));
+        let asked = wanted.ask(|node, age| {
+            let peer = self.peer_of(node).filter(|it| it.process == age.process)?;
+            let link = peer.link?;
+            let is_selected = self.links.get(&link)?.state.is_selected();
+            is_selected.then_some(link)
+        });
+        self.wanted = wanted;
+        for (id, nodes) in asked {
+            let node = self.links.get(&id).and_then(|link| link.state.node());
+            let Some(slot) = node.and_then(|node| self.slots.get(&node).copied()) else {
+                continue;
+            };
+            let known = |node: NodeId| (node, self.view.record(node).map(NodeRecord::age));
+            let wanting = RecordVersions::wanting(nodes.into_iter().map(known));
+            self.write_message(slot, id, &Message::Versions(wanting));
+        }
     }
 
     /// Sends the records that the other end lacks.

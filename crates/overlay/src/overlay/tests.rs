@@ -144,6 +144,7 @@ const PACKETS: &[&str] = &[
     "Record",
     "Versions",
     "Versions, wanted",
+    "Versions, news",
     "Change",
     "Interests",
     "Interests, gap",
@@ -260,7 +261,10 @@ fn message(name: &str, peer: u64) -> Message<'static> {
         "Leaving" => Message::Leaving,
         "Record" => Message::Record(record(peer)),
         "Versions" => Message::Versions(RecordVersions::none()),
-        "Versions, wanted" => Message::Versions(RecordVersions::wanting(NodeId(OWN), None)),
+        "Versions, news" => Message::Versions(RecordVersions::news(Vec::new())),
+        "Versions, wanted" => {
+            Message::Versions(RecordVersions::wanting([(NodeId(OWN), None)].into_iter()))
+        }
         "Change" => Message::Change(change(peer)),
         "Interests" => interests(0),
         "Interests, gap" => interests(3),
@@ -310,12 +314,12 @@ fn expected(state: Stage, packet: &str) -> Option<&'static str> {
         (ResumedDeciding | ResumedWaiting, "Resume") => Some("up"),
         (
             ResumedDeciding | ResumedWaiting,
-            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Change",
+            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Versions, news" | "Change",
         ) => Some("resumed"),
         (
             Up,
-            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Change" | "Interests"
-            | "InterestsApplied" | "Acknowledge" | "Control" | "batch",
+            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Versions, news" | "Change"
+            | "Interests" | "InterestsApplied" | "Acknowledge" | "Control" | "batch",
         ) => Some("up"),
         _ => None,
     }

@@ -61,7 +61,7 @@ impl Overlay {
         let lost_links = std::mem::take(&mut self.lost_links);
         let cut_off = self.trees.update(topology, &lost_links);
         if self.trees.elections != elections {
-            let root = self.trees.single().name.root;
+            let root = self.trees.single_name().root;
             self.event(
                 EventLevel::Info,
                 "root elected",
@@ -231,7 +231,7 @@ impl Overlay {
         let (members, others): (Vec<_>, Vec<_>) = destinations
             .into_iter()
             .partition(|node| name.place(*node).is_some());
-        let single = &self.trees.single().name;
+        let single = self.trees.single_name();
         let (known, others): (Vec<_>, Vec<_>) = others
             .into_iter()
             .partition(|node| single.place(*node).is_some());

@@ -438,10 +438,10 @@ fn a_change_of_what_is_not_here_has_the_whole_record_asked_for() {
     let pending = |overlay: &Overlay| overlay.links[&LINK].pending().to_vec();
     let before = pending(&overlay);
     overlay.receive(&change(4, 5));
+    overlay.end_round(now());
     let asked = pending(&overlay)[before.len()..].to_vec();
     let wanted = said(&Message::Versions(RecordVersions::wanting(
-        NodeId(77),
-        None,
+        [(NodeId(77), None)].into_iter(),
     )));
     let ends_with = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).any(|part| part == end);
     // Its payload; the packet around it may name the topic.
@@ -455,6 +455,46 @@ fn a_change_of_what_is_not_here_has_the_whole_record_asked_for() {
     let repeated = overlay.counters.repeated_records;
     overlay.receive(&change(4, 6));
     assert_eq!(overlay.counters.repeated_records, repeated + 1);
+}
+
+#[test]
+fn a_record_that_two_nodes_have_is_asked_of_one_and_if_its_link_ends_of_the_other() {
+    let mut overlay = linked();
+    let record = super::record(77);
+    let news = said(&Message::Versions(RecordVersions::news(vec![(
+        record.node,
+        record.age(),
+    )])));
+    let wanted = [(
+        record.node,
+        overlay.view.record(record.node).map(NodeRecord::age),
+    )];
+    let wanted = said(&Message::Versions(RecordVersions::wanting(
+        wanted.into_iter(),
+    )));
+    // Its payload; the packet around it may name the topic.
+    let wanted = &wanted[wanted.len() - 19..];
+    let asked = |overlay: &Overlay| {
+        [LINK, OTHER_LINK].map(|link| {
+            let pending = overlay.links.get(&link).map_or(&[][..], Link::pending);
+            pending
+                .windows(wanted.len())
+                .filter(|it| *it == wanted)
+                .count()
+        })
+    };
+    overlay.receive(&news);
+    overlay.handle_received(now(), OTHER_LINK, &news, |_| {});
+    overlay.end_round(now());
+    assert_eq!(asked(&overlay), [1, 0]);
+    overlay.close_link(now(), LINK);
+    overlay.end_round(now());
+    assert_eq!(asked(&overlay), [0, 1]);
+    let bytes = said(&Message::Record(record));
+    overlay.handle_received(now(), OTHER_LINK, &bytes, |_| {});
+    overlay.handle_received(now(), OTHER_LINK, &news, |_| {});
+    overlay.end_round(now());
+    assert_eq!(asked(&overlay), [0, 1], "it is here");
 }
 
 #[test]
