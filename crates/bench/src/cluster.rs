@@ -9,13 +9,13 @@ use crate::BenchError;
 use crate::metrics::{Metrics, REACHABLE};
 use crate::target::{Running, Target};
 
-/// Longest wait for the nodes to see each other, and for a client to be served.
+/// Longest wait for the nodes to link with each other, and for a client to be served.
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// Limits what a process may use: it is called with the identifier of each node that starts.
+/// Limits the resources of a process: called with the identifier of each node that starts.
 pub type Confine<'a> = dyn Fn(u32) -> io::Result<()> + 'a;
 
-/// Starts so many nodes of one worker each, and waits until each sees all. `arguments` are added to the command line of each.
+/// Starts `count` nodes with one worker each, and waits until all have links to all. `arguments` are added to the command line of each.
 pub(crate) fn start_nodes(
     thicket: &Path,
     count: usize,
@@ -54,7 +54,7 @@ pub(crate) fn start_node(
     Target::plain("thicket", thicket.to_owned(), &words).start()
 }
 
-/// Where clients reach them.
+/// The addresses for clients.
 pub(crate) fn addresses(nodes: &[Running]) -> Vec<String> {
     nodes.iter().map(|node| node.address.to_string()).collect()
 }
@@ -78,7 +78,7 @@ fn wait_for_all(nodes: &[Running]) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Jain's index; `None`: nobody has anything.
+/// Jain's index; `None`: all loads are zero.
 pub(crate) fn jain(loads: &[f64]) -> Option<f64> {
     let sum: f64 = loads.iter().sum();
     let squares: f64 = loads.iter().map(|load| load * load).sum();

@@ -17,12 +17,12 @@ pub(crate) struct Dialog {
     stream: TcpStream,
     version: ProtocolVersion,
     received: Vec<u8>,
-    /// How much of `received` was taken.
+    /// How much of `received` was processed.
     taken: usize,
 }
 
 impl Dialog {
-    /// Connects; each later step takes at most `patience` too. Whether there was a session.
+    /// Connects; each later step also takes at most `patience`. Returns whether there was a session.
     pub fn connect(
         address: SocketAddr,
         connect: Connect<'_>,
@@ -51,7 +51,7 @@ impl Dialog {
         Ok((dialog, session_present))
     }
 
-    /// Subscribes and waits for the answer.
+    /// Subscribes and waits for the SUBACK.
     pub fn subscribe(&mut self, filter: &str, qos: Qos) -> io::Result<()> {
         let id = PacketId::new(1).expect("1 is not 0");
         self.send(&Packet::Subscribe(Subscribe::new(id, filter, qos)))?;
@@ -103,12 +103,12 @@ impl Dialog {
         })
     }
 
-    /// How long a read waits from now on.
+    /// Sets how long a read waits.
     pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(patience))
     }
 
-    /// Sends bytes that are packets, and empties them.
+    /// Sends encoded packets, and empties the buffer.
     pub fn write(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         if !bytes.is_empty() {
             self.stream.write_all(bytes)?;
@@ -117,7 +117,7 @@ impl Dialog {
         Ok(())
     }
 
-    /// Hands over the packets that are there, or that come with one read; none come if it takes longer than the patience.
+    /// Hands over available packets, or those that arrive with one read; none if that takes longer than the timeout.
     pub fn poll(&mut self, handle: &mut dyn FnMut(Packet<'_>)) -> io::Result<()> {
         if self.take_packets(handle)? {
             return Ok(());
@@ -138,7 +138,7 @@ impl Dialog {
         self.take_packets(handle).map(drop)
     }
 
-    /// Whether there was one.
+    /// Returns whether there was one.
     fn take_packets(&mut self, handle: &mut dyn FnMut(Packet<'_>)) -> io::Result<bool> {
         let mut has_any = false;
         while let Some((packet, len)) = decode(&self.received[self.taken..], self.version, u32::MAX)
@@ -164,7 +164,7 @@ impl Dialog {
         self.stream.write_all(&bytes)
     }
 
-    /// Reads packets until `wanted` answers.
+    /// Reads packets until `wanted` returns a value.
     pub fn expect<T>(
         &mut self,
         wanted: impl Fn(&Packet<'_>) -> Option<io::Result<T>>,
@@ -190,12 +190,12 @@ impl Dialog {
     }
 }
 
-/// The server sends the client elsewhere (5.0, 4.11).
+/// The server redirects the client (5.0, 4.11).
 #[derive(Debug, thiserror::Error)]
 #[error("sent to {0}")]
 struct Redirected(String);
 
-/// Where an error of a dialog sends the client: HOST:PORT.
+/// Where an error of a dialog redirects the client: HOST:PORT.
 pub(crate) fn sent_to(error: &io::Error) -> Option<&str> {
     let redirected = error.get_ref()?.downcast_ref::<Redirected>()?;
     Some(&redirected.0)

@@ -1,7 +1,7 @@
-//! The experiment of the dispatcher's paper (Dispatcher IV): publishers of Table II arrive at two brokers, sent by a dispatcher or in turn, as
-//! DNS round robin answers. The brokers are two Mosquittos; or two nodes of a cluster, and the first one sends them on.
+//! The experiment of the dispatcher's paper (Dispatcher IV): publishers of Table II arrive at two brokers, sent by a dispatcher or in turn, as with
+//! DNS round robin. The brokers are two Mosquittos, or two nodes of a cluster, the first of which redirects them.
 //!
-//! Nine publishers are alike, so an order is the place of the tenth; there are ten of them.
+//! Nine publishers are alike, so the order is determined by the place of the tenth; there are ten orders.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,35 +26,35 @@ const HEAVY: PublisherType = PublisherType {
     rate_per_s: 10_000.0,
     payload_len: 600,
 };
-/// Until a dispatcher has figures of brokers that do nothing yet.
+/// Time until a dispatcher has figures of idle brokers.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Which brokers publishers arrive at.
+/// The brokers at which publishers arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Brokers {
-    /// Two Mosquittos, behind a dispatcher that is told this of each; `{pid}` is filled in.
+    /// Two Mosquittos, behind a dispatcher with these options for each; `{pid}` is filled in.
     Mosquitto {
         /// The program.
         program: PathBuf,
-        /// What stands behind the address of a `--broker`.
+        /// The text after the address in a `--broker`.
         sources: String,
     },
-    /// Two nodes that redirect by themselves.
+    /// Two nodes that redirect clients themselves.
     Nodes,
 }
 
-/// What to play.
+/// The settings of the experiment.
 #[derive(Debug, Clone)]
 pub struct Experiment {
     /// The program `thicket`, for the dispatcher or the nodes.
     pub thicket: PathBuf,
-    /// Where publishers arrive.
+    /// The brokers at which publishers arrive.
     pub brokers: Brokers,
-    /// Orders, by the place of the heavy publisher, 1 to 10.
+    /// The orders, by the place of the heavy publisher, 1 to 10.
     pub places: Vec<usize>,
-    /// Between two arrivals.
+    /// Time between two arrivals.
     pub ramp: Duration,
-    /// After the last arrival.
+    /// Time after the last arrival.
     pub hold: Duration,
     /// Policy of the dispatcher or the nodes.
     pub policy: String,
@@ -66,7 +66,7 @@ pub struct Experiment {
 pub enum Method {
     /// They follow a dispatcher (proposed by the paper).
     Dispatcher,
-    /// They come to one node and follow the nodes, also while they are connected.
+    /// They connect to one node and follow its redirections, also while they are connected.
     Redirect,
     /// In turn (the existing method).
     RoundRobin,
@@ -79,7 +79,7 @@ pub struct Played {
     pub place: usize,
     /// How publishers found their brokers.
     pub method: Method,
-    /// What was seen; processes are the brokers, in their order.
+    /// The result; processes are the brokers, in their order.
     pub outcome: ArrivalsOutcome,
 }
 
@@ -110,7 +110,7 @@ impl Method {
     }
 }
 
-/// The first `count` orders of a draw by `seed`; the two that the paper draws, second and fourth, come first.
+/// The first `count` orders of a random draw; the two in the paper, second and fourth, come first.
 #[must_use]
 pub fn places(count: usize, seed: u64) -> Vec<usize> {
     let mut rest: Vec<usize> = (1..=10).filter(|place| ![2, 4].contains(place)).collect();
@@ -121,7 +121,7 @@ pub fn places(count: usize, seed: u64) -> Vec<usize> {
     [2, 4].into_iter().chain(rest).take(count).collect()
 }
 
-/// Plays every order with both methods, in turn. `progress` gets lines.
+/// Runs every order with both methods, in turn. `progress` receives lines.
 pub fn play(
     experiment: &Experiment,
     progress: &mut dyn FnMut(String),
@@ -187,7 +187,7 @@ fn play_one(
             .collect();
         progress(format!("{at_s:>6.1} s  {}", rates.join("  ")));
     })?;
-    // A broker that nobody was sent to has its place in the figures too.
+    // A broker without publishers is included in the figures too.
     for broker in &brokers {
         let name = broker.address.to_string();
         if !outcome.brokers.iter().any(|one| one.broker == name) {
@@ -206,7 +206,7 @@ fn play_one(
     };
     outcome.brokers.sort_by_key(|one| order(&one.broker));
     if method == Method::Redirect {
-        // What counts is where moves lead, not what was before them.
+        // The result after moves counts, not the state before them.
         for broker in &mut outcome.brokers {
             broker.at_end_per_s = late_mean(&broker.rates);
         }
@@ -232,7 +232,7 @@ fn start_brokers(experiment: &Experiment, method: Method) -> Result<[Running; 2]
     match &experiment.brokers {
         Brokers::Mosquitto { program, .. } => {
             let mut target = Target::mosquitto(program.clone());
-            // The counters of every second; the default is ten seconds.
+            // Publish counters every second; the default is ten seconds.
             target.config = target.config.map(|config| config + "sys_interval 1\n");
             Ok([target.start()?, target.start()?])
         }
@@ -245,7 +245,7 @@ fn start_brokers(experiment: &Experiment, method: Method) -> Result<[Running; 2]
     }
 }
 
-/// A node, and where the other one is.
+/// A node, and the address of the other one.
 fn node_target(experiment: &Experiment, method: Method, seed: Option<&Running>) -> Target {
     let mut words = vec![
         "broker".to_owned(),
@@ -340,7 +340,7 @@ fn differences(experiment: &Experiment, played: &[Played]) -> Table {
     table
 }
 
-/// The paper's figures by name, as far as their orders were played; rates and differences beside them.
+/// The paper's figures by name, as far as their orders were run; rates and differences beside them.
 #[must_use]
 pub fn plots(played: &[Played]) -> Vec<(String, Plot)> {
     let mut plots = vec![("fig7".to_owned(), throughput(played))];

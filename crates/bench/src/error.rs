@@ -1,4 +1,4 @@
-//! Why a measurement could not be made, in words.
+//! Errors of a measurement, in words.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use thicket_mqtt::ReasonCode;
 
 use crate::workload::PlanError;
 
-/// What went wrong. A run that met any of these has no result.
+/// An error. A run with an error has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// Misuse: a node is not given as HOST:PORT or its name is unknown.
@@ -20,15 +20,15 @@ pub enum BenchError {
     /// Misuse: the workload cannot be built.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Misuse: a setting makes no sense.
+    /// Misuse: an invalid setting.
     #[error("{0}")]
     Setting(String),
-    /// Nobody answers there, or the connection broke before CONNACK.
+    /// There is no server, or the connection broke before CONNACK.
     #[error("cannot connect to {node}: {source}")]
     Unreachable {
         /// The node.
         node: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Refused: the broker answered CONNECT with an error.
@@ -61,12 +61,12 @@ pub enum BenchError {
         /// The reason of its DISCONNECT, if it sent one.
         reason: Option<String>,
     },
-    /// The broker sent something that MQTT does not allow there.
+    /// The broker sent something that MQTT does not allow at that point.
     #[error("{node} sent {client_id} something unexpected: {what}")]
     Protocol {
         /// The node.
         node: String,
-        /// To whom.
+        /// The recipient.
         client_id: String,
         /// What it was.
         what: String,
@@ -74,23 +74,23 @@ pub enum BenchError {
     /// Nothing happened for too long.
     #[error("{what} took longer than {seconds} s")]
     Timeout {
-        /// What was waited for.
+        /// The event that was waited for.
         what: String,
         /// How long.
         seconds: u64,
     },
-    /// The system refused something.
+    /// The system refused an operation.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl BenchError {
-    /// Names what was tried beside the system's answer.
+    /// Adds the operation to the system's error.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }

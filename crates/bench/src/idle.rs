@@ -1,4 +1,4 @@
-//! Idle connections (Comparison M3): how many a broker takes, how fast, and what each costs.
+//! Idle connections (Comparison M3): how many a broker accepts, how fast, and the cost of each.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::generator::{Generator, Scenario, Watch};
 use crate::process::{self, Memory};
 use crate::workload::Workload;
 
-/// What idle connections cost.
+/// The cost of idle connections.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IdleCost {
     /// Connections, all accepted by CONNACK.
@@ -18,9 +18,9 @@ pub struct IdleCost {
     pub seconds: f64,
     /// Connections a second.
     pub connects_per_s: f64,
-    /// Memory of the watched processes before and with the connections; `None` if none was named.
+    /// Memory of the watched processes before and with the connections; `None` if there are none.
     pub memory: Option<(Memory, Memory)>,
-    /// Growth of the proportional memory for each connection, in bytes. The kernel's buffers are not in it.
+    /// Growth of the proportional memory for each connection, in bytes, without the kernel's buffers.
     pub bytes_each: Option<f64>,
     /// CPU microseconds of the watched processes for each connection.
     pub broker_us_each: Option<f64>,
@@ -28,7 +28,7 @@ pub struct IdleCost {
     pub own_us_each: f64,
 }
 
-/// Opens `connections` clients that do nothing, lets them rest for `hold`, and measures. They are closed afterwards.
+/// Opens `connections` idle clients, waits for `hold`, measures, and closes them.
 pub fn measure(
     mut scenario: Scenario,
     connections: usize,

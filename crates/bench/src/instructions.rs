@@ -1,4 +1,4 @@
-//! Instructions a message, counted by Callgrind: a figure that noise hardly touches, kept in a file and guarded.
+//! Instructions for each message, counted by Callgrind: a figure with hardly any noise, stored in a file and guarded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,10 @@ use crate::compare::{Case, CaseKind};
 use crate::generator::{Generator, Load, Scenario, Span, Until, Watch};
 use crate::target::Target;
 
-/// How much the two lengths of run differ and how long they are, in messages a stream.
+/// Length of the short run, and the difference to the long one, in messages for each stream.
 const SHORT_RUN: u64 = 100;
 const LONG_RUN: u64 = 500;
-/// Measurements of which the one in the middle counts: on a busy machine a read may hold fewer messages, in either run.
+/// Number of measurements, of which the median counts: on a busy machine a read may have fewer messages, in either run.
 const MEASUREMENTS: usize = 3;
 
 /// Instructions for each delivered message, by broker and case such as `node W1`.
@@ -25,19 +25,19 @@ pub struct Baseline {
     pub instructions_per_message: BTreeMap<String, f64>,
 }
 
-/// How a measurement stands to the baseline.
+/// The comparison of a measurement with the baseline.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
-    /// There is no figure to compare with.
+    /// There is no baseline for it.
     New,
-    /// Within the bound; the growth as a share, negative for less.
+    /// Within the limit; the growth as a share, negative for less.
     Within(f64),
-    /// Above the bound; the growth as a share.
+    /// Above the limit; the growth as a share.
     Grown(f64),
 }
 
 impl Baseline {
-    /// Reads a baseline; a file that is not there is an empty one.
+    /// Reads a baseline; a missing file is an empty one.
     pub fn load(path: &Path) -> Result<Self, BenchError> {
         match fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| {
@@ -48,7 +48,7 @@ impl Baseline {
         }
     }
 
-    /// Writes it.
+    /// Writes the file.
     pub fn save(&self, path: &Path) -> Result<(), BenchError> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|error| BenchError::Setting(error.to_string()))?;
@@ -77,9 +77,8 @@ impl Baseline {
 
 /// Instructions of `target` for each delivered message of `case`.
 ///
-/// Two runs in two processes, one longer than the other, in volleys, so that every read
-/// holds the same messages: what they differ by is the messages, start and end cancel out.
-/// The median of three such measurements.
+/// Runs two processes, one longer than the other, in volleys, so that every read has the same messages: the difference is due to the messages, while
+/// start and end cancel out. The result is the median of three such measurements.
 pub fn measure(target: &Target, case: &Case) -> Result<f64, BenchError> {
     let all = (0..MEASUREMENTS).map(|_| measure_once(target, case));
     let mut all = all.collect::<Result<Vec<f64>, BenchError>>()?;
@@ -93,7 +92,7 @@ fn measure_once(target: &Target, case: &Case) -> Result<f64, BenchError> {
     Ok((long as f64 - short as f64) / (many - few) as f64)
 }
 
-/// Runs under Callgrind; answers instructions and deliveries.
+/// Runs under Callgrind; returns instructions and deliveries.
 fn run(target: &Target, case: &Case, messages_per_stream: u64) -> Result<(u64, u64), BenchError> {
     let out = std::env::temp_dir().join(format!(
         "thicket-callgrind-{}-{messages_per_stream}",
@@ -150,7 +149,7 @@ fn read_total(path: &PathBuf) -> Result<u64, BenchError> {
         .ok_or_else(|| BenchError::Setting(format!("{} holds no total", path.display())))
 }
 
-/// The total of a Callgrind file: its lines `summary:` or `totals:`, whichever counts more (a file may hold several parts).
+/// The total of a Callgrind file: the larger of its lines `summary:` and `totals:` (a file may have several parts).
 fn parse_total(text: &str) -> Option<u64> {
     let number = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
     text.lines()

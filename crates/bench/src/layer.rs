@@ -1,4 +1,4 @@
-//! What may lie between a client of the generator and its socket: TLS, WebSocket, or WebSocket over TLS.
+//! The layers between a client of the generator and its socket: TLS, WebSocket, or WebSocket over TLS.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use thicket_transport::websocket::{
 
 use crate::random::Random;
 
-/// The largest frame a broker may send, in bytes.
+/// The largest frame that a broker may send, in bytes.
 const MAXIMUM_FRAME: u64 = 256 * 1024 * 1024;
 
-/// How brokers are spoken to, beyond TCP.
+/// The layers over TCP.
 #[derive(Debug, Clone, Default)]
 pub struct Layering {
-    /// TLS; the certificate must show the host's name, if the configuration asks for that.
+    /// TLS; the certificate must have the host's name, if the configuration requires that.
     pub tls: Option<Arc<ClientConfig>>,
     /// WebSocket: the path of the request.
     pub websocket: Option<String>,
 }
 
 impl Layering {
-    /// Whether there is nothing beyond TCP.
+    /// Whether there are no layers over TCP.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.tls.is_none() && self.websocket.is_none()
@@ -40,7 +40,7 @@ pub(crate) struct Layer {
     websocket: Option<WebSocket>,
     /// Bytes for the socket, or for TLS above it.
     output: Vec<u8>,
-    /// Bytes from below that are still to be decoded.
+    /// Bytes from below that are not decoded yet.
     input: Vec<u8>,
 }
 
@@ -48,20 +48,20 @@ pub(crate) struct Layer {
 struct WebSocket {
     decoder: Decoder,
     random: Random,
-    /// The key of the request, until it is answered; what is sent meanwhile waits.
+    /// The key of the request, until it is answered; bytes sent meanwhile wait.
     awaited: Option<String>,
     waiting: Vec<u8>,
 }
 
 impl Layer {
-    /// To `node` (HOST:PORT). `seed` makes the masks and the key: they protect nothing here.
+    /// To `node` (HOST:PORT). `seed` is for the masks and the key: security does not matter here.
     pub fn new(layering: &Layering, node: &str, seed: u64) -> io::Result<Self> {
         let host = node.rsplit_once(':').map_or(node, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let tls = layering.tls.as_ref().map(|config| {
             ClientConnection::new(Arc::clone(config), name.clone()).map(|mut tls| {
-                // The window of the load bounds what waits.
+                // The window of the load limits the buffer.
                 tls.set_buffer_limit(None);
                 tls
             })
@@ -88,7 +88,7 @@ impl Layer {
         Ok(layer)
     }
 
-    /// Takes `bytes` for the peer and writes what the socket takes now.
+    /// Queues `bytes` for the peer and writes what the socket accepts now.
     pub fn send(&mut self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
         match &mut self.websocket {
             None => self.output.extend_from_slice(bytes),
@@ -97,12 +97,12 @@ impl Layer {
         self.flush(stream)
     }
 
-    /// Whether something waits for the socket.
+    /// Whether bytes wait for the socket.
     pub fn has_unsent(&self) -> bool {
         !self.output.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Writes what waits, as far as the socket takes it.
+    /// Writes pending bytes, as far as the socket accepts them.
     pub fn flush(&mut self, stream: &mut TcpStream) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             while !self.output.is_empty() {
@@ -125,14 +125,14 @@ impl Layer {
         Ok(())
     }
 
-    /// Reads what the socket has into `buffer`; how much, and whether all of it was read. `Ok((0, true))` may mean that nothing was for us.
+    /// Reads available bytes into `buffer`; returns their number, and whether all were read. `Ok((0, true))` may mean that only the layers had data.
     pub fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<(usize, bool)> {
         let is_upgrading = |layer: &Self| {
             let websocket = layer.websocket.as_ref();
             websocket.is_some_and(|websocket| websocket.awaited.is_some())
         };
         let mut is_drained = false;
-        // What is left was decoded already.
+        // The rest was decoded already.
         if self.input.is_empty() || is_upgrading(self) {
             is_drained = self.fill(stream)?;
             if let Some(websocket) = &mut self.websocket {
@@ -149,7 +149,7 @@ impl Layer {
         Ok((count, is_drained && self.input.is_empty()))
     }
 
-    /// Brings what the socket has up through TLS; whether it has no more.
+    /// Reads available bytes through TLS; returns whether the socket has no more.
     fn fill(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else {
             let kept = self.input.len();
@@ -164,7 +164,7 @@ impl Layer {
         };
         let is_drained = match tls.read_tls(stream) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            // Less than a record fits: there may be more.
+            // A full record fills the buffer: there may be more.
             Ok(_) => false,
             Err(error) => nothing_now(error).map(|()| true)?,
         };
@@ -176,7 +176,7 @@ impl Layer {
     }
 }
 
-/// Read from the socket at once when there is no TLS.
+/// Bytes of one read from the socket without TLS.
 const READ_BYTES: usize = 64 * 1024;
 
 impl WebSocket {
@@ -192,7 +192,7 @@ impl WebSocket {
         apply_mask(&mut output[start..], mask, 0);
     }
 
-    /// Leaves payloads only in `input`; answers pings.
+    /// Leaves only payloads in `input`; answers pings.
     fn decode(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>) -> io::Result<()> {
         if let Some(key) = &self.awaited {
             let Some(len) = decode_response(input, key).map_err(io::Error::other)? else {

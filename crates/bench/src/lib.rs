@@ -1,21 +1,20 @@
 //! Load generator and measurement for any MQTT broker.
 //!
-//! * [`workload`]: who publishes what and who subscribes to what, as the papers describe it;
+//! * [`workload`]: who publishes and who subscribes to what, as described in the papers;
 //! * [`generator`]: the clients, thousands of them in one thread, with exact counts of lost, duplicate and reordered messages;
-//! * [`relay`]: the yardstick, a process that only copies bytes;
+//! * [`relay`]: the baseline, a process that only copies bytes;
 //! * [`search`], [`idle`], [`target`]: maximum sustainable throughput, idle connections, time to start (Comparison M1 to M4);
 //! * [`compare`]: the same workloads against several brokers, interleaved; [`instructions`]: Callgrind and its guard;
 //! * [`stored`]: the start of a node with a million stored messages;
-//! * [`crash`]: nodes that are killed under load, and the messages that are missing then (Comparison M5);
-//! * [`dispatcher`], [`placement`], [`rebalance`]: where clients go, what placement saves, how long moves take;
+//! * [`crash`]: nodes that are killed under load, and the messages that are lost then (Comparison M5);
+//! * [`dispatcher`], [`placement`], [`rebalance`]: where clients connect, the benefit of placement, the duration of moves;
 //! * [`statistics`], [`report`]: means and confidence intervals of runs; tables, HTML and plots.
 //!
-//! Left to others: the command line (`thicket bench`), and what a broker does. The codec is used for
-//! everything but messages. Messages are read and written in place, because a generator that costs as much as a broker
-//! measures itself.
+//! Left to others: the command line (`thicket bench`), and the brokers. The codec is used for everything except messages. Messages are read and
+//! written in place, because a generator that costs as much as a broker measures itself.
 //!
-//! Invariants: every message of a numbered stream is accounted for, as delivered, lost or refused; a latency counts from
-//! the moment a message was meant to be sent; the same seed gives the same topics, subscriptions and schedule.
+//! Invariants: every message of a numbered stream is counted as delivered, lost or refused; a latency starts at the intended send time of the
+//! message; the same seed gives the same topics, subscriptions and schedule.
 //!
 //! ```
 //! use thicket_bench::generator::{Generator, Load, Node, Scenario, Span, Watch};

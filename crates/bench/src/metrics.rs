@@ -1,17 +1,17 @@
-//! What a node of ours tells of itself: a page of metrics over HTTP, in the text format of Prometheus.
+//! The metrics of a Thicket node: a page over HTTP, in the text format of Prometheus.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// For one answer.
+/// Timeout of one answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Bytes of an answer that are read.
+/// Most bytes of an answer that are read.
 const LONGEST: u64 = 64 << 20;
-/// Nodes a node reaches, itself included.
+/// Nodes that a node reaches, including itself.
 pub(crate) const REACHABLE: &str = "thicket_nodes{state=\"reachable\"}";
 
-/// What the HTTP API at an address answers, head and body.
+/// The answer of the HTTP API at an address, head and body.
 pub(crate) fn page(api: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&api, ANSWER)?;
     stream.set_read_timeout(Some(ANSWER))?;
@@ -26,12 +26,12 @@ pub(crate) fn page(api: SocketAddr, path: &str) -> io::Result<String> {
 pub(crate) struct Metrics(String);
 
 impl Metrics {
-    /// Asks the HTTP API at an address.
+    /// Fetches it from the HTTP API at an address.
     pub fn fetch(api: SocketAddr) -> io::Result<Self> {
         page(api, "/metrics").map(Self)
     }
 
-    /// The sum of the samples whose name, or name and labels, begin so; `None`: there is none.
+    /// The sum of the samples whose name, or name and labels, start like this; `None`: there are none.
     pub fn sum(&self, name: &str) -> Option<u64> {
         let samples = self.0.lines().filter_map(|line| {
             let rest = line.strip_prefix(name)?;

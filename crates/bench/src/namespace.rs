@@ -1,4 +1,4 @@
-//! Work inside another network namespace: a socket opened there stays there.
+//! Runs code in another network namespace: a socket opened there stays there.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,9 @@ use std::path::Path;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Runs `work` with this thread in the network namespace at `path` (`/run/netns/NAME`), and comes back.
+/// Runs `work` with this thread in the network namespace at `path` (`/run/netns/NAME`), and returns to its own.
 ///
-/// Other threads are where they were. If the thread cannot come back, the error says so and the thread must not be used any more.
+/// Other threads are not affected. If the thread cannot return, the error says so and the thread must not be used any more.
 pub fn inside<T>(path: &Path, work: impl FnOnce() -> T) -> io::Result<T> {
     let home = File::open("/proc/thread-self/ns/net")?;
     let there = File::open(path)?;

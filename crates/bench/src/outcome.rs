@@ -1,4 +1,4 @@
-//! What a run has shown.
+//! The results of runs.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::process::Memory;
 pub struct Outcome {
     /// Nodes as given.
     pub nodes: Vec<String>,
-    /// The workload in words.
+    /// The workload, for people.
     pub workload: String,
     /// Load of the run.
     pub load: Load,
@@ -33,17 +33,17 @@ pub struct Outcome {
     pub delivered_per_s: f64,
     /// Exact counts over the whole run.
     pub counts: Counts,
-    /// From the intended send time to the arrival; `None` if payloads are too short to carry a time.
+    /// From the intended send time to the arrival; `None` if payloads are too short to contain a time.
     pub latency: Option<Latency>,
-    /// What the generator itself used.
+    /// CPU of the generator itself.
     pub own: CpuUse,
-    /// What the watched processes used together; `None` if none was named.
+    /// CPU and memory of all watched processes; `None` if there are none.
     pub broker: Option<BrokerUse>,
-    /// Throughput over time, by seconds from the first message on, warm-up included.
+    /// Throughput over time, by seconds from the first message on, including warm-up.
     pub series: Vec<Second>,
-    /// How far an open loop was behind its schedule at worst, in milliseconds: the generator was late, not the broker.
+    /// Largest lag of an open loop behind its schedule, in milliseconds: the generator was late, not the broker.
     pub behind_schedule_ms: f64,
-    /// What a reader must know to judge the figures.
+    /// Facts that a reader needs to judge the figures.
     pub warnings: Vec<String>,
 }
 
@@ -108,7 +108,7 @@ impl CpuUse {
 }
 
 impl Latency {
-    /// The figures of a histogram of nanoseconds; `None` of an empty one.
+    /// The figures of a histogram of nanoseconds; `None` if it is empty.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let us = |nanoseconds: u64| nanoseconds as f64 / 1000.0;

@@ -1,4 +1,4 @@
-//! A single round trip: the proof that a broker works, not only that its port is open.
+//! A single round trip: it proves that a broker works, and not only that its port is open.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What processes have used, from `/proc`: the kernel's own account of CPU time and memory.
+//! CPU time and memory of processes, from `/proc`: the kernel's own accounting.
 
 use std::fs;
 use std::io;
@@ -9,9 +9,9 @@ use serde::Serialize;
 /// CPU time of a process since its start, user and system together, in seconds.
 #[derive(Debug, Clone)]
 pub struct CpuReading {
-    /// By thread, from the scheduler, to the nanosecond. Threads that have ended are not in it.
+    /// By thread, from the scheduler, in nanoseconds. Threads that have ended are not included.
     threads: Vec<(u32, u64)>,
-    /// Of the whole process, ended threads included, to the hundredth of a second.
+    /// Of the whole process, including ended threads, in hundredths of a second.
     whole_s: f64,
 }
 
@@ -39,7 +39,7 @@ pub fn cpu(pid: u32) -> io::Result<CpuReading> {
         else {
             continue;
         };
-        // A thread may end between the listing and the reading.
+        // A thread may end between listing and reading.
         let Ok(schedstat) = fs::read_to_string(entry.path().join("schedstat")) else {
             continue;
         };
@@ -57,7 +57,7 @@ pub fn cpu(pid: u32) -> io::Result<CpuReading> {
 impl CpuReading {
     /// CPU seconds between an earlier reading and this one.
     ///
-    /// The scheduler's figure where all threads live on, else the coarser one that includes the ended ones.
+    /// The scheduler's figure if all threads still exist, else the coarser one that includes ended ones.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> f64 {
         let mut seconds = 0.0;
@@ -87,7 +87,7 @@ fn path(pid: u32, name: &str) -> PathBuf {
 
 /// User and system time of `/proc/PID/stat` in seconds: fields 14 and 15, in hundredths (USER_HZ, proc(5)).
 fn parse_stat(stat: &str) -> Option<f64> {
-    // The name of the program stands in brackets and may hold spaces and brackets itself.
+    // The program's name is in brackets and may contain spaces and brackets itself.
     let after_name = stat.get(stat.rfind(')')? + 2..)?;
     let mut fields = after_name.split(' ').skip(11);
     let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
@@ -122,7 +122,7 @@ pub fn own_cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Raises the limit of open files to what is allowed and answers it.
+/// Raises the limit of open files to its maximum and returns it.
 #[must_use]
 pub fn raise_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,8 +1,8 @@
-//! What rebalancing does on real nodes: clients that follow are moved when a node joins, leaves, or runs hot, and when the rebalancer dies.
+//! Rebalancing on real nodes: clients that follow redirections are moved when a node joins, leaves, or is overloaded, and when the rebalancer fails.
 //!
-//! Each publisher has a topic and a subscriber of its own, all sessions outlive their connections. A message carries its number, so a subscriber
-//! knows what is missing and what came twice, and when it was sent. What a move costs its client: the time without a connection, and the longest wait
-//! between two messages. What it costs others: how long messages take to those that stay.
+//! Each publisher has a topic and a subscriber of its own; all sessions are persistent. A message contains its number, so a subscriber detects
+//! missing and duplicate messages, and its send time. The cost of a move for its client: the time without a connection, and the longest wait between
+//! two messages. The cost for others: the delay of messages to clients that are not moved.
 
 mod crowd;
 mod scattered;
@@ -22,15 +22,15 @@ use crate::cluster::{READY_WITHIN, addresses, jain, start_node, start_nodes, sum
 use crate::report::{Part, Report, Table};
 use crate::target::Running;
 
-/// Until what was on its way has come.
+/// Time until messages under way have arrived.
 const SETTLE: Duration = Duration::from_secs(5);
 /// Rates of clients are means of half a minute.
 const MEANS: Duration = Duration::from_secs(35);
-/// Time between two looks at what the nodes have done.
+/// Time between two checks of the nodes.
 const LOOK: Duration = Duration::from_millis(500);
-/// The load counts as even from this index of Jain on.
+/// The load counts as even from this value of Jain's index on.
 const EVEN: f64 = 0.95;
-/// Messages of one publisher at most, beyond which its subscriber could not tell.
+/// Most messages of one publisher, beyond which its subscriber could not identify them.
 const NUMBERS: usize = 1 << 20;
 
 /// What happens to the nodes.
@@ -41,9 +41,9 @@ pub enum RebalanceAct {
     ScaleOut,
     /// A node is drained.
     Drain,
-    /// The rebalancer is killed when some of the clients, all of which began at one node, have been moved.
+    /// The rebalancer is killed when some of the clients, all of which started at one node, have been moved.
     Kill,
-    /// Clients that may have several sessions are at random nodes with one each, and are placed anew.
+    /// Clients that may have several sessions are at random nodes with one each, and are placed again.
     Random,
     /// Many subscribers at one node move to a topic with ten times the messages.
     FlashCrowd,
@@ -63,7 +63,7 @@ impl RebalanceAct {
     }
 }
 
-/// What to play.
+/// The settings of the experiment.
 #[derive(Debug, Clone)]
 pub struct RebalanceExperiment {
     /// The program `thicket`, for the nodes.
@@ -72,17 +72,17 @@ pub struct RebalanceExperiment {
     pub nodes: usize,
     /// Publishers, each with a topic and a subscriber.
     pub pairs: usize,
-    /// Subscribers that move to another topic, in the act that is about them.
+    /// Subscribers that change to another topic, in a flash crowd.
     pub crowd: usize,
     /// Messages a second of each publisher.
     pub rate_per_s: f64,
-    /// At this QoS.
+    /// QoS of the messages.
     pub qos: Qos,
     /// Moves a second.
     pub moves_per_s: u32,
     /// What happens, one run each.
     pub acts: Vec<RebalanceAct>,
-    /// How long it may take.
+    /// Longest duration.
     pub within: Duration,
 }
 
@@ -91,44 +91,45 @@ pub struct RebalanceExperiment {
 pub struct RebalanceOutcome {
     /// What happened.
     pub act: RebalanceAct,
-    /// From then until the load was even, the node was empty, others were moved again, or all were settled, in seconds; none: not within the time.
+    /// From the event until the load was even, the node was empty, others were moved again, or all had settled, in seconds; `None`: not within the
+    /// time.
     pub took_s: Option<f64>,
-    /// Jain's index of the clients at the nodes that are left, at the end.
+    /// Jain's index of the clients at the remaining nodes, at the end.
     pub jain: f64,
-    /// Messages between nodes, in the act that is about them.
+    /// Messages between nodes, where the act is about them.
     pub internal: Option<InternalTraffic>,
-    /// Loads of nodes, in the act that is about them.
+    /// Loads of nodes, where the act is about them.
     pub loads: Option<CrowdLoads>,
-    /// Clients that were sent away by the rebalancer.
+    /// Clients that the rebalancer moved.
     pub moved: u64,
-    /// Messages that a publisher had acknowledged.
+    /// Messages that were acknowledged to their publishers.
     pub acknowledged: u64,
-    /// Of these, those that did not come.
+    /// Of these, those that did not arrive.
     pub lost: u64,
-    /// Messages that came more than once.
+    /// Messages that arrived more than once.
     pub twice: u64,
-    /// Longest wait of a subscriber between two messages before it happened, in milliseconds: p50, p99 and the longest of all subscribers.
+    /// Longest wait of a subscriber between two messages before the event, in milliseconds: p50, p99 and maximum over all subscribers.
     pub calm_gap_ms: [f64; 3],
     /// The same after it.
     pub gap_ms: [f64; 3],
-    /// Clients that moved were without a connection for so long, in milliseconds: p50, p99 and the longest.
+    /// Time without a connection of moved clients, in milliseconds: p50, p99 and maximum.
     pub break_ms: [f64; 3],
-    /// So often at most was one client disconnected.
+    /// Most disconnections of one client.
     pub most_breaks: u64,
-    /// From the publisher to a subscriber that did not move, in milliseconds, p99: before it happened, and from then on.
+    /// Delay from the publisher to a subscriber that was not moved, in milliseconds, p99: before the event, and after it.
     pub others_delay_ms: [f64; 2],
 }
 
-/// The load of the node that had most of it, over the mean.
+/// The highest load of a node, relative to the mean.
 #[derive(Debug, Clone, Serialize)]
 pub struct CrowdLoads {
-    /// Before anybody moved to the other topic.
+    /// Before any subscriber changed its topic.
     pub before: f64,
     /// The highest.
     pub peak: f64,
     /// At the end.
     pub after: f64,
-    /// Seconds from the first change on, and the load then.
+    /// Seconds since the first change, and the load then.
     pub over_time: Vec<(f64, f64)>,
 }
 
@@ -137,9 +138,9 @@ pub struct CrowdLoads {
 pub struct InternalTraffic {
     /// Measured while all clients are at random nodes.
     pub random: f64,
-    /// What a dry run says of that.
+    /// The value of a dry run for that.
     pub planned_random: f64,
-    /// What it promises.
+    /// The value that it predicts.
     pub promised: f64,
     /// Measured after one pass.
     pub after: f64,
@@ -147,7 +148,7 @@ pub struct InternalTraffic {
     pub sessions: u64,
 }
 
-/// What one subscriber notes.
+/// The records of one subscriber.
 #[derive(Debug, Default)]
 struct Heard {
     seen: Vec<bool>,
@@ -158,17 +159,17 @@ struct Heard {
     delays: Vec<f64>,
 }
 
-/// How long one client was without a connection, each time.
+/// Times without a connection of one client.
 type Breaks = Arc<Mutex<Vec<Duration>>>;
 
-/// A publisher and what became of its messages.
+/// A publisher and the outcomes of its messages.
 #[derive(Debug, Default)]
 struct Sent {
     /// Numbers that were acknowledged.
     acknowledged: Mutex<Vec<u32>>,
 }
 
-/// Plays each act with nodes of its own.
+/// Runs each act with its own nodes.
 ///
 /// # Errors
 /// A node does not start, or a client is not served.
@@ -214,9 +215,9 @@ fn apis(nodes: &[Running]) -> Vec<SocketAddr> {
     nodes.iter().map(|node| node.other_address).collect()
 }
 
-/// What its nodes get besides.
+/// Additional arguments of its nodes.
 fn arguments_of(experiment: &RebalanceExperiment, act: RebalanceAct) -> [String; 3] {
-    // Messages to backups cross between nodes, too: where those are counted there are none.
+    // Messages to backups are sent between nodes, too: where those are counted there are no backups.
     let (mode, backups) = match act {
         RebalanceAct::Random => ("suggest", 0),
         RebalanceAct::ScaleOut
@@ -231,7 +232,7 @@ fn arguments_of(experiment: &RebalanceExperiment, act: RebalanceAct) -> [String;
     ]
 }
 
-/// A node whose clients are still there when the rebalancer is killed.
+/// A node that still has its clients when the rebalancer is killed.
 fn not_the_rebalancer(nodes: &[Running]) -> Result<usize, BenchError> {
     let until = Instant::now() + READY_WITHIN;
     loop {
@@ -266,7 +267,7 @@ async fn play_one(
     let (mut subscribers, mut publishers) = (Vec::new(), Vec::new());
     let mut tasks = Vec::new();
     for pair in 0..pairs {
-        // A pair comes together, except that the members of every fourth come to different nodes.
+        // A pair starts at one node, except that the members of every fourth start at different nodes.
         let here = if act == RebalanceAct::Kill {
             crowded
         } else {
@@ -359,7 +360,7 @@ async fn play_one(
     Ok(outcome)
 }
 
-/// Another node joins: until the clients are even.
+/// Another node joins: until the clients are distributed evenly.
 async fn scale_out(
     experiment: &RebalanceExperiment,
     nodes: &mut Vec<Running>,
@@ -396,7 +397,7 @@ async fn drain(
     }
 }
 
-/// The rebalancer is killed in the midst of its moves: until another one goes on with them.
+/// The rebalancer is killed during its moves: until another one continues.
 async fn kill(
     experiment: &RebalanceExperiment,
     nodes: &mut Vec<Running>,
@@ -421,12 +422,12 @@ async fn kill(
     let before = moves(&others);
     let go_on = move |others: &[SocketAddr]| moves(others) > before;
     let went_on = until(experiment.within, killed, others.clone(), go_on).await;
-    // The rest of what there is to do.
+    // The remaining moves.
     until(experiment.within, Instant::now(), others, is_even).await;
     Ok(went_on)
 }
 
-/// Looks until it is so; how long that took since `began`. On another thread: clients are not to wait meanwhile.
+/// Checks until it is true; returns how long that took since `began`. On another thread, so that clients do not wait meanwhile.
 async fn until(
     within: Duration,
     began: Instant,
@@ -454,7 +455,7 @@ fn moves(apis: &[SocketAddr]) -> u64 {
     apis.iter().map(of).sum()
 }
 
-/// The nodes that are to have clients.
+/// The nodes that should have clients at the end.
 fn left(act: RebalanceAct, nodes: &[Running]) -> Vec<SocketAddr> {
     let mut left = apis(nodes);
     left.truncate(nodes.len() - usize::from(act == RebalanceAct::Drain));
@@ -479,7 +480,7 @@ fn take_delays(heard: &[Arc<Mutex<Heard>>]) -> Vec<Vec<f64>> {
     heard.iter().map(take).collect()
 }
 
-/// Of the delays of those subscribers that are meant.
+/// The delays of the selected subscribers.
 fn p99_of(delays: Vec<Vec<f64>>, is_meant: impl Fn(usize) -> bool) -> f64 {
     let those = delays
         .into_iter()
@@ -488,7 +489,7 @@ fn p99_of(delays: Vec<Vec<f64>>, is_meant: impl Fn(usize) -> bool) -> f64 {
     percentiles(those.flat_map(|(_, delays)| delays).collect())[1]
 }
 
-/// p50, p99 and the highest; 0 of nothing.
+/// p50, p99 and maximum; 0 if there are none.
 fn percentiles(mut all: Vec<f64>) -> [f64; 3] {
     all.sort_by(f64::total_cmp);
     let at = |part: f64| all.get(((all.len() as f64 * part) as usize).min(all.len().max(1) - 1));
@@ -499,7 +500,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Notes from now on how long a client is without a connection, each time.
+/// From now on records how long a client is without a connection, each time.
 fn watch(client: &Client) -> Breaks {
     let breaks = Breaks::default();
     let (client, noted) = (client.clone(), Arc::clone(&breaks));
@@ -575,7 +576,7 @@ fn read_payload(payload: &[u8]) -> Option<(usize, Duration)> {
     (number < NUMBERS).then_some((number, Duration::from_micros(micros)))
 }
 
-/// Notes what comes of one topic.
+/// Records the messages of one topic.
 async fn listen(subscriber: Client, heard: Arc<Mutex<Heard>>, topic: String, epoch: Instant) {
     while let Some(message) = subscriber.next().await {
         if message.topic != topic {
@@ -601,10 +602,10 @@ async fn listen(subscriber: Client, heard: Arc<Mutex<Heard>>, topic: String, epo
     }
 }
 
-/// What one publisher does.
+/// The work of one publisher.
 struct Publishing {
     topic: String,
-    /// Part of a period that it waits before its first message: publishers do not beat in time.
+    /// The part of a period that it waits before its first message, so that publishers are not synchronous.
     phase: f64,
     epoch: Instant,
     period: Duration,

@@ -1,4 +1,4 @@
-//! The maximum sustainable throughput (MST), found by search.
+//! Searches for the maximum sustainable throughput (MST).
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use crate::BenchError;
 use crate::generator::{Arrivals, Generator, Load, Progress, Span, Until, Watch};
 use crate::outcome::Outcome;
 
-/// What makes a rate sustainable.
+/// The criterion for a sustainable rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Criterion {
-    /// Consumption follows publication: the deliveries due at the rate and those seen differ by no more than the larger
-    /// of the two bounds, and nothing is lost (Comparison 5.2: 100 messages a second).
+    /// Consumption keeps up with publication: the expected and actual deliveries differ by no more than the larger of the two bounds, and nothing is
+    /// lost (Comparison 5.2: 100 messages a second).
     Stable {
         /// Deliveries a second.
         tolerance_per_s: f64,
-        /// Share of the deliveries due, 0 to 1: at high rates the messages on their way at both ends of a short interval
-        /// alone are more than 100 a second.
+        /// Share of the expected deliveries, 0 to 1: at high rates the messages under way at both ends of a short interval alone are more than 100 a
+        /// second.
         tolerance_share: f64,
     },
     /// The mean latency stays below a bound, and nothing is lost (Detti Fig. 2 and 22).
@@ -29,7 +29,7 @@ pub enum Criterion {
 }
 
 impl Criterion {
-    /// Whether a run at `rate_per_s` met it.
+    /// Whether a run at `rate_per_s` satisfied it.
     #[must_use]
     pub fn is_met(&self, rate_per_s: f64, outcome: &Outcome) -> bool {
         let c = &outcome.counts;
@@ -55,10 +55,10 @@ impl Criterion {
     }
 }
 
-/// How to search.
+/// The settings of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchSettings {
-    /// What makes a rate sustainable.
+    /// The criterion for a sustainable rate.
     pub criterion: Criterion,
     /// First rate, in publications a second; doubled while sustainable, halved while not.
     pub from_per_s: f64,
@@ -79,7 +79,7 @@ pub struct Step {
     pub rate_per_s: f64,
     /// Whether it was sustainable.
     pub sustainable: bool,
-    /// What was seen.
+    /// The result.
     pub outcome: Outcome,
 }
 
@@ -92,7 +92,7 @@ pub struct Search {
     pub steps: Vec<Step>,
 }
 
-/// The shortest rate looked at, in publications a second.
+/// The lowest rate tried, in publications a second.
 const LOWEST: f64 = 1.0;
 /// Most rates tried: doubling from 1 to a billion, then bisection to a thousandth.
 const MAX_STEPS: usize = 48;

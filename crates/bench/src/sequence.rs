@@ -1,25 +1,25 @@
-//! Exact counts of what was lost, came twice or came out of order, for one stream of numbered messages.
+//! Exact counts of lost, duplicate and reordered messages, for one stream of numbered messages.
 
-/// Gaps kept for one stream; the oldest beyond it is given up as lost for good.
+/// Gaps kept for one stream; beyond it the oldest counts as lost for good.
 const MAX_GAPS: usize = 65_536;
 
-/// What one arrival meant.
+/// The result of one arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// The number that was due.
+    /// The expected number.
     InOrder,
     /// A later number: this many before it are missing for now.
     Ahead {
-        /// Numbers between the one due and this one.
+        /// Numbers between the expected one and this one.
         skipped: u32,
     },
-    /// A missing number came after all, behind a later one.
+    /// A missing number that arrived after a later one.
     Reordered,
-    /// A number that had come before.
+    /// A number that had arrived before.
     Duplicate,
 }
 
-/// The receiving end of one stream: numbers rise by 1 from where the sender began and may wrap.
+/// The receiving end of one stream: numbers rise by 1 from the sender's first and may wrap.
 #[derive(Debug, Clone, Default)]
 pub struct Sequence {
     next: u32,
@@ -29,14 +29,14 @@ pub struct Sequence {
 
 #[derive(Debug, Clone, Default)]
 struct Gaps {
-    /// First number and how many, in the order they were skipped: ascending, disjoint.
+    /// First number and length, in the order they were skipped: ascending, disjoint.
     ranges: Vec<(u32, u32)>,
-    /// Numbers of gaps that were given up.
+    /// Numbers in gaps that count as lost.
     lost_for_good: u64,
 }
 
 impl Sequence {
-    /// Takes note of a number.
+    /// Notes a number.
     #[inline]
     pub fn observe(&mut self, number: u32) -> Arrival {
         if number == self.next {
@@ -49,7 +49,7 @@ impl Sequence {
     #[cold]
     fn observe_out_of_order(&mut self, number: u32) -> Arrival {
         let skipped = number.wrapping_sub(self.next);
-        // Half of the number space lies ahead, half behind.
+        // Half of the number space is ahead, half behind.
         if skipped < u32::MAX / 2 {
             self.gaps.get_or_insert_default().add(self.next, skipped);
             self.next = number.wrapping_add(1);
@@ -77,7 +77,7 @@ impl Sequence {
         gaps + u64::from(tail)
     }
 
-    /// Begins a new count: what is missing below `sent_up_to` is no longer waited for.
+    /// Starts a new count: what is missing below `sent_up_to` is no longer expected.
     pub fn restart_at(&mut self, sent_up_to: u32) {
         self.next = sent_up_to;
         self.gaps = None;
@@ -93,9 +93,9 @@ impl Gaps {
         self.ranges.push((first, len));
     }
 
-    /// Takes `number` out of the gaps; false if it was not missing.
+    /// Removes `number` from the gaps; false if it was not missing.
     fn fill(&mut self, number: u32) -> bool {
-        // A number that comes late is most often of a late gap.
+        // A late number is usually in a recent gap.
         let Some(index) = self
             .ranges
             .iter()
@@ -126,7 +126,7 @@ impl Gaps {
 mod tests {
     use super::*;
 
-    /// Lost, duplicated and reordered of a list of arrivals when `sent` were sent, counted without `Sequence`.
+    /// Lost, duplicate and reordered messages in a list of arrivals when `sent` were sent, counted without `Sequence`.
     fn naive(arrivals: &[u32], sent: u32) -> (u64, u64, u64) {
         let (mut seen, mut highest) = (std::collections::BTreeSet::new(), None);
         let (mut duplicated, mut reordered) = (0, 0);

@@ -1,4 +1,4 @@
-//! A soak: clients that come, do something under names of their own and go for good, and what of it stays in the memory of nodes.
+//! A soak test: clients that connect, use names of their own and never return, and what remains of them in the memory of nodes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ use crate::target::Running;
 
 const VERSION: ProtocolVersion = ProtocolVersion::V5;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Seconds that a session lasts whose client goes and does not come back.
+/// Expiry of sessions whose clients disconnect and never return, in seconds.
 const EXPIRY_S: u32 = 1;
-/// Longest wait until the nodes have no session, subscription or retained message of those who went.
+/// Longest wait until the nodes have no session, subscription or retained message of these clients.
 const CALM_WITHIN: Duration = Duration::from_secs(60);
 /// What must be gone before memory is read.
 const LIVE: [&str; 3] = [
@@ -28,7 +28,7 @@ const LIVE: [&str; 3] = [
     "thicket_retained_messages",
 ];
 
-/// How long a soak is.
+/// The size of a soak test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Nodes, of one worker each.
@@ -41,10 +41,10 @@ pub struct Extent {
     pub step: u64,
 }
 
-/// What was found after a number of clients.
+/// The state after a number of clients.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mark {
-    /// Clients that have come and gone.
+    /// Clients that have connected and disconnected.
     pub clients: u64,
     /// Seconds since the first.
     pub at_s: f64,
@@ -52,21 +52,21 @@ pub struct Mark {
     pub resident_bytes: Vec<u64>,
 }
 
-/// A soak that has ended.
+/// A completed soak test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Soak {
     /// The first before any client.
     pub marks: Vec<Mark>,
-    /// Bytes by which all nodes together grew for each client, in the second half.
+    /// Growth of all nodes together in bytes for each client, in the second half.
     pub bytes_per_client: f64,
-    /// What each node says of its memory in the end (`GET /v1/memory`).
+    /// Each node's report of its memory at the end (`GET /v1/memory`).
     pub ledgers: Vec<serde_json::Value>,
 }
 
-/// Starts nodes of the program `thicket`, sends them clients, and reads their memory; `tell` is given each mark.
+/// Starts nodes of the program `thicket`, sends them clients, and reads their memory; `tell` receives each mark.
 ///
 /// # Errors
-/// The nodes do not start, or a client is refused or not answered, or what clients left does not go.
+/// The nodes do not start, or a client is refused or not answered, or its data is not removed.
 pub fn measure(
     thicket: &Path,
     extent: Extent,
@@ -103,7 +103,7 @@ pub fn measure(
     })
 }
 
-/// Clients by number, so many at a time.
+/// Sends clients by number, at most `at_a_time` at once.
 fn send_clients(
     nodes: &[SocketAddr],
     numbers: std::ops::Range<u64>,
@@ -132,14 +132,14 @@ fn send_clients(
     })
 }
 
-/// A client that comes once. Identifier, filters and topics are its own.
+/// A client that connects once. Identifier, filters and topics are its own.
 struct Visitor<'a> {
     number: u64,
     nodes: &'a [SocketAddr],
 }
 
 impl Visitor<'_> {
-    /// What all do, and then one of four things.
+    /// The steps of all clients, and then one of four kinds.
     fn visit(&self) -> io::Result<()> {
         let (id, topic) = (self.client_id(), self.topic());
         let connect = Connect {
@@ -162,7 +162,7 @@ impl Visitor<'_> {
         match self.kind() {
             Kind::Plain => {}
             Kind::Retained => self.retain(&mut dialog)?,
-            // Nobody says goodbye, and the will goes out.
+            // Without a DISCONNECT the will is published.
             Kind::Will => return Ok(()),
             Kind::Expires => {
                 dialog.send(&Packet::Disconnect(Disconnect::default()))?;
@@ -172,7 +172,7 @@ impl Visitor<'_> {
         dialog.send(&Packet::Disconnect(Disconnect::default()))
     }
 
-    /// A retained message, set and taken away.
+    /// Sets and removes a retained message.
     fn retain(&self, dialog: &mut Dialog) -> io::Result<()> {
         let topic = format!("soak/retained/{}", self.number);
         for payload in [b"kept".as_slice(), b""] {
@@ -186,7 +186,7 @@ impl Visitor<'_> {
         Ok(())
     }
 
-    /// For the session that waits, from another node.
+    /// Publishes for the waiting session, from another node.
     fn leave_a_message(&self) -> io::Result<()> {
         let id = format!("{}-other", self.client_id());
         let mut other = self.connect(1, Connect::new(VERSION, &id))?;
@@ -194,14 +194,14 @@ impl Visitor<'_> {
         other.send(&Packet::Disconnect(Disconnect::default()))
     }
 
-    /// To a node in turn.
+    /// Connects to a node in turn.
     fn connect(&self, further: u64, connect: Connect<'_>) -> io::Result<Dialog> {
         let node = (self.number + further) % self.nodes.len() as u64;
         Dialog::connect(self.nodes[node as usize], connect, PATIENCE).map(|(dialog, _)| dialog)
     }
 
     fn kind(&self) -> Kind {
-        // Not the number itself: each kind comes to each node.
+        // Not the number itself, so that each kind connects to each node.
         match (self.number / self.nodes.len() as u64) % 4 {
             0 => Kind::Plain,
             1 => Kind::Retained,
@@ -223,7 +223,7 @@ impl Visitor<'_> {
     }
 }
 
-/// What a visitor does beside coming, subscribing and publishing.
+/// What a client does besides connecting, subscribing and publishing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -232,7 +232,7 @@ enum Kind {
     Expires,
 }
 
-/// Until no node has anything of those who went.
+/// Waits until no node has data of these clients.
 fn wait_until_gone(nodes: &[Running]) -> Result<(), BenchError> {
     let until = Instant::now() + CALM_WITHIN;
     loop {
@@ -268,7 +268,7 @@ fn ledger(node: &Running) -> serde_json::Value {
     serde_json::from_str(body).unwrap_or_default()
 }
 
-/// Bytes a client of all nodes, from the mark in the middle to the last.
+/// Growth in bytes for each client over all nodes, from the middle mark to the last.
 fn growth(marks: &[Mark]) -> f64 {
     let (Some(from), Some(to)) = (marks.get(marks.len() / 2), marks.last()) else {
         return 0.0;

@@ -1,4 +1,4 @@
-//! A socket that is read once and written once a round, for the relay and the generator alike.
+//! A socket that is read once and written once in each round, for relay and generator.
 
 use std::io::{self, Read, Write};
 
@@ -6,16 +6,16 @@ use mio::net::TcpStream;
 
 use crate::layer::Layer;
 
-/// A non-blocking stream with the bytes that wait on either side.
+/// A non-blocking stream with pending bytes in both directions.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub stream: TcpStream,
-    /// The beginning of a packet whose end has not come yet.
+    /// The start of an incomplete packet.
     partial: Vec<u8>,
     output: Vec<u8>,
     written: usize,
     layer: Option<Box<Layer>>,
-    /// Why a layer gave up.
+    /// Why a layer failed.
     failure: Option<io::Error>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum ReadOutcome {
     More,
     /// The socket was emptied.
     Drained,
-    /// The peer has gone.
+    /// The peer has closed.
     Closed,
 }
 
@@ -42,12 +42,12 @@ impl Socket {
         }
     }
 
-    /// From now on the bytes travel through `layer`.
+    /// From now on bytes pass through `layer`.
     pub fn set_layer(&mut self, layer: Layer) {
         self.layer = Some(Box::new(layer));
     }
 
-    /// Reads once behind what was left over; answers how much of `buffer` is filled.
+    /// Reads once, after the kept rest; returns how much of `buffer` is filled.
     pub fn read(&mut self, buffer: &mut [u8]) -> (usize, ReadOutcome) {
         let kept = self.partial.len();
         // A packet larger than the buffer cannot be handled.
@@ -69,7 +69,7 @@ impl Socket {
         match self.stream.read(&mut buffer[kept..]) {
             Ok(0) => (kept, ReadOutcome::Closed),
             Ok(len) if kept + len == buffer.len() => (kept + len, ReadOutcome::More),
-            // A short read empties a stream socket (epoll(7)): no second read to learn that.
+            // A short read empties a stream socket (epoll(7)): no second read is needed to find out.
             Ok(len) => (kept + len, ReadOutcome::Drained),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => (kept, ReadOutcome::Drained),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => (kept, ReadOutcome::More),
@@ -77,28 +77,28 @@ impl Socket {
         }
     }
 
-    /// Why the last read ended the connection, if anybody said.
+    /// Why the last read ended the connection, if known.
     pub fn take_failure(&mut self) -> Option<io::Error> {
         self.failure.take()
     }
 
-    /// Keeps the bytes of an unfinished packet for the next read.
+    /// Keeps the bytes of an incomplete packet for the next read.
     pub fn keep_rest(&mut self, rest: &[u8]) {
         self.partial.extend_from_slice(rest);
     }
 
-    /// Bytes that wait to be written.
+    /// Number of bytes that wait to be written.
     pub fn unsent(&self) -> usize {
         let in_layer = self.layer.as_ref().is_some_and(|layer| layer.has_unsent());
         self.output.len() - self.written + usize::from(in_layer)
     }
 
-    /// Where to append what the next write is to carry.
+    /// The buffer for the next write.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// Writes what waits, once.
+    /// Writes pending bytes, once.
     pub fn write(&mut self) -> io::Result<()> {
         if self.unsent() == 0 {
             return Ok(());
@@ -119,9 +119,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes `bytes` behind what waits, once; what does not go out now waits.
+    /// Writes `bytes` after pending ones, once; what is not written now waits.
     ///
-    /// With nothing waiting the bytes are not copied.
+    /// If nothing is pending, the bytes are not copied.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.unsent() > 0 || self.layer.is_some() {
             self.output.extend_from_slice(bytes);

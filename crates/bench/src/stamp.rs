@@ -1,4 +1,4 @@
-//! What a payload carries so that its arrival can be judged: which stream, which number, when it was meant to be sent.
+//! The stamp in a payload, by which its arrival is checked: stream, number, and intended send time.
 
 /// Bytes of the full stamp.
 const FULL: usize = 16;
@@ -11,7 +11,7 @@ const NUMBER: usize = 4;
 pub enum StampForm {
     /// 16 bytes and more: stream, number and time.
     Full,
-    /// 4 to 15 bytes: the number; the topic tells the stream; no latency.
+    /// 4 to 15 bytes: the number; the stream follows from the topic; no latency.
     Number,
     /// 0 to 3 bytes: messages are only counted; no latency, no order, and a duplicate can hide a loss.
     Counted,
@@ -39,7 +39,7 @@ impl StampForm {
         }
     }
 
-    /// Writes as much of `stamp` as fits into the beginning of `payload`.
+    /// Writes as much of `stamp` as fits to the start of `payload`.
     #[inline]
     pub fn write(self, stamp: Stamp, payload: &mut [u8]) {
         match self {
@@ -54,7 +54,7 @@ impl StampForm {
     }
 }
 
-/// A full stamp at the beginning of `payload`, `None` if it is too short.
+/// The full stamp at the start of `payload`, `None` if it is too short.
 #[inline]
 #[must_use]
 pub fn read_full(payload: &[u8]) -> Option<Stamp> {
@@ -68,7 +68,7 @@ pub fn read_full(payload: &[u8]) -> Option<Stamp> {
     })
 }
 
-/// A bare number at the beginning of `payload`, `None` if it is too short.
+/// The bare number at the start of `payload`, `None` if it is too short.
 #[inline]
 #[must_use]
 pub fn read_number(payload: &[u8]) -> Option<u32> {

@@ -25,7 +25,7 @@ pub struct Estimate {
     pub repeats: usize,
 }
 
-/// Median, smallest and largest; `None` of nothing.
+/// Median, smallest and largest; `None` without values.
 #[must_use]
 pub fn spread(values: &[f64]) -> Option<Spread> {
     let mut sorted = values.to_vec();
@@ -40,7 +40,7 @@ pub fn spread(values: &[f64]) -> Option<Spread> {
     Some(Spread { median, min, max })
 }
 
-/// Mean and confidence interval by Student's t; `None` of nothing.
+/// Mean and confidence interval by Student's t; `None` without values.
 #[must_use]
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let repeats = values.len();
@@ -65,8 +65,8 @@ pub fn estimate(values: &[f64]) -> Option<Estimate> {
 
 /// The 97.5 % quantile of Student's t with `freedom` degrees of freedom, at least 1.
 ///
-/// The usual printed table up to 30; beyond it the expansion in 1/freedom around the normal quantile, which agrees with
-/// the tables to three places there.
+/// The usual table up to 30; beyond it the expansion in 1/freedom around the normal quantile, which agrees with the tables to three decimal places
+/// there.
 fn student_t_975(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,

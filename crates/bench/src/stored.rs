@@ -1,4 +1,4 @@
-//! The start of a node that has much to find in its data directory: filled over MQTT, killed, started again.
+//! The start of a node with a large data directory: filled over MQTT, killed, restarted.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,30 +15,30 @@ use crate::target::{Readiness, Target};
 
 const VERSION: ProtocolVersion = ProtocolVersion::V5;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Connections at a time while sessions are made.
+/// Connections at a time while sessions are created.
 const CONNECTIONS: usize = 100;
-/// Messages under way while they are published, below any receive maximum we know.
+/// Most messages under way while they are published, below any known Receive Maximum.
 const WINDOW: usize = 500;
 
-/// What a node is filled with before it is started again.
+/// The data of a node before it is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
     /// Sessions without a connection, each with one subscription of its own.
     pub sessions: usize,
-    /// Messages at QoS 1 in their queues, in turn.
+    /// Messages at QoS 1 in their queues, distributed in turn.
     pub messages: usize,
     /// Bytes of a payload.
     pub payload_len: usize,
 }
 
-/// The starts of a node with what was stored.
+/// The starts of a node with stored data.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stored {
     /// How long filling took, in seconds.
     pub filling_s: f64,
     /// Bytes of the data directory.
     pub disk_bytes: u64,
-    /// Each start: until a connection was accepted, and until a session drawn at random had its first message.
+    /// Each start: until a connection was accepted, and until a random session had received its first message.
     pub starts: Vec<Readiness>,
     /// Resident memory of the process after the last start, in bytes.
     pub memory_bytes: u64,
@@ -47,7 +47,7 @@ pub struct Stored {
 /// Fills a node of the program `thicket` with data in `data`, then kills and starts it `starts` times.
 ///
 /// # Errors
-/// The node does not start, or refuses what it is filled with, or has lost a session or message.
+/// The node does not start, or refuses the data, or has lost a session or message.
 pub fn measure(
     thicket: &Path,
     data: &Path,
@@ -101,7 +101,7 @@ fn fill_node(address: SocketAddr, fill: Fill) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects, subscribes and disconnects, all of them at the same time.
+/// Connects, subscribes and disconnects, all sessions in parallel.
 fn make_sessions(address: SocketAddr, sessions: std::ops::Range<usize>) -> io::Result<()> {
     let mut streams = Vec::new();
     for session in sessions {
@@ -120,14 +120,14 @@ fn make_sessions(address: SocketAddr, sessions: std::ops::Range<usize>) -> io::R
         stream.write_all(&bytes)?;
         streams.push(stream);
     }
-    // Closed by the node when it has done all.
+    // The node closes them when it has processed everything.
     for mut stream in streams {
         stream.read_to_end(&mut Vec::new())?;
     }
     Ok(())
 }
 
-/// A session comes back and has its first message.
+/// Reconnects a session and waits for its first message.
 fn reconnect(address: SocketAddr, session: usize) -> io::Result<()> {
     let name = client_id(session);
     let (mut dialog, session_present) = Dialog::connect(address, lasting(&name), PATIENCE)?;

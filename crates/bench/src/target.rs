@@ -1,4 +1,4 @@
-//! Brokers as child processes: started, known to work, ended.
+//! Brokers as child processes: started, probed, ended.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,19 +18,19 @@ use crate::probe::round_trip;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Longest wait for an orderly end.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// What a configuration or an argument names its port by.
+/// Placeholder of the port in configurations and arguments.
 const PORT: &str = "{port}";
-/// What an argument names a second port by, such as that of an HTTP API.
+/// Placeholder of a second port in arguments, such as that of an HTTP API.
 const OTHER_PORT: &str = "{other-port}";
-/// What an argument names the file of the configuration by.
+/// Placeholder of the configuration file in arguments.
 const CONFIG: &str = "{config}";
 
-/// A broker that can be started here.
+/// A broker that can be started on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Its name in tables.
     pub name: String,
-    /// Words in front of the program, such as those of a profiler; may be empty.
+    /// Words before the program, such as those of a profiler; may be empty.
     pub wrapper: Vec<String>,
     /// Program.
     pub program: PathBuf,
@@ -40,26 +40,26 @@ pub struct Target {
     pub config: Option<String>,
 }
 
-/// A started broker; ended when dropped.
+/// A running broker; ended when dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     /// Its address.
     pub address: SocketAddr,
-    /// What `{other-port}` stands for.
+    /// The address for `{other-port}`.
     pub other_address: SocketAddr,
-    /// How long it took.
+    /// How long its start took.
     pub readiness: Readiness,
-    /// Files that go with it.
+    /// Its files.
     folder: PathBuf,
 }
 
-/// From the start of the process on (Comparison M4).
+/// Times from the start of the process on (Comparison M4).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Readiness {
     /// Until a connection was accepted, in seconds.
     pub open_port_s: f64,
-    /// Until a message came back to its sender, in seconds; or what else was waited for.
+    /// Until a message returned to its sender, in seconds; or until another condition was met.
     pub round_trip_s: f64,
 }
 
@@ -74,7 +74,7 @@ impl Target {
         )
     }
 
-    /// A node of the program `thicket`, alone; `extra` arguments come last.
+    /// A single node of the program `thicket`; `extra` arguments come last.
     #[must_use]
     pub fn node(name: &str, thicket: PathBuf, extra: &[&str]) -> Self {
         let mut target = Self::plain(
@@ -88,7 +88,7 @@ impl Target {
                 "127.0.0.1:{other-port}",
             ],
         );
-        // Alone: it must not find the nodes of somebody else on this machine.
+        // It must not discover other nodes on this machine.
         target
             .arguments
             .extend(["--discover", "off"].map(str::to_owned));
@@ -98,7 +98,7 @@ impl Target {
         target
     }
 
-    /// Mosquitto with the fewest settings that let it work: a listener and anonymous clients.
+    /// Mosquitto with the fewest settings with which it works: a listener and anonymous clients.
     #[must_use]
     pub fn mosquitto(program: PathBuf) -> Self {
         let config =
@@ -124,12 +124,12 @@ impl Target {
         }
     }
 
-    /// Starts it on a free port of 127.0.0.1 and waits until a message came back.
+    /// Starts it on a free port of 127.0.0.1 and waits until a message has returned.
     pub fn start(&self) -> Result<Running, BenchError> {
         self.start_until(|address| round_trip(address, READY_WITHIN))
     }
 
-    /// Starts it on a free port of 127.0.0.1 and asks `ready` again and again, until it says so.
+    /// Starts it on a free port of 127.0.0.1 and calls `ready` until it returns true.
     pub fn start_until(
         &self,
         ready: impl Fn(SocketAddr) -> io::Result<()>,
@@ -196,7 +196,7 @@ impl Target {
 }
 
 impl Running {
-    /// The process.
+    /// Its process identifier.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -212,13 +212,13 @@ impl Running {
         }
     }
 
-    /// Ends it in order and waits for that.
+    /// Ends it in order and waits for its end.
     pub fn stop(mut self) -> Result<(), BenchError> {
         self.end()
             .map_err(BenchError::system("cannot end the broker"))
     }
 
-    /// Ends it with SIGKILL and waits for that.
+    /// Kills it with SIGKILL and waits for its end.
     pub fn kill(mut self) -> Result<(), BenchError> {
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed
@@ -257,7 +257,7 @@ impl Running {
         ))
     }
 
-    /// The end of what it printed.
+    /// The end of its output.
     fn last_words(&self) -> String {
         let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().rev().take(5).collect();
@@ -297,12 +297,12 @@ impl Drop for Running {
     }
 }
 
-/// An address of 127.0.0.1 whose port is free now.
+/// An address of 127.0.0.1 with a free port.
 fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
-/// The program `name` in the folders of `PATH` or where distributions put daemons.
+/// Finds the program `name` in the folders of `PATH` or where distributions put daemons.
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

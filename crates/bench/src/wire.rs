@@ -1,6 +1,6 @@
-//! The few bytes of MQTT that the hot loops touch themselves: frame boundaries and the fields of a PUBLISH.
+//! The parts of MQTT that the hot loops handle themselves: frame boundaries and the fields of a PUBLISH.
 //!
-//! Everything that is not once a message (CONNECT, SUBSCRIBE and their answers) goes through the codec.
+//! All packets that are not sent for each message (CONNECT, SUBSCRIBE and their answers) go through the codec.
 
 /// First byte of a PUBLISH without flags: its low four bits are DUP, QoS and RETAIN.
 pub const PUBLISH: u8 = 0x30;
@@ -12,26 +12,26 @@ pub const PUBREC: u8 = 0x50;
 pub const PUBREL: u8 = 0x62;
 /// First byte of a PUBCOMP.
 pub const PUBCOMP: u8 = 0x70;
-/// A whole PINGRESP.
+/// A complete PINGRESP.
 pub const PINGRESP: [u8; 2] = [0xD0, 0];
 
-/// Malformed: the bytes are no MQTT packet. Nothing was changed; the connection is of no further use.
+/// Malformed: the bytes are not an MQTT packet. Nothing was changed; the connection is unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are no MQTT packet")]
 pub struct Malformed;
 
-/// Where one packet lies in a buffer.
+/// The position of a packet in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     /// The packet's first byte.
     pub first_byte: u8,
-    /// Where the variable header begins.
+    /// Start of the variable header.
     pub body: usize,
-    /// One past the packet's last byte.
+    /// End of the packet (exclusive).
     pub end: usize,
 }
 
-/// The packet that begins at `at`; `None` while it is not whole.
+/// The packet that starts at `at`; `None` if it is incomplete.
 #[inline]
 pub fn frame(bytes: &[u8], at: usize) -> Result<Option<Frame>, Malformed> {
     let Some(&[first_byte, length]) = bytes.get(at..at + 2) else {
@@ -54,7 +54,7 @@ pub fn frame(bytes: &[u8], at: usize) -> Result<Option<Frame>, Malformed> {
     }))
 }
 
-/// A Variable Byte Integer and the bytes it takes [MQTT-1.5.5-1]; `None` while it is not whole.
+/// A Variable Byte Integer and its length in bytes [MQTT-1.5.5-1]; `None` if it is incomplete.
 #[inline]
 pub fn variable_byte_integer(bytes: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
     let mut value = 0;
@@ -71,7 +71,7 @@ pub fn variable_byte_integer(bytes: &[u8]) -> Result<Option<(usize, usize)>, Mal
     }
 }
 
-/// Whether a PUBLISH on this connection carries properties.
+/// Whether a PUBLISH on this connection has properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Properties {
     /// 3.1 and 3.1.1: none.
@@ -80,14 +80,14 @@ pub enum Properties {
     Present,
 }
 
-/// Where the parts of a PUBLISH lie in a buffer.
+/// The positions of the parts of a PUBLISH in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishParts {
     /// Quality of service, 0 to 2.
     pub qos: u8,
     /// First byte of the topic name.
     pub topic: usize,
-    /// One past its last byte; the packet identifier is here if `qos` is above 0.
+    /// End of the topic name (exclusive); the packet identifier is here if `qos` is above 0.
     pub topic_end: usize,
     /// First byte after the packet identifier, if there is one.
     pub after_id: usize,
@@ -114,7 +114,7 @@ pub fn publish_parts(bytes: &[u8], frame: Frame) -> Result<PublishParts, Malform
     })
 }
 
-/// Where the payload of a PUBLISH begins.
+/// Start of the payload of a PUBLISH.
 #[inline]
 pub fn payload_start(
     bytes: &[u8],
@@ -142,7 +142,7 @@ pub fn number_u16(bytes: &[u8], at: usize) -> Result<u16, Malformed> {
     }
 }
 
-/// Appends PUBACK, PUBREC, PUBREL or PUBCOMP with no reason code, which means success in every version.
+/// Appends PUBACK, PUBREC, PUBREL or PUBCOMP without a reason code, which means success in every version.
 #[inline]
 pub fn push_acknowledgement(out: &mut Vec<u8>, first_byte: u8, packet_id: u16) {
     let [high, low] = packet_id.to_be_bytes();

@@ -1,20 +1,19 @@
-//! A bridge between a node of Thicket and a broker of another kind: topics go out, in, or both ways, under prefixes.
+//! A bridge between a node of Thicket and a broker of another kind: it carries topics out, in, or both ways, under prefixes.
 //!
 //! [`Bridge`] is a state machine: two clients, one towards each broker, and a bounded queue for each direction between them. It
 //! does no I/O; [`start`] runs it on threads of its own over connections that a [`Dial`] makes.
 //!
-//! Left to others: configuration, addresses and TLS (`broker`); storing messages, which is up to the two brokers.
+//! Left to others: configuration, addresses and TLS (`broker`); storing messages, which the two brokers do.
 //!
 //! Invariants:
 //!
-//! * A message of QoS 1 or 2 is acknowledged to the broker it came from when the other broker has acknowledged it, not
-//!   before. Both sessions are persistent, so a message in flight stays at the broker it came from: neither a killed
-//!   bridge nor a broker that is down loses it.
-//! * At QoS 2 a message arrives once, as long as the bridge and both sessions live. A new process sends unfinished
+//! * A message of QoS 1 or 2 is acknowledged to its source broker only when the other broker has acknowledged it. Both sessions
+//!   are persistent, so a message in flight stays at its source broker: neither a killed bridge nor a broker that is down loses it.
+//! * At QoS 2 a message arrives once, as long as the bridge and both sessions exist. A new process sends unfinished
 //!   messages again.
-//! * A message is not sent back to the broker it came from; [`machine`] describes how rings of bridges are bounded.
+//! * A message is not sent back to its source broker; [`machine`] describes how loops through rings of bridges are limited.
 //! * The queue of a direction is bounded in messages and bytes. When it is full, QoS 0 is dropped and counted; QoS 1 and 2
-//!   are left to the broker they came from, which sends them again later.
+//!   stay at their source broker, which sends them again later.
 //!
 //! ```
 //! use thicket_bridge::{Bridge, BridgeConfig, Direction, Order, Rule, RuleConfig, Side};

@@ -1,4 +1,4 @@
-//! Which topics cross, in which direction, and under which name they arrive.
+//! Rules: which topics cross, in which direction, and under which name they arrive.
 
 use thicket_mqtt::Qos;
 use thicket_session::topic::{TopicFilter, TopicFilterError, TopicName, TopicNameError};
@@ -6,17 +6,17 @@ use thicket_session::topic::{TopicFilter, TopicFilterError, TopicName, TopicName
 /// One of the two brokers of a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
-    /// The node that has the bridge.
+    /// The node that runs the bridge.
     Local,
     /// The broker of another kind.
     Remote,
 }
 
 impl Side {
-    /// Both.
+    /// Both sides.
     pub const ALL: [Self; 2] = [Self::Local, Self::Remote];
 
-    /// The one across the bridge.
+    /// The side across the bridge.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -39,7 +39,7 @@ impl Side {
     }
 }
 
-/// Which way a rule carries messages, seen from the node.
+/// The direction of a rule, seen from the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the other broker to the node.
@@ -59,13 +59,13 @@ impl Direction {
     }
 }
 
-/// What becomes of the RETAIN flag on the way.
+/// The treatment of the RETAIN flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Retain {
-    /// It is kept, as far as the broker says it: before 5.0 only what it had retained already is marked.
+    /// It is kept, as far as the broker sends it: before 5.0 it marks only messages that were retained already.
     #[default]
     Keep,
-    /// It is taken off.
+    /// It is removed.
     Clear,
 }
 
@@ -74,13 +74,13 @@ pub enum Retain {
 pub struct RuleConfig {
     /// The part of the filter that both sides share, with wildcards; may be empty if there are prefixes.
     pub topic: String,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// Stands before `topic` at the node; without wildcards.
+    /// The prefix of `topic` at the node; without wildcards.
     pub local_prefix: String,
-    /// Stands before `topic` at the other broker; without wildcards.
+    /// The prefix of `topic` at the other broker; without wildcards.
     pub remote_prefix: String,
-    /// The most a message has on its way; what was published with less keeps less.
+    /// The highest QoS for a message that crosses; a lower one is kept.
     pub qos: Qos,
     /// The RETAIN flag.
     pub retain: Retain,
@@ -101,33 +101,33 @@ impl RuleConfig {
     }
 }
 
-/// A rule that cannot be.
+/// A rule that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// Prefix and topic do not make a filter.
     #[error("{side} filter {filter:?}: {source}")]
     Filter {
-        /// At which broker.
+        /// The broker.
         side: &'static str,
         /// Prefix and topic.
         filter: String,
         /// Why.
         source: TopicFilterError,
     },
-    /// A prefix that no topic name can begin with.
+    /// A prefix with which no topic name can begin.
     #[error("{side}_prefix {prefix:?}: {source}")]
     Prefix {
-        /// At which broker.
+        /// The broker.
         side: &'static str,
         /// The prefix.
         prefix: String,
         /// Why.
         source: TopicNameError,
     },
-    /// A subscription that is shared would give a bridge a part of the messages only.
+    /// A shared subscription would give a bridge only a part of the messages.
     #[error("{side} filter {filter:?}: shared subscriptions cannot be bridged")]
     Shared {
-        /// At which broker.
+        /// The broker.
         side: &'static str,
         /// Prefix and topic.
         filter: String,
@@ -150,7 +150,7 @@ impl Rule {
     /// Checks a rule.
     ///
     /// # Errors
-    /// A prefix holds wildcards or control characters, or the filter of a side is none.
+    /// A prefix contains wildcards or control characters, or the filter of a side is not valid.
     pub fn new(config: &RuleConfig) -> Result<Self, RuleError> {
         let filter = |side: Side, prefix: &str| {
             let (side, filter) = (side.name(), format!("{prefix}{}", config.topic));
@@ -182,7 +182,7 @@ impl Rule {
         })
     }
 
-    /// What the bridge subscribes to at `side`, `None` if nothing is taken from there.
+    /// The subscription of the bridge at `side`, `None` if nothing is received from there.
     #[must_use]
     pub fn filter(&self, side: Side) -> Option<&TopicFilter> {
         self.direction
@@ -190,19 +190,19 @@ impl Rule {
             .then(|| &self.filters[side.index()])
     }
 
-    /// The name under which what `side` publishes as `topic` arrives across the bridge, `None` if the rule does not take it.
+    /// The name under which a message that `side` publishes as `topic` arrives at the other side, `None` if the rule does not match it.
     #[must_use]
     pub fn map(&self, side: Side, topic: &str) -> Option<String> {
         if !self.filter(side)?.matches(topic) {
             return None;
         }
-        // `a/#` matches `a` too, which has nothing behind the prefix `a/`.
+        // `a/#` matches `a` too, which has nothing after the prefix `a/`.
         let rest = topic.strip_prefix(&*self.prefixes[side.index()])?;
         let mapped = format!("{}{rest}", self.prefixes[side.other().index()]);
         TopicName::check(&mapped).is_ok().then_some(mapped)
     }
 
-    /// The most a message has on its way.
+    /// The highest QoS for a message that crosses.
     #[must_use]
     pub const fn qos(&self) -> Qos {
         self.qos

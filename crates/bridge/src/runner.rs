@@ -1,7 +1,7 @@
-//! Runs a bridge: a thread for the machine, and for each connection one that reads and one that writes.
+//! Runs a bridge: a thread for the state machine, and for each connection one thread that reads and one that writes.
 //!
-//! The thread of the machine never waits for a socket. What was read waits in a bounded channel, so a machine that is slow makes
-//! the readers wait; one buffer at a time is with a writer, the rest stays with the machine, which bounds it.
+//! The thread of the state machine never waits for a socket. Received bytes wait in a bounded channel, so a slow state machine makes the readers
+//! wait. A writer has one buffer at a time; the rest stays in the state machine, which limits it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -14,12 +14,12 @@ use crate::{Bridge, BridgeConfig, Order, Report, Side, Statistics};
 
 /// One read of a socket.
 const READ_BYTES: usize = 64 << 10;
-/// Inputs that may wait.
+/// Most inputs that wait.
 const WAITING: usize = 16;
-/// How long a connection that is to end may take to write what is left.
+/// How long a closing connection may take to write the rest.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A bridge that runs. Dropping it stops it, as [`Running::stop`] does.
+/// A running bridge. Dropping it stops it, as [`Running::stop`] does.
 #[derive(Debug)]
 pub struct Running {
     monitor: Monitor,
@@ -27,7 +27,7 @@ pub struct Running {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What can be seen of a bridge that runs, or has run.
+/// Access to the statistics of a bridge, running or ended.
 #[derive(Debug, Clone)]
 pub struct Monitor {
     name: Arc<str>,
@@ -38,7 +38,7 @@ pub struct Monitor {
 /// Starts a bridge that connects by `local` and `remote`; `name` is for the log, `seed` should be unpredictable.
 ///
 /// # Errors
-/// The system has no thread to give.
+/// The system has no thread left.
 pub fn start(
     name: impl Into<String>,
     config: BridgeConfig,
@@ -76,19 +76,19 @@ pub fn start(
 }
 
 impl Monitor {
-    /// As configured.
+    /// The configured name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the other broker is.
+    /// The address of the other broker.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// What the bridge has done so far.
+    /// The counts so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         *self
@@ -99,20 +99,20 @@ impl Monitor {
 }
 
 impl Running {
-    /// For whoever wants to see what it does.
+    /// A handle for monitoring.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         self.monitor.clone()
     }
 
-    /// Says goodbye to both brokers and ends; the sessions stay. Takes a few seconds at most.
+    /// Disconnects from both brokers and ends; the sessions stay. Takes a few seconds at most.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // Fails if the thread is gone already.
+            // Fails if the thread has ended already.
             let _ = self.inputs.send(Input::Stop);
             let _ = thread.join();
         }
@@ -125,13 +125,13 @@ impl Drop for Running {
     }
 }
 
-/// Something for the thread of the machine. A number names the attempt it belongs to.
+/// An input for the thread of the state machine. A number identifies the connection attempt.
 enum Input {
     Opened(Side, u64, Box<dyn Write + Send>, Box<dyn Fn() + Send>),
     Bytes(Side, u64, Vec<u8>),
-    /// What the writer had is written.
+    /// The writer has written its buffer.
     Written(Side, u64),
-    /// The connection broke, or could not be had.
+    /// The connection broke, or could not be made.
     Closed(Side, u64, io::Result<()>),
     Stop,
 }
@@ -141,16 +141,16 @@ struct Slot {
     dial: Arc<dyn Dial>,
     attempt: u64,
     wire: Option<Wire>,
-    /// Attempts in vain in a row.
+    /// Failed attempts in a row.
     failures: u32,
 }
 
-/// A transport that stands.
+/// A connected transport.
 struct Wire {
     close: Box<dyn Fn() + Send>,
     writer: SyncSender<Vec<u8>>,
     is_writing: bool,
-    /// To be closed when all is written, or then.
+    /// Close when everything is written, or at this time.
     close_at: Option<Instant>,
 }
 
@@ -268,7 +268,7 @@ impl Runner {
                 for side in Side::ALL {
                     let slot = &mut self.slots[side.index()];
                     if slot.wire.is_none() {
-                        // Whoever dials is not waited for.
+                        // The dialling thread is not waited for; a late result is ignored.
                         slot.attempt += 1;
                         self.bridge.handle_closed(now, side);
                     }
@@ -308,7 +308,7 @@ impl Runner {
                     writer,
                     close,
                 } = connection;
-                // The machine may be gone by now; so it may be below.
+                // The state machine may have ended by now, here and below.
                 let opened = Input::Opened(side, attempt, writer, close);
                 sender.send(opened).map_err(|_| ErrorKind::BrokenPipe)?;
                 read_all(reader, side, attempt, &sender)
@@ -339,7 +339,7 @@ impl Runner {
         let name = format!("bridge-{}-out", side.name());
         if let Err(error) = std::thread::Builder::new().name(name).spawn(write) {
             tracing::error!(bridge = self.name, %error, "no thread for a bridge");
-            // The reader will say that it is closed.
+            // The reader will report that it is closed.
             return close();
         }
         self.slots[side.index()].wire = Some(Wire {
@@ -350,7 +350,7 @@ impl Runner {
         });
     }
 
-    /// Gives the writer what there is to write; closes when there is nothing left on a connection that is to end.
+    /// Gives the writer pending bytes; closes a connection that is to end when none are left.
     fn write(&mut self, side: Side) {
         let now = self.now();
         let Some(wire) = &mut self.slots[side.index()].wire else {
@@ -360,7 +360,7 @@ impl Runner {
         if !wire.is_writing && !output.is_empty() {
             let bytes = output.to_vec();
             let count = bytes.len();
-            // There is room: the writer has nothing. A writer that has ended has said why.
+            // The channel has capacity: the writer is idle. A writer that has ended has reported why.
             wire.is_writing = wire.writer.try_send(bytes).is_ok();
             self.bridge.consume(now, side, count);
         }
@@ -370,10 +370,10 @@ impl Runner {
         }
     }
 
-    /// The connection is gone or shall be.
+    /// The connection is closed or must be.
     fn on_closed(&mut self, side: Side, result: io::Result<()>) {
         let slot = &mut self.slots[side.index()];
-        // What its threads say from now on is late.
+        // From now on, results of its threads are outdated.
         slot.attempt += 1;
         let wire = slot.wire.take();
         if let Some(wire) = &wire {

@@ -1,22 +1,22 @@
-//! How a bridge gets its connections.
+//! The connections of a bridge.
 
 use std::fmt::Debug;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// For the connection to each address of a name.
+/// Timeout of the connection to each address of a name.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A broker that takes nothing for so long is gone.
+/// A broker that accepts no bytes for this long is down.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A stream of bytes to a broker, in halves that are used by different threads.
+/// A byte stream to a broker, in halves for different threads.
 pub struct Connection {
-    /// Blocks until something comes; 0 is the end.
+    /// Blocks until bytes arrive; 0 is the end.
     pub reader: Box<dyn Read + Send>,
-    /// Blocks until everything is written.
+    /// Blocks until all bytes are written.
     pub writer: Box<dyn Write + Send>,
-    /// Ends both halves, a blocked read included.
+    /// Closes both halves, and interrupts a blocked read.
     pub close: Box<dyn Fn() + Send>,
 }
 
@@ -26,15 +26,15 @@ impl Debug for Connection {
     }
 }
 
-/// Makes connections to one broker, on whatever transport.
+/// Makes connections to one broker, over any transport.
 pub trait Dial: Debug + Send + Sync {
     /// Connects; may block for some seconds.
     ///
     /// # Errors
-    /// Nobody is there, or what is there speaks something else.
+    /// There is no server, or it uses another protocol.
     fn dial(&self) -> io::Result<Connection>;
 
-    /// Where, for people.
+    /// The address, for people.
     fn place(&self) -> String;
 }
 

@@ -1,8 +1,8 @@
-//! So many in a span of time, and no more: what strangers can cause as often as they like.
+//! Limits how often something that strangers can cause may happen in a span of time.
 
 use std::time::{Duration, Instant};
 
-/// Counts in spans that follow each other.
+/// Counts in consecutive spans.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     most: u32,
@@ -21,12 +21,12 @@ impl Allowance {
         }
     }
 
-    /// Lines of the log about one kind of stranger.
+    /// The limit for lines of the log about one kind of stranger.
     pub(crate) fn of_lines() -> Self {
         Self::new(20, Duration::from_secs(10))
     }
 
-    /// Whether one more is allowed now. If so, and it is the first of its span, how many too many there were in the one before.
+    /// Returns `Some` if one more is allowed now: on the first of a span the number that was refused in the span before, else 0.
     pub(crate) fn take(&mut self) -> Option<u32> {
         self.take_at(Instant::now())
     }

@@ -1,4 +1,4 @@
-//! The answers of the HTTP API, for both its ends. Names are those of the specification; units are in the names.
+//! The answers of the HTTP API, for server and client. Names are those of the specification; units are in the names.
 
 pub mod audit;
 pub mod bans;
@@ -408,7 +408,7 @@ pub struct MemoryLedger {
 }
 
 impl MemoryLedger {
-    /// Adds up what the workers say.
+    /// Adds up the reports of the workers.
     #[must_use]
     pub fn new(
         resident_bytes: Option<u64>,
@@ -548,7 +548,7 @@ pub struct TrafficEntry {
 }
 
 impl TrafficEntry {
-    /// Adds up what the hub and the workers say.
+    /// Adds up the reports of the hub and the workers.
     #[must_use]
     pub fn new(hub: TrafficCounts, workers: Vec<TrafficCounts>) -> Self {
         let total = workers.iter().fold(hub, |sum, worker| sum.plus(*worker));
@@ -630,7 +630,7 @@ pub struct ErrorEntry {
     #[schema(required)]
     pub field: Option<String>,
     /// The same as `detail`.
-    // Older nodes answer with this alone, and programs made for them read it.
+    // Nodes of older versions answer with this field alone, and existing programs read it.
     pub error: String,
 }
 

@@ -1,8 +1,8 @@
-//! Decides who may connect: what takes a slow hash is answered by a pool of threads, what somebody else knows by the hook's, the rest at
-//! once.
+//! Decides who may connect. Requests that need a slow hash go to a pool of threads, and requests for the HTTP hook to the hook's threads; all others
+//! are answered at once.
 //!
-//! The order: certificate, token, users' file (see `thicket_access::Policy`), the hook, and at last whether anybody may come in. The first
-//! that knows the client decides.
+//! The order: certificate, token, users' file (see `thicket_access::Policy`), the hook, and last whether anonymous clients are let in. The first
+//! source that has the client decides.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,7 +21,7 @@ use crate::mailbox::{Letter, Mailboxes};
 use crate::pool::{Places, Pool};
 use crate::provider::{self, Fetcher};
 
-/// Clients that may wait for an answer at a time, and of one address; the next is told that nobody can say now.
+/// Clients that may wait for an answer at a time, in all and of one address; the next one is refused as unavailable.
 pub(crate) const WAITING: Places = Places {
     all: 1024,
     of_one_source: 512,
@@ -42,23 +42,23 @@ pub(crate) enum Asker {
     Http(mpsc::Sender<Verdict>),
 }
 
-/// Who asks to be let in.
+/// A request to be let in.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) asker: Asker,
-    /// Where it came in.
+    /// Where the client connected.
     pub(crate) listener: ListenerId,
     pub(crate) peer: SocketAddr,
     pub(crate) client_id: String,
     pub(crate) user_name: Option<String>,
     pub(crate) password: Option<Vec<u8>>,
-    /// The name in the client's certificate, if it has shown a good one.
+    /// The name in the client's certificate, if it has shown a valid one.
     pub(crate) certificate_name: Option<String>,
     pub(crate) enhanced: Option<Box<Enhanced>>,
 }
 
 impl Request {
-    /// Whose turn it takes.
+    /// The source whose share of the waiting places the request uses.
     pub(crate) fn source(&self) -> Source {
         self.peer.ip().into()
     }
@@ -82,14 +82,14 @@ pub(crate) struct Authenticator {
     hook: Option<HookQueue>,
 }
 
-/// What all who decide share.
+/// What the threads that decide share.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    /// Read once a CONNECT, replaced by a reload.
+    /// Read once for each CONNECT, replaced by a reload.
     policy: RwLock<Arc<Policy>>,
     boxes: Mailboxes,
     pub(crate) counters: Arc<Counters>,
-    /// Fetches the keys of tokens, where a provider has them.
+    /// Fetches the keys of tokens, if they come from a provider.
     fetcher: Option<Fetcher>,
 }
 
@@ -127,13 +127,13 @@ impl Authenticator {
         })
     }
 
-    /// What is shared with those who read the files again.
+    /// The part that is shared with the code that reloads the files.
     pub(crate) const fn desk(&self) -> &Arc<Desk> {
         &self.desk
     }
 
-    /// Asks as the client that was placed with a session of this name, if there is one: its rights are those of all its sessions. The hub knows;
-    /// the verdict is sent to the asker.
+    /// Decides for the client that was placed with a session of this name, if there is one: its rights apply to all its sessions. Only the hub knows
+    /// the placement, so the verdict is sent to the asker later.
     pub(crate) fn ask_as_placed(&self, mut request: Request, name: String) {
         let authenticator = self.clone();
         let order = move |hub: &mut Hub, now| {
@@ -148,7 +148,7 @@ impl Authenticator {
         self.desk.boxes[0].post(Letter::OrderHub(Box::new(order)));
     }
 
-    /// The verdict if there is one at once; else it is sent to the asker.
+    /// Returns the verdict if it is known at once; else it is sent to the asker.
     pub(crate) fn ask(&self, request: Request) -> Option<Verdict> {
         self.desk.counters.authentications.add_one();
         let policy = self.desk.policy();
@@ -167,17 +167,17 @@ impl Authenticator {
     }
 }
 
-/// The request is somebody else's now, who will answer it.
+/// The request was passed on; the recipient answers it.
 struct PassedOn;
 
 impl Desk {
-    /// What holds now.
+    /// The current policy.
     pub(crate) fn policy(&self) -> Arc<Policy> {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&policy)
     }
 
-    /// What the files say from now on, also for those who are connected. Keys of a provider stay, and are fetched again.
+    /// Replaces the policy by the one from the files, also for connected clients. Keys of a provider stay, and are fetched again.
     pub(crate) fn set_policy(&self, mut policy: Policy) {
         self.change_policy(|old| {
             if let Some(tokens) = policy.tokens.as_mut().filter(|it| it.keys().are_provided())
@@ -192,7 +192,7 @@ impl Desk {
         }
     }
 
-    /// The provider's keys from now on, also for those who are connected.
+    /// Replaces the provider's keys, also for connected clients.
     pub(crate) fn set_keys(&self, keys: Keys) {
         self.change_policy(|old| {
             let mut tokens = old.tokens.clone()?;
@@ -208,14 +208,14 @@ impl Desk {
         });
     }
 
-    /// `change`: the new policy, or none if the old one is to stay.
+    /// `change`: returns the new policy, or `None` to keep the old one.
     fn change_policy(&self, change: impl FnOnce(&Policy) -> Option<Policy>) {
         let mut held = self.policy.write().unwrap_or_else(PoisonError::into_inner);
         let Some(policy) = change(&held).map(Arc::new) else {
             return;
         };
         *held = Arc::clone(&policy);
-        // Under the lock: the workers get the policies in this order.
+        // Under the lock, so that the workers receive policies in the order of the changes.
         for mailbox in self.boxes.iter() {
             mailbox.post(Letter::Reloaded(Arc::clone(&policy)));
         }
@@ -228,7 +228,7 @@ impl Desk {
         }
     }
 
-    /// What the files say; who they do not know is passed on to the hook.
+    /// Decides by the files; passes a client that is not in them on to the hook.
     fn judge(&self, request: Request, hook: Option<&HookQueue>) -> Result<Verdict, PassedOn> {
         let policy = self.policy();
         match policy.judge(&request.applicant(), wall_ms() / 1000) {
@@ -255,8 +255,7 @@ impl Desk {
         }
     }
 
-    /// What becomes of a client whose token names a key that the provider does not list: it is to try again, if the keys were not fetched
-    /// just now.
+    /// The verdict on a client whose token names a key that the provider does not list: try again later, unless the keys were fetched just now.
     fn verdict_of_unknown_key(&self, request: &Request) -> Verdict {
         let fetcher = self.fetcher.as_ref();
         let may_learn = fetcher.is_some_and(|it| it.may_learn_a_key(&self.counters));
@@ -273,7 +272,7 @@ impl Desk {
         }
     }
 
-    /// Sends a verdict to whoever waits for it.
+    /// Sends a verdict to the asker.
     pub(crate) fn answer(&self, asker: Asker, verdict: Verdict) {
         let verdict = self.count(verdict);
         self.send(asker, verdict);
@@ -309,7 +308,7 @@ impl Desk {
     }
 }
 
-/// What becomes of a client that nobody knows. Where nobody knows anybody, a user name says nothing.
+/// The verdict on a client that is in no source. Where no source of users is configured, the user name is ignored.
 pub(crate) fn settle_unknown(policy: &Policy, request: &Request, has_hook: bool) -> Verdict {
     let listener = request.listener.0;
     let is_anonymous =

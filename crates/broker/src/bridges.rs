@@ -1,4 +1,4 @@
-//! The bridges of a node: each connects to its own node like any client, over the first listener for plain TCP.
+//! The bridges of a node. Each connects to its own node as a client does, over the first listener for plain TCP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::config::{BridgePlan, reached};
 use crate::identity::random_id;
 use crate::node::StartError;
 
-/// Bridges that run. Dropping them stops them.
+/// Running bridges. Dropping them stops them.
 #[derive(Debug, Default)]
 pub(crate) struct Bridges(Vec<Running>);
 

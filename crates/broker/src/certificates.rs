@@ -1,4 +1,4 @@
-//! How long the certificates of a node still hold: in the log, in the metrics and when the configuration is checked.
+//! How long the certificates of a node are still valid: for the log, the metrics and the check of the configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use thicket_transport::tls::Validity;
 
 use crate::config::Config;
 
-/// From here on the log warns.
+/// The log warns when fewer days are left.
 pub const SOON_DAYS: i64 = 30;
-/// Time between two warnings about the same.
+/// Time between two warnings about the same file.
 const REPEAT: Duration = Duration::from_secs(12 * 3600);
 
-/// A file of certificates, and how long they hold.
+/// A file of certificates, and how long they are valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateDays {
     /// The key that names the file.
@@ -25,7 +25,7 @@ pub struct CertificateDays {
     pub days: i64,
 }
 
-/// The files as they were when the node read them last.
+/// The files as the node last read them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Certificates(Arc<Mutex<Known>>);
 
@@ -46,11 +46,11 @@ impl Certificates {
         certificates
     }
 
-    /// The node uses the files as they are now.
+    /// Reads the files again, because the node has reloaded them.
     pub(crate) fn read_again(&self) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for path in known.files.keys().cloned().collect::<Vec<_>>() {
-            // One that cannot be read now has been complained of, and the node goes on with what it had.
+            // For a file that cannot be read now the error was logged, and the node still uses its old content.
             if let Ok(validity) = Validity::of_file(&path) {
                 known.read.insert(path, validity);
             }
@@ -71,7 +71,7 @@ impl Certificates {
     }
 }
 
-/// Files of certificates that the node shows or believes, with the key that names each.
+/// Files of certificates that the node presents or trusts, with the key that names each.
 fn files(config: &Config) -> BTreeMap<PathBuf, &'static str> {
     let mut files = BTreeMap::new();
     for tls in config.listeners.iter().filter_map(|it| it.tls.as_ref()) {
@@ -84,7 +84,7 @@ fn files(config: &Config) -> BTreeMap<PathBuf, &'static str> {
     files
 }
 
-/// How long the certificates that a configuration names still hold.
+/// How long the certificates that a configuration names are still valid.
 #[must_use]
 pub fn certificate_days(config: &Config) -> Vec<CertificateDays> {
     Certificates::new(config).days()
@@ -96,7 +96,7 @@ fn since_1970() -> Duration {
         .unwrap_or_default()
 }
 
-/// Warns of certificates that end soon, again and again.
+/// Warns repeatedly of certificates that expire soon.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     due: Option<Instant>,

@@ -3,11 +3,11 @@
 use thicket_node::Now;
 use thicket_session::time::{Instant, WallClock};
 
-/// Where instants begin, in milliseconds. Not at zero: a client that went before the node started, here or at a node from which
-/// its session came, went at an instant too. That is longer ago than the longest expiry, of 136 years, can tell.
+/// The instant of the node's start, in milliseconds. It is not zero because a client may have disconnected before the start, here or at the node that
+/// its session comes from, and that time must be an instant too. The offset exceeds the longest expiry interval, 136 years.
 const BEFORE_START_MS: u64 = 1 << 42;
 
-/// Counts milliseconds from the start of the node; all its threads share one, so that instants may travel in mail.
+/// Counts milliseconds from the start of the node. All its threads share one, so that instants may travel in letters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     start: std::time::Instant,
@@ -26,8 +26,8 @@ impl Clock {
         now_at(self.instant())
     }
 
-    /// Both clocks, the other one only if it is another millisecond than at `last`: whoever asks for every message that comes alone pays
-    /// for one of them.
+    /// Both clocks; the wall clock is read only if the millisecond has changed since `last`. A caller that asks for each single message pays for one
+    /// clock only.
     pub(crate) fn now_after(&self, last: Now) -> Now {
         let instant = self.instant();
         if instant == last.instant {
@@ -36,7 +36,7 @@ impl Clock {
         now_at(instant)
     }
 
-    /// The clock that nobody sets.
+    /// The monotonic clock.
     pub(crate) fn instant(&self) -> Instant {
         let elapsed = self.start.elapsed();
         let elapsed_ms = elapsed.as_secs() * 1000 + u64::from(elapsed.subsec_millis());

@@ -1,4 +1,4 @@
-//! What the shell itself counts; the machines count the traffic.
+//! Counters of the shell; workers and hub count the traffic.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,45 +12,45 @@ use crate::histogram::Histogram;
 pub(crate) struct Counters {
     /// Connections accepted.
     pub(crate) accepted: Counter,
-    /// Times a listener had to rest for want of descriptors or memory.
+    /// Times a listener paused for lack of descriptors or memory.
     pub(crate) accept_exhausted: Counter,
-    /// Connections that did not start with a good PROXY header, where one was wanted.
+    /// Connections without a valid PROXY header where one is required.
     pub(crate) prefaces_refused: Counter,
-    /// Announcements that were not ours to read: torn, or of something else.
+    /// Announcements that could not be decoded: truncated, or from other software.
     pub(crate) announcements_malformed: Counter,
     /// Announcements of other clusters or versions, or not signed with the cluster's secret.
     pub(crate) announcements_strange: Counter,
-    /// Signed announcements that were heard before.
+    /// Signed announcements that are repetitions.
     pub(crate) announcements_repeated: Counter,
-    /// Users asked for.
+    /// Authentications requested.
     pub(crate) authentications: Counter,
-    /// Users refused.
+    /// Authentications refused.
     pub(crate) authentications_refused: Counter,
-    /// Questions to the hook.
+    /// Requests to the hook.
     pub(crate) hook_requests: Counter,
-    /// Clients about whom the hook said nothing in time, or nothing that was understood.
+    /// Clients for whom the hook sent no valid answer in time.
     pub(crate) hook_failures: Counter,
     /// Fetches of the keys of tokens from their provider.
     pub(crate) jwt_key_fetches: Counter,
-    /// Those that brought none.
+    /// Those of them that failed.
     pub(crate) jwt_key_fetch_failures: Counter,
-    /// When they were last brought.
+    /// When the last fetch succeeded.
     pub(crate) jwt_keys_fetched: Moment,
-    /// Clients that were let in.
+    /// Clients that were accepted.
     pub(crate) connects: Counter,
     /// Clients that were banned because they connected too often.
     pub(crate) flapping_bans: Counter,
-    /// Clients that were served and are no more, by reason.
+    /// Clients that disconnected, by reason.
     pub(crate) disconnects: Reasons,
-    /// Clients that were not let in, by reason code.
+    /// Clients that were refused, by reason code.
     pub(crate) connects_refused: Reasons,
-    /// TLS and WebSocket handshakes that came to nothing, by reason.
+    /// TLS and WebSocket handshakes that failed, by reason.
     pub(crate) handshakes_failed: Reasons,
-    /// How long threads worked between two looks for what is new.
+    /// How long rounds of threads took.
     pub(crate) rounds: Histogram,
-    /// The same of each message delivered to a client: the length of the round in which it was written.
+    /// The same, counted for each message delivered to a client: the length of the round in which it was written.
     pub(crate) deliveries: Histogram,
-    /// What the exporter of telemetry has done, once there is one.
+    /// The exporter of telemetry, once it exists.
     pub(crate) exporter: OnceLock<thicket_telemetry::Monitor>,
 }
 
@@ -68,7 +68,7 @@ impl Counter {
     }
 }
 
-/// When something last happened.
+/// The time of the last occurrence.
 #[derive(Debug, Default)]
 pub(crate) struct Moment(Mutex<Option<Instant>>);
 
@@ -77,7 +77,7 @@ impl Moment {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// How long ago; `None`: never.
+    /// The time since then; `None`: it never occurred.
     pub(crate) fn age(&self) -> Option<Duration> {
         let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.map(|last| last.elapsed())

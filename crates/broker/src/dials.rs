@@ -1,4 +1,4 @@
-//! Connections to other nodes that do not stand yet.
+//! Connections to other nodes that are not established yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -13,9 +13,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is being connected to.
 #[derive(Debug)]
 pub(crate) struct Dial {
-    /// As the hub ordered it.
+    /// As ordered by the hub.
     pub(crate) address: String,
-    /// What is left to try after this one fails.
+    /// The addresses left to try if this one fails.
     pub(crate) rest: VecDeque<SocketAddr>,
 }
 
@@ -39,7 +39,7 @@ impl Dials {
         self.attempts.values().map(|(_, deadline)| *deadline).min()
     }
 
-    /// An attempt that took too long.
+    /// An attempt that exceeded its timeout.
     pub(crate) fn next_late(&self, now: Instant) -> Option<ConnectionId> {
         let late = self
             .attempts

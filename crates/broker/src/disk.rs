@@ -1,4 +1,4 @@
-//! How the disk under the data directory does: shared by the threads that write and by whoever asks.
+//! The state of the disk under the data directory, shared by the threads that write and those that report.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use crate::histogram::{Distribution, Histogram, SLOW};
 
-/// What `ready` and the log say of a full disk.
+/// The message about a full disk, for `ready` and the log.
 pub(crate) const NOT_STORED: &str =
     "the disk is full: messages that would have to be stored are refused until there is room";
 
-/// What is known of the disk.
+/// The known state of the disk.
 #[derive(Debug)]
 pub(crate) struct Disk {
     directory: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Disk {
     syncs: Histogram,
 }
 
-/// What one thread stores.
+/// The counts of one worker's storage.
 #[derive(Debug, Default)]
 struct OfWorker {
     log_bytes: AtomicU64,
@@ -35,7 +35,7 @@ impl Disk {
         }
     }
 
-    /// How the log of a worker stands.
+    /// Notes the size of a worker's log, and whether the disk is full.
     pub(crate) fn note_log(&self, worker: u8, bytes: u64, is_full: bool) {
         if let Some(of) = self.workers.get(usize::from(worker)) {
             of.log_bytes.store(bytes, Ordering::Relaxed);
@@ -43,14 +43,14 @@ impl Disk {
         }
     }
 
-    /// A worker has written anew what lives of its log, and removes what was before.
+    /// Counts a checkpoint of a worker.
     pub(crate) fn note_checkpoint(&self, worker: u8) {
         if let Some(of) = self.workers.get(usize::from(worker)) {
             of.checkpoints.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Runs a sync and counts how long it took.
+    /// Runs a sync and measures its duration.
     pub(crate) fn time<T>(&self, sync: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let result = sync();
@@ -58,13 +58,13 @@ impl Disk {
         result
     }
 
-    /// Whether a thread finds no room for what it would have to store.
+    /// Whether a worker cannot store because the disk is full.
     pub(crate) fn is_full(&self) -> bool {
         let mut workers = self.workers.iter();
         workers.any(|worker| worker.is_full.load(Ordering::Relaxed))
     }
 
-    /// Of all workers: bytes of their logs, and how often they were written anew.
+    /// Of all workers: bytes of their logs, and number of checkpoints.
     pub(crate) fn logs(&self) -> (u64, u64) {
         let sum = |count: fn(&OfWorker) -> &AtomicU64| {
             let counts = self.workers.iter().map(count);
@@ -77,7 +77,7 @@ impl Disk {
         self.syncs.read()
     }
 
-    /// Bytes free and in all on the file system; `None`: the system does not say.
+    /// Bytes free and in total on the file system; `None`: the system does not report them.
     pub(crate) fn space(&self) -> Option<(u64, u64)> {
         let facts = rustix::fs::statvfs(&self.directory).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(facts.f_frsize);

@@ -1,4 +1,4 @@
-//! What a listener does with those who come: who is let in, and what lies between their socket and MQTT.
+//! What a listener does with new connections: which are accepted, and which layers lie between their socket and MQTT.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,14 +26,14 @@ pub(crate) struct Entrance {
     websocket: Option<Arc<config::WebSocket>>,
 }
 
-/// What comes of other nodes here.
+/// How links of other nodes are accepted here.
 #[derive(Debug)]
 enum LinksHere {
-    /// None, or they are plain as clients are.
+    /// Not at all, or as plain TCP like clients.
     Plain,
-    /// They are TLS, which the first byte tells.
+    /// Over TLS, recognised by the first byte.
     WithClients(Arc<Links>),
-    /// They are TLS, and nobody else comes in.
+    /// Over TLS, and nothing else is accepted.
     Alone(Arc<Links>),
 }
 
@@ -78,7 +78,7 @@ impl Entrance {
         self.gate.wait_until(now)
     }
 
-    /// Puts the layers over a socket that has a seat.
+    /// Puts the layers over an accepted socket.
     pub(crate) fn dress(&self, stream: Stream, seat: Seat) -> io::Result<Transport> {
         match &self.links {
             LinksHere::Alone(links) => return links.accept(stream, seat, &[]),
@@ -108,15 +108,15 @@ impl Entrance {
         ))))
     }
 
-    /// What speaks TLS to its clients, with the certificate in use; `None`: nothing.
+    /// The TLS configuration for its clients, with the certificate in use; `None`: no TLS.
     pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.tls.as_ref().map(Certificate::in_use)
     }
 
-    /// Reads the certificate again. Connections that stand keep theirs. `false`: there is none.
+    /// Reads the certificate again. Established connections keep the old one. `false`: there is none.
     ///
     /// # Errors
-    /// A file is no good; the one in use stays.
+    /// A file is not valid; the certificate in use stays.
     pub(crate) fn reload(&self) -> Result<bool, TlsError> {
         let Some(tls) = &self.tls else {
             return Ok(false);

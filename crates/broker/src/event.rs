@@ -1,4 +1,4 @@
-//! Events of the machines become lines of the log.
+//! Turns events of workers and hub into lines of the log.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use thicket_node::{CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED, Event
 use crate::counters::Counters;
 use crate::log::{self, Subject};
 
-/// Fields have to be known to `tracing` beforehand: these names, and the rest goes into `more`.
+/// `tracing` needs field names at compile time: these, and all others go into `more`.
 const NAMES: [&str; 16] = [
     "address",
     "client_id",
@@ -27,18 +27,18 @@ const NAMES: [&str; 16] = [
     "user_name",
 ];
 
-/// The name under which the cluster knows a session: with whose it is, if sessions belong to users.
+/// The name of a session in the cluster: with its user, if sessions belong to users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SessionName<'a> {
     /// As the client sent it.
     pub(crate) client_id: &'a str,
     pub(crate) user_name: Option<&'a str>,
-    /// Of the listener.
+    /// Prefix of the listener.
     pub(crate) topic_prefix: Option<&'a str>,
 }
 
 impl<'a> SessionName<'a> {
-    /// Between the parts. A user name may hold it, the others do not.
+    /// Between the parts. A user name may contain it, the others do not.
     const SEPARATOR: char = '\u{1f}';
 
     pub(crate) fn of(name: &'a str) -> Self {
@@ -92,7 +92,7 @@ macro_rules! line {
     }};
 }
 
-/// Counts clients that come, go and are refused.
+/// Counts clients that connect, disconnect and are refused.
 pub(crate) fn count(counters: &Counters, event: &Event) {
     let by = |key: &str| {
         let mut fields = event.fields.iter();
@@ -107,9 +107,9 @@ pub(crate) fn count(counters: &Counters, event: &Event) {
     }
 }
 
-/// Writes an event of a machine on thread `thread`, unless there were many of the kind.
+/// Logs an event of a worker or hub on thread `thread`, unless its kind is over the limit.
 pub(crate) fn log(thread: u8, event: &Event) {
-    // What is not written is not left out either.
+    // A line below the log level does not count as suppressed.
     if event.level == EventLevel::Info && !tracing::enabled!(tracing::Level::INFO) {
         return;
     }
@@ -122,7 +122,7 @@ pub(crate) fn log(thread: u8, event: &Event) {
         EventLevel::Error => line!(error, event, thread, suppressed),
         EventLevel::Warn => line!(warn, event, thread, suppressed),
         EventLevel::Info => line!(info, event, thread, suppressed),
-        // Packets are many: look whether anybody listens before building the line.
+        // There are many packets: check whether the level is on before building the line.
         EventLevel::Debug => {
             if tracing::enabled!(tracing::Level::DEBUG) {
                 line!(debug, event, thread, suppressed);
@@ -131,7 +131,7 @@ pub(crate) fn log(thread: u8, event: &Event) {
     }
 }
 
-/// What a line is about that whoever reaches the node can cause as often as it likes.
+/// The subject by which a line is limited, if whoever reaches the node can cause it as often as it likes.
 fn subject(event: &Event) -> Option<Subject> {
     let peer = event.fields.iter().find(|(key, _)| *key == "peer");
     let peer = peer.and_then(|(_, peer)| peer.parse::<SocketAddr>().ok());
@@ -143,7 +143,7 @@ fn subject(event: &Event) -> Option<Subject> {
     }
 }
 
-/// Facts without a name of their own: `key=value`, separated by spaces.
+/// Fields without a declared name: `key=value`, separated by spaces.
 fn others(event: &Event) -> String {
     let rest = event.fields.iter().filter(|(key, _)| !NAMES.contains(key));
     rest.map(|(key, value)| format!("{key}={value}"))

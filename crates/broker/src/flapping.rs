@@ -1,6 +1,6 @@
-//! Clients that connect too often: counted by this node, and banned from all for a time.
+//! Clients that connect too often: this node counts them, and bans them from all nodes for a time.
 //!
-//! Only a CONNECT that was accepted counts, so nobody gets another client banned without its credentials.
+//! Only an accepted CONNECT counts, so nobody can get another client banned without its credentials.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -16,39 +16,39 @@ use crate::event::SessionName;
 use crate::log::{self, Subject};
 use crate::mailbox::Letter;
 
-/// Clients counted at a time; the one counted longest makes room.
+/// Clients counted at a time; beyond it the one counted longest is forgotten.
 const CLIENTS: usize = 65_536;
-/// Bans of this node that have not ended: the list of the cluster has room for operators, too.
+/// Bans of this node that have not ended: the list of the cluster keeps capacity for operators.
 const BANS: usize = 1024;
-/// Of each such ban.
+/// The reason of such a ban.
 const REASON: &str = "flapping";
 
 /// Counts how often clients connect.
 #[derive(Debug, Default)]
 pub(crate) struct Flapping {
-    /// `None`: nobody is counted.
+    /// `None`: off.
     limit: Option<FlappingLimit>,
     table: Mutex<Table>,
-    /// Clients are known by a hash of session and user, as both may be long.
+    /// A client is identified by a hash of session and user, as both may be long.
     hashes: RandomState,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Since when, and how often.
+    /// Start of the window, and number of connects.
     clients: HashMap<u64, (Instant, u32)>,
-    /// In the order they began to be counted; a client that was counted anew is passed over.
+    /// In the order of their windows. An entry is stale if the client's window has started again since.
     order: VecDeque<(Instant, u64)>,
-    /// When the bans end, in this order.
+    /// When the bans end, ascending.
     bans: VecDeque<Instant>,
 }
 
-/// What becomes of a client that has connected.
+/// The result for a client that has connected.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Fine,
     Flapping,
-    /// As many are banned as may be.
+    /// The number of bans is at its limit.
     NoRoom,
 }
 
@@ -60,7 +60,7 @@ impl Flapping {
         }
     }
 
-    /// An event of a worker, and what the worker is told if it bans a client.
+    /// Notes an event of a worker. Returns a letter for the worker if it must ban a client.
     pub(crate) fn note(&self, now: Now, event: &Event, counters: &Arc<Counters>) -> Option<Letter> {
         let limit = self.limit?;
         if event.message != CLIENT_CONNECTED {
@@ -88,7 +88,7 @@ impl Flapping {
         (found == Found::Flapping).then(|| ban(now, (client_id, user_name), limit.ban, counters))?
     }
 
-    /// The clients that are counted; `None`: nobody is.
+    /// The number of counted clients; `None`: counting is off.
     pub(crate) fn remembered(&self) -> Option<Remembered> {
         self.limit?;
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +112,7 @@ impl Table {
         if *count <= limit.connects {
             return Found::Fine;
         }
-        // It is counted anew when the ban has ended or was lifted.
+        // Counting starts again when the ban has ended or was lifted.
         self.clients.remove(&client);
         while self.bans.front().is_some_and(|end| *end <= now) {
             self.bans.pop_front();
@@ -124,7 +124,7 @@ impl Table {
         Found::Flapping
     }
 
-    /// Those whose window is over, and the oldest of too many.
+    /// Forgets clients whose window is over, and the oldest if there are too many.
     fn forget(&mut self, now: Instant, window: Duration) {
         while let Some((since, client)) = self.order.front() {
             if now.since(*since) < window && self.order.len() < CLIENTS {
@@ -138,7 +138,7 @@ impl Table {
     }
 }
 
-/// The order to ban a client of a user, who is "" where nobody has a name; `None`: its identifier cannot be banned.
+/// The order to ban a client of a user, "" for none; `None`: its identifier cannot be banned.
 fn ban(
     now: Now,
     (client_id, user_name): (&str, &str),
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!((count(10, 1), count(11, 1)), (Found::Fine, Found::Fine));
         assert_eq!(count(12, 1), Found::Flapping);
         assert_eq!(count(12, 2), Found::Flapping);
-        // Counted anew.
+        // A new window has begun.
         assert_eq!((count(13, 1), count(13, 1)), (Found::Fine, Found::Fine));
         assert_eq!(count(13, 1), Found::Flapping);
     }

@@ -1,4 +1,4 @@
-//! How many may come in: connections at a time and connections a second, for each listener and for the node.
+//! Limits on connections at a time and connections a second, for each listener and for the node.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,16 +7,16 @@ use thicket_session::time::Instant;
 
 use crate::counters::Counter;
 
-/// Bound of the whole node, shared by the gates of its listeners.
+/// The limit of the whole node, shared by the gates of its listeners.
 #[derive(Debug)]
 pub(crate) struct NodeGate {
     open: AtomicU32,
     maximum: u32,
-    /// The process has taken more memory than it may: nobody gets a new session.
+    /// The process exceeds its memory limit: no new sessions.
     pub(crate) is_short_of_memory: AtomicBool,
-    /// It has taken what was left for clients that return: nobody comes in.
+    /// It has also used up the reserve for clients that return: no new connections.
     pub(crate) is_out_of_memory: AtomicBool,
-    /// Turned away because of each bound.
+    /// Connections refused because the node was full.
     pub(crate) node_full: Counter,
     pub(crate) short_of_memory: Counter,
 }
@@ -33,29 +33,29 @@ impl NodeGate {
         })
     }
 
-    /// Whether newcomers are turned away: no memory, or no place.
+    /// Whether new clients are refused, for lack of memory or connections.
     pub(crate) fn is_full(&self) -> bool {
         self.is_short_of_memory.load(Ordering::Relaxed)
             || self.open.load(Ordering::Relaxed) >= self.maximum
     }
 }
 
-/// The bounds of one listener, shared by its sockets on all threads.
+/// The limits of one listener, shared by its sockets on all threads.
 #[derive(Debug)]
 pub(crate) struct Gate {
     node: Arc<NodeGate>,
     open: AtomicU32,
     maximum: Option<u32>,
     rate: Option<Mutex<Bucket>>,
-    /// Turned away because the listener was full.
+    /// Connections refused because the listener was full.
     pub(crate) full: Counter,
-    /// Times connections had to wait because too many came in a second.
+    /// Times connections had to wait because of the limit a second.
     pub(crate) delayed: Counter,
-    /// Let in.
+    /// Connections admitted.
     pub(crate) admitted: Counter,
 }
 
-/// Tokens: one a connection, filled up evenly, a second's worth at most.
+/// A token bucket: one token a connection, refilled evenly, at most one second's worth.
 #[derive(Debug)]
 struct Bucket {
     per_s: u32,
@@ -64,12 +64,12 @@ struct Bucket {
     filled_at: Instant,
 }
 
-/// A place among the connections; given back when it is dropped.
+/// A connection's place; freed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Seat(Arc<Gate>);
 
 impl Gate {
-    /// `maximum`: connections at a time; `per_s`: connections a second, 0: no bound.
+    /// `maximum`: connections at a time; `per_s`: connections a second, 0: no limit.
     pub(crate) fn new(node: &Arc<NodeGate>, maximum: Option<u32>, per_s: u32) -> Arc<Self> {
         let bucket = Bucket {
             per_s,
@@ -101,7 +101,7 @@ impl Gate {
         until
     }
 
-    /// A place for a connection that was accepted; `None`: close it.
+    /// A place for an accepted connection; `None`: close it.
     pub(crate) fn admit(self: &Arc<Self>) -> Option<Seat> {
         if let Some(rate) = &self.rate {
             rate.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -110,7 +110,7 @@ impl Gate {
             self.node.short_of_memory.add_one();
             return None;
         }
-        // Counted first, so that threads that come together do not both take the last place.
+        // Counted first, so that two threads do not both take the last place.
         let seat = Seat::take(self);
         if self.node.open.load(Ordering::Relaxed) > self.node.maximum {
             self.node.node_full.add_one();
@@ -127,7 +127,7 @@ impl Gate {
         Some(seat)
     }
 
-    /// Connections now.
+    /// Current number of connections.
     pub(crate) fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }

@@ -1,17 +1,17 @@
-//! Durations counted in buckets, for metrics: threads add to one, whoever is asked reads it.
+//! Histograms of durations for metrics: threads add to one, and any thread may read it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets of a histogram; what takes longer than the last bound is only in the count.
+/// Bounds of the buckets; a duration above the last is only in the count.
 pub(crate) type Bounds = [f64; 8];
 
-/// Of what a disk or a network does, seconds.
+/// For operations of a disk or network, in seconds.
 pub(crate) const SLOW: Bounds = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0];
-/// Of what happens inside a node, seconds.
+/// For operations inside a node, in seconds.
 const FAST: Bounds = [0.000_01, 0.000_03, 0.000_1, 0.000_3, 0.001, 0.01, 0.1, 1.0];
 
-/// How often something took how long.
+/// Counts durations in buckets.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     bounds: Bounds,
@@ -22,7 +22,7 @@ pub(crate) struct Histogram {
     nanos: AtomicU64,
 }
 
-/// A histogram at one moment, each bucket alone.
+/// The values of a histogram at one moment; buckets are not cumulative.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Distribution {
     pub(crate) bounds: Bounds,
@@ -31,7 +31,7 @@ pub(crate) struct Distribution {
     pub(crate) seconds: f64,
 }
 
-/// Of what happens inside a node.
+/// For operations inside a node.
 impl Default for Histogram {
     fn default() -> Self {
         Self::new(FAST)
@@ -49,7 +49,7 @@ impl Histogram {
         }
     }
 
-    /// So many things took so long each.
+    /// Adds a duration `times` times.
     pub(crate) fn add(&self, took: Duration, times: u64) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let bucket = self.bounds_ns.iter().position(|bound| nanos <= *bound);

@@ -1,5 +1,5 @@
-//! Asks somebody else about clients, by HTTP, on threads of its own. A client waits no longer than the deadline, its time in the queue
-//! included; whatever happens to the hook, the workers go on.
+//! Asks an HTTP hook about clients, on threads of its own. A client waits no longer than the deadline, including its time in the queue; whatever
+//! happens to the hook, the workers continue.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,9 @@ use crate::config::{Hook, OnFailure};
 use crate::log::{self, Subject};
 use crate::pool::Pool;
 
-/// Questions on their way at a time.
+/// Requests under way at a time.
 const THREADS: usize = 4;
-/// Answers remembered.
+/// Answers cached.
 const CACHED: usize = 10_000;
 /// Longest answer.
 const ANSWER_BYTES: u64 = 64 * 1024;
@@ -37,7 +37,7 @@ pub(crate) struct HookQueue {
 }
 
 impl HookQueue {
-    /// Puts a request into the queue; what to say at once to whom, if that is full.
+    /// Puts a request into the queue. If that is full, returns the verdict, and who receives it.
     pub(crate) fn pass_on(&self, request: Request, policy: &Policy) -> Option<(Asker, Verdict)> {
         let source = request.source();
         let asked = Asked {
@@ -51,14 +51,14 @@ impl HookQueue {
     }
 }
 
-/// Why there is no answer about a client.
+/// Why there is no answer for a client.
 #[derive(Debug, PartialEq, Eq)]
 enum NoAnswer {
-    /// The request, or its place in the queue, took longer than it may.
+    /// The request, including its wait in the queue, took too long.
     TimedOut,
-    /// No connection to the hook, or it broke.
+    /// There is no connection to the hook, or it broke.
     Unreachable(String),
-    /// Another status, or a body that is not understood.
+    /// Another status, or a body that cannot be decoded.
     Unusable(String),
     /// The queue has no capacity for this client.
     Full,
@@ -102,7 +102,7 @@ impl NoAnswer {
     }
 }
 
-/// What becomes of a client about whom there is no answer.
+/// The verdict on a client for whom there is no answer.
 fn without_answer(on_failure: OnFailure, request: &Request, policy: &Policy) -> Verdict {
     match on_failure {
         OnFailure::Unavailable => Verdict::Unavailable,
@@ -123,10 +123,10 @@ pub(crate) struct HookDesk {
     cache: Mutex<Cache>,
 }
 
-/// Answers by what was asked.
+/// Cached answers, by the hash of the request.
 #[derive(Default)]
 struct Cache {
-    /// The policy they were given under: a reload forgets them.
+    /// The policy they were given under: a reload empties the cache.
     policy: Option<Arc<Policy>>,
     answers: HashMap<[u8; 32], (Instant, Answer)>,
 }
@@ -264,7 +264,7 @@ impl HookDesk {
     }
 }
 
-/// What was asked, without the port of the client, which says nothing; a hash, so that no password lies about.
+/// A hash of what is asked, so that the cache holds no passwords; without the client's port, which does not matter.
 fn key_of(question: &Question<'_>, request: &Request) -> [u8; 32] {
     let address = request.peer.ip().to_string();
     let question = Question {
@@ -273,7 +273,7 @@ fn key_of(question: &Question<'_>, request: &Request) -> [u8; 32] {
     };
     let mut hash = Sha256::new();
     hash.update(serde_json::to_vec(&question).unwrap_or_default());
-    // The bytes themselves: what is no UTF-8 looks the same in the question.
+    // The bytes themselves: in the question, different invalid UTF-8 looks the same.
     hash.update(request.password.as_deref().unwrap_or_default());
     hash.finalize().into()
 }

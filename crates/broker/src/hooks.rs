@@ -1,4 +1,4 @@
-//! Events for receivers: picks from what the machines say what each hook wants, and hands it to the hook's queue.
+//! Events for receivers: selects the events that each hook wants, and hands them to the hook's queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -18,7 +18,7 @@ use crate::event::SessionName;
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     receivers: Vec<Receiver>,
-    /// Of the last event.
+    /// Number of the last event.
     number: AtomicU64,
     is_draining: AtomicBool,
 }
@@ -31,7 +31,7 @@ struct Receiver {
 }
 
 impl Hooks {
-    /// Starts the hooks of the node with this name. `run`: names this run of the node.
+    /// Starts the hooks of the node with this name. `run` identifies this run of the node.
     pub(crate) fn start(plans: &[HookPlan], node: &str, run: &str) -> Result<Self, HookError> {
         let start = |plan: &HookPlan| {
             Ok(Receiver {
@@ -46,7 +46,7 @@ impl Hooks {
         })
     }
 
-    /// What the workers must tell; `None`: nothing that they do not say anyway.
+    /// What the workers must report for hooks; `None`: nothing beyond their usual events.
     pub(crate) fn observed(&self) -> Option<Observed> {
         let wanted = |kind| self.receivers.iter().any(|it| it.kinds.contains(&kind));
         let filters = self.receivers.iter().flat_map(|it| it.filters.clone());
@@ -60,7 +60,7 @@ impl Hooks {
         is_some.then_some(observed)
     }
 
-    /// An event of a machine.
+    /// Notes an event of a worker or hub.
     pub(crate) fn note(&self, event: &Event) {
         if self.receivers.is_empty() {
             return;
@@ -80,7 +80,7 @@ impl Hooks {
         }
     }
 
-    /// This node sends its clients away.
+    /// This node drains: it refuses clients and hands its sessions over.
     pub(crate) fn note_draining(&self) {
         if !self.is_draining.swap(true, Ordering::Relaxed) {
             let wants = |it: &Receiver| it.kinds.contains(&HookKind::Cluster);
@@ -113,13 +113,13 @@ impl Hooks {
         }
     }
 
-    /// Name and counts of each.
+    /// Name and counters of each hook.
     pub(crate) fn statistics(&self) -> Vec<(&str, Statistics)> {
         let each = self.receivers.iter().map(|it| &it.hook);
         each.map(|hook| (hook.name(), hook.statistics())).collect()
     }
 
-    /// Takes no more events and delivers what waits, as far as the receivers take it within a request's time.
+    /// Accepts no more events and delivers the queued ones, as far as the receivers accept them within a request's timeout.
     pub(crate) fn close(&self) {
         for receiver in &self.receivers {
             receiver.hook.close();
@@ -127,7 +127,7 @@ impl Hooks {
     }
 }
 
-/// Which kind an event is of, and its name for receivers.
+/// The kind of an event, and its name for receivers.
 fn kind_of(message: &str) -> Option<(HookKind, &'static str)> {
     Some(match message {
         CLIENT_CONNECTED => (HookKind::Connect, "client.connected"),

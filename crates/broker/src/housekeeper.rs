@@ -1,4 +1,4 @@
-//! Threads that look at the node from time to time: one at its memory, one at what it has to do and what it says of itself under `$SYS/`.
+//! Threads with periodic duties: one watches memory, the other measures load and publishes `$SYS/` topics.
 
 mod system;
 
@@ -18,29 +18,29 @@ use crate::memory::{limit_bytes, resident_bytes};
 use crate::readiness::Reminder;
 use system::System;
 
-/// Time between two looks at the memory: short beside the time in which clients fill what is reserved above the bound.
+/// Time between two checks of memory: short compared with the time in which clients fill the reserve above the limit.
 const LOOK: Duration = Duration::from_millis(100);
-/// The same from this part of the bound on: a client on the same machine fills hundreds of megabytes a second.
+/// The same near the limit: a client on the same machine fills hundreds of megabytes a second.
 const CLOSE_LOOK: Duration = Duration::from_millis(10);
 const CLOSE: (u64, u64) = (3, 4);
-/// Memory is short no longer when this part of the bound is left.
+/// Memory is no longer short when usage falls below this part of the limit.
 const RELIEF: (u64, u64) = (19, 20);
 
-/// Time between two measurements of what the node has to do (Dispatcher III).
+/// Time between two measurements of the load (Dispatcher III).
 const MEASURE: Duration = Duration::from_secs(1);
-/// A thread that does not say within this time what it counted is asked again the next time.
+/// If a thread does not report its counters within this time, the measurement is skipped.
 const BRIEFLY: Duration = Duration::from_millis(500);
 
-/// The part of the bound that is left above it for clients that return to their sessions.
+/// The reserve above the limit, for clients that return to their sessions: one part in so many.
 const RESERVE: u64 = 4;
 
-/// What the housekeeper is to do.
+/// The duties and what they need.
 pub(crate) struct Duties {
     pub(crate) inspector: Inspector,
     pub(crate) gate: Arc<NodeGate>,
     /// As configured.
     pub(crate) memory_bytes: Option<u64>,
-    /// Zero: nothing is published.
+    /// Zero: off.
     pub(crate) system_interval: Duration,
 }
 
@@ -62,7 +62,7 @@ impl Housekeeper {
             stops: Vec::new(),
             threads: Vec::new(),
         };
-        // Apart: what follows waits for the other threads, and clients fill memory meanwhile.
+        // On a thread of its own: the other duties wait for the node's threads, and clients fill memory meanwhile.
         let watcher = Arc::clone(&duties);
         housekeeper.spawn("memory", move |stopped| {
             let mut pause = LOOK;
@@ -90,7 +90,7 @@ impl Housekeeper {
                 }
                 if !duties.system_interval.is_zero() && due <= Instant::now() {
                     due = Instant::now() + duties.system_interval;
-                    // A node that does not answer has other troubles, and the API tells of them.
+                    // If the node does not answer, it has other problems, and the API reports them.
                     let _ = runtime.block_on(system.publish(&duties.inspector));
                 }
             }
@@ -112,7 +112,7 @@ impl Housekeeper {
 }
 
 impl Duties {
-    /// Measures what the node has to do and tells the hub.
+    /// Measures the load and sends it to the hub.
     async fn measure(&self, meter: &mut Meter, limit: Option<u64>) {
         let asked = tokio::time::timeout(BRIEFLY, self.inspector.carried()).await;
         let Ok(Ok(carried)) = asked else {
@@ -131,7 +131,7 @@ impl Duties {
         }
     }
 
-    /// How long until the next look.
+    /// Checks memory. Returns the time until the next check.
     fn watch_memory(&self, limit: Option<u64>) -> Duration {
         let (Some(limit), Some(resident)) = (limit, resident_bytes()) else {
             return LOOK;

@@ -1,4 +1,4 @@
-//! Who this node is: an identity that outlives its addresses, and a number that rises with every start.
+//! The identity of this node: a number that stays the same when addresses change, and an incarnation that rises with every start.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use thicket_storage::{DataDirectory, StorageError};
 
 use crate::clock;
 
-/// A node's identity at this start.
+/// The identity of a node and its incarnation at this start.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) node: NodeId,
@@ -31,10 +31,10 @@ pub enum IdentityError {
         /// Why.
         source: io::Error,
     },
-    /// It is in use by another process, of another version, or cannot be made.
+    /// It is in use by another process, is of another version, or cannot be created.
     #[error(transparent)]
     Directory(#[from] StorageError),
-    /// The file is not ours, or torn.
+    /// The file is from other software, or truncated.
     #[error("data directory: {}: expected `id` of 16 hexadecimal digits and `incarnation`: {problem}", path.display())]
     Malformed {
         /// The file.
@@ -47,7 +47,7 @@ pub enum IdentityError {
     Random(String),
 }
 
-/// What the file `node.toml` holds.
+/// The content of the file `node.toml`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -56,7 +56,7 @@ struct Stored {
 }
 
 impl Identity {
-    /// The identity kept in `data`, made and stored if there is none yet; without `data`, one for this start only.
+    /// The identity stored in `data`, created if there is none yet; without `data`, one for this start only.
     pub(crate) fn load(data: Option<&Path>) -> Result<Self, IdentityError> {
         let Some(data) = data else {
             return Ok(Self {
@@ -69,7 +69,7 @@ impl Identity {
         let path = data.join("node.toml");
         let stored = read(&path)?;
         let now = clock::wall_ms().min(Incarnation::MAXIMUM.0 / 2);
-        // The wall clock may have been set back since the last start; an incarnation is never repeated.
+        // The wall clock may have been set back since the last start; an incarnation is never reused.
         let (node, incarnation) = match stored {
             Some((node, last)) => (node, now.max(last.saturating_add(1))),
             None => (random_id()?, now),
@@ -120,7 +120,7 @@ fn read(path: &Path) -> Result<Option<(u64, u64)>, IdentityError> {
     Ok(Some((id, stored.incarnation)))
 }
 
-/// Writes beside and renames, so that a crash leaves the old file or the new one.
+/// Writes a new file and renames it, so that a crash leaves the old file or the new one.
 fn write(path: &Path, id: u64, incarnation: u64) -> Result<(), IdentityError> {
     let stored = Stored {
         id: format!("{id:016x}"),

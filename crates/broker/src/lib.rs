@@ -3,12 +3,12 @@
 //!
 //! It reads bytes, hands them to a worker, drains the outputs and writes.
 //!
-//! Left to others: what a byte means (`thicket-node`), TLS files and WebSocket frames (`transport`), files (`storage`), the command line.
+//! Left to others: the meaning of bytes (`thicket-node`), TLS files and WebSocket frames (`transport`), files (`storage`), the command line.
 //!
 //! Invariants:
 //!
 //! * No lock is taken for a message: threads exchange batches, with one lock for each round and receiver.
-//! * A connection is written once a round, however many messages the round brought it.
+//! A connection is written once a round, however many messages the round brings for it.
 //! * What must be stored is stored before anything of the same round is written to a socket.
 //! * An idle connection owns no buffer; all reads of a thread share one.
 //! * What may block (name resolution, password hashes, HTTP) runs on threads of its own.

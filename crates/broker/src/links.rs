@@ -1,8 +1,7 @@
-//! What links between nodes are protected by, shared by all threads and read again at a reload.
+//! The protection of links between nodes, shared by all threads and read again at a reload.
 //!
-//! With a cluster's secret, or with certificates from files, each link is TLS and both ends prove that they belong to the cluster. What
-//! a link was proved by is compared with what holds now whenever that changes: one that would not come about any more ends, and is
-//! dialled again.
+//! With a cluster secret, or with certificates from files, each link is TLS and both ends prove that they belong to the cluster. Whenever the keys
+//! change, existing links are checked against them: a link that would not be accepted now is closed and dialled again.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,36 +17,36 @@ use crate::gate::Seat;
 use crate::layers::{Layered, Tls};
 use crate::transport::{Stream, Transport};
 
-/// Links that others may begin in a second, be they good or not: a handshake takes 0.2 ms, so a tenth of one core at most.
+/// Links that others may begin in a second, valid or not: a handshake takes 0.2 ms, so at most a tenth of one core.
 const HANDSHAKES_PER_S: u32 = 500;
 
-/// The trust between the nodes of a cluster, and where it comes from.
+/// The keys and certificates between the nodes of a cluster, and where they come from.
 #[derive(Debug)]
 pub(crate) struct Links {
     certificates: Option<LinkTls>,
     secret: Option<ClusterSecret>,
     in_use: Mutex<Arc<Trust>>,
-    /// Handshakes of those who dial this node where clients come in.
+    /// Limits handshakes of links at listeners for clients.
     handshakes: Mutex<Allowance>,
     lines: Mutex<Allowance>,
 }
 
-/// What holds at a time.
+/// The keys and certificates at one time.
 #[derive(Debug)]
 pub(crate) struct Trust {
     keys: LinkKeys,
-    /// The first signs this node's announcements, all are believed; none: announcements are not signed.
+    /// The first signs this node's announcements, all are accepted; empty: announcements are not signed.
     pub(crate) announcements: Vec<AnnouncementKey>,
 }
 
-/// By which keys the two ends of a link proved themselves.
+/// The keys by which the two ends of a link authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Proof {
     pub(crate) own: Option<[u8; 4]>,
     pub(crate) other: [u8; 4],
 }
 
-/// What protects links cannot be read again.
+/// The files cannot be read again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReloadError {
     #[error(transparent)]
@@ -75,7 +74,7 @@ impl Links {
         })))
     }
 
-    /// What it is called in the log when it is read again.
+    /// Its name in the log for reloads.
     pub(crate) const fn name(&self) -> &'static str {
         match (&self.certificates, &self.secret) {
             (Some(_), None) => "certificate of links",
@@ -84,20 +83,20 @@ impl Links {
         }
     }
 
-    /// Whether links come in where clients do: those with certificates have listeners of their own.
+    /// Whether links are accepted at listeners for clients: those with certificates have their own listeners.
     pub(crate) const fn come_in_with_clients(&self) -> bool {
         self.certificates.is_none()
     }
 
-    /// What holds now.
+    /// The current keys and certificates.
     pub(crate) fn trust(&self) -> Arc<Trust> {
         Arc::clone(&self.in_use.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads files again. Takes a while: not for a thread that serves.
+    /// Reads the files again. It is slow: not for a worker's thread.
     ///
     /// # Errors
-    /// A file is no good; what is in use stays.
+    /// A file is not valid; the keys in use stay.
     pub(crate) fn reload(&self) -> Result<(), ReloadError> {
         let again = |secret: &ClusterSecret| ClusterSecret::from_file(secret.path());
         let secret = self.secret.as_ref().map(again).transpose()?;
@@ -106,7 +105,7 @@ impl Links {
         Ok(())
     }
 
-    /// Puts TLS over a socket that is being connected to another node.
+    /// Puts TLS over a socket that connects to another node.
     pub(crate) fn dial(self: &Arc<Self>, stream: Stream) -> io::Result<Transport> {
         let trust = self.trust();
         let tls = Tls::towards_node(trust.keys.client())?;
@@ -114,7 +113,7 @@ impl Links {
         Ok(Transport::Layered(Box::new(link)))
     }
 
-    /// The same over one that another node has connected; `early` was read of it already.
+    /// Puts TLS over a socket that another node has connected; `early` was read from it already.
     pub(crate) fn accept(
         self: &Arc<Self>,
         stream: Stream,
@@ -128,7 +127,7 @@ impl Links {
         Ok(Transport::Layered(Box::new(link)))
     }
 
-    /// Whether one more may begin a link where clients come in. A handshake costs a hundred times what it costs to ask for one.
+    /// Whether one more link may begin at a listener for clients. A handshake costs a hundred times what it costs to request one.
     pub(crate) fn may_begin(&self) -> bool {
         let mut handshakes = self
             .handshakes
@@ -137,7 +136,7 @@ impl Links {
         handshakes.take().is_some()
     }
 
-    /// Says in the log why a link has come to nothing.
+    /// Logs why a link has failed.
     pub(crate) fn complain(&self, peer: &str, error: Option<&io::Error>, message: &str) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(left_out) = lines.take() {
@@ -168,18 +167,18 @@ impl Trust {
         })
     }
 
-    /// The key this node proves itself by.
+    /// The key by which this node authenticates.
     pub(crate) fn own(&self) -> Option<KeyId> {
         self.keys.own().map(KeyId)
     }
 
-    /// By which keys the ends of a link proved themselves that began with this.
+    /// The keys by which the ends of a link authenticated that began with this.
     pub(crate) fn proof(&self, shown: &[rustls::pki_types::CertificateDer<'_>]) -> Option<Proof> {
         let (own, other) = (self.keys.own(), self.keys.key_of(shown)?);
         Some(Proof { own, other })
     }
 
-    /// Whether a link with this proof could come about now.
+    /// Whether a link with this proof would be accepted now.
     pub(crate) fn allows(&self, proof: Proof) -> bool {
         proof.own == self.keys.own() && self.keys.accepts(proof.other)
     }

@@ -1,4 +1,4 @@
-//! Listening sockets: every worker thread has one of its own for each address, and the kernel spreads new connections over them.
+//! Listening sockets: every worker thread has its own socket for each address, and the kernel distributes new connections over them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,11 +16,11 @@ use thicket_session::time::Instant;
 use crate::entrance::Entrance;
 use crate::transport::Stream;
 
-/// Connections the kernel completes for us before we accept them.
+/// Connections that the kernel holds for us before we accept them.
 const BACKLOG: i32 = 1024;
-/// Connections accepted from one socket in one round: the connected clients come first.
+/// Connections accepted from one socket in one round: connected clients take precedence.
 const ACCEPTS_PER_ROUND: usize = 64;
-/// When the process has no descriptor left, time until the next attempt.
+/// Pause after the process has run out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time between two lines of the log about that.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -31,11 +31,11 @@ pub(crate) struct Listener {
     pub(crate) id: ListenerId,
     pub(crate) entrance: Arc<Entrance>,
     socket: Accepting,
-    /// The kernel may have more for us.
+    /// The kernel may have more connections.
     ready: bool,
     /// Not before this instant.
     paused_until: Option<Instant>,
-    /// Not before this instant is the want of descriptors worth another line of the log.
+    /// The next line of the log about missing descriptors is written after this instant.
     silent_until: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ impl Accepting {
             Self::Tcp(socket) => socket
                 .accept()
                 .map(|(stream, peer)| (Stream::Tcp(stream), peer)),
-            // Its peer has no address; the unspecified one says so.
+            // The peer has no address, so this is the unspecified one.
             Self::Unix(socket) => {
                 let (stream, _) = socket.accept()?;
                 Ok((
@@ -70,11 +70,11 @@ impl Accepting {
     }
 }
 
-/// What came of accepting.
+/// The result of accepting.
 pub(crate) enum Accept {
     /// A connection.
     Connection(Stream, SocketAddr),
-    /// The process or the host is out of descriptors or memory; the listener rests.
+    /// The process or the host is out of descriptors or memory; the listener pauses.
     Exhausted(io::Error),
     /// None now.
     Nothing,
@@ -103,12 +103,12 @@ impl Listener {
         }
     }
 
-    /// The kernel says there is somebody.
+    /// The kernel has a connection.
     pub(crate) const fn set_ready(&mut self) {
         self.ready = true;
     }
 
-    /// When to look again without being told: at once, at an instant, or never.
+    /// When to accept again without an event: at once, at an instant, or never.
     pub(crate) const fn wake_at(&self, now: Instant) -> Option<Instant> {
         match (self.ready, self.paused_until) {
             (false, _) => None,
@@ -151,18 +151,18 @@ impl Listener {
                     return Accept::Nothing;
                 }
                 Err(error) if is_exhausted(&error) => {
-                    // The edge is spent and the queue is not empty: without a pause we would spin, without `ready` we would sleep for ever.
+                    // The edge is consumed but the queue is not empty: without a pause we would spin, without `ready` we would never wake.
                     self.paused_until = Some(now + PAUSE);
                     return Accept::Exhausted(error);
                 }
-                // The connection died in the queue, or the network did for a moment (accept(2)): on to the next.
+                // The connection failed in the queue, or the network did for a moment (accept(2)): try the next.
                 Err(_) => {}
             }
         }
     }
 }
 
-/// EMFILE, ENFILE, ENOBUFS, ENOMEM: it gets better only when something is closed.
+/// EMFILE, ENFILE, ENOBUFS, ENOMEM: these go away only when something is closed.
 fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
@@ -174,13 +174,13 @@ fn is_exhausted(error: &io::Error) -> bool {
 /// Binds `count` sockets to one address. Port 0 becomes a free port, the same for all.
 ///
 /// # Errors
-/// The address is not ours or the port is in use, be it by a process of the same user.
+/// The address is not ours or the port is in use, also by a process of the same user.
 pub(crate) fn bind(
     address: SocketAddr,
     count: usize,
 ) -> io::Result<(SocketAddr, Vec<std::net::TcpListener>)> {
     if address.port() != 0 {
-        // Sockets that share a port let every process of the same user in; one that does not share finds out whether there is another.
+        // Sockets that share a port also admit other processes of the same user; one socket without sharing detects them.
         drop(listen(address, Sharing::Alone)?);
     }
     let first = listen(address, Sharing::Shared)?;
@@ -195,7 +195,7 @@ pub(crate) fn bind(
 /// Binds a Unix socket; its threads share it. A file left by a process that is gone is replaced.
 ///
 /// # Errors
-/// The path cannot be had, is no socket, or is in use.
+/// The path cannot be used, is not a socket, or is in use.
 pub(crate) fn bind_unix(
     path: &Path,
     count: usize,
@@ -229,7 +229,7 @@ fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<std::net::TcpList
         Some(Protocol::TCP),
     )?;
     if address.is_ipv6() {
-        // So that 0.0.0.0 and [::] may both be listened on, whatever the system's default.
+        // So that both 0.0.0.0 and [::] can be bound, whatever the system's default.
         socket.set_only_v6(true)?;
     }
     // Connections of an earlier start may linger.

@@ -1,4 +1,4 @@
-//! What this node has to do, measured once a second: what other nodes hear of it, and what elections go by (L and M of Overlays 4.2.1).
+//! The load of this node, measured once a second: it is reported to other nodes, and elections use it (L and M of Overlays 4.2.1).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,32 +8,32 @@ use thicket_process::Process;
 
 use crate::api::TrafficCounts;
 
-/// Samples of which CPU is the mean: those of 5 s (Dispatcher III).
+/// Samples in the mean of the CPU: 5 s (Dispatcher III).
 const SAMPLES: usize = 5;
-/// Time over which what is free is smoothed before elections see it: roots do not follow every breath.
+/// Time over which free resources are smoothed for elections: roots must not follow short fluctuations.
 const DAMPED: Duration = Duration::from_secs(30);
 
-/// What is remembered from one second to the next.
+/// What is remembered between measurements.
 #[derive(Debug)]
 pub(crate) struct Meter {
     process: Process,
-    /// When it was looked last, CPU seconds then, and what was counted.
+    /// Time of the last measurement, with CPU seconds and counters then.
     last: Option<(Instant, f64, TrafficCounts)>,
     /// CPU of the last seconds, as shares of what the process may use.
     cpu: VecDeque<f64>,
-    /// Smoothed share of the CPU that is used.
+    /// The used share of the CPU, smoothed.
     damped: f64,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) load: NodeLoad,
-    /// CPU and memory that are free, in percent, damped.
+    /// Free CPU and memory in percent, smoothed.
     pub(crate) free: (u8, u8),
 }
 
-/// What others know better.
+/// Values that the caller provides.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Given {
     pub(crate) memory_limit: Option<u64>,
@@ -50,7 +50,7 @@ impl Meter {
         }
     }
 
-    /// Looks again. `None`: for the first time, or just now, so there are no rates.
+    /// Measures again. `None`: the first measurement, or too soon after the last one for rates.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -85,7 +85,7 @@ impl Meter {
         })
     }
 
-    /// The mean of the last seconds, at most 1: a quota may be overdrawn for a moment.
+    /// The mean of the last seconds, at most 1: a quota may be exceeded for a moment.
     fn note_cpu(&mut self, passed: Duration, used: f64) -> f64 {
         let share = used / passed.as_secs_f64() / self.process.cpus();
         let share = share.clamp(0.0, 1.0);
@@ -104,7 +104,7 @@ fn free_memory(used: Option<u64>, limit: Option<u64>) -> u8 {
         (Some(used), Some(limit)) if limit > 0 => {
             (limit.saturating_sub(used).saturating_mul(100) / limit) as u8
         }
-        // What is not known counts as free.
+        // An unknown limit counts as free.
         _ => 100,
     }
 }

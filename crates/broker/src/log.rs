@@ -1,5 +1,5 @@
-//! Where the lines of the log go: standard error, as text or as an object a line, and an OTLP receiver; and how many of them a stranger can
-//! cause.
+//! The destinations of the log: standard error, as text or as a JSON object a line, and an OTLP receiver. It also limits how many lines a stranger
+//! can cause.
 
 mod export;
 
@@ -19,13 +19,13 @@ pub(crate) use export::export_to;
 
 use crate::config::{LogFormat, LogLevel};
 
-/// Lines about one subject are counted for this long.
+/// Lines about one subject are limited in windows of this length.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Lines in that time about one address; the others are counted.
+/// Lines in a window about one address; more are only counted.
 const LINES_OF_PEER: u64 = 5;
-/// Lines in that time with the same words about nobody in particular.
+/// Lines in a window with the same message and no address.
 const LINES_OF_MESSAGE: u64 = 60;
-/// Subjects watched at a time. All that are one too many share the lines of one.
+/// Subjects tracked at a time. All further ones share one limit.
 const SUBJECTS: usize = 1024;
 
 /// Starts the log of this process. A second call changes nothing.
@@ -38,7 +38,7 @@ pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     let lines = tracing_subscriber::fmt::layer()
-        // When nobody reads the log any more there is nowhere to say so, and a thread that tries ends by it.
+        // If standard error is closed, the error cannot be reported either, and a thread that tries would panic.
         .log_internal_errors(false)
         .with_writer(std::io::stderr)
         .with_target(false);
@@ -50,20 +50,20 @@ pub fn start(level: Option<LogLevel>, format: Option<LogFormat>) {
         .with(level)
         .with(lines)
         .with(export::Export);
-    // Fails only if a log was started before, and then that one stays.
+    // Fails only if a log was started before; that one stays.
     let _ = subscriber.try_init();
 }
 
-/// What a line is about, if many of the kind can be caused from outside.
+/// The subject of a line, if many such lines can be caused from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
-    /// What a peer did, and what was done to it.
+    /// What a peer did, and how the node reacted.
     Peer(Source),
-    /// What is usual of clients at an address: they come and go.
+    /// Normal events of clients at an address: they connect and disconnect.
     Visits(Source),
-    /// This happened again.
+    /// A message without an address.
     Message(&'static str),
-    /// Whatever is one too many to be watched.
+    /// All subjects beyond the limit.
     Others,
 }
 
@@ -79,17 +79,17 @@ impl From<SocketAddr> for Subject {
     }
 }
 
-/// Of this process, as the log is.
+/// One for the process, like the log.
 static QUIET: Mutex<Option<Quiet>> = Mutex::new(None);
 
-/// Whether another line about `subject` may be written; if so, how many were not written before it.
+/// Whether another line about `subject` may be written; if so, how many were suppressed before it.
 pub(crate) fn may_say(subject: impl Into<Subject>) -> Option<Suppressed> {
     let mut quiet = lock();
     let quiet = quiet.get_or_insert_default();
     quiet.may_say(Instant::now(), subject.into())
 }
 
-/// Writes down how much was left out, when nobody gave occasion to say so. To be called from time to time.
+/// Logs the numbers of suppressed lines for subjects without further events. Call it periodically.
 pub(crate) fn sum_up() {
     let ended = match &mut *lock() {
         Some(quiet) => quiet.take_ended(Instant::now()),
@@ -107,7 +107,7 @@ pub(crate) fn sum_up() {
     }
 }
 
-/// Lines that were not written since the start of the process.
+/// Lines suppressed since the start of the process.
 pub(crate) fn suppressed_lines() -> u64 {
     lock().as_ref().map_or(0, |quiet| quiet.suppressed)
 }
@@ -116,10 +116,10 @@ fn lock() -> MutexGuard<'static, Option<Quiet>> {
     QUIET.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many lines were left out before the one that is written: `None` in its field if none were.
+/// How many lines were suppressed before the one that is written; `None` if none were.
 pub(crate) type Suppressed = Option<u64>;
 
-/// Counts lines by what they are about.
+/// Counts lines by their subjects.
 #[derive(Debug, Default)]
 struct Quiet {
     windows: HashMap<Subject, Window>,
@@ -156,7 +156,7 @@ impl Quiet {
         Some((before > 0).then_some(before))
     }
 
-    /// Forgets what has gone by; what was left out of it and not told.
+    /// Removes windows that have ended; returns those with suppressed lines that were not reported.
     fn take_ended(&mut self, now: Instant) -> Vec<(Subject, u64)> {
         let is_over = |window: &Window| now.duration_since(window.began) >= WINDOW;
         let ended = self.windows.extract_if(|_, window| is_over(window));

@@ -1,5 +1,4 @@
-//! Mail between the threads of a node: a vector behind a mutex, swapped out once a round. A thread that has a round anyway is not
-//! woken.
+//! Messages between the threads of a node: a vector behind a mutex, swapped out once a round. A thread that is awake is not woken.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,59 +13,59 @@ use thicket_node::{
 
 use crate::transport::Transport;
 
-/// A question to the machines of a thread, asked between two rounds. The hub is on thread 0 only.
+/// A query to the worker and hub of a thread, run between two rounds. The hub is on thread 0 only.
 pub(crate) type Question = Box<dyn FnOnce(&Worker, Option<&Hub>) + Send>;
 
-/// Something to be done by the worker of a thread, between two rounds.
+/// An order to the worker of a thread, run between two rounds.
 pub(crate) type Order = Box<dyn FnOnce(&mut Worker, Now) + Send>;
 
-/// Something to be done by the hub, between two rounds; only on thread 0.
+/// An order to the hub, run between two rounds; only on thread 0.
 pub(crate) type HubOrder = Box<dyn FnOnce(&mut Hub, Now) + Send>;
 
-/// Has the hub place a client, with the number of its answer.
+/// Orders the hub to place a client, with the number of its answer.
 pub(crate) type PlacementOrder = Box<dyn FnOnce(&mut Hub, Now, u64) + Send>;
 
-/// Hears what came of a placement.
+/// Receives the result of a placement.
 pub(crate) type PlacementAnswer = Box<dyn FnOnce(Result<PlacementReport, PlacementError>) + Send>;
 
-/// Has the worker publish a message, with the number of its answer.
+/// Orders the worker to publish a message, with the number of its answer.
 pub(crate) type PublishOrder = Box<dyn FnOnce(&mut Worker, Now, u64) + Send>;
 
-/// Hears what came of a publication.
+/// Receives the result of a publication.
 pub(crate) type PublishAnswer = Box<dyn FnOnce(Published) + Send>;
 
-/// What one thread, or a helper, tells another.
+/// A message from one thread, or a helper, to another.
 pub(crate) enum Letter {
     /// To the worker of the thread.
     WorkerMessage { from: Peer, message: WorkerMessage },
     /// To the hub, from a worker of another thread.
     HubMessage { from: WorkerId, message: HubMessage },
-    /// A socket that changes its thread; not registered anywhere.
+    /// A socket that changes its thread; it is not registered with a poll.
     Socket {
         transport: Transport,
         to: Peer,
         state: Box<Handover>,
     },
-    /// From the authenticator. `serial` tells the connection from a later one of the same index.
+    /// From the authenticator. `serial` distinguishes the connection from a later one with the same index.
     Authenticated {
         connection: ConnectionId,
         serial: u32,
         verdict: Verdict,
     },
-    /// Users and rights were read again.
+    /// Users and rights were reloaded.
     Reloaded(Arc<Policy>),
-    /// From the resolver: what the host of a `Dial` stands for.
+    /// From the resolver: the addresses for the host of a `Dial`.
     Resolved {
         address: String,
         found: io::Result<Vec<SocketAddr>>,
     },
     /// From seeds and DNS.
     Discovered { address: String },
-    /// From the announcements.
+    /// From announcements.
     Announced { address: String },
-    /// What protects links has changed.
+    /// The keys or certificates of links have changed.
     LinksChanged,
-    /// From a worker's thread to the hub's: what the other nodes are told of this one's clients.
+    /// From a worker's thread to the hub's: what this node reports to others about its clients.
     Summary { from: WorkerId, summary: Summary },
     /// From the HTTP API.
     Ask(Question),
@@ -74,19 +73,19 @@ pub(crate) enum Letter {
     Order(Order),
     /// From the HTTP API.
     OrderHub(HubOrder),
-    /// From the HTTP API: an order to the hub with a number, and who hears what came of it.
+    /// From the HTTP API: a numbered order to the hub, and the recipient of its result.
     Place(PlacementOrder, PlacementAnswer),
-    /// From the HTTP API: a message to publish, and who hears what came of it.
+    /// From the HTTP API: a message to publish, and the recipient of the result.
     Publish(PublishOrder, PublishAnswer),
     /// All threads are ready: accept connections.
     Serve,
-    /// Close the listeners and say goodbye to the clients.
+    /// Close the listeners and disconnect the clients.
     StopWorker,
-    /// Say goodbye to the other nodes.
+    /// Disconnect from the other nodes.
     StopHub,
 }
 
-/// What a worker adds to its node's record.
+/// A worker's part of its node's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Summary {
     pub(crate) clients: u64,
@@ -103,7 +102,7 @@ pub(crate) struct Mailbox {
 #[derive(Debug, Default)]
 struct Inside {
     letters: Vec<Letter>,
-    /// The reader waits for the kernel's word: whoever writes next must wake it.
+    /// The reader waits for the kernel: the next writer must wake it.
     is_asleep: bool,
 }
 
@@ -118,7 +117,7 @@ impl Mailbox {
         }
     }
 
-    /// Puts one letter in.
+    /// Adds one letter.
     pub(crate) fn post(&self, letter: Letter) {
         let is_asleep = {
             let mut inside = self.lock();
@@ -128,7 +127,7 @@ impl Mailbox {
         self.wake_if(is_asleep);
     }
 
-    /// Puts all letters of a batch in, in order, and leaves it empty.
+    /// Adds all letters of a batch, in order, and empties it.
     fn post_all(&self, batch: &mut Vec<Letter>) {
         let is_asleep = {
             let mut inside = self.lock();
@@ -138,7 +137,7 @@ impl Mailbox {
         self.wake_if(is_asleep);
     }
 
-    /// Swaps what is there for `empty`, whose capacity is used again. The reader is awake.
+    /// Swaps the letters for `empty`, whose capacity is reused. The reader is awake.
     pub(crate) fn swap(&self, empty: &mut Vec<Letter>) {
         debug_assert!(empty.is_empty());
         let mut inside = self.lock();
@@ -146,7 +145,7 @@ impl Mailbox {
         std::mem::swap(&mut inside.letters, empty);
     }
 
-    /// The reader is about to wait: from now on a letter wakes it. False: there are letters, so it must not.
+    /// The reader is about to wait: from now on a letter wakes it. False: there are letters, so it must not wait.
     pub(crate) fn fall_asleep(&self) -> bool {
         let mut inside = self.lock();
         inside.is_asleep = inside.letters.is_empty();
@@ -157,7 +156,7 @@ impl Mailbox {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever finds the reader awake knows that it looks here before it sleeps.
+    /// A reader that is awake checks its mailbox before it sleeps, so it needs no wake-up.
     fn wake_if(&self, is_asleep: bool) {
         if is_asleep && let Err(error) = self.waker.wake() {
             tracing::error!(%error, "cannot wake a thread");
@@ -193,7 +192,7 @@ impl std::fmt::Debug for Letter {
 /// The mailboxes of all threads, by worker.
 pub(crate) type Mailboxes = Arc<[Arc<Mailbox>]>;
 
-/// What a thread writes to others in a round: one lock a round and receiver, not one a letter.
+/// The letters that a thread sends to others in a round: one lock for each round and receiver, not for each letter.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     boxes: Mailboxes,
@@ -211,7 +210,7 @@ impl Outgoing {
         self.batches[thread_of(to)].push(letter);
     }
 
-    /// Posts everything kept.
+    /// Posts all letters kept.
     pub(crate) fn post(&mut self) {
         for (mailbox, batch) in self.boxes.iter().zip(&mut self.batches) {
             if !batch.is_empty() {
@@ -221,7 +220,7 @@ impl Outgoing {
     }
 }
 
-/// The thread a machine runs on: the hub shares that of worker 0.
+/// The thread that a worker or hub runs on: the hub shares that of worker 0.
 const fn thread_of(peer: Peer) -> usize {
     match peer {
         Peer::Worker(WorkerId(index)) => index as usize,

@@ -1,16 +1,16 @@
-//! How much memory the process has taken, and how much it may take.
+//! Memory that the process uses, and its limit.
 
 use thicket_process::Process;
 
-/// Of what there is, the part a node takes for itself if nobody says otherwise: the rest is the system's and its caches'.
+/// The default limit as a share of the machine's memory: the rest is for the system and its caches.
 const SHARE: (u64, u64) = (3, 4);
 
-/// Bytes of the process that are in memory; `None` on a system without `/proc`.
+/// Resident bytes of the process; `None` on a system without `/proc`.
 pub(crate) fn resident_bytes() -> Option<u64> {
     Process::own().resident_bytes().ok()
 }
 
-/// The bound for a configured value: `None`: a share of what the machine or the control group has; 0: none.
+/// The limit for a configured value: `None`: a share of the memory of the machine or the control group; 0: no limit.
 pub(crate) fn limit_bytes(configured: Option<u64>) -> Option<u64> {
     match configured {
         Some(0) => None,

@@ -49,16 +49,16 @@ use crate::storage::{RecoveryError, Storage};
 use crate::telemetry;
 use crate::thread::{MAILBOX, Parts, Thread};
 
-/// After the order to stop, a thread that has not let its clients go by then is not waited for.
+/// After a stop, a thread that has not closed its clients' connections by then is not waited for.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A node could not start. Nothing of it is left running.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The data directory is no good.
+    /// The data directory cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// A listener or the HTTP API cannot have its address.
+    /// The HTTP API or a listener cannot bind its address.
     #[error("cannot listen on {address}: {}", bind_problem(source, key))]
     Bind {
         /// As configured.
@@ -68,16 +68,16 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
-    /// A certificate or a key is no good.
+    /// A certificate or a key is not valid.
     #[error("tls: {0}")]
     Tls(#[from] thicket_transport::tls::TlsError),
-    /// What an earlier start stored cannot be used.
+    /// The stored data cannot be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// What an earlier start stored cannot be used.
+    /// The stored data cannot be used.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
-    /// A hook is no good.
+    /// A hook is not valid.
     #[error(transparent)]
     Hook(#[from] thicket_hooks::HookError),
     /// Telemetry cannot be exported.
@@ -101,10 +101,10 @@ fn bind_problem(error: &io::Error, key: &str) -> String {
     }
 }
 
-/// A thread ended that should not have; the node is of no use any more.
+/// A thread ended unexpectedly; the node is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// In words.
+    /// The problem, for people.
     pub problem: String,
 }
 
@@ -114,7 +114,7 @@ pub struct Node {
     name: String,
     id: NodeId,
     addresses: Vec<SocketAddr>,
-    /// Files of Unix sockets, removed at the end.
+    /// Files of Unix sockets, removed at the stop.
     socket_files: Vec<PathBuf>,
     entrances: Vec<Arc<Entrance>>,
     boxes: Mailboxes,
@@ -128,7 +128,7 @@ pub struct Node {
     housekeeper: Option<Housekeeper>,
     bridges: Bridges,
     hooks: Arc<Hooks>,
-    /// `None`: telemetry goes nowhere.
+    /// `None`: telemetry is off.
     exporter: Option<Arc<Exporter>>,
     flapping: Arc<Flapping>,
     identity: Option<Identity>,
@@ -144,7 +144,7 @@ impl Node {
     /// Starts a node; it accepts connections when this returns.
     ///
     /// # Errors
-    /// An address is taken, the data directory is no good, or the system has nothing to give.
+    /// An address is in use, the data directory cannot be used, or the system lacks resources.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let identity = Identity::load(config.data.as_deref())?;
         let http_connections =
@@ -300,7 +300,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Users and rights, and how they are read again.
+    /// Users and rights, and their reload.
     fn start_access(
         &mut self,
         config: &Config,
@@ -335,7 +335,7 @@ impl Node {
         Ok(authenticator)
     }
 
-    /// New connections get the certificates as they are then, those that stand keep theirs.
+    /// At a reload new connections use the new certificates; established ones keep theirs.
     fn watch_certificates(&self) {
         let entrances = self.entrances.clone();
         self.reload.add("certificates", move || {
@@ -352,7 +352,7 @@ impl Node {
         });
     }
 
-    /// When what protects links is read again, those it does not allow any more begin again.
+    /// After a reload, links that the new keys do not allow are closed and dialled again.
     fn watch_links(&self) {
         let Some(links) = self.links.clone() else {
             return;
@@ -365,7 +365,7 @@ impl Node {
         });
     }
 
-    /// Headers of requests to the receiver of telemetry are secrets, and secrets change.
+    /// The headers of telemetry requests contain secrets, which may be rotated.
     fn watch_telemetry(&self, config: &Config) {
         let file = config
             .telemetry
@@ -451,7 +451,7 @@ impl Node {
             self.threads.push(spawn(index, parts, failed.clone())?);
         }
         drop(recovered);
-        // Nobody is served by a node that has lost a part of what it kept.
+        // A node that has lost a part of its stored data must not serve.
         recoveries
             .into_iter()
             .collect::<Result<(), RecoveryError>>()?;
@@ -461,7 +461,7 @@ impl Node {
         Ok(())
     }
 
-    /// When clients go elsewhere, and where those of other nodes reach this one.
+    /// When clients are redirected, and the addresses at which redirected clients reach this node.
     fn redirection_config(
         &self,
         config: &Config,
@@ -501,52 +501,52 @@ impl Node {
         }
     }
 
-    /// For people.
+    /// The node's name, for people.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Of this node, stable if there is a data directory.
+    /// The node's identity, stable if there is a data directory.
     #[must_use]
     pub const fn id(&self) -> NodeId {
         self.id
     }
 
-    /// Where it accepts connections, in the order of the configuration, with the ports the system chose for 0.
+    /// The addresses where it accepts connections, in the order of the configuration; a port 0 is replaced by the port the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Reads users, rights, certificates and whatever else can be read again; see [`Reload::run`].
+    /// Reloads users, rights, certificates and everything else that can be reloaded; see [`Reload::run`].
     pub fn reload(&self) -> Vec<String> {
         self.reload.run()
     }
 
-    /// Where the HTTP API answers.
+    /// The address of the HTTP API.
     #[must_use]
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http.as_ref().map(Server::address)
     }
 
-    /// Where probes ask.
+    /// The address for probes.
     #[must_use]
     pub fn probe_address(&self) -> Option<SocketAddr> {
         self.probe.as_ref().map(Server::address)
     }
 
-    /// Where clients elsewhere ask for placements.
+    /// The address of the placement API for remote clients.
     pub fn placement_address(&self) -> Option<SocketAddr> {
         self.placement.as_ref().map(Server::address)
     }
 
-    /// Threads that end before they should, as they do. The second call returns `None`.
+    /// Receives threads that end unexpectedly. The second call returns `None`.
     pub const fn failures(&mut self) -> Option<Receiver<Failure>> {
         self.failures.take()
     }
 
-    /// Says goodbye to clients and other nodes and ends. Takes a few seconds at most.
+    /// Disconnects clients and other nodes and stops. Takes a few seconds at most.
     pub fn stop(mut self) {
         self.stop_threads();
     }
@@ -557,10 +557,10 @@ impl Node {
             return;
         }
         if let Some(exporter) = &self.exporter {
-            // While the threads still tell what they counted.
+            // While the threads still report their counters.
             exporter.stop_metrics();
         }
-        // They say goodbye while somebody still listens.
+        // Bridges disconnect while the node still accepts their last packets.
         self.bridges = Bridges::default();
         self.http = None;
         self.probe = None;
@@ -570,7 +570,7 @@ impl Node {
         for mailbox in self.boxes.iter() {
             mailbox.post(Letter::StopWorker);
         }
-        // The other nodes hear goodbye after the clients, whose last messages may still be on their way to them.
+        // Links are closed after the clients' connections, whose last messages may still be under way to other nodes.
         for _ in &threads {
             if self.stopped.recv_timeout(STOP_PATIENCE).is_err() {
                 tracing::warn!("a thread did not let its clients go in time");
@@ -579,12 +579,12 @@ impl Node {
         }
         self.boxes[0].post(Letter::StopHub);
         for thread in threads {
-            // A thread that panicked has said so.
+            // A panic was logged already.
             let _ = thread.join();
         }
         self.hooks.close();
         for file in &self.socket_files {
-            // Somebody may have removed it.
+            // The file may have been removed already.
             let _ = std::fs::remove_file(file);
         }
         tracing::info!(node = self.name, "node stopped");
@@ -601,7 +601,7 @@ impl Drop for Node {
     }
 }
 
-/// `failed`: where the thread says that it ended too early.
+/// `failed`: receives a report if the thread ends early.
 fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name(format!("worker-{index}"))
@@ -613,7 +613,7 @@ fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<Join
                     thread.run()
                 }
                 Err(error) => {
-                    // Nobody waits any more when another thread could not recover either.
+                    // Fails if another thread could not recover either: then the receiver is gone.
                     let _ = recovered.send(Err(error));
                     Ok(())
                 }
@@ -625,12 +625,12 @@ fn spawn(index: usize, parts: Parts, failed: Sender<Failure>) -> io::Result<Join
                 Err(_) => format!("worker {index} panicked"),
             };
             tracing::error!(problem, "a thread of the node failed");
-            // Nobody may be listening: then the log has said it.
+            // Without a receiver, the log has the error.
             let _ = failed.send(Failure { problem });
         })
 }
 
-/// What the placement API goes by of the MQTT listener that it belongs to.
+/// Properties of the MQTT listener that the placement API belongs to.
 struct ClientListener {
     id: ListenerId,
     entrance: Arc<Entrance>,
@@ -647,7 +647,7 @@ impl ClientListener {
     }
 }
 
-/// Names under which the HTTP API is asked for.
+/// Names under which the HTTP API is reached.
 fn hosts(config: &Config) -> Hosts {
     let has_users = config.access.loaded.http_users.is_some();
     Hosts::new(
@@ -656,10 +656,10 @@ fn hosts(config: &Config) -> Hosts {
     )
 }
 
-/// Descriptors that are no connections of clients and of the HTTP API: files and links.
+/// Descriptors that are not for connections of clients and of the HTTP API: files and links.
 const RESERVED_DESCRIPTORS: u64 = 192;
 
-/// Connections of clients at a time: what the limit of open files leaves, or less, if so configured.
+/// Client connections at a time: the limit of open files less the reserved descriptors, or the configured number if that is lower.
 fn connections(configured: u32, http: u32) -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let left = limit.map_or(u32::MAX, |limit| {
@@ -715,7 +715,7 @@ fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> Worke
     }
 }
 
-/// A log smaller than this is not worth writing again.
+/// A smaller log is not worth a checkpoint.
 const SMALL_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
 fn hub_config(

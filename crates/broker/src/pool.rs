@@ -1,8 +1,8 @@
-//! Threads that do slow work for strangers, and the line in which it waits.
+//! Threads that do slow work for strangers, and the queue in which it waits.
 //!
-//! Addresses take turns, whoever has how much in the line, and each has a bound of its own. When the line is full, an address with less in it
-//! takes the last place of the one with most: a flood from one address keeps nobody of another one waiting for longer than a turn of
-//! each, and turns nobody of another one away.
+//! Addresses take turns, however much each has in the queue, and each has a limit of its own. When the queue is full, an address with less in it
+//! takes the last place of the one with most. So a flood from one address delays work of another one by at most a turn of each, and does not displace
+//! it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -10,19 +10,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use thicket_node::Source;
 
-/// How much may wait.
+/// Limits of the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Places {
     pub(crate) all: usize,
     pub(crate) of_one_source: usize,
 }
 
-/// The threads. They end with the last clone.
+/// The threads. They end when the last clone is dropped.
 pub(crate) struct Pool<T>(Arc<Handle<T>>);
 
 struct Handle<T>(Arc<Line<T>>);
 
-/// What waits.
+/// The queued work.
 struct Line<T> {
     places: Places,
     waiting: Mutex<Waiting<T>>,
@@ -31,7 +31,7 @@ struct Line<T> {
 
 struct Waiting<T> {
     of: HashMap<Source, VecDeque<T>>,
-    /// Each source with something that waits, once, the next in turn first.
+    /// Each source with queued work, once; the next in turn first.
     turns: VecDeque<Source>,
     count: usize,
     is_closed: bool,
@@ -50,7 +50,7 @@ impl<T> std::fmt::Debug for Pool<T> {
 }
 
 impl<T: Send + 'static> Pool<T> {
-    /// Starts `count` threads that `serve` what comes, named after `name`.
+    /// Starts `count` threads named after `name`, which `serve` the work.
     pub(crate) fn start(
         name: &str,
         count: usize,
@@ -72,7 +72,7 @@ impl<T: Send + 'static> Pool<T> {
         Ok(pool)
     }
 
-    /// Puts work into the line. What is given back has no place there: the work itself, or that of a source with more in the line.
+    /// Queues work. Returned work was displaced: this work itself, or that of a source with more in the queue.
     #[must_use]
     pub(crate) fn submit(&self, source: Source, work: T) -> Option<T> {
         self.0.0.push(source, work)
@@ -124,7 +124,7 @@ impl<T> Line<T> {
         displaced
     }
 
-    /// Waits for something to do; `None`: nothing will come any more.
+    /// Waits for work; `None`: the pool has ended.
     fn next(&self) -> Option<T> {
         let mut waiting = self.lock();
         loop {
@@ -165,7 +165,7 @@ impl<T> Waiting<T> {
         Some(work)
     }
 
-    /// What came last from the source with most, if that is more than `own` and one.
+    /// Removes the last work of the source with most, if that has more than `own` and one.
     fn take_last_of_longest(&mut self, own: usize) -> Option<T> {
         let (source, _) = self.of.iter().max_by_key(|(_, waits)| waits.len())?;
         let source = *source;
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(line.push(source(3), "c1"), None);
         assert_eq!(line.push(source(4), "d1"), Some("a4"));
         assert_eq!(line.push(source(2), "b2"), Some("a3"));
-        // All have their share: who has as much as the others gets no more.
+        // All have an equal share: a source that has as much as the others gets no more.
         assert_eq!(line.push(source(3), "c2"), Some("c2"));
         let order: Vec<_> = (0..6).filter_map(|_| line.next()).collect();
         assert_eq!(order, ["a1", "b1", "c1", "d1", "a2", "b2"]);

@@ -1,5 +1,5 @@
-//! Keys of tokens that a provider publishes. A thread of its own fetches them: at the start, at an interval, at a reload, and when a token
-//! names a key that is not known. No CONNECT waits for it. While the provider does not answer, the last keys stay.
+//! Keys of tokens that a provider publishes. A thread of its own fetches them: at the start, at an interval, at a reload, and when a token names an
+//! unknown key. No CONNECT waits for it. While the provider does not answer, the last keys stay in use.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
@@ -13,22 +13,22 @@ use crate::config::{KeyProvider, KeySource, checked_provider_url};
 use crate::counters::Counters;
 use crate::log::{self, Subject};
 
-/// Between two fetches, whoever wants one.
+/// Shortest time between two fetches, whatever requests them.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(5);
-/// After a failure.
+/// Time until the next fetch after a failure.
 const RETRY: Duration = Duration::from_secs(30);
-/// How long a request may take.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest answer.
 const ANSWER_BYTES: u64 = 256 * 1024;
 
-/// The way to the thread.
+/// Requests fetches from the thread.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     wanted: SyncSender<()>,
 }
 
-/// What the thread waits for.
+/// The thread's end of the channel.
 pub(crate) struct Wanted(Receiver<()>);
 
 impl Fetcher {
@@ -37,13 +37,13 @@ impl Fetcher {
         (Self { wanted }, Wanted(receiver))
     }
 
-    /// Fetches the keys again as soon as that may be.
+    /// Fetches the keys again as soon as is allowed.
     pub(crate) fn fetch_soon(&self) {
-        // Full: it is asked already.
+        // Fails if a fetch is requested already.
         let _ = self.wanted.try_send(());
     }
 
-    /// Whether a key that is not known now may be known after another fetch, which is then made.
+    /// Whether another fetch may find an unknown key; if so, it is requested.
     pub(crate) fn may_learn_a_key(&self, counters: &Counters) -> bool {
         let is_fresh = |age| age < SHORTEST_PAUSE;
         if counters.jwt_keys_fetched.age().is_some_and(is_fresh) {
@@ -54,7 +54,7 @@ impl Fetcher {
     }
 }
 
-/// Starts the thread. It ends with the desk.
+/// Starts the thread. It ends when the desk is dropped.
 pub(crate) fn start(
     provider: KeyProvider,
     desk: &Arc<Desk>,
@@ -76,7 +76,7 @@ fn run(provider: &KeyProvider, desk: &Weak<Desk>, wanted: &Receiver<()>) {
         let pause = match fetched {
             Ok(keys) => {
                 desk.set_keys(keys);
-                // Afterwards: until then a key that is not known may be among them.
+                // Set last: until then an unknown key may be among the new ones.
                 desk.counters.jwt_keys_fetched.set_now();
                 provider.refresh
             }
@@ -101,7 +101,7 @@ fn run(provider: &KeyProvider, desk: &Weak<Desk>, wanted: &Receiver<()>) {
     }
 }
 
-/// Waits for the next fetch: for `pause`, or if one is wanted only for the shortest. Whether the desk is still there.
+/// Waits for the next fetch: for `pause`, or if one is requested only for the shortest pause. Returns whether the desk still exists.
 fn rest(wanted: &Receiver<()>, began: Instant, pause: Duration) -> bool {
     let mut pause = pause;
     loop {
@@ -133,7 +133,7 @@ fn fetch(provider: &KeyProvider) -> Result<Keys, String> {
     Keys::of_provider(&get(&url)?).map_err(|error| format!("{url}: {error}"))
 }
 
-/// Where the keys of an issuer are, by its discovery document.
+/// The URL of an issuer's keys, from its discovery document.
 fn jwks_uri(document: &[u8], issuer: &str) -> Result<String, String> {
     #[derive(Deserialize)]
     struct Document {
@@ -149,7 +149,7 @@ fn jwks_uri(document: &[u8], issuer: &str) -> Result<String, String> {
     checked_provider_url("jwks_uri", document.jwks_uri).map_err(|error| error.to_string())
 }
 
-/// The files of certificates are read each time, so a new one needs no restart.
+/// Certificate files are read at each request, so a new one needs no restart.
 fn get(url: &str, authorities: Option<&std::path::Path>) -> Result<Vec<u8>, String> {
     let agent = thicket_hooks::agent(url, authorities).map_err(|error| error.to_string())?;
     let mut response = agent

@@ -1,6 +1,6 @@
-//! Whether the node is ready: it serves clients well, and the cluster is as the configuration expects it.
+//! Whether the node is ready: it serves clients well, and the cluster is as the configuration expects.
 //!
-//! The answer decides where a balancer sends clients. Clients that come nevertheless are let in, so that the last node that is left serves.
+//! The answer decides where a balancer sends clients. Clients that connect nevertheless are accepted, so that the last remaining node serves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use thicket_node::Hub;
 
-/// Time between two warnings that the expected nodes are not there.
+/// Time between two warnings that expected nodes are missing.
 const REPEAT: Duration = Duration::from_secs(30);
 
-/// What keeps a node from being ready.
+/// Why a node is not ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unready {
     #[error("this node has not received all that it must know from the other nodes yet")]
@@ -28,8 +28,8 @@ pub(crate) enum Unready {
     Disk,
 }
 
-/// How many nodes must have been seen at once before this one is ready. That they were is not forgotten: a node whose cluster shrinks
-/// goes on serving.
+/// How many nodes must have been up at the same time before this one is ready. Once met, it stays met: a node whose cluster shrinks continues to
+/// serve.
 #[derive(Debug, Clone)]
 pub(crate) struct Expectation {
     nodes: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Expectation {
 }
 
 impl Expectation {
-    /// `nodes`: the node itself included, so 1 expects nobody.
+    /// `nodes`: includes the node itself, so 1 expects no others.
     pub(crate) fn new(nodes: u32) -> Self {
         Self {
             nodes,
@@ -53,7 +53,7 @@ impl Expectation {
         (!self.is_met.load(Ordering::Relaxed)).then_some(Unready::Alone { expected, seen })
     }
 
-    /// What keeps the node from being ready, as its hub sees it.
+    /// Why the node is not ready, judged by its hub.
     pub(crate) fn judge(&self, hub: &Hub) -> Result<(), Unready> {
         let membership = hub.membership();
         let unmet = self.unmet(membership.reachable);
@@ -69,7 +69,7 @@ impl Expectation {
     }
 }
 
-/// Repeats in the log that the expected nodes are not there.
+/// Warns repeatedly that expected nodes are missing.
 #[derive(Debug)]
 pub(crate) struct Reminder {
     due: Instant,
@@ -77,7 +77,7 @@ pub(crate) struct Reminder {
 }
 
 impl Reminder {
-    /// The first warning may come after the time to repeat one: nodes that are started together take a moment to find each other.
+    /// The first warning comes only after the interval: nodes that start together need a moment to find each other.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             due: now + REPEAT / 6,

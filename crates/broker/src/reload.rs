@@ -1,8 +1,8 @@
-//! What can be read again while the node runs: at SIGHUP, or when the HTTP API is told to.
+//! What can be reloaded while the node runs: at SIGHUP, or by a request to the HTTP API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Everything that can be read again. Cheap to clone; all clones are the same.
+/// Everything that can be reloaded. Cheap to clone; all clones share the same parts.
 #[derive(Clone, Default)]
 pub struct Reload {
     parts: Arc<Mutex<Vec<Part>>>,
@@ -14,7 +14,7 @@ struct Part {
 }
 
 impl Reload {
-    /// Adds a part. `read` is to leave everything as it was if it fails, and say why in one line.
+    /// Adds a part. If `read` fails, it must leave everything unchanged, and return the reason in one line.
     pub(crate) fn add(
         &self,
         name: &'static str,
@@ -27,8 +27,7 @@ impl Reload {
         });
     }
 
-    /// Reads every part again and logs what came of it. What could not be read is told, a line each, and stays as it was. Reads files: not
-    /// for a worker's thread.
+    /// Reloads every part and logs the result. Returns the failures, a line each; those parts are unchanged. Reads files: not for a worker's thread.
     #[must_use]
     pub fn run(&self) -> Vec<String> {
         let mut problems = Vec::new();

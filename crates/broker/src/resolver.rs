@@ -1,4 +1,4 @@
-//! Names become addresses on a thread of their own: the system's resolver blocks.
+//! Resolves names on a thread of its own: the system's resolver blocks.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -24,9 +24,9 @@ impl Resolver {
         Ok(Self { names })
     }
 
-    /// The addresses of HOST:PORT come as a letter.
+    /// The addresses of HOST:PORT arrive as a letter.
     pub(crate) fn ask(&self, address: String) {
-        // Fails only if the thread is gone, and then the node is stopping.
+        // Fails only if the thread has ended, and then the node is stopping.
         let _ = self.names.send(address);
     }
 }

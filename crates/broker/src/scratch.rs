@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A new directory, removed with all that is in it when this is dropped.
+/// A new directory, removed with its content when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch(TempDir);
 

@@ -1,4 +1,4 @@
-//! The sockets of one thread: who they belong to and what the kernel said of them.
+//! The sockets of one thread: their owners and their readiness.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,18 +9,18 @@ use thicket_node::ConnectionId;
 use crate::layers::{Failure, Preface};
 use crate::transport::{Taken, Transport};
 
-/// Whose socket it is.
+/// The owner of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A client's, or not known yet: the worker's.
+    /// The worker: a client's connection, or one not identified yet.
     Worker,
-    /// A link: the hub's.
+    /// The hub: a link.
     Hub,
-    /// Opened by us and not connected yet: nobody's.
+    /// None: opened by this node and not connected yet.
     Dial,
-    /// Accepted, and its PROXY header is still to come: nobody's.
+    /// None: accepted, and its PROXY header is not complete.
     Preface,
-    /// Ended by the node, and its client may still send: nobody's.
+    /// None: closed by the node, and its client may still send.
     Lingering,
 }
 
@@ -29,41 +29,41 @@ pub(crate) enum Owner {
 pub(crate) struct Socket {
     pub(crate) transport: Transport,
     pub(crate) owner: Owner,
-    /// Tells this socket from an earlier one with the same index.
+    /// Distinguishes this socket from an earlier one with the same index.
     pub(crate) serial: u32,
     /// The owner wants to read.
     reading: bool,
-    /// The kernel may have bytes for us. With edges only a read that finds nothing tells the contrary.
+    /// The kernel may have bytes. With edge-triggered events only a read that finds nothing proves the contrary.
     readable: bool,
-    /// It waits in the queue of those to be read.
+    /// It is in the queue of sockets to read.
     queued: bool,
-    /// The peer ended its half: read on until the end shows.
+    /// The peer has ended its direction: read until the end is reached.
     ending: bool,
-    /// The peer took less than we had; wait for the kernel's word.
+    /// The peer accepted less than we had; wait for an event of the kernel.
     blocked: bool,
-    /// It waits in the list of those to be flushed.
+    /// It is in the list of sockets to flush.
     dirty: bool,
-    /// Writing failed; the owner is told at the start of the next round.
+    /// A write failed; the owner is notified at the start of the next round.
     lost: bool,
 }
 
-/// What came of reading.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// That many bytes.
     Bytes(usize),
     /// None now.
     Nothing,
-    /// The connection is over; if a handshake came to nothing, why.
+    /// The connection is closed; if a handshake failed, why.
     Closed(Option<Failure>),
 }
 
-/// The sockets of one thread, and the lists of those with something to do.
+/// The sockets of one thread, and the lists of those with work.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    /// `None`: a socket that was taken out in this round.
+    /// `None`: a socket that was removed in this round.
     slab: Slab<Option<Socket>>,
-    /// Indices that are free when the round has ended.
+    /// Indices that become free at the end of the round.
     removed: Vec<usize>,
     next_serial: u32,
     to_read: VecDeque<ConnectionId>,
@@ -72,15 +72,15 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// The index the next socket gets.
+    /// The index of the next socket.
     pub(crate) fn next_id(&self) -> ConnectionId {
         id(self.slab.vacant_key())
     }
 
-    /// Keeps a socket.
+    /// Adds a socket.
     pub(crate) fn insert(&mut self, transport: Transport, owner: Owner) -> ConnectionId {
         self.next_serial = self.next_serial.wrapping_add(1);
-        // What the layers still owe the peer waits for the kernel's first word.
+        // Pending output of the layers waits for the first event of the kernel.
         let blocked = transport.has_unsent();
         id(self.slab.insert(Some(Socket {
             transport,
@@ -96,14 +96,14 @@ impl Sockets {
         })))
     }
 
-    /// Takes a socket out. Its index is free after [`Self::free_removed`]. Lists that still name it are corrected when they are read.
+    /// Removes a socket. Its index is free after [`Self::free_removed`]. Lists that still contain it are corrected when they are read.
     pub(crate) fn remove(&mut self, connection: ConnectionId) -> Option<Socket> {
         let socket = self.slab.get_mut(key(connection))?.take()?;
         self.removed.push(key(connection));
         Some(socket)
     }
 
-    /// The indices of the sockets that were taken out are free: all outputs that may name them have been performed.
+    /// Frees the indices of removed sockets: all outputs that may name them have been performed.
     pub(crate) fn free_removed(&mut self) {
         for key in self.removed.drain(..) {
             self.slab.remove(key);
@@ -114,12 +114,12 @@ impl Sockets {
         find(&mut self.slab, connection)
     }
 
-    /// Sockets of `owner`.
+    /// Number of sockets of `owner`.
     pub(crate) fn count(&self, owner: Owner) -> usize {
         self.of(owner).count()
     }
 
-    /// The links of the hub that `is_it` says.
+    /// The hub's links that satisfy `is_it`.
     pub(crate) fn of_hub(&self, is_it: impl Fn(&Transport) -> bool) -> Vec<ConnectionId> {
         let links = self.of(Owner::Hub);
         links
@@ -147,7 +147,7 @@ impl Sockets {
         }
     }
 
-    /// The kernel takes bytes again.
+    /// The socket accepts bytes again.
     pub(crate) fn set_writable(&mut self, connection: ConnectionId) {
         let Some(socket) = find(&mut self.slab, connection) else {
             return;
@@ -158,7 +158,7 @@ impl Sockets {
         }
     }
 
-    /// Stop or go on reading. What the kernel said meanwhile is remembered.
+    /// Pauses or resumes reading. Events in the meantime are remembered.
     pub(crate) fn set_reading(&mut self, connection: ConnectionId, reading: bool) {
         let Some(socket) = find(&mut self.slab, connection) else {
             return;
@@ -169,7 +169,7 @@ impl Sockets {
         }
     }
 
-    /// A connection we opened stands and is the hub's now.
+    /// A connection that this node opened is established and belongs to the hub now.
     pub(crate) fn set_connected(&mut self, connection: ConnectionId) {
         if let Some(socket) = find(&mut self.slab, connection) {
             socket.owner = Owner::Hub;
@@ -208,7 +208,7 @@ impl Sockets {
             Ok(Taken::End) => Read::Closed(socket.transport.note_end(None)),
             Err(error) => Read::Closed(socket.transport.note_end(Some(&error))),
             Ok(Taken::Bytes { count, drained }) => {
-                // After the last byte the next one is a new edge. The end is told once only, so it is read for.
+                // After the last byte the next one is a new edge. The end is reported only once, so reading continues until it is reached.
                 socket.readable = !drained || socket.ending;
                 Read::Bytes(count)
             }
@@ -226,7 +226,7 @@ impl Sockets {
         read
     }
 
-    /// Reads once what nobody wants, below all layers.
+    /// Reads and discards bytes once, below all layers.
     pub(crate) fn drop_bytes(&mut self, connection: ConnectionId, buffer: &mut [u8]) -> Read {
         let Some(socket) = find(&mut self.slab, connection) else {
             return Read::Nothing;
@@ -245,7 +245,7 @@ impl Sockets {
         }
     }
 
-    /// Reads on for a PROXY header. When it is there, the socket is the worker's.
+    /// Continues to read a PROXY header. When it is complete, the socket belongs to the worker.
     pub(crate) fn read_preface(
         &mut self,
         connection: ConnectionId,
@@ -287,13 +287,13 @@ impl Sockets {
         std::mem::swap(&mut self.to_flush, list);
     }
 
-    /// The socket, if it still waits to be flushed; it does no longer.
+    /// The socket, if it is in the list of sockets to flush; it is removed from it.
     pub(crate) fn start_flush(&mut self, connection: ConnectionId) -> Option<&mut Socket> {
         let socket = find(&mut self.slab, connection)?;
         std::mem::take(&mut socket.dirty).then_some(socket)
     }
 
-    /// Writing failed or the peer vanished: the owner will be told.
+    /// A write failed or the peer vanished: the owner will be notified.
     pub(crate) fn mark_lost(&mut self, connection: ConnectionId) {
         let Some(socket) = find(&mut self.slab, connection) else {
             return;
@@ -304,7 +304,7 @@ impl Sockets {
         }
     }
 
-    /// The next socket whose owner must hear that it is lost.
+    /// The next lost socket whose owner must be notified.
     pub(crate) fn next_lost(&mut self) -> Option<(ConnectionId, Owner)> {
         while let Some(connection) = self.lost.pop() {
             let socket = find(&mut self.slab, connection);
@@ -322,7 +322,7 @@ impl Sockets {
 }
 
 impl Socket {
-    /// The peer took less than we had.
+    /// The peer accepted less than we had.
     pub(crate) const fn set_blocked(&mut self) {
         self.blocked = true;
     }
@@ -372,7 +372,7 @@ mod tests {
         )
     }
 
-    /// Reads until there is something: the loopback is quick but not instantaneous.
+    /// Reads until there are bytes: loopback is fast but not instantaneous.
     fn read_some(sockets: &mut Sockets, connection: ConnectionId, buffer: &mut [u8]) -> Read {
         for _ in 0..1000 {
             match sockets.read(connection, buffer) {
@@ -466,7 +466,7 @@ mod tests {
         assert!(sockets.remove(old).is_some());
         let (new, _new_peer) = connected(&mut sockets);
         assert_ne!(new, old);
-        // An order for the old one.
+        // An order for the old socket.
         assert!(sockets.remove(old).is_none());
         assert_eq!(sockets.count(Owner::Worker), 1);
         sockets.free_removed();

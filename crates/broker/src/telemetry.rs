@@ -1,4 +1,4 @@
-//! What of this node is sent over OTLP.
+//! The telemetry of this node over OTLP.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::http::{Inspector, metrics_table};
 use crate::log;
 use crate::traces::TracePlan;
 
-/// Starts the exporter, if there is to be one.
+/// Starts the exporter, if it is configured.
 pub(crate) fn start(
     config: &Config,
     name: &str,
@@ -39,7 +39,7 @@ pub(crate) fn start(
     Ok(Some(exporter))
 }
 
-/// How messages are traced; `None`: they are not.
+/// How messages are traced; `None`: not at all.
 pub(crate) fn traces(
     config: &Config,
     name: &str,
@@ -52,7 +52,7 @@ pub(crate) fn traces(
     })
 }
 
-/// From now on the node's metrics are sent, and those of the exporter are among them.
+/// Starts to send the node's metrics, including those of the exporter.
 pub(crate) fn start_metrics(exporter: &Exporter, inspector: Inspector) -> io::Result<()> {
     // Set once: a node has one exporter.
     let _ = inspector.counters.exporter.set(exporter.monitor());

@@ -1,4 +1,4 @@
-//! How long the tokens of the HTTP API are still valid: in the metrics and when the configuration is checked.
+//! How long the tokens of the HTTP API are still valid: for the metrics and the check of the configuration.
 
 use thicket_access::ApiUsers;
 use thicket_session::time::WallClock;
@@ -6,27 +6,27 @@ use thicket_session::time::WallClock;
 use crate::clock::wall_ms;
 use crate::config::Config;
 
-/// From here on a token expires soon.
+/// A token with this many days left expires soon.
 pub const SOON_DAYS_OF_TOKENS: i64 = 7;
 const DAY_MS: i64 = 86_400_000;
 
 /// A token that expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenDays {
-    /// As the file of tokens has it.
+    /// Its name in the file of tokens.
     pub name: String,
     /// Whole days left; less than 0: it has expired.
     pub days: i64,
 }
 
-/// The tokens that a configuration names, without those that never expire; by name.
+/// The expiring tokens that a configuration names, by name.
 #[must_use]
 pub fn token_days(config: &Config) -> Vec<TokenDays> {
     let users = config.access.loaded.http_users.as_ref();
     users.map(days_of).unwrap_or_default()
 }
 
-/// Those of the users and tokens that the HTTP API has.
+/// The expiring tokens of the HTTP API.
 pub(crate) fn days_of(users: &ApiUsers) -> Vec<TokenDays> {
     let now = WallClock::from_unix_millis(wall_ms());
     let days = |(name, expires): (&str, WallClock)| TokenDays {

@@ -1,4 +1,4 @@
-//! Spans of messages: what a worker tells of them, with the times that the shell knows.
+//! Spans of messages: the workers' events with the times that the shell adds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use thicket_node::{SpanContext, Traced, Tracing, WorkerId};
 use thicket_telemetry::{Attribute, Exporter, Role, Span, unix_nanos};
 
-/// Publications of a thread whose acknowledgements are not due yet; beyond it the oldest one's span is dropped.
+/// Publications of a thread whose acknowledgements are pending; beyond it the oldest one's span is dropped.
 const OPEN: usize = 1024;
 
 /// How a node traces. Cheap to clone.
@@ -15,7 +15,7 @@ const OPEN: usize = 1024;
 pub(crate) struct TracePlan {
     pub(crate) tracing: Tracing,
     pub(crate) exporter: Arc<Exporter>,
-    /// The node, for people.
+    /// The node's name, for people.
     pub(crate) node: Arc<str>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct TracePlan {
 pub(crate) struct Traces {
     plan: TracePlan,
     worker: WorkerId,
-    /// Those that have begun, by their identifiers.
+    /// Spans that have begun, by identifier.
     open: HashMap<u64, Open>,
 }
 
@@ -43,7 +43,7 @@ impl Traces {
         }
     }
 
-    /// It happened in the round that began at `began`.
+    /// Notes an event of the round that began at `began`.
     pub(crate) fn note(&mut self, began: Instant, traced: Traced) {
         match traced {
             Traced::Published {

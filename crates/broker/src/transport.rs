@@ -1,4 +1,4 @@
-//! What bytes travel on: TCP or a Unix socket as they are, or with layers between (`layers`).
+//! The transport under MQTT: plain TCP or a Unix socket, or layers over it (`layers`).
 
 use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
@@ -17,15 +17,15 @@ use crate::links::{Links, Proof};
 /// A non-blocking stream of bytes to a peer. Small: an idle connection has one.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    /// Nothing between us and the socket. The seat is given back with the connection.
+    /// No layers. The seat is freed with the connection.
     Plain { stream: Stream, seat: Option<Seat> },
     /// PROXY header, TLS or WebSocket.
     Layered(Box<Layered>),
-    /// A client, or a link with TLS: its first byte tells.
+    /// A client, or a link with TLS: the first byte decides.
     Undecided(Option<Box<Undecided>>),
 }
 
-/// A socket of which nothing has been read yet.
+/// A socket from which nothing has been read yet.
 #[derive(Debug)]
 pub(crate) struct Undecided {
     stream: Stream,
@@ -33,7 +33,7 @@ pub(crate) struct Undecided {
     links: Arc<Links>,
 }
 
-/// The first byte of a TLS handshake (RFC 8446 5.1); MQTT begins with CONNECT, which is another one.
+/// The first byte of a TLS handshake (RFC 8446 5.1); MQTT begins with CONNECT, which differs.
 const HANDSHAKE: u8 = 0x16;
 
 /// A connected socket.
@@ -43,29 +43,29 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
-/// What came of reading.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// That many bytes; `drained`: the kernel has no more, and says so when it has.
+    /// That many bytes; `drained`: the kernel has no more, and sends an event when it has.
     Bytes { count: usize, drained: bool },
-    /// Nothing for whoever reads.
+    /// Nothing for MQTT.
     Nothing { drained: bool },
     /// The end of the stream.
     End,
 }
 
 impl Transport {
-    /// Reads what is there.
+    /// Reads available bytes.
     ///
     /// # Errors
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
         match self {
             Self::Plain { stream, .. } => match stream.try_read(buffer) {
                 Ok(0) => Ok(Taken::End),
                 Ok(count) => Ok(Taken::Bytes {
                     count,
-                    // Less than asked for means drained.
+                    // Less than requested means drained.
                     drained: count < buffer.len(),
                 }),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -88,7 +88,7 @@ impl Transport {
         }
     }
 
-    /// The first bytes of a socket are here: from now on it is a client's, or a link's.
+    /// The first bytes of a socket have arrived: they decide whether it is a client or a link.
     fn decide(&mut self, buffer: &mut [u8], count: usize) -> io::Result<Taken> {
         let drained = count < buffer.len();
         if let Self::Undecided(undecided) = self
@@ -115,7 +115,7 @@ impl Transport {
         Ok(Taken::Bytes { count, drained })
     }
 
-    /// Takes what the peer, or the layers for it, take at once; `WouldBlock` means nothing now. Follow with `try_flush`.
+    /// Writes what the socket, or its layers, accept at once; `WouldBlock` means nothing now. Follow with `try_flush`.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain { stream, .. } => again_if_interrupted(|| stream.write(bytes)),
@@ -124,7 +124,7 @@ impl Transport {
         }
     }
 
-    /// Writes what layers hold for the peer; `WouldBlock` means not all of it now.
+    /// Writes what layers hold for the peer; `WouldBlock` means that some is left.
     pub(crate) fn try_flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain { .. } | Self::Undecided(_) => Ok(()),
@@ -140,7 +140,7 @@ impl Transport {
         }
     }
 
-    /// Ends our half. The peer reads all we wrote, then the end.
+    /// Closes our direction. The peer reads all we wrote, then the end.
     pub(crate) fn finish(&mut self) {
         match self {
             Self::Plain { stream, .. } => stream.finish(),
@@ -149,7 +149,7 @@ impl Transport {
         }
     }
 
-    /// The connection does not count any more among those of its listener.
+    /// The connection no longer counts among those of its listener.
     pub(crate) fn leave_seat(&mut self) {
         match self {
             Self::Plain { seat, .. } => *seat = None,
@@ -158,7 +158,7 @@ impl Transport {
         }
     }
 
-    /// Reports both directions to `registry`, edge-triggered.
+    /// Registers both directions with `registry`, edge-triggered.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         match self.stream_mut() {
@@ -167,7 +167,7 @@ impl Transport {
         }
     }
 
-    /// No longer reports to `registry`.
+    /// Deregisters from `registry`.
     pub(crate) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match self.stream_mut() {
             Stream::Tcp(stream) => stream.deregister(registry),
@@ -175,7 +175,7 @@ impl Transport {
         }
     }
 
-    /// Whether a connection we opened stands; `Ok(false)`: not decided yet.
+    /// Whether a connection that this node opened is established; `Ok(false)`: not decided yet.
     pub(crate) fn is_connected(&mut self) -> io::Result<bool> {
         match self.stream_mut() {
             Stream::Unix(_) => Ok(true),
@@ -192,7 +192,7 @@ impl Transport {
         }
     }
 
-    /// The name in the certificate the peer has shown, if it has, and it was good.
+    /// The name in the certificate that the peer has presented, if it was valid.
     pub(crate) fn certificate_name(&self) -> Option<String> {
         match self {
             Self::Plain { .. } | Self::Undecided(_) => None,
@@ -200,7 +200,7 @@ impl Transport {
         }
     }
 
-    /// By which keys both ends of a link have proved themselves; once, when that is done.
+    /// The keys by which both ends of a link have authenticated; returned once, when that is done.
     pub(crate) fn take_proof(&mut self) -> Option<Proof> {
         match self {
             Self::Plain { .. } | Self::Undecided(_) => None,
@@ -208,7 +208,7 @@ impl Transport {
         }
     }
 
-    /// By which keys they have.
+    /// The keys by which they have authenticated.
     pub(crate) fn proof(&self) -> Option<Proof> {
         match self {
             Self::Plain { .. } | Self::Undecided(_) => None,
@@ -216,7 +216,7 @@ impl Transport {
         }
     }
 
-    /// The connection is over; `error`: why, if the peer has not ended it.
+    /// The connection is closed; `error`: why, unless the peer closed it.
     pub(crate) fn note_end(&self, error: Option<&io::Error>) -> Option<Failure> {
         match self {
             Self::Plain { .. } | Self::Undecided(_) => None,
@@ -249,7 +249,7 @@ impl Undecided {
 }
 
 impl Stream {
-    /// As `Read::read`, and again if a signal came in between.
+    /// As `Read::read`, but repeated if a signal interrupts it.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         again_if_interrupted(|| match self {
             Self::Tcp(stream) => receive(stream, buffer),
@@ -266,9 +266,9 @@ impl Stream {
         .unwrap_or_else(|_| "gone".to_owned())
     }
 
-    /// Ends our half.
+    /// Closes our direction.
     pub(crate) fn finish(&self) {
-        // Fails only if the peer is gone, and then nobody is left to tell.
+        // Fails only if the peer is gone, and then nobody needs to be notified.
         drop(match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),

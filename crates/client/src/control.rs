@@ -1,4 +1,4 @@
-//! Asking a control plane by HTTP.
+//! Requests to a control plane over HTTP.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsPr
 use crate::placement::Request;
 use crate::random::shuffle;
 
-/// For one of the control planes; a node answers in milliseconds.
+/// Timeout for each control plane; a node answers in milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where to ask, and as whom.
+/// The control planes, and the credentials for them.
 #[derive(Debug, Clone)]
 pub struct Control {
     /// URLs of nodes, such as `http://127.0.0.1:18830`.
@@ -36,7 +36,7 @@ impl Control {
         self.ask_with(&ClientTls::default(), request)
     }
 
-    /// [`Control::ask`], with what `tls` says of servers by `https`.
+    /// [`Control::ask`], with `tls` for `https` servers.
     pub(crate) fn ask_with(&self, tls: &ClientTls, request: &Request) -> Result<String, String> {
         let body = serde_json::to_string(request).map_err(|error| error.to_string())?;
         self.try_each(tls, |agent, url| {
@@ -126,7 +126,7 @@ fn identity(certificate: &Path, key: &Path) -> Result<ClientCert, String> {
     Ok(ClientCert::new_with_certs(&chain, key))
 }
 
-/// The text of an answer with success, `None` for 404.
+/// The text of a successful answer, `None` for 404.
 fn read(
     answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
 ) -> Result<Option<String>, String> {
@@ -142,7 +142,7 @@ fn read(
     if status == ureq::http::StatusCode::NOT_FOUND {
         return Ok(None);
     }
-    // A problem document (RFC 9457) says it in words.
+    // A problem document (RFC 9457) contains the reason.
     let problem: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     let words = problem["detail"]
         .as_str()

@@ -1,4 +1,4 @@
-//! The task that keeps a client's sessions as its plan has them, and asks the control plane.
+//! The task that makes a client's sessions match its plan, and asks the control plane.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
@@ -19,16 +19,16 @@ use crate::routes::Routes;
 use crate::session::{Assignment, Leave, Report, Session, Shared};
 use crate::{Error, Status};
 
-/// Topics that change together are asked for together.
+/// Topics that change within this time are sent in one request.
 const GATHER: Duration = Duration::from_millis(20);
-/// Longest wait before a control plane that did not answer is asked again; drawn evenly.
+/// Longest wait before a control plane that did not answer is asked again; the wait is uniformly random.
 const ASK_AGAIN: Duration = Duration::from_secs(20);
-/// How often topics that were published to without having been declared are looked for.
+/// How often to look for topics that were published to without having been declared.
 const LOOK: Duration = Duration::from_secs(1);
-/// After its last message on the old session a moved filter's messages may still wait on the new one.
+/// After the last message on the old session, messages of a moved filter may still wait on the new one.
 const LATE: Duration = Duration::from_secs(2);
 
-/// What the application asks for.
+/// What the application requests.
 #[derive(Debug)]
 pub(crate) enum Command {
     Subscribe(String, Qos, oneshot::Sender<Result<Qos, Error>>),
@@ -52,17 +52,17 @@ pub(crate) struct Director {
     subscribing: HashMap<String, Vec<oneshot::Sender<Result<Qos, Error>>>>,
     unsubscribing: HashMap<String, Vec<oneshot::Sender<Result<(), Error>>>>,
     granted: HashMap<String, Qos>,
-    /// Until the first session serves.
+    /// Present until the first session is connected.
     connecting: Option<oneshot::Sender<Result<(), Error>>>,
     status: watch::Sender<Status>,
-    /// Sessions of the last answer that are to be read to their end.
+    /// Sessions of the last answer that only need to be drained.
     to_be_read: BTreeSet<usize>,
     ask_at: Option<tokio::time::Instant>,
     asking: JoinSet<Result<String, String>>,
     learned: usize,
 }
 
-/// What a new director is made of.
+/// The parts of a new director.
 pub(crate) struct Parts {
     pub(crate) options: Options,
     pub(crate) client_id: String,
@@ -111,7 +111,7 @@ impl Director {
         }
     }
 
-    /// Serves until the client is closed, dropped, or taken over.
+    /// Runs until the client is closed, dropped, or taken over.
     pub(crate) async fn run(mut self) {
         for (filter, qos) in self.options.subscribe.clone() {
             self.plan.subscribe(&filter, qos);
@@ -193,7 +193,7 @@ impl Director {
                 ask,
                 agreed,
             } => {
-                // A session that is gone asks for nothing.
+                // If the receiver is gone, so is the session.
                 let _ = agreed.send(self.plan.on_asking(number, filters, ask));
             }
             Report::Subscribed { filter, result } => self.on_subscribed(number, &filter, result),
@@ -243,7 +243,7 @@ impl Director {
         }
         match self.connecting.take() {
             Some(connecting) => drop(connecting.send(Ok(()))),
-            // It may have been sent here because its sessions should be elsewhere now.
+            // The broker may have redirected it because its sessions should be elsewhere now.
             None => self.ask_soon(GATHER),
         }
     }
@@ -286,7 +286,7 @@ impl Director {
         }
     }
 
-    /// A further session that the broker does not want: its topics are served by the first.
+    /// The broker refused this session: if it is a further one, the first serves its topics.
     fn on_refused(&mut self, number: usize, code: ReasonCode) {
         tracing::warn!(client_id = self.client_id, session = number, reason_code = ?code, "session refused");
         self.status
@@ -426,7 +426,7 @@ impl Director {
         }
     }
 
-    /// Opens the sessions that are missing and says to each what it shall be.
+    /// Opens missing sessions and sends each its assignment.
     fn settle(&mut self) {
         self.answer_unsubscribed();
         let request = match self.options.placement {
@@ -525,7 +525,7 @@ impl Director {
             for number in self.assignments.keys() {
                 self.leave(*number, Leave::Now { keep_session });
             }
-            // The sessions report, and must not wait for a reader.
+            // The sessions report, and must not wait for a receiver.
             let mut reports = self.reports;
             let reading = async { while reports.recv().await.is_some() {} };
             let ending = async { while self.tasks.join_next().await.is_some() {} };
@@ -549,9 +549,9 @@ impl Director {
     }
 }
 
-/// Messages of QoS 1 and 2 that a broker may send ahead of our acknowledgements, a session.
+/// Messages of QoS 1 and 2 that a broker may send before our acknowledgements, in each session.
 const RECEIVE_MAXIMUM: u16 = 1024;
-/// Brokers remembered at most.
+/// Most brokers remembered.
 const KNOWN: usize = 64;
 
 enum Ending {

@@ -1,4 +1,4 @@
-//! Addresses, and the streams that lead there.
+//! Addresses, and connections to them.
 
 use std::io;
 use std::pin::Pin;
@@ -38,7 +38,7 @@ impl std::fmt::Display for Address {
 }
 
 impl Scheme {
-    /// Reads `mqtt://HOST[:PORT]` or `mqtts://...`.
+    /// Parses `mqtt://HOST[:PORT]` or `mqtts://...`.
     pub(crate) fn parse(url: &str) -> Result<(Self, Address), String> {
         let expected = || format!("{url:?}: expected mqtt://HOST[:PORT] or mqtts://HOST[:PORT]");
         let (scheme, place) = url.split_once("://").ok_or_else(expected)?;
@@ -62,7 +62,7 @@ impl Scheme {
 }
 
 impl Address {
-    /// The addresses of a Server Reference, in its order; `port` stands in where none is named.
+    /// The addresses of a Server Reference, in its order; `port` is used where none is named.
     pub(crate) fn list(reference: &str, port: u16) -> Vec<Self> {
         server_references(reference)
             .into_iter()
@@ -81,7 +81,7 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Connects and shakes hands.
+/// Connects and completes the handshakes.
 pub(crate) async fn dial(
     address: Address,
     tls: Option<Arc<rustls::ClientConfig>>,

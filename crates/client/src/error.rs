@@ -1,10 +1,10 @@
-//! What can go wrong, by whose fault.
+//! Errors, grouped by whose fault they are.
 
 use thicket_mqtt::{EncodeError, ReasonCode};
 use thicket_session::client::ClientError;
 use thicket_session::topic::{SubscriptionFilterError, TopicNameError};
 
-/// What can go wrong.
+/// An error of the client.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Misuse: an option is wrong. Nothing was done.
@@ -15,7 +15,7 @@ pub enum Error {
         /// What is wrong with it, and what was expected.
         problem: String,
     },
-    /// Misuse: no topic name.
+    /// Misuse: not a topic name.
     #[error("topic {topic:?}: {source}")]
     Topic {
         /// As given.
@@ -23,7 +23,7 @@ pub enum Error {
         /// Why.
         source: TopicNameError,
     },
-    /// Misuse: no topic filter.
+    /// Misuse: not a topic filter.
     #[error("filter {filter:?}: {source}")]
     Filter {
         /// As given.
@@ -34,22 +34,22 @@ pub enum Error {
     /// Misuse: a property is longer than MQTT allows.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// Refused: what was asked for, by the broker, with its reason. The client serves on.
+    /// Refused: the broker refused the request, with its reason. The client continues.
     #[error("refused by the broker: {0:?}")]
     Refused(ReasonCode),
-    /// Refused: this broker does not take such a message or subscription. The client serves on.
+    /// Refused: this broker does not support such a message or subscription. The client continues.
     #[error(transparent)]
     NotTaken(std::sync::Arc<ClientError>),
-    /// No broker of those named took the first connection, or answered its subscriptions, in time; what was the last problem.
+    /// None of the brokers accepted the first connection, or answered its subscriptions, in time; the last problem.
     #[error("{0}")]
     Connect(String),
-    /// A message of QoS 2 was under way when the broker lost the session: it may have arrived, once, or not. It is not sent again.
+    /// A message of QoS 2 was under way when the broker lost the session: it may have been delivered once, or not at all. It is not sent again.
     #[error("the broker lost the session while this message of QoS 2 was under way")]
     OutcomeUnknown,
-    /// Another client uses the same client identifier. This one has ended.
+    /// Another client uses the same client identifier. This client has ended.
     #[error("another client took over the session")]
     TakenOver,
-    /// The client was closed, or the runtime it lived in has ended; or the message waited for a further session that the broker then refused.
+    /// The client was closed, or its runtime has ended; or the message waited for a further session that the broker then refused.
     #[error("the client is closed")]
     Closed,
 }
@@ -62,7 +62,7 @@ impl Error {
         }
     }
 
-    /// A call that the client machine refused.
+    /// Converts a refusal of the client state machine.
     pub(crate) fn misuse(error: ClientError) -> Self {
         Self::NotTaken(std::sync::Arc::new(error))
     }

@@ -1,8 +1,8 @@
-//! Messages of QoS 2 that may come over two sessions while a filter moves from one to the other.
+//! Messages of QoS 2 that may arrive over two sessions while a filter moves from one to the other.
 //!
-//! The new session subscribes before the old one unsubscribes, so nothing is missed, and what is published in between comes twice. The
-//! second is dropped: by the identity its publisher gave it, which our clients do, and otherwise by what it says, each as often as
-//! it came over the other session.
+//! The new session subscribes before the old one unsubscribes, so nothing is missed, and messages published in between arrive twice. The second is
+//! dropped. Messages are compared by the identity that their publisher gave them, as Thicket clients do, and otherwise by content; each is dropped as
+//! often as it arrived over the other session.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -14,12 +14,12 @@ use thicket_session::topic::matches;
 
 use crate::message::Message;
 
-/// Messages remembered at most; the oldest go first.
+/// Most messages remembered; the oldest are dropped first.
 const REMEMBERED: usize = 65_536;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Filters that move, to look without a lock.
+    /// Number of moving filters, to check without a lock.
     moving: AtomicUsize,
     book: Mutex<Book>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Ledger {
 struct Book {
     filters: HashMap<String, usize>,
     hasher: RandomState,
-    /// By message: what each session delivered and the other did not yet.
+    /// By message: counts of each session's deliveries that the other has not matched yet.
     open: HashMap<u64, Vec<usize>>,
     order: VecDeque<u64>,
 }
@@ -38,14 +38,14 @@ impl Ledger {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `filter` begins to move.
+    /// `filter` starts to move.
     pub(crate) fn begin(&self, filter: &str) {
         let mut book = self.book();
         *book.filters.entry(filter.to_owned()).or_insert(0) += 1;
         self.moving.store(book.filters.len(), Ordering::Release);
     }
 
-    /// A move of `filter` is over, on both sessions.
+    /// A move of `filter` is complete, on both sessions.
     pub(crate) fn end(&self, filter: &str) {
         let mut book = self.book();
         if let Some(count) = book.filters.get_mut(filter) {
@@ -61,7 +61,7 @@ impl Ledger {
         self.moving.store(book.filters.len(), Ordering::Release);
     }
 
-    /// Whether `message`, which came over `session`, is to be delivered.
+    /// Whether to deliver `message`, which arrived over `session`.
     pub(crate) fn admits(&self, session: usize, message: &Message, id: Option<&str>) -> bool {
         if message.qos != Qos::ExactlyOnce || self.moving.load(Ordering::Acquire) == 0 {
             return true;

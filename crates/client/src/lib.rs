@@ -1,8 +1,8 @@
 //! An MQTT client whose sessions are where its topics are.
 //!
-//! One [`Client`] publishes, subscribes and hands out messages. Behind it are one or several sessions: at a Thicket cluster the client asks
-//! where its topics are and opens up to [`Options::max_sessions`] sessions there (Detti IV.A); at any other broker it is a plain client with
-//! one session. It reconnects when a connection breaks, to any node it knows, and follows redirections of the cluster.
+//! One [`Client`] publishes, subscribes and receives messages. It has one or several sessions. At a Thicket cluster it asks where its topics are and
+//! opens up to [`Options::max_sessions`] sessions there (Detti IV.A); at any other broker it is a plain client with one session. When a connection
+//! breaks, it reconnects to any node it knows, and it follows redirections of the cluster.
 //!
 //! ```no_run
 //! use thicket_client::{Client, Message, Options, Qos};
@@ -21,34 +21,34 @@
 //! Left to others: where sessions should be (the cluster decides), persistence of unsent messages (the application), and callbacks.
 //!
 //! # Invariants
-//! - [`Client::publish`] returns when the broker has acknowledged; what was not acknowledged is sent again after a lost connection.
-//! - At QoS 1 nothing is lost, and a message may come twice. At QoS 2 nothing comes twice. Both hold while nodes of a cluster die, clients are
+//! - [`Client::publish`] returns when the broker has acknowledged; unacknowledged messages are sent again after a lost connection.
+//! - At QoS 1 no message is lost, and a message may arrive twice. At QoS 2 none arrives twice. Both hold while nodes of a cluster fail, clients are
 //!   redirected, and subscriptions move between sessions: a client identifier has one session in a Thicket cluster, in which every exchange
 //!   resumes, and a subscription is made at its new session before it ends at the old one.
-//! - Messages of one topic stay in the order their publisher sent them in. A topic's publications change sessions only when none of it is
-//!   under way. While a subscription moves to another session its messages come over both, and some may overtake others.
-//! - A subscription that moves: a message that our clients published at QoS 2 carries an identity (user property `thicket-id`, added while a
-//!   placement is followed and taken off by our clients), by which the second of two is dropped. Of other publishers' messages of QoS 2 the
-//!   second one that says the same is dropped while the filter moves.
+//! - Messages of one topic stay in the order in which their publisher sent them. A topic's publications change sessions only when none of them is
+//!   under way. While a subscription moves to another session its messages arrive over both, and some may overtake others.
+//! - While a subscription moves, duplicates at QoS 2 are dropped. A message that a Thicket client published carries an identity (user property
+//!   `thicket-id`, added while a placement is followed and removed by the receiving client), by which the second of two is recognised. Messages
+//!   of other publishers are compared by content.
 //!
 //! # What many sessions cannot promise
-//! - Order between topics on different sessions. Even of one publisher's two messages on two topics the later may come first, on the
+//! - Order between topics on different sessions. Even of one publisher's two messages on two topics the later may arrive first, on the
 //!   receiving side and on the publishing side. With `max_sessions: 1` it is the broker's order.
 //! - The will and the session of an earlier run ([`Options::resume`]) belong to the first session. If it breaks, its will is published
 //!   although others may still be connected.
-//! - Filters that overlap, such as `a/#` and `a/b`, stay in one session, so that a message comes as often as from a plain broker.
-//! - Limits that a broker sets for a client count for each session.
+//! - Filters that overlap, such as `a/#` and `a/b`, stay in one session, so that a message arrives as often as from a plain broker.
+//! - Limits that a broker sets for a client apply to each session.
 //!
 //! # What the standard cannot give
-//! A broker of another kind that loses a session, or sends the client to one that does not have it, leaves messages under way in doubt.
-//! Those of QoS 1 are published anew. Those of QoS 2 are not: [`Client::publish`] answers [`Error::OutcomeUnknown`]. Subscriptions are made
-//! again; what was published in between does not come.
+//! A broker of another kind that loses a session, or redirects the client to one that does not have it, leaves the outcome of messages under way
+//! unknown. Those of QoS 1 are published again. Those of QoS 2 are not: [`Client::publish`] returns [`Error::OutcomeUnknown`]. Subscriptions are made
+//! again; messages published in between are missed.
 //!
 //! # Bounds
-//! [`Options::receive_queue`], [`Options::send_queue`]; when they are full the client reads no more, or lets publishers wait. What was
-//! received is acknowledged when it is read from the socket: at most the queue and one read of 16 KiB are lost if the process ends.
+//! [`Options::receive_queue`], [`Options::send_queue`]; when they are full the client stops reading, or makes publishers wait. A received message is
+//! acknowledged when it is read from the socket: if the process ends, at most the queue and one read of 16 KiB are lost.
 
-/// The example at the top of the page for readers is compiled.
+/// Compiles the first example of the documentation for users.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/clients.md")]
 struct Page;
@@ -87,7 +87,7 @@ pub use thicket_mqtt::{ProtocolVersion, Qos, ReasonCode};
 pub use thicket_session::client::WillConfig;
 pub use thicket_transport::tls::ClientTls;
 
-/// Commands and reports under way; whoever sends more waits.
+/// Commands and reports under way; beyond it senders wait.
 const UNDER_WAY: usize = 64;
 
 /// A client. See the [crate's documentation](crate). Clones are the same client; when the last is dropped its connections break, and the
@@ -104,30 +104,30 @@ struct Inner {
     messages: tokio::sync::Mutex<mpsc::Receiver<Message>>,
     routes: Arc<Routes>,
     status: watch::Receiver<Status>,
-    /// The beginning of the identities of this run's messages.
+    /// Prefix of the identities of this run's messages.
     run: u64,
     published: AtomicU64,
 }
 
-/// How a client stands.
+/// The state of a client.
 #[derive(Debug, Clone, Default)]
 pub struct Status {
     /// The sessions that are connected, by number from 1: the address of each.
     pub sessions: BTreeMap<usize, String>,
     /// Whether a control plane has answered.
     pub is_placed: bool,
-    /// The latest problem with a connection or the control plane, also one that passed.
+    /// The latest problem with a connection or the control plane, even if it is over.
     pub last_problem: Option<String>,
     /// Why the client has ended.
     pub ended: Option<Error>,
 }
 
-/// The answer to a message that was handed over by [`Client::send`].
+/// The acknowledgement of a message that was handed over by [`Client::send`].
 #[derive(Debug)]
 pub struct Sent(oneshot::Receiver<Result<(), Error>>);
 
 impl Client {
-    /// Connects; returns when the first session is there.
+    /// Connects; returns when the first session is connected.
     ///
     /// # Errors
     /// [`Error::Option`]; [`Error::Refused`] by the first broker that answers; [`Error::Connect`].
@@ -184,7 +184,7 @@ impl Client {
             options,
         });
         tokio::spawn(director.run());
-        // What was begun ends when this is dropped on the way out.
+        // Dropping this on an early return ends what was started.
         let client = Self {
             inner: Arc::new(Inner {
                 client_id,
@@ -196,7 +196,7 @@ impl Client {
                 published: AtomicU64::new(0),
             }),
         };
-        // What was declared stands on every session before anybody relies on it.
+        // The declared subscriptions are made on every session before the caller relies on them.
         let established = async {
             connected.await.map_err(|_| Error::Closed)??;
             for (filter, qos) in declared {
@@ -229,19 +229,19 @@ impl Client {
         }
     }
 
-    /// The client identifier; sessions beyond the first have it with `~2` and so on behind it.
+    /// The client identifier; the names of further sessions end with `~2` and so on.
     #[must_use]
     pub fn client_id(&self) -> &str {
         &self.inner.client_id
     }
 
-    /// How the client stands now.
+    /// The current state of the client.
     #[must_use]
     pub fn status(&self) -> Status {
         self.inner.status.borrow().clone()
     }
 
-    /// Waits until `condition` holds. Answers the status then, or when the client has ended.
+    /// Waits until `condition` holds. Returns the status then, or when the client has ended.
     pub async fn wait_for(&self, mut condition: impl FnMut(&Status) -> bool) -> Status {
         let mut status = self.inner.status.clone();
         match status
@@ -253,8 +253,7 @@ impl Client {
         }
     }
 
-    /// Subscribes to `filter`; returns the QoS that the broker grants. Again for the same filter: the QoS of the first time stays until
-    /// the filter is unsubscribed.
+    /// Subscribes to `filter`; returns the QoS that the broker grants. For a repeated filter the first QoS stays until the filter is unsubscribed.
     ///
     /// # Errors
     /// [`Error::Filter`], [`Error::Refused`], [`Error::NotTaken`]; [`Error::Closed`], [`Error::TakenOver`].
@@ -266,7 +265,7 @@ impl Client {
         answer.await.map_err(|_| self.ended())?
     }
 
-    /// Ends the subscription to `filter`, on all sessions. Messages that are under way still come.
+    /// Ends the subscription to `filter`, on all sessions. Messages under way still arrive.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::TakenOver`].
@@ -312,7 +311,7 @@ impl Client {
             let pending = Pending { reply, ticket };
             match door.send(Outgoing { message, pending }).await {
                 Ok(()) => return Ok(Sent(answer)),
-                // That session is being left: another has the topic.
+                // That session is closing: another has the topic.
                 Err(mpsc::error::SendError(back)) => {
                     message = back.message;
                     reply = back.pending.reply;
@@ -322,17 +321,17 @@ impl Client {
         }
     }
 
-    /// The next message of any subscription, `None` when the client has ended. Of several callers each gets other messages.
+    /// The next message of any subscription, `None` when the client has ended. Each message goes to one of several callers.
     pub async fn next(&self) -> Option<Message> {
         self.inner.messages.lock().await.recv().await
     }
 
-    /// Sends what was handed over, ends the sessions, or with [`Options::resume`] leaves them at the broker, and disconnects. Waits three
+    /// Sends what was handed over, ends the sessions, or with [`Options::resume`] leaves them at the broker, and disconnects. Waits at most three
     /// seconds for acknowledgements.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
         if self.command(Command::Close(done)).await.is_ok() {
-            // An error is an end as well.
+            // An error means that it has ended too.
             let _ = closed.await;
         }
     }
@@ -348,7 +347,7 @@ impl Client {
 }
 
 impl Sent {
-    /// Waits until the message is acknowledged; at QoS 0 until it is with the session.
+    /// Waits until the message is acknowledged; at QoS 0 until its session has accepted it.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::NotTaken`], [`Error::OutcomeUnknown`], [`Error::Encode`]; [`Error::Closed`] if the client ended before

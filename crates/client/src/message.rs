@@ -1,10 +1,10 @@
-//! A message, in either direction.
+//! A message, sent or received.
 
 use std::time::Duration;
 
 use thicket_mqtt::{ApplicationProperties, ApplicationProperty, EncodeError, Publish, Qos};
 
-/// A user property by which a message is recognised when it comes over two sessions. Our publishers add it to QoS 2.
+/// A user property that identifies a message that arrives over two sessions. Thicket publishers add it at QoS 2.
 pub(crate) const MESSAGE_ID: &str = "thicket-id";
 
 /// A message that was received, or is to be published.
@@ -14,15 +14,15 @@ pub struct Message {
     pub topic: String,
     /// Payload.
     pub payload: Vec<u8>,
-    /// QoS it was, or is to be, sent with.
+    /// The QoS with which it was, or will be, sent.
     pub qos: Qos,
-    /// RETAIN: to be kept by the broker; of a received one, that it was kept.
+    /// RETAIN: the broker must keep it; of a received one, it was retained.
     pub retain: bool,
-    /// What else belongs to it (5.0).
+    /// Its other properties (5.0).
     pub properties: MessageProperties,
 }
 
-/// What belongs to a message besides its payload (5.0).
+/// Properties of a message (5.0).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessageProperties {
     /// Message Expiry Interval, in whole seconds.
@@ -50,27 +50,27 @@ impl Message {
         }
     }
 
-    /// With this QoS.
+    /// Sets the QoS.
     #[must_use]
     pub const fn qos(mut self, qos: Qos) -> Self {
         self.qos = qos;
         self
     }
 
-    /// To be kept by the broker for those that subscribe later.
+    /// Sets RETAIN: the broker keeps it for later subscribers.
     #[must_use]
     pub const fn retained(mut self) -> Self {
         self.retain = true;
         self
     }
 
-    /// The payload as text, `None` if it is none.
+    /// The payload as text, `None` if it is not UTF-8.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.payload).ok()
     }
 
-    /// What came, and the identity that its publisher gave it.
+    /// The received message, and the identity that its publisher gave it.
     pub(crate) fn received(publish: &Publish<'_>) -> (Self, Option<String>) {
         let mut message_id = None;
         let mut properties = MessageProperties {
@@ -111,7 +111,7 @@ impl Message {
         (message, message_id)
     }
 
-    /// The PUBLISH that says it, with properties that [`Message::encode_properties`] made.
+    /// The PUBLISH for it, with properties that [`Message::encode_properties`] made.
     pub(crate) fn to_publish<'a>(&'a self, properties: &'a [u8]) -> Publish<'a> {
         Publish {
             qos: self.qos,
@@ -120,7 +120,7 @@ impl Message {
                 .properties
                 .expiry
                 .map(|expiry| u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX)),
-            // Made by `build` from values of the right kind; what is wrong with them the broker says.
+            // Made by `build` from values of the right kind; the broker reports what is wrong with them.
             properties: ApplicationProperties::from_encoded(properties).unwrap_or_default(),
             ..Publish::new(&self.topic, &self.payload)
         }

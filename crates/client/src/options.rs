@@ -1,4 +1,4 @@
-//! What a client is told about its broker and itself.
+//! The options of a client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use thicket_transport::tls::ClientTls;
 use crate::Error;
 use crate::endpoint::{Address, Scheme};
 
-/// Most sessions a client may ask for.
+/// Most sessions that a client may request.
 const MOST_SESSIONS: usize = 16;
 
-/// What a client is told. [`Options::new`] gives the defaults.
+/// The options of a client. [`Options::new`] has the defaults.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Brokers, or nodes of one cluster: `mqtt://HOST[:PORT]`, `mqtts://HOST[:PORT]`, all of one scheme. Tried in an order drawn by lot.
+    /// Brokers, or nodes of one cluster: `mqtt://HOST[:PORT]`, `mqtts://HOST[:PORT]`, all of one scheme. Tried in random order.
     pub servers: Vec<String>,
-    /// Client identifier; if empty, one is drawn by lot. Further sessions of the same client are named `ID~2`, `ID~3` and so on.
+    /// Client identifier; if empty, a random one. Further sessions of the same client are named `ID~2`, `ID~3` and so on.
     pub client_id: String,
     /// Protocol version; without 5.0 there is one session, no placement and no redirection.
     pub version: ProtocolVersion,
@@ -33,46 +33,46 @@ pub struct Options {
     pub will: Option<WillConfig>,
     /// Keep Alive, in whole seconds.
     pub keep_alive: Duration,
-    /// How long the broker keeps the sessions of a client it has lost, in whole seconds. With 0 every reconnection begins anew, and
-    /// what came in between is lost.
+    /// How long the broker keeps the sessions of a disconnected client, in whole seconds. With 0 every reconnection starts a new session, and
+    /// messages published in between are missed.
     pub session_expiry: Duration,
-    /// Take up the session that the broker has of an earlier run, and leave it there when this client closes.
+    /// Resume the session that the broker has from an earlier run, and keep it there when this client closes.
     pub resume: bool,
-    /// Who is asked where to connect.
+    /// Where to ask for a placement.
     pub placement: Placement,
-    /// Sessions to open at most, 1 to 16. Fewer if the cluster says so.
+    /// Most sessions to open, 1 to 16. Fewer if the cluster decides so.
     pub max_sessions: usize,
-    /// Topics, or filters of topics, that will be published to, for the placement; others may be, too.
+    /// Topics, or filters of topics, that will be published to, for the placement; publishing to others is possible too.
     pub publish: Vec<String>,
-    /// Messages a second of topics, as far as known, for the placement.
+    /// Messages a second by topic, as far as known, for the placement.
     pub rates: BTreeMap<String, f64>,
-    /// What to subscribe to from the beginning.
+    /// The initial subscriptions.
     pub subscribe: Vec<(String, Qos)>,
-    /// Received messages that wait for [`crate::Client::next`]; at this many no more is read from the broker.
+    /// Received messages that wait for [`crate::Client::next`]; at this number the client stops reading from the broker.
     pub receive_queue: usize,
-    /// Messages that wait to be sent, in each session; at this many [`crate::Client::publish`] waits.
+    /// Messages that wait to be sent, in each session; at this number [`crate::Client::publish`] waits.
     pub send_queue: usize,
-    /// How long a socket and its handshakes may take, for one address.
+    /// Timeout of a socket and its handshakes, for one address.
     pub dial_timeout: Duration,
     /// How long [`crate::Client::connect`] tries.
     pub connect_timeout: Duration,
-    /// Longest pause before the second attempt to connect again; it doubles with each.
+    /// Longest pause before the second attempt to reconnect; it doubles with each.
     pub first_pause: Duration,
-    /// Longest pause of all. Each is drawn evenly between nothing and its length.
+    /// The limit of this pause. Each pause is uniformly random between zero and its length.
     pub longest_pause: Duration,
-    /// How long a session that lost a subscription must be silent before it counts as read to the end.
+    /// How long a session that lost a subscription must be silent before it counts as drained.
     pub quiet: Duration,
 }
 
-/// Who is asked where to connect.
+/// Where to ask for a placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placement {
-    /// Nobody: one session, at one of the servers.
+    /// Nowhere: one session, at one of the servers.
     Off,
-    /// The server itself, in user properties of the first session's CONNECT. One that knows nothing of it is a plain broker.
+    /// At the server itself, by user properties of the first session's CONNECT. A server that does not support them is a plain broker.
     Mqtt,
-    /// A control plane, by HTTP: URLs of one or several, such as `http://127.0.0.1:18830`. Asked again when topics change. With `https`
-    /// [`Options::tls`] says who is trusted.
+    /// At a control plane, over HTTP: URLs of one or several, such as `http://127.0.0.1:18830`. Asked again when topics change. With `https`
+    /// [`Options::tls`] has the trusted authorities.
     Http(Vec<String>),
 }
 
@@ -106,7 +106,7 @@ impl Options {
         }
     }
 
-    /// Checks everything; the servers, with their scheme.
+    /// Checks all options; returns the servers, with their scheme.
     pub(crate) fn check(&self) -> Result<(Scheme, Vec<Address>), Error> {
         if self.servers.is_empty() {
             return Err(Error::option("servers", "expected at least one URL"));

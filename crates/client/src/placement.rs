@@ -1,23 +1,23 @@
-//! The contract with the control plane (`docs/clients.md`): what is asked, and what is answered.
+//! The contract with the control plane (`docs/clients.md`): requests and answers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 use thicket_session::topic::matches;
 
-/// User properties of CONNECT that ask for a placement; the first two once a topic or filter.
+/// User properties of CONNECT that request a placement; the first two occur once for each topic or filter.
 pub(crate) const PUBLISH: &str = "thicket-publish";
 pub(crate) const SUBSCRIBE: &str = "thicket-subscribe";
 pub(crate) const MAX_SESSIONS: &str = "thicket-max-sessions";
 /// JSON: messages a second by topic.
 pub(crate) const RATES: &str = "thicket-rates";
-/// In CONNACK: the answer. In SUBACK and PUBACK, for clients that said [`PLACE`]: a better node.
+/// In CONNACK: the answer. In SUBACK and PUBACK, for clients that sent [`PLACE`]: a better node.
 pub(crate) const PLACEMENT: &str = "thicket-placement";
 pub(crate) const PLACE: &str = "thicket-place";
-/// In CONNECT: how many redirections in a row led here.
+/// In CONNECT: the number of redirections in a row that led here.
 pub(crate) const REDIRECTED: &str = "thicket-redirected";
 
-/// What is asked of the control plane.
+/// A request to the control plane.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Request {
     /// The client identifier, of its first session.
@@ -32,17 +32,17 @@ pub struct Request {
     pub rates: BTreeMap<String, f64>,
 }
 
-/// What it answers. Fields that are not known here are left aside, so that the contract can grow.
+/// The answer. Unknown fields are ignored, so that the contract can grow.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Answer {
     /// The client's sessions.
     pub sessions: Vec<Placed>,
 }
 
-/// One session of the client. Without topics it holds messages still: it is read to its end, and left.
+/// One session of the client. Without topics it still has messages: it is drained, and then left.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct Placed {
-    /// The node, by the cluster's name for it.
+    /// The node's name in the cluster.
     #[serde(default)]
     pub node: String,
     /// `HOST:PORT` for MQTT over TCP.
@@ -60,7 +60,7 @@ pub struct Placed {
     pub subscribe: Vec<String>,
 }
 
-/// What it answers instead if it places nobody (RFC 9457).
+/// The answer of a control plane that does not place the client (RFC 9457).
 #[derive(Debug, Deserialize)]
 struct Problem {
     detail: Option<String>,
@@ -70,18 +70,18 @@ struct Problem {
 /// An answer that cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// A problem document; what it says.
+    /// A problem document; its message.
     #[error("refused by the control plane: {0}")]
     Problem(String),
-    /// Not the JSON of the contract; what is wrong with it.
+    /// Not the JSON of the contract; the fault.
     #[error("the placement is no JSON of the kind expected: {0}")]
     Json(String),
-    /// More sessions than were asked for, or none.
+    /// More sessions than requested, or none.
     #[error("the placement has {sessions} sessions, expected 1 to {maximum}")]
     Count {
         /// Sessions in the answer.
         sessions: usize,
-        /// Sessions that were asked for.
+        /// Sessions that were requested.
         maximum: usize,
     },
     /// A session of another client; its name.
@@ -95,7 +95,7 @@ pub enum AnswerError {
 }
 
 impl Request {
-    /// The user properties of a CONNECT that ask the same.
+    /// The user properties of a CONNECT with the same request.
     pub(crate) fn to_properties(&self) -> Vec<(String, String)> {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut properties = vec![pair(MAX_SESSIONS, &self.max_sessions.to_string())];
@@ -119,10 +119,10 @@ pub fn session_name(client_id: &str, number: usize) -> String {
 }
 
 impl Answer {
-    /// Reads and checks an answer to `client_id`; the sessions by their number. Filters that overlap come together.
+    /// Parses and checks an answer to `client_id`; returns the sessions by number. Overlapping filters are put on one session.
     ///
     /// # Errors
-    /// [`AnswerError`]; the answer is not to be followed.
+    /// [`AnswerError`]; the answer must not be followed.
     pub fn parse(
         json: &str,
         client_id: &str,
@@ -136,7 +136,7 @@ impl Answer {
             }
         })?;
         let sessions = answer.sessions.len();
-        // Sessions to be read to their end may come on top.
+        // Sessions that only need to be drained may come in addition.
         let serving = |placed: &&Placed| !placed.publish.is_empty() || !placed.subscribe.is_empty();
         if sessions == 0 || answer.sessions.iter().filter(serving).count() > maximum {
             return Err(AnswerError::Count { sessions, maximum });
@@ -169,7 +169,7 @@ fn session_number(client_id: &str, name: &str) -> Option<usize> {
     }
 }
 
-/// Two sessions whose filters match one topic would each get its messages: such filters go to the session of the first.
+/// Two sessions whose filters match one topic would each receive its messages: such filters go to the session of the first.
 fn unite_overlapping(placed: &mut BTreeMap<usize, Placed>) {
     let mut homes: Vec<(String, usize)> = placed
         .iter()
@@ -192,10 +192,10 @@ fn unite_overlapping(placed: &mut BTreeMap<usize, Placed>) {
     }
 }
 
-/// Gives filters that overlap one home, the first's; answers whether any changed.
+/// Gives overlapping filters the same home, that of the first; returns whether any changed.
 pub(crate) fn unite(homes: &mut [(String, usize)]) -> bool {
     let mut changed = false;
-    // Exact filters overlap with none but wildcards, and each pass may join two groups.
+    // Exact filters overlap only with wildcards, and each pass may join two groups.
     let wild: Vec<usize> = (0..homes.len())
         .filter(|index| homes[*index].0.contains(['+', '#']))
         .collect();

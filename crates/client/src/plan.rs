@@ -1,14 +1,14 @@
-//! What each session shall have, and how a filter gets from one to another. Pure: reports in, assignments out.
+//! The plan of a client's sessions: which filters each should have, and how a filter moves between them. Pure: reports in, assignments out.
 //!
 //! | a filter's home | the old session | the new session |
 //! | --- | --- | --- |
-//! | changes | keeps it | subscribes; what is retained has come already |
+//! | changes | keeps it | subscribes; retained messages were received already |
 //! | and the new session has it | unsubscribes | keeps it |
 //! | and the old one is silent | is left, if nothing else is on it | keeps it |
 //! | and the new session is refused it | keeps it and is its home again | - |
 //!
-//! A session that was asked, and has not answered, may have the filter or not: messages may come over it, but no other session
-//! unsubscribes in its favour.
+//! A session that was sent a request and has not answered may have the filter or not: messages may arrive over it, but no other session unsubscribes
+//! in its favour.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,24 +22,24 @@ use crate::session::{Ask, Subscription};
 pub(crate) struct Plan {
     max_sessions: usize,
     scheme: Scheme,
-    /// Filters the application wants: their QoS, and the session that shall have each.
+    /// Filters that the application subscribes to: their QoS, and their home session.
     wishes: BTreeMap<String, (Qos, usize)>,
-    /// Sessions that have a filter, as far as known.
+    /// Sessions that have a filter, as far as reported.
     at: BTreeMap<String, BTreeSet<usize>>,
     /// Sessions that were sent a SUBSCRIBE or UNSUBSCRIBE and have not answered.
     asked: BTreeMap<String, BTreeSet<usize>>,
-    /// Filters on their way between sessions.
+    /// Filters that move between sessions.
     moving: BTreeSet<String>,
     slots: BTreeMap<usize, Slot>,
     answers: u64,
 }
 
-/// What is known of a session.
+/// The state of a session.
 #[derive(Debug, Default)]
 struct Slot {
     address: Option<(u64, Address)>,
     is_leaving: bool,
-    /// Moved filters whose last messages may still come.
+    /// Moved filters whose last messages may still arrive.
     draining: BTreeSet<String>,
 }
 
@@ -61,7 +61,7 @@ impl Plan {
         self.wishes.keys().cloned().collect()
     }
 
-    /// The application wants `filter`; one that overlaps another goes to its session.
+    /// The application subscribes to `filter`; one that overlaps another goes to its session.
     pub(crate) fn subscribe(&mut self, filter: &str, qos: Qos) {
         let home = match self.wishes.get(filter) {
             Some((_, home)) => *home,
@@ -73,13 +73,13 @@ impl Plan {
         self.wishes.insert(filter.to_owned(), (qos, home));
     }
 
-    /// The application does not want `filter` any more. Answers whether any session has it.
+    /// The application unsubscribes from `filter`. Returns whether any session has it.
     pub(crate) fn unsubscribe(&mut self, filter: &str) -> bool {
         self.wishes.remove(filter);
         self.at.contains_key(filter)
     }
 
-    /// Whether the session that shall have `filter` has it.
+    /// Whether the home of `filter` has it.
     pub(crate) fn is_home(&self, filter: &str) -> bool {
         match (self.home(filter), self.at.get(filter)) {
             (Some(home), Some(sessions)) => sessions.contains(&home),
@@ -91,7 +91,7 @@ impl Plan {
         self.wishes.get(filter).map(|(_, home)| *home)
     }
 
-    /// Follows an answer of the control plane. Answers the filters that begin to move.
+    /// Follows an answer of the control plane. Returns the filters that start to move.
     pub(crate) fn apply(&mut self, placed: &BTreeMap<usize, Placed>) -> Vec<String> {
         self.answers += 1;
         for (number, session) in placed {
@@ -129,7 +129,7 @@ impl Plan {
             .collect()
     }
 
-    /// The session for `address`, an old one or a new one. `None`: there are enough already.
+    /// The session for `address`, an existing one or a new one. `None`: the limit is reached.
     pub(crate) fn session_at(&mut self, address: &Address) -> Option<usize> {
         let there = self.slots.iter().find(|(_, slot)| {
             !slot.is_leaving && slot.address.as_ref().is_some_and(|(_, at)| at == address)
@@ -150,7 +150,7 @@ impl Plan {
         self.wishes.contains_key(filter) && !self.wishes.keys().any(keeps)
     }
 
-    /// Moves one filter. Answers whether it begins to move.
+    /// Moves one filter. Returns whether it starts to move.
     pub(crate) fn move_to(&mut self, filter: &str, home: usize) -> bool {
         self.may_move(filter) && self.settle_in(filter, home)
     }
@@ -164,7 +164,7 @@ impl Plan {
         changes && self.is_elsewhere(filter) && self.moving.insert(filter.to_owned())
     }
 
-    /// Whether sessions besides its home have `filter`, or may have it.
+    /// Whether sessions other than its home have `filter`, or may have it.
     fn is_elsewhere(&self, filter: &str) -> bool {
         let home = self.home(filter);
         let sessions = [self.at.get(filter), self.asked.get(filter)];
@@ -172,7 +172,7 @@ impl Plan {
         sessions.any(|session| Some(*session) != home)
     }
 
-    /// Where a session is known to be, for those of an answer that say nothing of topics.
+    /// Notes the address of a session, for answers that name no topics for it.
     pub(crate) fn note_address(&mut self, number: usize, address: &Address) {
         if let Some(slot) = self.slots.get_mut(&number)
             && slot.address.is_none()
@@ -181,8 +181,8 @@ impl Plan {
         }
     }
 
-    /// Those of `filters` for which session `number` may send a SUBSCRIBE or UNSUBSCRIBE, as what it shall have has not changed meanwhile.
-    /// Until it is answered, nobody knows whether the session has them.
+    /// Those of `filters` for which session `number` may send a SUBSCRIBE or UNSUBSCRIBE, because its assignment has not changed meanwhile. Until the
+    /// answer it is unknown whether the session has them.
     pub(crate) fn on_asking(
         &mut self,
         number: usize,
@@ -205,7 +205,7 @@ impl Plan {
         self.at.entry(filter.to_owned()).or_default().insert(number);
     }
 
-    /// The broker does not let session `number` have `filter`. Answers whether another has it still.
+    /// The broker refuses `filter` to session `number`. Returns whether another still has it.
     pub(crate) fn on_refused(&mut self, number: usize, filter: &str) -> bool {
         remove(&mut self.asked, filter, number);
         let elsewhere = self
@@ -225,7 +225,7 @@ impl Plan {
         }
     }
 
-    /// Session `number` does not have `filter` any more.
+    /// Session `number` no longer has `filter`.
     pub(crate) fn on_unsubscribed(&mut self, number: usize, filter: &str) {
         remove(&mut self.at, filter, number);
         remove(&mut self.asked, filter, number);
@@ -237,13 +237,13 @@ impl Plan {
         }
     }
 
-    /// Whether no session has `filter` or may have it, or the application wants it again.
+    /// Whether no session has `filter` or may have it, or the application subscribes to it again.
     pub(crate) fn is_unsubscribed(&self, filter: &str) -> bool {
         let has_any = self.at.contains_key(filter) || self.asked.contains_key(filter);
         !has_any || self.wishes.contains_key(filter)
     }
 
-    /// Session `number` is silent. Answers the filters whose move is over.
+    /// Session `number` is silent. Returns the filters whose move is complete.
     pub(crate) fn on_drained(&mut self, number: usize) -> Vec<String> {
         let Some(slot) = self.slots.get_mut(&number) else {
             return Vec::new();
@@ -253,13 +253,13 @@ impl Plan {
         over
     }
 
-    /// Whether messages of `filter` may come over a session that is not its home.
+    /// Whether messages of `filter` may arrive over a session that is not its home.
     fn is_under_way(&self, filter: &str) -> bool {
         let is_draining = |slot: &Slot| slot.draining.contains(filter);
         self.is_elsewhere(filter) || self.slots.values().any(is_draining)
     }
 
-    /// Session `number` has ended. If it has something to do again by now, it begins anew. Answers the filters whose move is over.
+    /// Session `number` has ended. If it is needed again by now, it starts anew. Returns the filters whose move is complete.
     pub(crate) fn on_left(&mut self, number: usize, is_routed: bool) -> Vec<String> {
         let all = self.at.iter().chain(&self.asked);
         let has = all.filter(|(_, sessions)| sessions.contains(&number));
@@ -276,7 +276,7 @@ impl Plan {
         over
     }
 
-    /// Session `number` is not to be had: the first takes what it should have had.
+    /// Session `number` is unavailable: the first takes over its filters.
     pub(crate) fn give_up(&mut self, number: usize) {
         for (_, home) in self.wishes.values_mut() {
             if *home == number {
@@ -285,7 +285,7 @@ impl Plan {
         }
     }
 
-    /// Sessions that should be there.
+    /// The sessions that should exist.
     pub(crate) fn sessions(&self) -> Vec<usize> {
         let homes = self.wishes.values().map(|(_, home)| *home);
         let all: BTreeSet<usize> = self.slots.keys().copied().chain(homes).collect();
@@ -296,7 +296,7 @@ impl Plan {
         self.slots.get(&number)?.address.clone()
     }
 
-    /// What session `number` shall have now.
+    /// The filters that session `number` should have now.
     pub(crate) fn filters(&self, number: usize) -> BTreeMap<String, Subscription> {
         let mut filters = BTreeMap::new();
         if self.slots.get(&number).is_some_and(|slot| slot.is_leaving) {
@@ -314,14 +314,14 @@ impl Plan {
         filters
     }
 
-    /// Marks session `number` as one to be left, unless it has or shall have something. The first stays.
+    /// Marks session `number` as leaving, unless it has or should have something. The first stays.
     pub(crate) fn leaves(&mut self, number: usize) -> bool {
         let mut all = self.at.values().chain(self.asked.values());
         let is_used = number == 1
             || all.any(|sessions| sessions.contains(&number))
             || !self.filters(number).is_empty();
         let slot = self.slots.entry(number).or_default();
-        // What was begun is ended: the next one of this name begins anew.
+        // Once it is leaving, it ends: the next one of this name starts anew.
         slot.is_leaving |= !is_used;
         slot.is_leaving
     }
@@ -415,7 +415,7 @@ mod tests {
         plan.on_subscribed(2, "a");
         plan.on_unsubscribed(1, "a");
         assert_eq!(plan.on_drained(1), ["a"]);
-        // On its way to the first again it comes to the second, before the first has answered its UNSUBSCRIBE.
+        // On its way back to the first it is moved to the second, before the first has answered its UNSUBSCRIBE.
         let back = placed(&[(1, "x:1", &["a"])]);
         plan.apply(&back);
         plan.on_subscribed(1, "a");

@@ -1,4 +1,4 @@
-//! Lots, drawn from the operating system.
+//! Random numbers from the operating system.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use std::time::Duration;
 const DOUBLINGS: u32 = 16;
 
 pub(crate) fn number() -> u64 {
-    // Without randomness the client serves all the same, in a fixed order.
+    // Without randomness the client still works, in a fixed order.
     getrandom::u64().unwrap_or_default()
 }
 
-/// A pause drawn evenly between nothing and what `failures` in a row allow.
+/// A pause, uniformly random between zero and the limit after `failures` in a row.
 pub(crate) fn pause(first: Duration, longest: Duration, failures: u32) -> Duration {
     let limit = first
         .saturating_mul(1 << failures.min(DOUBLINGS))

@@ -1,6 +1,6 @@
-//! Which session a topic is published on. Shared by all who publish, locked for a look-up and never while anything waits.
+//! The session on which a topic is published. Shared by all publishers; the lock is held for a look-up only.
 //!
-//! A topic changes its session only when nothing of it is under way on the old one: so the messages of one topic stay in order.
+//! A topic changes its session only when none of its messages is under way on the old one: so the messages of one topic stay in order.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::session::Outgoing;
 
-/// Topics remembered that nobody declared, for the next placement, and their bytes: some brokers take no CONNECT above 100,000 bytes.
+/// Most undeclared topics that are remembered for the next placement, and most of their bytes: some brokers refuse a CONNECT above 100,000 bytes.
 const LEARNED: usize = 1000;
 const LEARNED_BYTES: usize = 64 << 10;
 
@@ -25,13 +25,13 @@ struct Table {
     topics: HashMap<String, usize>,
     filters: Vec<(String, usize)>,
     doors: HashMap<usize, mpsc::Sender<Outgoing>>,
-    /// Topics with messages under way: the session they are on, and how many.
+    /// Topics with messages under way: their session, and how many.
     busy: HashMap<String, (usize, usize)>,
     learned: HashSet<String>,
     learned_bytes: usize,
 }
 
-/// The right to publish one message of a topic on one session, given back when the message is settled.
+/// Permission to publish one message of a topic on one session, returned when the message is settled.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     routes: Arc<Routes>,
@@ -60,7 +60,7 @@ impl Routes {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The way to the session of `topic`; waits while messages of it are under way on another. `None`: the client is closed.
+    /// Waits for the session of `topic` while its messages are under way on another. `None`: the client is closed.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         topic: &str,
@@ -68,7 +68,7 @@ impl Routes {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Before the look, so that no change between the two is missed.
+            // Enabled before the check, so that no change in between is missed.
             changed.as_mut().enable();
             let found = self.table().enter(topic)?;
             match found {
@@ -96,7 +96,7 @@ impl Routes {
         }
     }
 
-    /// From now on these topics and filters go to these sessions, and all others to the first.
+    /// From now on these topics and filters are published on these sessions, and all others on the first.
     pub(crate) fn replace(&self, placed: impl IntoIterator<Item = (String, usize)>) {
         let mut table = self.table();
         table.topics.clear();
@@ -112,7 +112,7 @@ impl Routes {
         self.changed.notify_waiters();
     }
 
-    /// One topic goes to `session` from now on.
+    /// From now on one topic is published on `session`.
     pub(crate) fn place(&self, topic: &str, session: usize) {
         self.table().topics.insert(topic.to_owned(), session);
         self.changed.notify_waiters();
@@ -123,7 +123,7 @@ impl Routes {
         self.changed.notify_waiters();
     }
 
-    /// Closes the way to `session`; what goes there from now on goes to the first.
+    /// Closes `session` for publications; they go to the first from now on.
     pub(crate) fn close(&self, session: usize) {
         self.table().doors.remove(&session);
         self.changed.notify_waiters();
@@ -139,7 +139,7 @@ impl Routes {
         self.changed.notify_waiters();
     }
 
-    /// Nothing is published any more.
+    /// Closes all sessions for publications.
     pub(crate) fn close_all(&self) {
         self.table().doors.clear();
         self.changed.notify_waiters();

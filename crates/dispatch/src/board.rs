@@ -1,4 +1,4 @@
-//! What is known of the brokers: written by those who watch them, read by the rounds and the HTTP API.
+//! The state of the brokers: written by the watching threads, read by the rounds and the HTTP API.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,49 +10,49 @@ use thicket_placement::{Candidate, Load, State};
 use crate::options::Broker;
 use crate::source::{Figure, Source};
 
-/// A broker and all that is known of it.
+/// A broker and its state.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Its name in choices; no broker of before had it.
+    /// Its number in choices, never reused for another broker.
     pub key: u64,
     pub broker: Broker,
-    /// It was taken out of the list: whoever watches it ends.
+    /// It was removed from the list: its watching threads end.
     pub is_removed: AtomicBool,
     pub counts: BrokerCounts,
     known: Mutex<Known>,
 }
 
-/// What happened, for one broker.
+/// Counts for one broker.
 #[derive(Debug, Default)]
 pub(crate) struct BrokerCounts {
-    /// Clients told to go there.
+    /// Clients redirected there.
     pub redirected: AtomicU64,
     /// Clients relayed there.
     pub relayed: AtomicU64,
-    /// Of them, those that are still there.
+    /// Relayed clients that are still connected.
     pub relaying: AtomicU64,
-    /// Connections of relayed clients that could not be made.
+    /// Connections for relayed clients that failed.
     pub failed: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// As its name was found last.
+    /// The address its name resolved to last.
     address: Option<SocketAddr>,
     tls_address: Option<SocketAddr>,
     state: State,
     /// Why it does not serve.
     reason: String,
-    /// It is a node that is about to leave, as one of its sources says.
+    /// It is a draining node, according to one of its sources.
     is_draining: bool,
-    /// Figures and until when they hold, in the order of [`Figure`].
+    /// Figures and their expiry, in the order of [`Figure`].
     figures: [Option<(f64, Instant)>; 3],
-    /// Why a source tells nothing, in the order of the sources.
+    /// Why a source gives no figures, in the order of the sources.
     problems: Vec<Option<String>>,
 }
 
 impl Known {
-    /// A drained node that answers as full is drained first of all.
+    /// A draining node may answer as if it were full: draining takes precedence.
     const fn state(&self) -> State {
         match self.state {
             State::Serving | State::Full if self.is_draining => State::Draining,
@@ -85,13 +85,13 @@ impl Entry {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It was found there.
+    /// Sets the resolved addresses.
     pub fn set_addresses(&self, address: SocketAddr, tls_address: Option<SocketAddr>) {
         let mut known = self.known();
         (known.address, known.tls_address) = (Some(address), tls_address);
     }
 
-    /// Where to connect for plain MQTT, or for TLS.
+    /// The address to connect to for plain MQTT, or for TLS.
     pub fn address(&self, tls: bool) -> Option<SocketAddr> {
         let known = self.known();
         if tls {
@@ -142,7 +142,7 @@ impl Entry {
         known.reason.clone()
     }
 
-    /// Figures of the source of this index, that hold for so long.
+    /// Sets figures from the source of this index, which are valid for `hold`.
     pub fn set_figures(&self, source: usize, figures: &[(Figure, f64)], hold: Duration) {
         let mut known = self.known();
         let until = Instant::now() + hold;
@@ -157,7 +157,7 @@ impl Entry {
         }
     }
 
-    /// Why the source of this index tells nothing. What it told holds for its time.
+    /// Sets why the source of this index gives no figures. Its earlier figures stay valid until they expire.
     pub fn set_problem(&self, source: usize, problem: String) {
         let mut known = self.known();
         let Some(place) = known.problems.get_mut(source) else {
@@ -172,13 +172,13 @@ impl Entry {
         }
     }
 
-    /// Each source and why it tells nothing.
+    /// Each source, and why it gives no figures.
     pub fn problems(&self) -> Vec<(&Source, Option<String>)> {
         let problems = self.known().problems.clone();
         self.broker.sources.iter().zip(problems).collect()
     }
 
-    /// What is known now; what is stale is unknown. Without a source of connections, those that are relayed are known.
+    /// The current load; what is stale is unknown. Without a source of connections, the relayed ones count.
     pub fn load(&self) -> Load {
         let known = self.known();
         let now = Instant::now();
@@ -213,7 +213,7 @@ pub(crate) const fn state_name(state: State) -> &'static str {
     }
 }
 
-/// All brokers, and what happened to clients.
+/// All brokers, and counts of clients.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     entries: Mutex<Vec<Arc<Entry>>>,
@@ -221,21 +221,21 @@ pub(crate) struct Board {
     pub counts: Counts,
 }
 
-/// What happened to clients, whatever their broker.
+/// Counts of clients, independent of brokers.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub accepted: AtomicU64,
-    /// There were too many connections.
+    /// Refused because there were too many connections.
     pub refused: AtomicU64,
-    /// They came back without following, and were relayed.
+    /// Relayed because they came back without following the redirection.
     pub unfollowed: AtomicU64,
-    /// There was no broker for them.
+    /// Refused because no broker was available.
     pub without_broker: AtomicU64,
-    /// They said nothing, or no MQTT, or the connection broke before it came to anything.
+    /// Ended because they sent nothing, or no MQTT, or the connection broke early.
     pub failed: AtomicU64,
     /// Bytes relayed, both ways.
     pub bytes: AtomicU64,
-    /// Connections there are.
+    /// Current connections.
     pub connections: AtomicU64,
 }
 
@@ -253,7 +253,7 @@ impl Board {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts `brokers` in place of those there were; those that stay as they are keep all that is known. Answers the new ones.
+    /// Replaces the brokers; those that stay keep their state. Returns the new ones.
     pub fn set(&self, brokers: Vec<Broker>) -> Vec<Arc<Entry>> {
         let mut entries = self.lock();
         let mut before = std::mem::take(&mut *entries);

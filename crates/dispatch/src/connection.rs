@@ -13,18 +13,18 @@ use crate::hello::LONGEST_CONNECT;
 use crate::relay::{Flow, Tools, Turn};
 use crate::tls::{self, Ended};
 
-/// A connection of a client and how far it has come.
+/// A client's connection and its stage.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub client: TcpStream,
     pub stage: Stage,
 }
 
-/// How far a connection has come.
+/// The stage of a connection.
 ///
 /// | stage | ends with |
 /// | --- | --- |
-/// | `Greeting` | a CONNECT: the client is told another server (`Leaving`) or relayed (`Dialling`) |
+/// | `Greeting` | a CONNECT: the client is redirected (`Leaving`) or relayed (`Dialling`) |
 /// | `Dialling` | the broker's connection (`Relaying`), or its failure: the next broker, or none (`Leaving`) |
 /// | `Relaying` | the end of both sides, or a failure of one |
 /// | `Leaving` | the end of the client's side |
@@ -39,29 +39,29 @@ pub(crate) enum Stage {
     Over,
 }
 
-/// A client that has not said everything yet.
+/// A client whose CONNECT is incomplete.
 #[derive(Debug)]
 pub(crate) struct Greeting {
     pub tls: Option<Box<ServerConnection>>,
-    /// What it said, deciphered; at most [`LONGEST_CONNECT`] and one read.
+    /// The received bytes, decrypted; at most [`LONGEST_CONNECT`] and one read.
     pub bytes: Vec<u8>,
     pub listener: usize,
     pub peer: IpAddr,
     pub until: Instant,
 }
 
-/// A client whose broker is being connected.
+/// A client whose broker is being connected to.
 #[derive(Debug)]
 pub(crate) struct Dialling {
     pub greeting: Greeting,
     pub socket: TcpStream,
     pub entry: Arc<Entry>,
-    /// Brokers that could not be connected.
+    /// Brokers to which the connection failed.
     pub tried: Vec<u64>,
     pub until: Instant,
 }
 
-/// A client that is relayed.
+/// A relayed client.
 #[derive(Debug)]
 pub(crate) struct Relaying {
     pub broker: TcpStream,
@@ -72,14 +72,14 @@ pub(crate) struct Relaying {
 /// The two directions of a relayed connection.
 #[derive(Debug)]
 pub(crate) enum Flows {
-    /// Bytes as they are.
+    /// Bytes are relayed unchanged.
     Plain { up: Flow, down: Flow },
-    /// TLS on the client's side.
+    /// TLS ends here on the client's side.
     Ended(Ended),
 }
 
 impl Connection {
-    /// When it must have come further.
+    /// The deadline for the next stage.
     pub fn until(&self) -> Option<Instant> {
         match &self.stage {
             Stage::Greeting(greeting) => Some(greeting.until),
@@ -91,7 +91,7 @@ impl Connection {
 }
 
 impl Greeting {
-    /// Reads what there is; `true`: nothing follows.
+    /// Reads available bytes; `true`: nothing follows.
     pub fn read(&mut self, client: &mut TcpStream, buffer: &mut [u8]) -> io::Result<bool> {
         let mut ended = false;
         while !ended && self.bytes.len() < LONGEST_CONNECT {
@@ -104,7 +104,7 @@ impl Greeting {
                 },
                 Some(tls) => {
                     let came = tls::read_in(tls, client, &mut ended);
-                    // An alert says why it failed.
+                    // The alert tells the client why it failed.
                     tls::flush(tls, client)?;
                     if !came? {
                         break;
@@ -118,7 +118,7 @@ impl Greeting {
 }
 
 impl Relaying {
-    /// Moves what there is; `None`: the connection is over. `from_client` says on which side something happened.
+    /// Moves available bytes; `None`: the connection is closed. `from_client`: the side of the event.
     pub fn pump(
         &mut self,
         client: &mut TcpStream,
@@ -129,7 +129,7 @@ impl Relaying {
             Flows::Ended(ended) => return ended.pump(client, &mut self.broker, tools),
             Flows::Plain { up, down } => (up, down),
         };
-        // What can be read on one side flows to the other; a side that can be written again lets the other flow on.
+        // Readable bytes flow to the other side; a side that is writable again lets the other flow continue.
         let mut turn = Turn::Waits;
         if from_client != Some(false) || up.is_waiting() {
             turn = up.pump(client, &self.broker, tools)?;

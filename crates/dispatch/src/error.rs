@@ -1,12 +1,12 @@
-//! What a dispatcher cannot start or reload with.
+//! Errors at the start or reload of a dispatcher.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// A dispatcher did not start, or kept the brokers it had.
+/// A dispatcher did not start, or kept its old brokers.
 #[derive(Debug, thiserror::Error)]
 pub enum DispatchError {
-    /// Misuse: an option that cannot be read. The text names the option and what was given.
+    /// Misuse: an option that cannot be parsed. The text names the option and its value.
     #[error("{option} {value}: {problem}")]
     Option {
         /// `--listen` or `--broker`.
@@ -16,15 +16,15 @@ pub enum DispatchError {
         /// What is wrong.
         problem: String,
     },
-    /// Misuse: two options stand for the same broker.
+    /// Misuse: two options name the same broker.
     #[error("--broker {value}: the broker {address} is given twice")]
     Twice {
         /// The second.
         value: String,
-        /// Where both lead.
+        /// The address of both.
         address: SocketAddr,
     },
-    /// Misuse: clients would be sent back to this dispatcher for ever.
+    /// Misuse: clients would be sent back to this dispatcher forever.
     #[error("--broker {broker}: this dispatcher listens there itself (--listen {listen})")]
     Oneself {
         /// The broker.
@@ -32,10 +32,10 @@ pub enum DispatchError {
         /// The listener.
         listen: String,
     },
-    /// Misuse: there is nobody to send clients to.
+    /// Misuse: there are no brokers.
     #[error("--broker: there is none")]
     NoBroker,
-    /// Refused: the broker answers, and a source of its load does not.
+    /// Refused: the broker answers, but a source of its load does not.
     #[error("--broker {broker}: {load_source}: {problem}")]
     Source {
         /// The broker.
@@ -45,12 +45,12 @@ pub enum DispatchError {
         /// Why.
         problem: String,
     },
-    /// The system refused something.
+    /// The system refused an operation.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }

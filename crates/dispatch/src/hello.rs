@@ -1,26 +1,26 @@
-//! The first bytes of a client: what it speaks, and who it is. No I/O.
+//! The first bytes of a client: its protocol version and its identifier. No I/O.
 
 use thicket_mqtt::{Connack, Packet, ProtocolVersion, ReasonCode, decode};
 
-/// Bytes of a CONNECT that are waited for. A longer one is relayed whatever its version.
+/// Bytes of a CONNECT that are waited for. A longer one is relayed, whatever its version.
 pub(crate) const LONGEST_CONNECT: usize = 64 * 1024;
 
-/// What the bytes so far say.
+/// The result of the bytes so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Hello {
-    /// Not enough yet.
+    /// More bytes are needed.
     Unfinished,
     /// A client that cannot be redirected, or whose CONNECT is too long to wait for.
     Relay,
     /// A 5.0 client.
     V5 { client_id: String },
-    /// No MQTT, or a version nobody knows: nothing can be answered.
+    /// Not MQTT, or an unknown version: no answer is possible.
     Strange,
     /// A CONNECT of 5.0 that is malformed.
     Malformed(ReasonCode),
 }
 
-/// Looks at what a client sent first.
+/// Examines the first bytes of a client.
 pub(crate) fn examine(bytes: &[u8]) -> Hello {
     match version(bytes) {
         Version::Unfinished => Hello::Unfinished,
@@ -44,7 +44,7 @@ enum Version {
     Known(ProtocolVersion),
 }
 
-/// The version a CONNECT names, from its first bytes.
+/// The version in a CONNECT, from its first bytes.
 fn version(bytes: &[u8]) -> Version {
     let Some((&first, rest)) = bytes.split_first() else {
         return Version::Unfinished;
@@ -89,7 +89,7 @@ pub(crate) fn refusal(version: ProtocolVersion, code: ReasonCode, server: Option
         ..Connack::new(code)
     };
     let mut bytes = Vec::new();
-    // A HOST:PORT that was read from an option is short enough for any packet.
+    // A HOST:PORT that was parsed from an option is short enough for any packet.
     let _ = Packet::Connack(Box::new(connack)).encode(version, &mut bytes);
     bytes
 }

@@ -21,7 +21,7 @@ use crate::board::{Board, BrokerCounts, Counts, state_name};
 struct BrokerEntry {
     name: String,
     state: &'static str,
-    /// Why it gets no clients.
+    /// Why no clients are sent there.
     reason: String,
     /// None: unknown.
     cpu: Option<f64>,
@@ -36,7 +36,7 @@ struct BrokerEntry {
 #[derive(Debug, Serialize)]
 struct SourceEntry {
     source: String,
-    /// None: it tells the load.
+    /// None: it gives its figures.
     problem: Option<String>,
 }
 
@@ -130,7 +130,7 @@ type Family<T> = (
     fn(&T) -> &AtomicU64,
 );
 
-/// The text format of Prometheus.
+/// Encodes the text format of Prometheus.
 fn render(board: &Board) -> String {
     let mut page = String::new();
     let whole: [Family<Counts>; 7] = [

@@ -1,17 +1,17 @@
-//! A dispatcher in front of any MQTT brokers: it sends each client to the broker with most capacity (Dispatcher III).
+//! A dispatcher in front of MQTT brokers of any kind: it sends each client to the broker with most capacity (Dispatcher III).
 //!
-//! A client of 5.0 is answered with CONNACK 0x9C and the Server Reference of a broker. Others, and those that do not follow, are
-//! relayed: their bytes go from socket to socket. TLS is passed through or ends here.
+//! A 5.0 client is answered with CONNACK 0x9C and the Server Reference of a broker. Other clients, and those that do not follow, are relayed: their
+//! bytes are copied from socket to socket. TLS is passed through or ends here.
 //!
-//! * `options`: `--listen` and `--broker` as they are written;
+//! * `options`: parses `--listen` and `--broker`;
 //! * `watch`, `source`: whether a broker is up, and its load;
 //! * `board`: the state of all brokers; `http`: the same over HTTP;
 //! * `rounds`, `reception`, `connection`, `hello`, `recent`: the clients; `relay`, `tls`: their bytes.
 //!
 //! Left to others: the choice itself ([`thicket_placement::Picture`]), and the command line (`thicket dispatch`).
 //!
-//! Invariants: memory grows only with bytes that have arrived; connections, bytes held for each of them, and remembered clients have
-//! bounds; dispatchers share no state; a reload ends no connection of a client.
+//! Invariants: memory grows only with bytes that have arrived; connections, bytes held for each of them, and remembered clients have limits;
+//! dispatchers share no state; a reload ends no connection of a client.
 
 mod board;
 mod connection;
@@ -45,26 +45,26 @@ pub use watch::Login;
 use board::Board;
 use rounds::{Open, Rounds, WAKER};
 
-/// What a dispatcher is made of.
+/// The configuration of a dispatcher.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where clients connect; at least one.
     pub listeners: Vec<Listener>,
-    /// Where they are sent; at least one.
+    /// The brokers; at least one.
     pub brokers: Vec<Broker>,
-    /// What of a load counts.
+    /// How a load is weighted.
     pub policy: Policy,
-    /// Where the HTTP API listens; `None`: nowhere.
+    /// The address of the HTTP API; `None`: off.
     pub http: Option<SocketAddr>,
     /// Connections of clients at a time.
     pub max_connections: usize,
-    /// What watching connections show.
+    /// The credentials of watching connections.
     pub login: Login,
-    /// Decides between equals; different in dispatchers side by side.
+    /// Breaks ties; different in dispatchers side by side.
     pub seed: u64,
 }
 
-/// A dispatcher that runs.
+/// A running dispatcher.
 #[derive(Debug)]
 pub struct Dispatcher {
     listeners: Vec<Listener>,
@@ -80,10 +80,10 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Checks everything, listens, and begins to watch the brokers.
+    /// Checks the configuration, listens, and starts to watch the brokers.
     ///
     /// # Errors
-    /// An option makes no sense, a source of a broker that answers does not, or the system refuses something.
+    /// An option is not valid, a source of a broker that answers fails, or the system refuses an operation.
     pub fn start(config: Config) -> Result<Self, DispatchError> {
         options::check_together(&config.listeners, &config.brokers)?;
         for broker in &config.brokers {
@@ -135,22 +135,22 @@ impl Dispatcher {
         Ok(dispatcher)
     }
 
-    /// Where it listens, in the order of the listeners.
+    /// The addresses of the listeners, in their order.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where its HTTP API listens.
+    /// The address of the HTTP API.
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
     }
 
-    /// Other brokers from now on. Those that stay keep what is known of them, and no client of any is disconnected.
+    /// Replaces the brokers. Those that stay keep their state, and no client of any is disconnected.
     ///
     /// # Errors
-    /// As at the start; the brokers stay as they were.
+    /// As at the start; the brokers are unchanged.
     pub fn reload(&self, brokers: Vec<Broker>) -> Result<(), DispatchError> {
         options::check_together(&self.listeners, &brokers)?;
         let known = self.board.entries();
@@ -168,7 +168,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Whether the thread of the clients has ended by itself.
+    /// Whether the thread that serves clients has ended unexpectedly.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.rounds.as_ref().is_some_and(JoinHandle::is_finished)
@@ -177,7 +177,7 @@ impl Dispatcher {
     /// Ends all connections.
     ///
     /// # Errors
-    /// What the thread of the clients ended with before.
+    /// The error with which the thread that serves clients has ended before.
     pub fn stop(mut self) -> Result<(), DispatchError> {
         self.is_stopping.store(true, Ordering::Relaxed);
         for entry in self.board.entries() {

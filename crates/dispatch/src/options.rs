@@ -1,4 +1,4 @@
-//! `--listen` and `--broker` as they are written: an address, then words behind commas.
+//! Parses `--listen` and `--broker`: an address, then words after commas.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use thicket_transport::tls::{ClientCertificates, ServerTls};
 use crate::DispatchError;
 use crate::source::{Figure, Source};
 
-/// Where the HTTP API of a node listens unless it is told otherwise.
+/// The default port of a node's HTTP API.
 const NODE_HTTP_PORT: u16 = 18_830;
 
 /// Where clients connect.
@@ -18,36 +18,36 @@ pub struct Listener {
     pub text: String,
     /// Where to listen.
     pub address: SocketAddr,
-    /// What becomes of TLS.
+    /// How TLS is handled.
     pub tls: Tls,
 }
 
-/// What becomes of TLS at a listener.
+/// How TLS is handled at a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tls {
-    /// Clients speak plain MQTT.
+    /// Clients use plain MQTT.
     Off,
-    /// It is relayed to the broker's own TLS, unseen.
+    /// It is relayed to the broker's own TLS, still encrypted.
     PassedThrough,
     /// It ends here.
     Ended(ServerTls),
 }
 
-/// A broker to send clients to.
+/// A broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broker {
     /// HOST:PORT as given: its name in logs and metrics.
     pub name: String,
-    /// HOST:PORT that clients are told; `name` unless said otherwise.
+    /// HOST:PORT in redirections; `name` unless configured.
     pub advertised: String,
-    /// HOST:PORT of its TLS.
+    /// HOST:PORT of its TLS listener.
     pub tls: Option<String>,
-    /// What tells its load, each at most once for a figure.
+    /// Sources of its load, at most one for each figure.
     pub sources: Vec<Source>,
 }
 
 impl Listener {
-    /// Reads `HOST:PORT`, `HOST:PORT,passthrough` or `HOST:PORT,cert=FILE,key=FILE`.
+    /// Parses `HOST:PORT`, `HOST:PORT,passthrough` or `HOST:PORT,cert=FILE,key=FILE`.
     ///
     /// # Errors
     /// The text is none of these, or the host has no address.
@@ -93,8 +93,8 @@ impl Listener {
 }
 
 impl Broker {
-    /// Reads `HOST:PORT` and behind commas what is known of the broker: `sys`, `pid=N`, `nodes[=HOST:PORT]`, `metrics=URL#NAME`
-    /// (CPU), `messages=URL#NAME`, `connections=URL#NAME`, `tls=HOST:PORT`, `advertise=HOST:PORT`.
+    /// Parses `HOST:PORT` and, after commas, facts about the broker: `sys`, `pid=N`, `nodes[=HOST:PORT]`, `metrics=URL#NAME` (CPU),
+    /// `messages=URL#NAME`, `connections=URL#NAME`, `tls=HOST:PORT`, `advertise=HOST:PORT`.
     ///
     /// # Errors
     /// The text is not of this form.
@@ -159,9 +159,9 @@ impl Broker {
     }
 }
 
-/// Refuses brokers that are one and the same, or this dispatcher itself.
+/// Refuses brokers that are the same, or this dispatcher itself.
 ///
-/// A name without an address now is no error: it may have one later.
+/// A name that does not resolve now is not an error: it may resolve later.
 pub(crate) fn check_together(
     listeners: &[Listener],
     brokers: &[Broker],
@@ -201,9 +201,9 @@ pub(crate) fn check_together(
     Ok(())
 }
 
-/// Whether a connection to `address` comes out at a listener of this host on `listen`.
+/// Whether a connection to `address` arrives at a listener of this host on `listen`.
 fn leads_to(address: SocketAddr, listen: SocketAddr) -> bool {
-    // An address is this host's own if a socket can have it.
+    // An address belongs to this host if a socket can be bound to it.
     let is_own = || std::net::UdpSocket::bind((address.ip(), 0)).is_ok();
     address.port() == listen.port()
         && (address.ip() == listen.ip() || (listen.ip().is_unspecified() && is_own()))

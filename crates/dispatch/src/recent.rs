@@ -1,4 +1,4 @@
-//! Who was redirected lately, and where: a client that comes back at once does not follow, and is relayed.
+//! Recently redirected clients: a client that comes back at once does not follow redirections, and is relayed.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 /// A client that comes back within this time has not followed.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Clients remembered.
+/// Most clients remembered.
 const MOST: usize = 65_536;
 
-/// The clients redirected lately, by a hash of address and client identifier.
+/// Recently redirected clients, by a hash of address and client identifier.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     hasher: RandomState,
@@ -21,7 +21,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// A client was sent to the broker of this key.
+    /// Notes that a client was redirected to the broker of this key.
     pub fn redirected(&mut self, now: Instant, peer: IpAddr, client_id: &str, broker: u64) {
         while let Some(&(at, hash)) = self.order.front()
             && (self.order.len() >= MOST || now.duration_since(at) > WITHIN)
@@ -40,7 +40,7 @@ impl Recent {
         self.order.push_back((now, hash));
     }
 
-    /// Where this client was sent lately.
+    /// The broker to which this client was redirected recently.
     pub fn broker_of(&self, now: Instant, peer: IpAddr, client_id: &str) -> Option<u64> {
         let hash = self.hasher.hash_one((peer, client_id));
         let &(broker, at) = self.sent_to.get(&hash)?;

@@ -1,4 +1,4 @@
-//! What a client says first, and what it is answered.
+//! The first bytes of a client, and the answer.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::tls;
 /// Longest wait for a client to read why it is refused and close.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// Where a client is to go.
+/// Where a client is sent.
 enum Way {
     Redirect(Arc<Entry>, String),
     Relay(Arc<Entry>),
@@ -27,7 +27,7 @@ enum Way {
 }
 
 impl Rounds {
-    /// Reads what a client says first.
+    /// Reads the first bytes of a client.
     pub(crate) fn greet(&mut self, index: usize, mut greeting: Greeting) -> Stage {
         let client = &mut self.connections[index].client;
         let ended = match greeting.read(client, self.tools.buffer()) {
@@ -39,7 +39,7 @@ impl Rounds {
         };
         let hello = match self.listeners[greeting.listener].listener.tls {
             Tls::PassedThrough if greeting.bytes.is_empty() => Hello::Unfinished,
-            // A ClientHello; whose it is nobody sees.
+            // A ClientHello; the client inside cannot be seen.
             Tls::PassedThrough if greeting.bytes[0] == 0x16 => Hello::Relay,
             Tls::PassedThrough => Hello::Strange,
             Tls::Off | Tls::Ended(_) => examine(&greeting.bytes),
@@ -82,7 +82,7 @@ impl Rounds {
         }
     }
 
-    /// A client that came back instead of following is relayed to where it was sent, as long as that serves.
+    /// A client that came back instead of following is relayed to where it was redirected, as long as that broker serves.
     fn way_of_v5(&mut self, greeting: &Greeting, client_id: &str) -> Way {
         let lately = self
             .recent
@@ -100,7 +100,7 @@ impl Rounds {
         };
         let server = match greeting.tls {
             None => Some(entry.broker.advertised.clone()),
-            // Without an address for TLS of its own, a broker has it here.
+            // A broker without an address of its own for TLS has TLS here.
             Some(_) => entry.broker.tls.clone(),
         };
         match server {
@@ -109,7 +109,7 @@ impl Rounds {
         }
     }
 
-    /// A broker, but none of `tried`.
+    /// Chooses a broker other than `tried`.
     pub(crate) fn choose(&mut self, tried: &[u64]) -> Option<Arc<Entry>> {
         let entries = self.board.entries();
         let candidates = entries
@@ -123,11 +123,11 @@ impl Rounds {
         entries.into_iter().find(|entry| entry.key == key)
     }
 
-    /// Writes the last packet, and waits until the client closes: closing first could take the packet from it.
+    /// Writes the last packet, and waits until the client closes: closing first could destroy the packet.
     fn refuse(&mut self, index: usize, tls: Option<Box<ServerConnection>>, bytes: &[u8]) -> Stage {
         let client = &mut self.connections[index].client;
         let written = match tls {
-            // So few bytes always find place in the socket of a new connection.
+            // So few bytes always fit into the socket of a new connection.
             None => client.write_all(bytes),
             Some(mut tls) => tls.writer().write_all(bytes).and_then(|()| {
                 tls.send_close_notify();
@@ -149,7 +149,7 @@ impl Rounds {
         ) {
             return Stage::Over;
         }
-        // The level of the protocol tells what the answer looks like; 3.1 and 3.1.1 have the same.
+        // The protocol level determines the form of the answer; 3.1 and 3.1.1 have the same.
         let version = match examine(&greeting.bytes) {
             Hello::V5 { .. } => ProtocolVersion::V5,
             _ => ProtocolVersion::V311,
@@ -159,7 +159,7 @@ impl Rounds {
     }
 }
 
-/// Reads and forgets until the client has closed.
+/// Reads and discards until the client has closed.
 pub(crate) fn leave(client: &mut TcpStream, buffer: &mut [u8], until: Instant) -> Stage {
     // More than a client can have sent before it read the refusal.
     for _ in 0..LONGEST_CONNECT / buffer.len() + 1 {

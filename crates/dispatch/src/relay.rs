@@ -1,8 +1,8 @@
-//! Bytes from one socket to another.
+//! Copies bytes from one socket to another.
 //!
-//! Few bytes go through one small buffer of this process, which costs least for them; from [`BULK`] on the kernel moves them from
-//! socket to socket through a pipe (`splice`), and they never come here. What the other side does not take yet stays where it
-//! is, in a bounded place of this flow, and nothing more is read: so a slow reader slows its writer, as without a relay.
+//! Small amounts go through one small buffer of this process, which is cheapest for them. From [`BULK`] on the kernel moves them from socket to
+//! socket through a pipe (`splice`), without copying them here. Bytes that the other side does not accept yet stay in the flow, up to a limit, and
+//! nothing more is read: so a slow reader slows its writer, as without a relay.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,16 +12,16 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-/// A read of this much has more behind it: the kernel moves the next.
+/// After a read of this size more follows: the kernel moves the next bytes.
 const BULK: usize = 16 * 1024;
-/// What a pipe holds, by default of the kernel.
+/// Default capacity of a pipe.
 const PIPE: usize = 64 * 1024;
 /// Reads of one flow in a round; others wait too.
 const TURNS: usize = 4;
-/// Pipes kept for the next who needs one.
+/// Most idle pipes kept for reuse.
 const SPARE_PIPES: usize = 64;
 
-/// What all flows of a thread share.
+/// Shared by all flows of a thread.
 #[derive(Debug)]
 pub(crate) struct Tools {
     buffer: Box<[u8]>,
@@ -40,11 +40,11 @@ struct Pipe {
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     held: Held,
-    /// The last read was a long one.
+    /// The last read was large.
     is_bulk: bool,
-    /// The sender has said that nothing follows.
+    /// The sender has closed its direction.
     ended: bool,
-    /// The recipient was told so.
+    /// The recipient was notified.
     pub is_over: bool,
 }
 
@@ -57,10 +57,10 @@ enum Held {
     Piped(Pipe, usize),
 }
 
-/// How a turn ended.
+/// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// There is nothing to read now, or no place to write: an event will tell.
+    /// Nothing can be read or written now: an event will follow.
     Waits,
     /// There may be more.
     Again,
@@ -75,7 +75,7 @@ impl Tools {
         }
     }
 
-    /// The buffer for whoever does not relay bytes as they are.
+    /// The buffer for connections that do not relay bytes unchanged.
     pub fn buffer(&mut self) -> &mut [u8] {
         &mut self.buffer
     }
@@ -96,7 +96,7 @@ impl Tools {
 }
 
 impl Flow {
-    /// A flow that begins with bytes that were read already.
+    /// A flow that starts with bytes that were read already.
     pub fn beginning_with(bytes: Vec<u8>) -> Self {
         Self {
             held: Held::Bytes(bytes),
@@ -104,7 +104,7 @@ impl Flow {
         }
     }
 
-    /// Moves what there is, up to a bound.
+    /// Moves available bytes, up to a limit.
     ///
     /// # Errors
     /// One of the connections broke.
@@ -133,14 +133,14 @@ impl Flow {
         Ok(Turn::Again)
     }
 
-    /// Whether something is held that the recipient did not take.
+    /// Whether bytes are held that the recipient did not accept.
     pub fn is_waiting(&self) -> bool {
         !matches!(self.held, Held::Nothing)
     }
 
     fn end(&mut self, to: &impl AsFd) -> io::Result<Turn> {
         if !std::mem::replace(&mut self.is_over, true) {
-            // It may have gone by itself.
+            // It may be closed already.
             let _ = rustix::net::shutdown(to, Shutdown::Write);
         }
         Ok(Turn::Waits)
@@ -165,7 +165,7 @@ impl Flow {
             return Ok(Turn::Waits);
         }
         self.is_bulk = len == tools.buffer.len();
-        // A short read empties a stream socket (epoll(7)): no second read to learn that.
+        // A short read empties a stream socket (epoll(7)): no second read is needed to find out.
         Ok(if self.is_bulk {
             Turn::Again
         } else {
@@ -180,7 +180,7 @@ impl Flow {
         let len = match received(got)? {
             None | Some(0) => {
                 tools.give_back(pipe);
-                // Which of the two it is, a read tells.
+                // A read will show which of the two it is.
                 self.is_bulk = false;
                 return Ok(Turn::Again);
             }
@@ -190,11 +190,11 @@ impl Flow {
         self.held = Held::Piped(pipe, len);
         self.is_bulk = len >= BULK;
         let done = self.write_held(to, tools)?;
-        // A splice may stop short of what there is, so only a read tells that there is nothing.
+        // A splice may move less than is available, so only a read shows that there is nothing.
         Ok(if done { Turn::Again } else { Turn::Waits })
     }
 
-    /// Whether everything held is written.
+    /// Writes the held bytes; returns whether none are left.
     fn write_held(&mut self, to: &impl AsFd, tools: &mut Tools) -> io::Result<bool> {
         match std::mem::take(&mut self.held) {
             Held::Nothing => Ok(true),
@@ -224,7 +224,7 @@ impl Flow {
     }
 }
 
-/// `None`: nothing there now.
+/// `None`: nothing available now.
 fn received(result: Result<usize, Errno>) -> io::Result<Option<usize>> {
     match result {
         Ok(len) => Ok(Some(len)),
@@ -233,7 +233,7 @@ fn received(result: Result<usize, Errno>) -> io::Result<Option<usize>> {
     }
 }
 
-/// 0: no place now.
+/// 0: no capacity now.
 fn sent(result: Result<usize, Errno>) -> io::Result<usize> {
     match result {
         Err(Errno::AGAIN | Errno::INTR) => Ok(0),
@@ -254,7 +254,7 @@ mod tests {
         (one, other)
     }
 
-    /// Sends `len` bytes through a flow to a reader that reads at the pace of the system, in any order of turns.
+    /// Sends `len` bytes through a flow to a reader that reads at the system's pace, in any order of turns.
     fn everything_arrives(len: usize) {
         let (mut sender, from) = pair();
         let (to, mut recipient) = pair();

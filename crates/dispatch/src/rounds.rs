@@ -1,4 +1,4 @@
-//! The thread of the clients: one return of epoll is a round.
+//! The thread that serves clients: one return of epoll is a round.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,23 +23,23 @@ use crate::tls::Ended;
 
 /// Longest wait for a CONNECT.
 const GREETING: Duration = Duration::from_secs(10);
-/// Longest wait for a broker to accept.
+/// Longest wait for a broker to accept a connection.
 const DIALLING: Duration = Duration::from_secs(2);
-/// How often deadlines are looked at.
+/// Interval of checking deadlines.
 const TICK: Duration = Duration::from_millis(250);
 /// Connections accepted of one listener in a round.
 const ACCEPTS: usize = 256;
-/// A round begins no sooner than this after the one before: where many clients send a message now and then, one wake-up serves
-/// several of them. Who waits for a client that sends rarely waits for nothing.
+/// Shortest time between the starts of two rounds: when many clients send a message now and then, one wake-up serves several of them. A message of a
+/// client that sends rarely is not delayed.
 const PACE: Duration = Duration::from_micros(300);
-/// A relayed connection without a word is asked whether it lives after this time.
+/// A relayed connection that is idle for this time is probed by TCP keep-alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// Wakes this thread.
 pub(crate) const WAKER: Token = Token(0);
 /// Tokens of listeners follow; then two for each connection.
 const FIRST_LISTENER: usize = 1;
 
-/// A listener that listens.
+/// An open listener.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub socket: TcpListener,
@@ -47,7 +47,7 @@ pub(crate) struct Open {
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// All clients and what is done with them.
+/// All clients and their state.
 pub(crate) struct Rounds {
     pub poll: Poll,
     pub listeners: Vec<Open>,
@@ -58,7 +58,7 @@ pub(crate) struct Rounds {
     pub recent: Recent,
     pub max_connections: usize,
     pub is_stopping: Arc<AtomicBool>,
-    /// Connections that may have more to move.
+    /// Connections that may have more bytes to move.
     pub again: Vec<usize>,
     pub start: Instant,
 }
@@ -71,7 +71,7 @@ enum Side {
 }
 
 impl Rounds {
-    /// Goes round until it is stopped.
+    /// Runs rounds until it is stopped.
     pub fn run(mut self) -> Result<(), DispatchError> {
         let mut events = Events::with_capacity(4096);
         let mut next_tick = Instant::now() + TICK;
@@ -134,7 +134,7 @@ impl Rounds {
             match self.listeners[listener].socket.accept() {
                 Ok((socket, peer)) => self.admit(listener, socket, peer),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // It was gone already, or there are no descriptors left.
+                // The connection was closed already, or no descriptors are left.
                 Err(error) => {
                     tracing::debug!(%error, "cannot accept a connection");
                     if error.kind() != io::ErrorKind::ConnectionAborted {
@@ -143,7 +143,7 @@ impl Rounds {
                 }
             }
         }
-        // Epoll speaks only once of those that wait.
+        // Epoll reports waiting connections only once.
         let socket = &mut self.listeners[listener].socket;
         let token = Token(FIRST_LISTENER + listener);
         let _ = self
@@ -202,7 +202,7 @@ impl Rounds {
             .store(there_are, Ordering::Relaxed);
     }
 
-    /// Does what can be done for a connection now. `side` is where something happened; `None`: there was more to move.
+    /// Does what is possible for a connection now. `side`: the side of the event; `None`: there was more to move.
     fn step(&mut self, index: usize, side: Option<Side>) {
         let Some(connection) = self.connections.get_mut(index) else {
             return;
@@ -226,7 +226,7 @@ impl Rounds {
         }
     }
 
-    /// Begins the connection to a broker for a client that is relayed; tries others if that fails.
+    /// Starts the connection to a broker for a relayed client; tries others if that fails.
     pub(crate) fn dial(
         &mut self,
         index: usize,
@@ -274,7 +274,7 @@ impl Rounds {
         }
     }
 
-    /// The connection to a broker is there, or failed.
+    /// The connection to a broker is established, or failed.
     fn dialled(&mut self, index: usize, dialling: Dialling) -> Stage {
         let failure = match dialling.socket.take_error() {
             Ok(None) => dialling.socket.peer_addr().err(),
@@ -316,7 +316,7 @@ impl Rounds {
         }
     }
 
-    /// The broker leaves the choice until its probe is good again, and the client goes to another.
+    /// The broker is not chosen until its probe succeeds again, and the client goes to another.
     fn dial_failed(&mut self, index: usize, dialling: Dialling, reason: &str) -> Stage {
         let Dialling {
             greeting,
@@ -356,7 +356,7 @@ impl Rounds {
         }
     }
 
-    /// Ends what takes too long.
+    /// Ends connections that exceed their deadlines.
     fn end_late(&mut self) {
         let now = Instant::now();
         let late: Vec<usize> = self

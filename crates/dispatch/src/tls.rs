@@ -10,18 +10,18 @@ use crate::relay::{Tools, Turn};
 /// Reads of each side in a round.
 const TURNS: usize = 4;
 
-/// A relayed connection whose client speaks TLS.
+/// A relayed connection whose client uses TLS.
 #[derive(Debug)]
 pub(crate) struct Ended {
     tls: Box<ServerConnection>,
-    /// Plain bytes that the broker has not taken yet; nothing more is read before it has.
+    /// Plain bytes that the broker has not accepted yet; nothing more is read until it has.
     to_broker: Vec<u8>,
     client_ended: bool,
     broker_ended: bool,
 }
 
 impl Ended {
-    /// `first` are plain bytes that were read already.
+    /// `first`: plain bytes that were read already.
     pub fn new(tls: Box<ServerConnection>, first: Vec<u8>) -> Self {
         Self {
             tls,
@@ -31,7 +31,7 @@ impl Ended {
         }
     }
 
-    /// Moves what there is, both ways; `None`: the connection is over.
+    /// Moves available bytes, in both directions; `None`: the connection is closed.
     pub fn pump(
         &mut self,
         client: &mut TcpStream,
@@ -96,7 +96,7 @@ impl Ended {
     }
 }
 
-/// Reads ciphertext; `false`: there is none now.
+/// Reads ciphertext; `false`: none is available now.
 pub(crate) fn read_in(
     tls: &mut ServerConnection,
     client: &mut TcpStream,
@@ -115,7 +115,7 @@ pub(crate) fn read_in(
     Ok(true)
 }
 
-/// Appends what was deciphered.
+/// Appends decrypted bytes.
 pub(crate) fn take_plain(
     tls: &mut ServerConnection,
     buffer: &mut [u8],
@@ -126,14 +126,14 @@ pub(crate) fn take_plain(
             Ok(0) => return Ok(()),
             Ok(len) => into.extend_from_slice(&buffer[..len]),
             Err(error) if is_later(&error) => return Ok(()),
-            // The end without a close_notify: what follows it is nothing.
+            // The end without a close_notify: it is treated as the end.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Writes ciphertext; whether all of it went.
+/// Writes ciphertext; returns whether all of it was written.
 pub(crate) fn flush(tls: &mut ServerConnection, client: &mut TcpStream) -> io::Result<bool> {
     while tls.wants_write() {
         match tls.write_tls(client) {
@@ -146,7 +146,7 @@ pub(crate) fn flush(tls: &mut ServerConnection, client: &mut TcpStream) -> io::R
     Ok(true)
 }
 
-/// Whether all of it went.
+/// Returns whether all bytes were written.
 fn write_out(to: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<bool> {
     while !bytes.is_empty() {
         match to.write(bytes) {

@@ -1,7 +1,7 @@
-//! Watching a broker: a connection that shows whether it lives, and the sources of its load. Two threads a broker.
+//! Watches a broker: a connection that shows whether it is up, and the sources of its load. Two threads for each broker.
 //!
-//! The connection is one of MQTT that is never let go: a broker that dies takes it along, and one that hangs does not answer its
-//! PINGREQ. So a dead broker is known at once, and one without a word after [`SILENCE`].
+//! The MQTT connection is kept open: it breaks when the broker dies, and a broker that hangs does not answer its PINGREQ. So a dead broker is
+//! detected at once, and a silent one after [`SILENCE`].
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,18 +21,18 @@ use crate::options::{Broker, resolve};
 use crate::source::sys::{SysTopics, TOPICS};
 use crate::source::{self, Reader, Source};
 
-/// Between two PINGREQ, and between two attempts to connect.
+/// Time between two PINGREQ, and between two attempts to connect.
 const BEAT: Duration = Duration::from_millis(250);
-/// A broker that says nothing for this long is down.
+/// A broker that is silent for this long is down.
 const SILENCE: Duration = Duration::from_millis(750);
-/// What a check before the start waits for the first `$SYS` topic.
+/// How long a check before the start waits for the first `$SYS` topic.
 const FIRST_TOPIC: Duration = Duration::from_secs(3);
-/// Longest packet taken from a broker: what is subscribed to is short.
+/// Longest packet accepted from a broker: the subscribed topics are short.
 const LONGEST: usize = 64 * 1024;
-/// A packet without properties means the same in all versions, so the oldest that all know.
+/// A packet without properties is the same in all versions, so use the oldest that all support.
 const VERSION: ProtocolVersion = ProtocolVersion::V311;
 
-/// User name and password that watching connections show.
+/// User name and password of watching connections.
 pub type Login = Option<(String, Vec<u8>)>;
 
 /// Watches a broker until it is removed.
@@ -62,9 +62,9 @@ pub(crate) fn start(entry: &Arc<Entry>, login: &Login, name: &str) -> Result<(),
     Ok(())
 }
 
-/// Asks every source of a broker that answers once, so that a wrong one is told at the start and not at night.
+/// Queries every source of a broker that answers once, so that a wrong one is reported at the start and not at night.
 ///
-/// A broker that does not answer is no error: it may be back later.
+/// A broker that does not answer is not an error: it may come back later.
 pub(crate) fn check(broker: &Broker, login: &Login) -> Result<(), DispatchError> {
     let Ok(address) = resolve(&broker.name) else {
         return Ok(());
@@ -115,7 +115,7 @@ fn probe(entry: &Entry, login: &Login, client_id: &str) {
     }
 }
 
-/// One connection to a broker, from its beginning to its end.
+/// One connection to a broker, from start to end.
 fn attend(entry: &Entry, login: &Login, client_id: &str) -> Result<(), String> {
     let address = resolve(&entry.broker.name)?;
     let tls_address = entry.broker.tls.as_deref().map(resolve).transpose()?;
@@ -132,7 +132,7 @@ fn attend(entry: &Entry, login: &Login, client_id: &str) -> Result<(), String> {
             entry.set_state(State::Full, "it refuses clients as unavailable");
             return Ok(());
         }
-        // It may refuse us and take others: it speaks MQTT, so it lives.
+        // It may refuse this connection and accept others: it speaks MQTT, so it is up.
         Verdict::Refused(code) => {
             entry.set_state(State::Serving, "");
             if let Some(sys) = sys {
@@ -152,7 +152,7 @@ fn attend(entry: &Entry, login: &Login, client_id: &str) -> Result<(), String> {
         let heard = connection.read(&mut |topic, payload| topics.handle(now_s, topic, payload))?;
         if heard {
             last_heard = Instant::now();
-            // A relay that could not connect may have said otherwise.
+            // A failed relay may have set another state.
             entry.set_state(State::Serving, "");
         } else if last_heard.elapsed() > SILENCE {
             return Err(format!("it said nothing for {} ms", SILENCE.as_millis()));
@@ -187,7 +187,7 @@ fn read_sources(entry: &Entry) {
         .collect();
     while !entry.is_removed.load(Ordering::Relaxed) {
         let began = Instant::now();
-        // Unknown after a failure: then what was known holds.
+        // Unknown after a failure: then the earlier value stays.
         let mut is_draining = Some(false);
         for (index, reader) in &mut readers {
             match reader.read(start.elapsed().as_secs_f64()) {
@@ -208,18 +208,18 @@ fn read_sources(entry: &Entry) {
     }
 }
 
-/// What a broker thinks of our CONNECT.
+/// The broker's answer to our CONNECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Accepted,
     Refused(ReasonCode),
 }
 
-/// A connection of MQTT, blocking for a short time only.
+/// An MQTT connection, which blocks only for a short time.
 struct Connection {
     stream: TcpStream,
     verdict: Verdict,
-    /// The beginning of a packet.
+    /// The start of a packet.
     partial: Vec<u8>,
 }
 
@@ -296,7 +296,7 @@ impl Connection {
             .map_err(|error| error.to_string())
     }
 
-    /// Reads for a while; `on_message` gets topics and payloads. Whether anything came.
+    /// Reads for a while; `on_message` receives topics and payloads. Returns whether anything arrived.
     fn read(&mut self, on_message: &mut dyn FnMut(&str, &[u8])) -> Result<bool, String> {
         if !self.fill()? {
             return Ok(false);

@@ -9,11 +9,11 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 /// The certificates to trust cannot be used.
 pub type AgentError = TlsError;
 
-/// An HTTP client that follows no redirection and uses no proxy. It trusts the authorities in a PEM file, or those of the system.
-/// Without `https` no certificate is read.
+/// An HTTP client that follows no redirection and uses no proxy. It trusts the authorities in a PEM file, or those of the system. Without `https` no
+/// certificate is read.
 ///
 /// # Errors
-/// The file cannot be read or is no good.
+/// The file cannot be read or is not valid.
 pub fn agent(url: &str, authorities: Option<&Path>) -> Result<ureq::Agent, AgentError> {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)

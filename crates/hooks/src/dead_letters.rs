@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::Event;
 
-/// An open file and how much is in it.
+/// An open file and its size.
 #[derive(Debug)]
 pub(crate) struct DeadLetters {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Goes on with the file at `path`.
+    /// Opens the file at `path` to append to it.
     pub(crate) fn open(path: &Path, maximum: u64) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self {
@@ -50,7 +50,7 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// The file becomes `PATH.1`, instead of an older one.
+    /// Renames the file to `PATH.1`, replacing an older one.
     fn rotate(&mut self) -> io::Result<()> {
         let mut older = self.path.clone().into_os_string();
         older.push(".1");
@@ -75,7 +75,7 @@ mod tests {
             fields: Vec::new(),
         };
         for number in 0..9 {
-            // Opened anew for each, as by a node that starts again.
+            // Reopened for each, as by a node that restarts.
             let mut letters = DeadLetters::open(&path, 300).expect("a file");
             letters
                 .write("h", "r", "queue full", &[event(number)])

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use crate::hook::Shared;
 use crate::receiver::{Batch, Failure, Receiver, Sent};
 
-/// The first wait after a failure; each further one is twice as long.
+/// The first wait after a failure; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 
-/// Delivers what waits in the queue.
+/// Delivers queued events.
 pub(crate) struct Delivery {
     shared: Arc<Shared>,
     receiver: Box<dyn Receiver>,
     random: u64,
-    /// Failures since the last success: a line is written at the first.
+    /// There were failures since the last success: only the first is logged.
     is_failing: bool,
 }
 
@@ -29,18 +29,18 @@ impl Delivery {
         }
     }
 
-    /// Until the queue is closed and empty.
+    /// Runs until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         let mut sequence = 0;
         let count = self.shared.config.batch;
-        // What waits, without waiting for more.
+        // Fetches what is queued, without waiting for more.
         while let Some(events) = self.shared.queue.take(count, Duration::ZERO) {
             sequence += 1;
             self.deliver(Batch { sequence, events });
         }
     }
 
-    /// Until every event of the batch is delivered or dead.
+    /// Returns when every event of the batch is delivered or a dead letter.
     fn deliver(&mut self, mut batch: Batch) {
         let (mut failures, mut wait, mut last) = (0, FIRST_WAIT, None);
         while !batch.events.is_empty() {
@@ -61,7 +61,7 @@ impl Delivery {
                     continue;
                 }
             }
-            // The events of this request are settled; what is left gets attempts of its own.
+            // The events of this request are settled; the remaining ones get attempts of their own.
             let settled: Vec<_> = batch.events.drain(..count).collect();
             match outcome {
                 Ok(()) => {
@@ -76,7 +76,7 @@ impl Delivery {
         }
     }
 
-    /// How long a request may take; `None`: the node stops and the time for that is over.
+    /// How long a request may take; `None`: the hook is stopping and its time is over.
     fn time_left(&self) -> Option<Duration> {
         let timeout = self.shared.config.timeout;
         let Some(deadline) = self.shared.queue.deadline() else {
@@ -86,9 +86,9 @@ impl Delivery {
         (!left.is_zero()).then(|| left.min(timeout))
     }
 
-    /// Between half of a wait and all of it, so that nodes do not come back at the same time.
+    /// A random time between half of the wait and all of it, so that nodes do not retry at the same time.
     fn jittered(&mut self, wait: Duration) -> Duration {
-        // xorshift64: enough for what need not be secret.
+        // xorshift64 suffices: the value need not be secret.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -96,7 +96,7 @@ impl Delivery {
         wait / 2 + wait / 2 * part / 1024
     }
 
-    /// Counts a request, and writes one line for a row of failures; the counters have the rest.
+    /// Counts a request, and logs one line for a series of failures; the counters have the rest.
     fn note(&mut self, outcome: &Result<(), Failure>) {
         let hook = &self.shared.config.name;
         let counts = &self.shared.counts;

@@ -1,16 +1,16 @@
-//! Where a hook delivers.
+//! The destinations of a hook.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use thicket_transport::tls::ClientTls;
 
-/// Where a hook delivers.
+/// The destination of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// An HTTP receiver.
     Http(HttpDestination),
-    /// A topic of Kafka; [`crate::HAS_KAFKA`] says whether this program can.
+    /// A topic of Kafka; [`crate::HAS_KAFKA`]: whether this program supports it.
     Kafka(KafkaDestination),
 }
 
@@ -21,7 +21,7 @@ pub struct HttpDestination {
     pub url: String,
     /// Key of the signature; `None`: requests are not signed.
     pub secret: Option<Vec<u8>>,
-    /// PEM file of the authorities that an `https` receiver is checked against; `None`: those the system trusts.
+    /// PEM file of the authorities that the certificate of an `https` receiver is checked against; `None`: those the system trusts.
     pub authorities: Option<PathBuf>,
 }
 
@@ -40,9 +40,9 @@ impl HttpDestination {
 /// A topic of Kafka.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaDestination {
-    /// `HOST:PORT` of brokers that say where the others are; one at least.
+    /// `HOST:PORT` of brokers from which the others are discovered; at least one.
     pub brokers: Vec<String>,
-    /// The topic that gets the records. It is not created.
+    /// The topic that receives the records. It is not created.
     pub topic: String,
     /// `None`: connections are not encrypted.
     pub tls: Option<ClientTls>,
@@ -53,7 +53,7 @@ pub struct KafkaDestination {
 /// How a node authenticates to Kafka.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KafkaLogin {
-    /// Of SASL.
+    /// The SASL mechanism.
     pub mechanism: KafkaMechanism,
     /// Name of the user.
     pub user: String,
@@ -61,10 +61,10 @@ pub struct KafkaLogin {
     pub password: String,
 }
 
-/// A mechanism of SASL.
+/// A SASL mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KafkaMechanism {
-    /// The password is sent as it is.
+    /// The password is sent in clear text.
     Plain,
     /// SCRAM-SHA-256.
     ScramSha256,

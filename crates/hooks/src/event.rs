@@ -1,4 +1,4 @@
-//! Events as their receivers get them.
+//! Events as receivers get them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ pub struct Event {
     pub time_ms: u64,
     /// Such as `client.connected`.
     pub name: &'static str,
-    /// What is known of it.
+    /// Its facts.
     pub fields: Vec<(&'static str, Value)>,
 }
 
@@ -32,11 +32,11 @@ pub enum Value {
     Pairs(Vec<(String, String)>),
 }
 
-/// What an event takes beside its fields.
+/// Size of an event besides its fields.
 const OVERHEAD: usize = 128;
 
 impl Event {
-    /// What it takes in a queue, bytes.
+    /// Its size in a queue, bytes.
     pub(crate) fn len(&self) -> usize {
         let lens = self
             .fields
@@ -45,7 +45,7 @@ impl Event {
         OVERHEAD + lens.sum::<usize>()
     }
 
-    /// The event as JSON. `run` names the run of the node, so that the identifier is never repeated.
+    /// The event as JSON. `run` identifies the run of the node, so that identifiers are unique.
     pub(crate) fn to_json(&self, run: &str) -> serde_json::Value {
         let mut map = Map::new();
         map.insert("id".into(), format!("{run}-{}", self.number).into());

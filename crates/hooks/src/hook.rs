@@ -13,39 +13,39 @@ use crate::queue::Queue;
 use crate::receiver::Receiver;
 use crate::{Destination, Event, HookConfig, HookError, Origin};
 
-/// A hook that runs. Dropping it gives what waits one more attempt; what is left then is dead.
+/// A running hook. Dropping it makes one more attempt for queued events; the rest become dead letters.
 #[derive(Debug)]
 pub struct Hook {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What a hook has done since its start.
+/// Counts since the hook's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// Events that the receiver has accepted.
     pub delivered: u64,
     /// Events written to the dead-letter file.
     pub dead_letters: u64,
-    /// Events that are lost: there is no such file, or it could not be written.
+    /// Events that are lost: there is no dead-letter file, or it could not be written.
     pub dropped: u64,
     /// Requests that the receiver has accepted.
     pub requests_accepted: u64,
     /// Requests that it refused, or did not answer in time.
     pub requests_failed: u64,
-    /// Events that wait.
+    /// Queued events.
     pub queue_events: u64,
     /// Their bytes.
     pub queue_bytes: u64,
 }
 
-/// What the threads of a hook share.
+/// The part that the threads of a hook share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: HookConfig,
     run: String,
     pub(crate) queue: Queue<Event>,
-    /// What found no place, on its way to the file: no worker waits for a disk.
+    /// Events that exceed the queue, on their way to the dead-letter file: no worker waits for a disk.
     overflow: Queue<Event>,
     dead_letters: Option<Mutex<DeadLetters>>,
     pub(crate) counts: Counts,
@@ -60,14 +60,14 @@ pub(crate) struct Counts {
     pub(crate) requests_failed: AtomicU64,
 }
 
-/// Events written to the file of dead letters at a time.
+/// Events written to the dead-letter file at a time.
 const WRITTEN: usize = 1000;
 
 impl Hook {
-    /// Starts a hook of the node `node`. `run` names this run of the node: identifiers of events begin with it.
+    /// Starts a hook of the node `node`. `run` identifies this run of the node: identifiers of events begin with it.
     ///
     /// # Errors
-    /// Certificates or the dead-letter file are no good, this program cannot write to Kafka, or the system has no thread left.
+    /// Certificates or the dead-letter file are not valid, this program does not support Kafka, or the system has no thread left.
     pub fn start(config: HookConfig, node: &str, run: &str) -> Result<Self, HookError> {
         let origin = Origin {
             node: node.to_owned(),
@@ -88,7 +88,7 @@ impl Hook {
         let shared = Arc::new(Shared {
             dead_letters: config.dead_letters.as_ref().map(open).transpose()?,
             queue: Queue::with_bytes(config.queue_events, config.queue_bytes, Event::len),
-            // A short queue must not mean that a burst is lost on its way to the file.
+            // Even with a short queue, a burst must reach the dead-letter file.
             overflow: Queue::with_bytes(
                 config.queue_events.max(WRITTEN),
                 config.queue_bytes,
@@ -121,7 +121,7 @@ impl Hook {
         Ok(())
     }
 
-    /// Puts an event into the queue. Waits neither for the receiver nor for a disk.
+    /// Queues an event. Waits neither for the receiver nor for a disk.
     pub fn submit(&self, event: Event) {
         let shared = &self.shared;
         let Some(event) = shared.queue.push(event) else {
@@ -132,13 +132,13 @@ impl Hook {
         }
     }
 
-    /// Its name.
+    /// The hook's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.config.name
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let shared = &self.shared;
@@ -157,12 +157,12 @@ impl Hook {
 }
 
 impl Hook {
-    /// Takes nothing more and waits for the threads; see [`Hook`]. A second call does nothing.
+    /// Accepts no more events and waits for the threads; see [`Hook`]. A second call does nothing.
     pub fn close(&self) {
         self.shared.queue.close(self.shared.config.timeout);
         self.shared.overflow.close(self.shared.config.timeout);
         for thread in std::mem::take(&mut *self.threads()) {
-            // A thread that panicked has said so.
+            // A panic was logged already.
             let _ = thread.join();
         }
     }
@@ -192,7 +192,7 @@ fn receiver(destination: &Destination, origin: Origin) -> Result<Box<dyn Receive
 }
 
 impl Shared {
-    /// Events that are not delivered, and why.
+    /// Records events that are not delivered, and the reason.
     pub(crate) fn bury(&self, reason: &str, events: &[Event]) {
         let count = if let Some(dead_letters) = &self.dead_letters {
             let mut dead_letters = dead_letters.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::receiver::{Batch, Failure, Receiver, Sent};
 use crate::{AgentError, HttpDestination, Origin, SIGNATURE_HEADER, TIMESTAMP_HEADER, agent, sign};
 
-/// Of the body of a request.
+/// Version of the body of a request.
 const VERSION: u32 = 1;
 
 /// Posts batches.
@@ -60,7 +60,7 @@ impl Http {
         let status = answer.status().as_u16();
         match status {
             200..300 => Ok(()),
-            // Asked to wait, or too early: the same may be taken later.
+            // The receiver asks to wait, or it is too early: a later attempt may succeed.
             408 | 425 | 429 | 500.. => Err(Failure::Temporary(format!("status {status}"))),
             _ => Err(Failure::Refused(format!("status {status}"))),
         }
@@ -68,7 +68,7 @@ impl Http {
 }
 
 impl Receiver for Http {
-    /// The whole batch; the same batch has the same body at every attempt.
+    /// Sends the whole batch; it has the same body at every attempt.
     fn send(&mut self, batch: &mut Batch, timeout: Duration) -> Sent {
         Sent {
             count: batch.events.len(),

@@ -1,4 +1,4 @@
-//! A topic of Kafka: an event is a record whose key is the client identifier, so that the events of a client are in one partition, in order.
+//! A topic of Kafka. An event is a record whose key is the client identifier, so that the events of a client are in one partition, in order.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -19,14 +19,14 @@ use tracing::dispatcher::{self, Dispatch};
 use crate::receiver::{Batch, Failure, Receiver, Sent};
 use crate::{Event, HookError, KafkaDestination, KafkaLogin, KafkaMechanism, Origin, Value};
 
-/// Of the records; a header of each.
+/// Version of the records; a header of each.
 const VERSION: &str = "1";
-/// Bytes of events in a request at most, unless the topic takes less. Brokers take 1 MiB if nothing else is configured.
+/// Most bytes of events in a request, unless the topic permits less. The default limit of brokers is 1 MiB.
 const REQUEST_BYTES: usize = 512 * 1024;
 /// Connections are renewed after this time, so that new partitions are found. Brokers close connections that are idle for 10 minutes.
 const CONNECTION_AGE: Duration = Duration::from_secs(5 * 60);
 
-/// Produces records, to one partition at a time, and waits until all replicas in sync have them.
+/// Produces records, to one partition at a time, and waits until all in-sync replicas have them.
 pub(crate) struct Kafka {
     runtime: Runtime,
     destination: KafkaDestination,
@@ -34,23 +34,23 @@ pub(crate) struct Kafka {
     origin: Origin,
     /// `None`: not connected yet, or a request failed.
     connection: Option<Connection>,
-    /// Bytes of events in a request at most: less than [`REQUEST_BYTES`] once a broker refused a request as too large.
+    /// Most bytes of events in a request: less than [`REQUEST_BYTES`] once a broker has refused a request as too large.
     request_bytes: usize,
 }
 
 struct Connection {
     client: Client,
     opened: Instant,
-    /// How many the topic has; they are numbered from 0.
+    /// Number of the topic's partitions; they are numbered from 0.
     partition_count: u32,
-    /// Those that were written to.
+    /// The partitions written to so far.
     partitions: HashMap<i32, PartitionClient>,
 }
 
 /// Why a request was not accepted.
 #[derive(Debug, PartialEq, Eq)]
 enum Problem {
-    /// The records take more than the topic allows.
+    /// The records exceed the topic's limit.
     TooLarge,
     Other(Failure),
 }
@@ -71,7 +71,7 @@ impl Kafka {
         })
     }
 
-    /// Connects, unless that was done; how many partitions the topic has.
+    /// Connects unless connected; returns the number of the topic's partitions.
     fn connect(&mut self, deadline: Instant) -> Result<u32, Failure> {
         let current = self.connection.as_ref();
         if let Some(current) = current.filter(|it| it.opened.elapsed() < CONNECTION_AGE) {
@@ -95,11 +95,11 @@ impl Kafka {
         Ok(partition_count)
     }
 
-    /// Moves those events to the front that go to the partition of the first one, as many as a request takes. The partition, how many
-    /// they are, and their bytes.
+    /// Moves the events for the partition of the first one to the front, as many as fit into a request. Returns the partition, their number and their
+    /// bytes.
     fn gather(&self, events: &mut Vec<Event>, partition_count: u32) -> (i32, usize, usize) {
         let partition_of = |event: &Event| {
-            // Events without a client have the order of their node.
+            // Events without a client are in order within their node.
             let key = client_id(event).unwrap_or(&self.origin.node);
             partition_of(key.as_bytes(), partition_count)
         };
@@ -110,7 +110,7 @@ impl Kafka {
             if gathered.is_empty() {
                 partition = own;
             } else if own == partition {
-                // Later events of a client must not overtake one that found no place.
+                // Later events of a client must not overtake one that did not fit.
                 is_full |= bytes + len > self.request_bytes;
             }
             if own == partition && !is_full {
@@ -158,7 +158,7 @@ impl Kafka {
 }
 
 impl Receiver for Kafka {
-    /// The first event, and others of its partition.
+    /// Sends the first event, and others of its partition.
     fn send(&mut self, batch: &mut Batch, timeout: Duration) -> Sent {
         let deadline = Instant::now() + timeout;
         let partition_count = match self.connect(deadline) {
@@ -183,7 +183,7 @@ impl Receiver for Kafka {
                     Err(Failure::Refused(format!("too large for the topic {topic}")))
                 }
                 Err(Problem::Other(failure)) => {
-                    // Whatever is wrong with the connection, the next attempt begins with a new one.
+                    // Whatever is wrong with the connection, the next attempt starts with a new one.
                     self.connection = None;
                     Err(failure)
                 }
@@ -193,13 +193,13 @@ impl Receiver for Kafka {
     }
 }
 
-/// A client and how many partitions the topic has; 0: there is no such topic.
+/// Returns a client and the number of the topic's partitions; 0: there is no such topic.
 async fn open(
     destination: &KafkaDestination,
     tls: Option<Arc<ClientConfig>>,
     origin: &Origin,
 ) -> Result<(Client, usize), Error> {
-    // The delivery repeats what fails: the client tries once.
+    // Delivery retries failures itself, so the client tries once.
     let once = BackoffConfig {
         deadline: Some(Duration::ZERO),
         ..BackoffConfig::default()
@@ -229,7 +229,7 @@ fn sasl(login: &KafkaLogin) -> SaslConfig {
     }
 }
 
-/// Runs until the deadline at most. The client's own lines of the log would say again what is said anyway.
+/// Runs at most until the deadline. The client's log lines are suppressed: they would repeat what is reported anyway.
 fn run<T, P: From<Failure> + From<Error>>(
     runtime: &Runtime,
     deadline: Instant,
@@ -250,7 +250,7 @@ impl From<Failure> for Problem {
 }
 
 impl From<Error> for Problem {
-    /// What concerns the records does not change with another attempt; all else may.
+    /// An error about the records stays the same at another attempt; others may not.
     fn from(error: Error) -> Self {
         let (protocol_error, reason) = cause(&error);
         match protocol_error {
@@ -274,7 +274,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What the broker answered, if it did, and the reason in words; without the wrappers for attempts that the client did not make.
+/// The broker's answer, if any, and the reason in words; without the wrappers for attempts that the client did not make.
 fn cause(error: &Error) -> (Option<ProtocolError>, String) {
     match error {
         Error::RetryFailed(BackoffError::DeadlineExceded { source, .. })
@@ -298,7 +298,7 @@ fn cause(error: &Error) -> (Option<ProtocolError>, String) {
     }
 }
 
-/// An event as HTTP receivers get it; what is the same for a whole request there is in the headers.
+/// An event as HTTP receivers get it; what they get once for a request is in the record's headers.
 fn record(event: &Event, origin: &Origin) -> Record {
     let Origin { node, hook, run } = origin;
     let headers = [("version", VERSION), ("node", node), ("hook", hook)];
@@ -402,7 +402,7 @@ mod tests {
         ];
         let (_, count, _) = kafka().gather(&mut events, 4);
         assert_eq!((count, numbers(&events)), (1, vec![1, 2, 3]));
-        // One that is larger than any request goes alone.
+        // An event larger than any request is sent alone.
         let mut events = vec![event(1, "a", 2_000_000), event(2, "a", 1)];
         assert_eq!(kafka().gather(&mut events, 4).1, 1);
     }

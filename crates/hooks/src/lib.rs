@@ -1,8 +1,8 @@
 //! Delivers events of a node to HTTP receivers and topics of Kafka: batches in order, retried with back-off, at least once.
 //!
-//! [`Hook::submit`] never blocks on a receiver: it puts an event into a bounded queue. A thread of the hook takes batches from it and sends
-//! them. What finds no place, and what the receiver refuses or does not take in time, goes to the dead-letter file, or is dropped if there
-//! is none; both are counted.
+//! [`Hook::submit`] never blocks on a receiver: it puts an event into a bounded queue. A thread of the hook sends batches from it. Events that exceed
+//! the queue, and those that the receiver refuses or does not accept in time, go to the dead-letter file, or are dropped if there is none; both are
+//! counted.
 
 mod agent;
 mod dead_letters;
@@ -27,19 +27,19 @@ pub use hook::{Hook, Statistics};
 pub use queue::Queue;
 pub use signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
 
-/// Whether this program can write to Kafka: it was built with the cargo feature `kafka`.
+/// Whether this program supports Kafka: it was built with the cargo feature `kafka`.
 pub const HAS_KAFKA: bool = cfg!(feature = "kafka");
 
-/// Where a hook delivers, and its bounds.
+/// The destination of a hook, and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookConfig {
-    /// Of this hook; no two of a node have the same.
+    /// Name of the hook, unique within a node.
     pub name: String,
-    /// Where its events go.
+    /// The destination of its events.
     pub destination: Destination,
-    /// Events in a request at most.
+    /// Most events in a request.
     pub batch: usize,
-    /// Events that wait at most.
+    /// Most events that wait.
     pub queue_events: usize,
     /// Their bytes.
     pub queue_bytes: usize,
@@ -74,14 +74,14 @@ impl HookConfig {
     }
 }
 
-/// Who sends: the same for all events of a hook.
+/// The sender: the same for all events of a hook.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     /// Name of the node.
     pub(crate) node: String,
     /// Name of the hook.
     pub(crate) hook: String,
-    /// Names this run of the node: identifiers of events begin with it.
+    /// Identifies this run of the node: identifiers of events begin with it.
     pub(crate) run: String,
 }
 
@@ -91,7 +91,7 @@ pub enum HookError {
     /// The certificates to trust cannot be used.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// This program was built without Kafka: see [`HAS_KAFKA`].
+    /// This program does not support Kafka: see [`HAS_KAFKA`].
     #[error("this program cannot write to Kafka: it was built without the cargo feature `kafka`")]
     NoKafka,
     /// The dead-letter file cannot be written.

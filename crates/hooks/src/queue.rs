@@ -1,10 +1,10 @@
-//! What waits to be sent over HTTP, with a bound on its number and on its bytes, and the order to stop.
+//! A queue of what is sent over HTTP, with limits on items and bytes, that can be closed.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// First in, first out, between threads that never wait and one that does. What comes when the queue is full is given back.
+/// A FIFO queue between threads that never wait and one that does. An item that exceeds the limits is returned.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Queue<T> {
 struct Waiting<T> {
     items: VecDeque<T>,
     bytes: usize,
-    /// Nothing more comes, and what is left must be sent by then.
+    /// Closed: no more items are accepted, and the rest must be sent by then.
     closed: Option<Instant>,
 }
 
@@ -40,7 +40,7 @@ impl<T> Queue<T> {
         Self::with_bytes(maximum, usize::MAX, |_| 0)
     }
 
-    /// A queue of `maximum` items, and of `maximum_bytes` together. `bytes_of`: of an item; the same at every call.
+    /// A queue of `maximum` items, and of `maximum_bytes` together. `bytes_of`: the size of an item, the same at every call.
     #[must_use]
     pub fn with_bytes(maximum: usize, maximum_bytes: usize, bytes_of: fn(&T) -> usize) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Adds an item; gives it back if the queue is full or closed.
+    /// Adds an item; returns it if the queue is full or closed.
     pub fn push(&self, item: T) -> Option<T> {
         let bytes = (self.bytes_of)(&item);
         let mut waiting = self.lock();
@@ -73,7 +73,7 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Waits for items, then for `linger` or until there are `count`, and takes up to `count`; `None`: the queue is closed and empty.
+    /// Waits for items, then for `linger` or until there are `count`, and removes up to `count`; `None`: the queue is closed and empty.
     pub fn take(&self, count: usize, linger: Duration) -> Option<Vec<T>> {
         let mut waiting = self.lock();
         while waiting.items.is_empty() {
@@ -98,7 +98,7 @@ impl<T> Queue<T> {
         Some(taken)
     }
 
-    /// Waits so long, or until the queue is closed.
+    /// Waits for `time`, or until the queue is closed.
     pub fn pause(&self, time: Duration) {
         let end = Instant::now() + time;
         let mut waiting = self.lock();
@@ -112,20 +112,20 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes nothing more. What waits must be sent within `time`.
+    /// Accepts no more items. Queued ones must be sent within `time`.
     pub fn close(&self, time: Duration) {
         let mut waiting = self.lock();
         waiting.closed.get_or_insert(Instant::now() + time);
         self.changed.notify_all();
     }
 
-    /// Until when what waits must be sent, once the queue is closed.
+    /// When queued items must have been sent, once the queue is closed.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.lock().closed
     }
 
-    /// Items and bytes that wait.
+    /// Number and bytes of queued items.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let waiting = self.lock();

@@ -1,13 +1,13 @@
-//! What delivery and the kinds of receivers agree on.
+//! The interface between delivery and the kinds of receivers.
 
 use std::time::Duration;
 
 use crate::Event;
 
-/// A kind of receiver. It sends one request at a time; retries and what becomes of refused events are left to the delivery.
+/// A kind of receiver. It sends one request at a time; retries and refused events are left to the delivery.
 pub(crate) trait Receiver: Send {
-    /// Sends one request with the first events of the batch, one of them at least. May reorder the batch before that, but not the events of
-    /// a client. Takes `timeout` at most.
+    /// Sends one request with at least the first event of the batch. May reorder the batch before that, but not the events of a client. Takes at most
+    /// `timeout`.
     fn send(&mut self, batch: &mut Batch, timeout: Duration) -> Sent;
 }
 
@@ -16,14 +16,14 @@ pub(crate) trait Receiver: Send {
 pub(crate) struct Batch {
     /// Counts the batches since the start of the node.
     pub(crate) sequence: u64,
-    /// Those that are neither delivered nor dead; never empty when it is sent.
+    /// Events that are neither delivered nor dead letters; never empty when it is sent.
     pub(crate) events: Vec<Event>,
 }
 
 /// A request and its outcome.
 #[derive(Debug)]
 pub(crate) struct Sent {
-    /// So many events at the front of the batch were in the request, or would have been.
+    /// Number of events at the front of the batch that were in the request, or would have been.
     pub(crate) count: usize,
     pub(crate) outcome: Result<(), Failure>,
 }
@@ -33,6 +33,6 @@ pub(crate) struct Sent {
 pub(crate) enum Failure {
     /// Another attempt may succeed.
     Temporary(String),
-    /// The receiver will not have these events.
+    /// The receiver does not accept these events.
     Refused(String),
 }

@@ -1,4 +1,4 @@
-//! Proves to a receiver that a request comes from whoever knows the secret, and when it was made.
+//! Proves to a receiver that the sender of a request has the secret, and when the request was made.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -8,7 +8,7 @@ pub const TIMESTAMP_HEADER: &str = "x-thicket-timestamp";
 /// `v1=` and the signature in hexadecimal.
 pub const SIGNATURE_HEADER: &str = "x-thicket-signature";
 
-/// The value of [`SIGNATURE_HEADER`]: HMAC-SHA256 of the timestamp as it stands in its header, a full stop and the body.
+/// The value of [`SIGNATURE_HEADER`]: HMAC-SHA256 of the timestamp as in its header, a full stop and the body.
 #[must_use]
 pub fn sign(secret: &[u8], timestamp: &str, body: &[u8]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");

@@ -5,16 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The control groups of a process, by what `/proc/PID/cgroup` says of them.
+/// The control groups of a process, according to `/proc/PID/cgroup`.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Where they are mounted.
+    /// The mount point.
     root: PathBuf,
     /// Controllers and path of each hierarchy; no controllers: version 2.
     entries: Vec<(String, String)>,
 }
 
-/// A quota of version 1 that is none is the largest number of whole pages.
+/// In version 1 the largest number of whole pages means no limit.
 const NO_LIMIT: u64 = 1 << 60;
 
 impl Groups {
@@ -30,7 +30,7 @@ impl Groups {
         }
     }
 
-    /// Processors; `None`: as many as there are.
+    /// Processors; `None`: no limit.
     pub(crate) fn cpus(&self) -> Option<f64> {
         let unified = self.unified().filter_map(|group| {
             let text = read(&group, "cpu.max")?;
@@ -79,7 +79,7 @@ impl Groups {
     }
 }
 
-/// A group and all above it. In a container the path may be one of the host; what is not there is passed over, and the root is always.
+/// A group and all above it. In a container the path may be that of the host: missing directories are skipped, and the root always exists.
 fn upwards(mount: &Path, path: &str) -> Vec<PathBuf> {
     let inside = Path::new(path.trim_start_matches('/'));
     inside
@@ -93,7 +93,7 @@ fn read(group: &Path, file: &str) -> Option<String> {
     fs::read_to_string(group.join(file)).ok()
 }
 
-/// `max` or a negative quota is none.
+/// `max` or a negative quota means no limit.
 fn share(quota: &str, period: &str) -> Option<f64> {
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
     (quota > 0.0 && period > 0.0).then_some(quota / period)

@@ -1,12 +1,12 @@
 //! CPU and memory that a process of this host has used and may use, from `/proc` and from its control group.
 //!
-//! A share of the CPU means something only relative to what the process may use: a node with a quota of half a processor is busy at half of
-//! one. So [`Process::cpus`] is the least of its affinity and of the quotas of its control group and all above it, of version 1 or 2; so is
-//! [`Process::memory_limit`] of memory. What the system does not report counts as no limit.
+//! A share of the CPU means something only relative to what the process may use: a node with a quota of half a processor is busy when it uses half of
+//! one. So [`Process::cpus`] is the minimum of its affinity and of the quotas of its control group and all groups above it, of version 1 or 2; the
+//! same holds for [`Process::memory_limit`]. What the system does not report counts as no limit.
 //!
-//! Left to others: when to measure, and what follows from it.
+//! Left to others: when to measure, and what to do with the result.
 //!
-//! Invariants: a [`Process`] caches nothing, each question reads the files again; a limit is never above what any control group on the path allows.
+//! Invariants: a [`Process`] caches nothing, each call reads the files again; a limit never exceeds that of any control group on the path.
 //!
 //! ```no_run
 //! let process = thicket_process::Process::own();
@@ -31,7 +31,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// This one.
+    /// This process.
     #[must_use]
     pub fn own() -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Process {
         }
     }
 
-    /// Another one.
+    /// Another process.
     #[must_use]
     pub fn of(pid: u32) -> Self {
         Self {
@@ -50,12 +50,12 @@ impl Process {
     /// User and system time of all its threads so far.
     ///
     /// # Errors
-    /// There is no such process, or none that this one may look at.
+    /// There is no such process, or this one may not read it.
     pub fn cpu_seconds(&self) -> io::Result<f64> {
         Ok(self.stat()?.0 / TICKS)
     }
 
-    /// How many threads it has.
+    /// Number of its threads.
     ///
     /// # Errors
     /// As [`Self::cpu_seconds`].
@@ -68,7 +68,7 @@ impl Process {
         parse_stat(&text).ok_or_else(|| io::Error::other(format!("cannot read {text:?}")))
     }
 
-    /// Processors that it may use, fractions included; at least a hundredth.
+    /// Processors that it may use, including fractions; at least a hundredth.
     #[must_use]
     pub fn cpus(&self) -> f64 {
         let status = self.read("status").unwrap_or_default();
@@ -78,7 +78,7 @@ impl Process {
         least.unwrap_or(1.0).max(0.01)
     }
 
-    /// Bytes of it that are in memory.
+    /// Its resident memory in bytes.
     ///
     /// # Errors
     /// As [`Self::cpu_seconds`].
@@ -87,7 +87,7 @@ impl Process {
         kibibytes(&text, "VmRSS:").ok_or_else(|| io::Error::other("no VmRSS in its status"))
     }
 
-    /// Files and sockets that it has open.
+    /// Number of its open files and sockets.
     ///
     /// # Errors
     /// As [`Self::cpu_seconds`].
@@ -96,7 +96,7 @@ impl Process {
         Ok(fs::read_dir(path)?.count() as u64)
     }
 
-    /// Files and sockets that it may have open; `None`: any number, or the system does not say.
+    /// Limit of its open files and sockets; `None`: no limit, or the system does not report it.
     #[must_use]
     pub fn most_open_files(&self) -> Option<u64> {
         let limits = self.read("limits").ok()?;
@@ -106,7 +106,7 @@ impl Process {
         line.split_whitespace().next()?.parse().ok()
     }
 
-    /// Bytes that it may have in memory: the machine's, or those of its control group.
+    /// Limit of its memory in bytes: that of the machine, or of its control group.
     #[must_use]
     pub fn memory_limit(&self) -> Option<u64> {
         let machine = fs::read_to_string("/proc/meminfo").ok();
@@ -134,14 +134,14 @@ impl Process {
 
 /// User and system time in ticks, and threads: fields 14, 15 and 20.
 fn parse_stat(stat: &str) -> Option<(f64, u32)> {
-    // The name of the program stands in brackets and may hold spaces and brackets itself.
+    // The program's name is in brackets and may contain spaces and brackets itself.
     let mut fields = stat.get(stat.rfind(')')? + 2..)?.split(' ').skip(11);
     let user: f64 = fields.next()?.parse().ok()?;
     let system: f64 = fields.next()?.parse().ok()?;
     Some((user + system, fields.nth(4)?.trim().parse().ok()?))
 }
 
-/// How many processors a process may run on.
+/// Number of processors that a process may run on.
 fn parse_allowed(status: &str) -> Option<f64> {
     let list = status
         .lines()

@@ -1,4 +1,4 @@
-//! A client's connection, and the sessions behind it.
+//! A client's connection, and its sessions at nodes.
 
 mod admission;
 
@@ -25,29 +25,29 @@ use crate::split::{Names, Output, Split};
 
 use self::admission::Admitted;
 
-/// Reads that wait to be handled, for the client and for all nodes.
+/// Most reads that wait to be handled, for the client and for all nodes.
 const READS: usize = 8;
-/// Bytes a read takes at most.
+/// Most bytes of a read.
 const READ: usize = 16 << 10;
-/// For the last bytes of a connection.
+/// Time for the last bytes of a connection.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// How often deadlines are looked at.
+/// How often deadlines are checked.
 const LOOK: Duration = Duration::from_millis(500);
-/// After a control plane did not answer it is left alone for this long.
+/// A control plane that did not answer is not asked again for this long.
 const ASK_AGAIN: Duration = Duration::from_secs(20);
-/// Placements expire after ten minutes; a client that stays asks again.
+/// Placements expire after ten minutes; a connected client renews its own at this interval.
 const RENEW: Duration = Duration::from_secs(240);
 
 /// Why a connection ended.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The client was not let in.
+    /// The client was refused.
     Refused(#[expect(dead_code, reason = "shown in the log")] String),
     /// The client closed, or was silent for too long.
     Client,
     /// A node closed, or did not answer.
     Node(usize),
-    /// By a packet of either side.
+    /// A packet of either side ended it.
     Packet,
 }
 
@@ -68,7 +68,7 @@ struct Behind {
     outbox: Arc<Outbox>,
     writer: JoinHandle<()>,
     reader: JoinHandle<()>,
-    /// Bytes that came and are no whole packet yet.
+    /// Received bytes of an incomplete packet.
     partial: Vec<u8>,
     keep_alive: Duration,
     last_sent: Instant,
@@ -91,11 +91,11 @@ struct Connection {
     room: Arc<Notify>,
     behind: BTreeMap<usize, Behind>,
     inbox: Vec<u8>,
-    /// What the control plane is asked about now.
+    /// The names in the current request to the control plane.
     asking: Option<(Names, JoinHandle<Asked>)>,
     ask_from: Instant,
     renew_at: Instant,
-    /// Nothing has gone to session 1 and it was not there before, so it may still be opened elsewhere.
+    /// Nothing was sent to session 1 and it is new, so it may still be opened elsewhere.
     is_untouched: bool,
     keep_alive: Option<Duration>,
     last_heard: Instant,
@@ -193,13 +193,13 @@ impl Connection {
         end
     }
 
-    /// A newer connection of the client is served.
+    /// A newer connection of the client takes over.
     fn give_way(&mut self) -> End {
         self.split.end(ReasonCode::SessionTakenOver);
         self.perform().unwrap_or(End::Packet)
     }
 
-    /// Handles the whole packets that the client sent, as far as their topics and filters have sessions.
+    /// Handles complete packets of the client, as long as their topics and filters have sessions.
     fn work(&mut self) -> Option<End> {
         let maximum = self.shared.config.maximum_packet_size;
         if self.asking.is_none() && !self.inbox.is_empty() {
@@ -232,8 +232,8 @@ impl Connection {
         None
     }
 
-    /// A client may end its session, or keep it longer, when it leaves, but not keep one after all (5.0, 3.14.2.2.2): then it is told
-    /// so here, as nobody waits for what the nodes say to a DISCONNECT.
+    /// In DISCONNECT a client may end its session, or prolong it, but not keep one that would have ended (5.0, 3.14.2.2.2). The splitter itself
+    /// refuses that, as the nodes' answers to a DISCONNECT are not read.
     fn note_expiry(&mut self, packet: &[u8]) -> Option<End> {
         let version = self.template.version;
         let decoded = thicket_mqtt::decode(packet, version, u32::MAX);
@@ -282,7 +282,7 @@ impl Connection {
                 Output::ToClient(bytes) => self.client.push(&bytes),
                 Output::ToNode(number, bytes) => {
                     self.is_untouched &= number != 1;
-                    // A session without a connection cannot be: it was opened before it was assigned anything.
+                    // Cannot happen: a session is opened before anything is assigned to it.
                     let Some(behind) = self.behind.get_mut(&number) else {
                         return Some(End::Node(number));
                     };
@@ -335,7 +335,7 @@ impl Connection {
                 self.ask_from = Instant::now() + ASK_AGAIN;
             }
         }
-        // Whatever has no session by now.
+        // Names that have no session by now go to session 1.
         self.split.assign(1, &names);
     }
 
@@ -354,7 +354,7 @@ impl Connection {
             if new == Names::default() {
                 continue;
             }
-            // What opens from here on would take the sessions of a newer connection.
+            // Sessions opened from here on would take over those of a newer connection.
             if self.turn.has_passed() {
                 return;
             }
@@ -369,8 +369,8 @@ impl Connection {
         }
     }
 
-    /// Opens session 1 where it should be, if that changes nothing for anybody: it is empty. It leaves its node by DISCONNECT first, as a
-    /// node that loses a client to another one publishes its will.
+    /// Opens session 1 at its placement, if it is empty, so that nothing is lost. It disconnects from its node with DISCONNECT first, because a node
+    /// that loses a client to another one publishes its will.
     async fn move_first(&mut self, address: &str) {
         let is_there = self
             .behind
@@ -400,7 +400,7 @@ impl Connection {
         self.place.note_reopened();
         match opened {
             Ok(session) => self.add(1, session),
-            // What is sent to it next ends the connection, and the client tries again.
+            // The next packet for it ends the connection, and the client reconnects.
             Err(failure) => {
                 let client_id = &self.template.client_id;
                 tracing::warn!(client_id, address, ?failure, "session 1 cannot move");
@@ -408,7 +408,7 @@ impl Connection {
         }
     }
 
-    /// What the node from which session 1 was moved said last: nothing that the client waits for.
+    /// Drops the last bytes from the node that session 1 was moved from: the client does not need them.
     fn drop_reads_of(&mut self, number: usize) {
         let mut kept = Vec::new();
         while let Ok(read) = self.from_nodes.try_recv() {
@@ -417,7 +417,7 @@ impl Connection {
             }
         }
         for read in kept {
-            // There is room: these were in the channel.
+            // There is capacity: these were in the channel.
             let _ = self.to_self.try_send(read);
         }
     }
@@ -470,7 +470,7 @@ impl Connection {
     fn on_look(&mut self, client_is_full: bool, reads_client: bool) -> Option<End> {
         let now = Instant::now();
         if let Some(keep_alive) = self.keep_alive {
-            // Who is not read from for the sake of the nodes is not silent.
+            // A client that is not read from because of the nodes does not count as silent.
             if !reads_client && !client_is_full {
                 self.last_heard = now;
             } else if now - self.last_heard > keep_alive * 3 / 2 {
@@ -486,7 +486,7 @@ impl Connection {
                 behind.outbox.push(&[0xC0, 0]);
             }
             if client_is_full {
-                // Nobody listens to the nodes now.
+                // Reads of the nodes are paused now, so none counts as silent.
                 behind.last_heard = now;
             } else if now - behind.last_heard > behind.keep_alive * 2 {
                 return Some(End::Node(*number));
@@ -532,7 +532,7 @@ impl Connection {
     }
 }
 
-/// Lets tasks end by themselves for a while.
+/// Waits a while for tasks to end by themselves.
 async fn await_all(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
     let deadline = Instant::now() + LAST_WORDS;
     for mut task in tasks {
@@ -572,7 +572,7 @@ async fn read_node(
         }
         let is_end = read.is_none();
         if reads.send((number, read.take())).await.is_err() {
-            // Nobody listens any more, but a socket that is closed with bytes unread is reset, and a DISCONNECT to the node would be lost.
+            // Nothing is forwarded any more, but closing a socket with unread bytes resets it, and a DISCONNECT to the node would be lost.
             while read_one(&mut socket).await.is_some() {}
             return;
         }

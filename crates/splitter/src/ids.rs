@@ -1,4 +1,4 @@
-//! Packet identifiers of what the nodes send: each session numbers for itself, the client sees one numbering.
+//! Packet identifiers of messages from the nodes: each session has its own numbers, the client sees one sequence of numbers.
 //!
 //! | input | identifier | next |
 //! | --- | --- | --- |
@@ -8,13 +8,13 @@
 //! | PUBACK, PUBCOMP, PUBREC with an error from the client | bound | free |
 //! | PUBREC from the client | bound | bound |
 //! | an acknowledgement from the client | free | refused |
-//! | the client connects again | bound, QoS 1 | free: the node sends the message again |
+//! | the client reconnects | bound, QoS 1 | free: the node sends the message again |
 
 use std::collections::{BTreeMap, HashMap};
 
 use thicket_mqtt::{PacketId, Qos};
 
-/// Which numbers the client and the sessions use for the same message.
+/// Maps the client's numbers to those of the sessions.
 #[derive(Debug, Default)]
 pub(crate) struct DeliveryIds {
     of_client: BTreeMap<PacketId, (usize, PacketId, Qos)>,
@@ -46,14 +46,14 @@ impl DeliveryIds {
             .map(|(session, id, _)| (*session, *id))
     }
 
-    /// The same, for the last acknowledgement of a message.
+    /// The same, for the last acknowledgement of a message; it frees the number.
     pub(crate) fn release(&mut self, id: PacketId) -> Option<(usize, PacketId)> {
         let (session, id, _) = self.of_client.remove(&id)?;
         self.of_session.remove(&(session, id));
         Some((session, id))
     }
 
-    /// The client has a new connection: only exchanges of QoS 2 go on under their numbers.
+    /// The client has reconnected: only exchanges of QoS 2 keep their numbers.
     pub(crate) fn on_connected(&mut self) {
         self.of_client
             .retain(|_, (_, _, qos)| *qos == Qos::ExactlyOnce);

@@ -1,17 +1,17 @@
-//! In front of unchanged clients: one ordinary MQTT session towards the client, up to `max_sessions` sessions towards the nodes of a
-//! cluster, each where its topics are (Detti IV.A).
+//! A proxy for unchanged clients: one ordinary MQTT session towards the client, up to `max_sessions` sessions towards the nodes of a cluster, each
+//! where its topics are (Detti IV.A).
 //!
-//! A splitter holds no messages. It passes packets on, of each topic and filter to the session it belongs to, and acknowledgements back,
-//! so a client receives an acknowledgement when the node behind has sent it. What it keeps for a client is in [`split::Memory`].
+//! A splitter holds no messages. It forwards each packet to the session of its topic or filter, and acknowledgements back, so a client receives an
+//! acknowledgement when the node has sent it. Its state for a client is in [`split::Memory`].
 //!
-//! Left to others: where topics should be (any node answers), storing messages and acknowledging them (the nodes).
+//! Left to others: where topics should be (any node decides), storing messages and acknowledging them (the nodes).
 //!
 //! # Invariants
-//! - A topic or filter belongs to one session for as long as the client's session lives, so messages of one topic keep their order.
-//! - When a connection behind ends, whatever the cause, the client's connection ends as well. The client reconnects, as it would to
+//! - A topic or filter belongs to one session for as long as the client's session exists, so messages of one topic keep their order.
+//! - When a connection to a node ends, whatever the cause, the client's connection ends as well. The client reconnects, as it would to
 //!   a broker, and all its sessions resume, with every exchange in flight.
 //! - The will and the limits in the CONNACK are those of the first session.
-//! - Every buffer has a bound: from a peer that does not read, nothing more is read.
+//! - Every buffer is bounded: when a peer does not read, nothing more is read for it.
 //!
 //! [`split`] is the pure half, [`Splitter`] has the sockets.
 
@@ -34,29 +34,29 @@ use self::memory::Memories;
 /// Most sessions for one client, as in a request for a placement.
 pub const MOST_SESSIONS: usize = 16;
 
-/// What a splitter is told.
+/// The configuration of a splitter.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where clients connect, `HOST:PORT`.
     pub listen: String,
     /// Nodes of the cluster, `HOST:PORT` each.
     pub cluster: Vec<String>,
-    /// URLs of the nodes' HTTP APIs, which are asked where sessions should be.
+    /// URLs of the nodes' HTTP APIs, for placements.
     pub apis: Vec<String>,
     /// Sessions for one client, 1 to 16.
     pub max_sessions: usize,
     /// Bytes of the largest packet, in both directions.
     pub maximum_packet_size: u32,
-    /// Clients at a time; others wait until one leaves.
+    /// Clients at a time; others wait until one disconnects.
     pub max_connections: usize,
-    /// For a node to accept a connection and to answer a CONNECT.
+    /// Timeout for a node to accept a connection and to answer a CONNECT.
     pub connect_timeout: Duration,
 }
 
 /// Why a splitter does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Misuse: a value that cannot be.
+    /// Misuse: an invalid value.
     #[error("{key}: {problem}")]
     Config {
         /// The setting's name.
@@ -74,14 +74,14 @@ pub enum Error {
     },
 }
 
-/// What all connections share.
+/// The part that all connections share.
 #[derive(Debug)]
 struct Shared {
     config: Config,
     memories: Memories,
 }
 
-/// A splitter that listens.
+/// A listening splitter.
 #[derive(Debug)]
 pub struct Splitter {
     listener: TcpListener,
@@ -108,13 +108,13 @@ impl Splitter {
         })
     }
 
-    /// Where it listens.
+    /// Its address.
     #[must_use]
     pub fn address(&self) -> Option<std::net::SocketAddr> {
         self.listener.local_addr().ok()
     }
 
-    /// Serves clients for as long as it is polled.
+    /// Serves clients as long as it is polled.
     pub async fn run(self) {
         let seats = Arc::new(Semaphore::new(self.shared.config.max_connections));
         loop {

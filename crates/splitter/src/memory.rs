@@ -1,4 +1,4 @@
-//! The memories of clients whose sessions live, with or without a connection.
+//! The state of clients whose sessions exist, with or without a connection.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,24 +8,24 @@ use tokio::sync::watch;
 
 use crate::split::Memory;
 
-/// Clients remembered; beyond that those without a connection are forgotten, in no order.
+/// Most clients remembered; beyond it those without a connection are forgotten, in no order.
 const CLIENTS: usize = 10_000;
 
-/// User name, as a client identifier is a session of its user, and client identifier.
+/// User name and client identifier, since a session belongs to its user.
 pub(crate) type Key = (Option<String>, String);
 
-/// The place of one client here: one of its connections serves it.
+/// The state of one client: one of its connections serves it.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     /// Held by the connection that serves the client.
     pub(crate) remembered: Arc<tokio::sync::Mutex<Remembered>>,
-    /// Connections of this client that nodes have let in, so far: all but the newest end.
+    /// Number of connections of this client that nodes have accepted so far: all but the newest end.
     admitted: watch::Sender<u64>,
-    /// How often session 1 was opened anew by a connection that had it.
+    /// How often session 1 was reopened by the connection that serves the client.
     reopened: AtomicU64,
 }
 
-/// A connection among those of its client.
+/// A connection's place among those of its client.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
     number: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Turn {
 }
 
 impl Place {
-    /// A node has let a connection of the client in: earlier ones end.
+    /// A node has accepted a connection of the client: earlier ones end.
     pub(crate) fn take_turn(&self) -> Turn {
         self.admitted.send_modify(|count| *count += 1);
         let admitted = self.admitted.subscribe();
@@ -41,24 +41,24 @@ impl Place {
         Turn { number, admitted }
     }
 
-    /// The connection that serves the client has opened session 1 anew: who opened it meanwhile may have it no more.
+    /// The connection that serves the client has reopened session 1: a connection that opened it meanwhile may have lost it.
     pub(crate) fn note_reopened(&self) {
         self.reopened.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How often session 1 was opened anew.
+    /// How often session 1 was reopened.
     pub(crate) fn reopened(&self) -> u64 {
         self.reopened.load(Ordering::Acquire)
     }
 }
 
 impl Turn {
-    /// Whether a node has let a newer connection of the client in.
+    /// Whether a node has accepted a newer connection of the client.
     pub(crate) fn has_passed(&self) -> bool {
         *self.admitted.borrow() > self.number
     }
 
-    /// Waits until a node has let a newer connection of the client in.
+    /// Waits until a node has accepted a newer connection of the client.
     pub(crate) async fn is_over(&mut self) {
         let number = self.number;
         let newer = self.admitted.wait_for(|count| *count > number);
@@ -70,11 +70,11 @@ impl Turn {
     }
 }
 
-/// What is known of one client.
+/// The remembered state of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     pub(crate) memory: Memory,
-    /// Whether the memory is that of a session, and not of a splitter that began after it.
+    /// Whether the memory is that of the session, and not of a splitter that restarted after it began.
     pub(crate) is_known: bool,
 }
 
@@ -84,11 +84,11 @@ pub(crate) struct Memories {
 }
 
 impl Memories {
-    /// That of a client; an empty one if it is not known.
+    /// The place of a client; an empty one if it is unknown.
     pub(crate) fn place(&self, key: &Key) -> Arc<Place> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if !places.contains_key(key) && places.len() >= CLIENTS {
-            // A place that a connection holds, or waits for, is known outside of this table.
+            // A place that a connection holds, or waits for, is referenced outside of this table.
             let idle = places
                 .iter()
                 .find(|(_, place)| Arc::strong_count(place) == 1);
@@ -99,16 +99,16 @@ impl Memories {
         Arc::clone(places.entry(key.clone()).or_default())
     }
 
-    /// See [`Place::reopened`]; of a client that is not known it is 0.
+    /// See [`Place::reopened`]; 0 for an unknown client.
     pub(crate) fn reopened(&self, key: &Key) -> u64 {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.get(key).map_or(0, |place| place.reopened())
     }
 
-    /// The session ended; the caller holds `place`.
+    /// The session has ended; the caller holds `place`.
     pub(crate) fn forget(&self, key: &Key, place: &Arc<Place>) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        // Held by the table and by the caller. Whoever else waits for the place finds it empty.
+        // Held by the table and by the caller only. Others that wait for the place keep it, and find it empty.
         let is_unused =
             |known: &Arc<Place>| Arc::ptr_eq(known, place) && Arc::strong_count(known) == 2;
         if places.get(key).is_some_and(is_unused) {

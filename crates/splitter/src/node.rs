@@ -1,4 +1,4 @@
-//! A session behind: dialled, and answered by a CONNACK.
+//! A session at a node: connected, and accepted by a CONNACK.
 
 use std::io;
 
@@ -11,45 +11,45 @@ use tokio::net::TcpStream;
 
 use crate::Config;
 
-/// Redirections in a row that are followed.
+/// Most redirections followed in a row.
 const REDIRECTIONS: usize = 4;
-/// For sessions whose client asks for no keep alive: a node that is gone must be noticed.
+/// For sessions whose client uses no keep alive: the loss of a node must be detected.
 const KEEP_ALIVE: u16 = 60;
-/// User property by which a node knows that the client was redirected.
+/// User property that shows a node that the client was redirected.
 const REDIRECTED: &str = "thicket-redirected";
 
-/// A session that a node accepted.
+/// A session that a node has accepted.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) stream: TcpStream,
     pub(crate) address: String,
     pub(crate) session_present: bool,
     pub(crate) keep_alive: u16,
-    /// The CONNACK as it came.
+    /// The CONNACK as received.
     pub(crate) connack: Vec<u8>,
-    /// What came behind it.
+    /// Bytes received after it.
     pub(crate) rest: Vec<u8>,
 }
 
 /// Why there is no session.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The node's CONNACK, as it came.
+    /// The node's CONNACK, as received.
     Refused(Vec<u8>),
     /// No node answered.
     Unreachable(String),
 }
 
-/// What a session's CONNECT says differently from the client's.
+/// How a session's CONNECT differs from the client's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
     pub(crate) number: usize,
     pub(crate) clean_start: bool,
-    /// The session ends with its connection (5.0; before, clean start says it).
+    /// The session ends with its connection (5.0; before, clean start has this effect).
     pub(crate) is_to_end: bool,
 }
 
-/// The client's CONNECT, and the identifier it has now.
+/// The client's CONNECT, and its current identifier.
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(crate) raw: Vec<u8>,
@@ -57,7 +57,7 @@ pub(crate) struct Template {
     pub(crate) client_id: String,
     /// Sessions that the client may have.
     pub(crate) sessions: usize,
-    /// Clean Start, before 5.0 Clean Session, of the client.
+    /// Clean Start of the client, before 5.0 Clean Session.
     pub(crate) clean_start: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn address_of(text: &str) -> Option<(String, u16)> {
 }
 
 impl Template {
-    /// The CONNECT of a session. The client's Receive Maximum is divided, so that all of them together keep to it.
+    /// The CONNECT of a session. The client's Receive Maximum is divided, so that all of them together respect it.
     fn connect(&self, opening: Opening, redirections: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         let Ok(Some((Packet::Connect(client), _))) = decode(&self.raw, self.version, u32::MAX)
@@ -149,7 +149,7 @@ pub(crate) async fn open(
     Err(Failure::Unreachable(problem))
 }
 
-/// Opens a session that has nothing of an earlier one, and lives as long as the client asked.
+/// Opens a new, empty session with the expiry that the client requested.
 pub(crate) async fn open_new(
     config: &Config,
     template: &Template,
@@ -164,7 +164,7 @@ pub(crate) async fn open_new(
     if template.version.has_properties() || template.clean_start {
         return open(config, template, opening(true), addresses).await;
     }
-    // Before 5.0 a session that is to be kept cannot be asked to begin anew: one that is there is ended first.
+    // Before 5.0 a persistent session cannot be requested as new: an existing one is ended first.
     let session = open(config, template, opening(false), addresses.clone()).await?;
     if !session.session_present {
         return Ok(session);
@@ -224,7 +224,7 @@ async fn try_open(
     }
 }
 
-/// The keep alive that a CONNECT of ours asks for.
+/// The keep alive in a CONNECT of ours.
 fn asked(connect: &[u8]) -> u16 {
     match decode(connect, ProtocolVersion::V5, u32::MAX) {
         Ok(Some((Packet::Connect(connect), _))) => connect.keep_alive,

@@ -1,4 +1,4 @@
-//! What waits to be written to one connection.
+//! Bytes that wait to be written to one connection.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,13 +7,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
-/// Above this, whoever causes more is not read from; one read of 16 KiB, and a packet, may come on top.
+/// Above this, nothing more is read from the source; one read of 16 KiB, and a packet, may come in addition.
 const FULL: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
     bytes: Mutex<Vec<u8>>,
-    /// Bytes here and on their way into the socket.
+    /// Bytes queued here and being written to the socket.
     waiting: AtomicUsize,
     ends: AtomicBool,
     work: Notify,
@@ -42,7 +42,7 @@ impl Outbox {
         self.waiting.load(Ordering::Acquire) > FULL
     }
 
-    /// Writes what is there, then shuts the connection down.
+    /// Writes queued bytes, then shuts the connection down.
     pub(crate) fn end(&self) {
         self.ends.store(true, Ordering::Release);
         self.work.notify_one();
@@ -62,7 +62,7 @@ impl Outbox {
                 self.work.notified().await;
                 continue;
             }
-            // Whoever reads the connection notices the same.
+            // The reader of the connection detects the same.
             if socket.write_all(&bytes).await.is_err() {
                 return;
             }

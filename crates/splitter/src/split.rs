@@ -1,8 +1,8 @@
-//! The pure half: which session a packet of the client belongs to, and what of the sessions the client sees.
+//! The pure half: which session a packet of the client belongs to, and what the client sees of the sessions.
 //!
-//! In come whole packets, by [`Split::handle_client`] and [`Split::handle_node`]; out go packets, by [`Split::poll_output`], in order.
-//! Before a packet with topics or filters that have no session yet is handled, the shell takes [`Split::unassigned`] to the control plane
-//! and says by [`Split::assign`] what it answered. What nobody assigned belongs to session 1.
+//! Inputs are complete packets, by [`Split::handle_client`] and [`Split::handle_node`]; outputs are packets, by [`Split::poll_output`], in order.
+//! Before the shell hands in a packet with topics or filters that have no session yet, it asks the control plane for [`Split::unassigned`] and passes
+//! the answer to [`Split::assign`]. Names that nobody assigned belong to session 1.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -15,20 +15,20 @@ use thicket_session::topic::{SubscriptionFilter, matches};
 
 use crate::ids::DeliveryIds;
 
-/// Topics, and filters, with a session of their own; what comes beyond goes to session 1.
+/// Most topics and filters with a session of their own; further ones go to session 1.
 const ASSIGNED: usize = 10_000;
-/// Topics that the control plane is asked about, as for the client libraries.
+/// Most topics in a request to the control plane, as in the client libraries.
 const ASKED: usize = 1_000;
 
-/// What is kept for a client while its session lives, also without a connection.
+/// The state of a client while its session exists, also without a connection.
 #[derive(Debug, Default)]
 pub struct Memory {
     topics: HashMap<String, usize>,
     filters: HashMap<String, usize>,
-    /// Filters with No Local: they, and the topics they match, belong to session 1, which alone knows its own messages.
+    /// Filters with No Local: they, and the topics they match, belong to session 1, which alone recognises its own messages.
     no_local: BTreeSet<String>,
     ids: DeliveryIds,
-    /// Publications of QoS 2 of the client, until PUBCOMP: the session that has them.
+    /// The client's publications of QoS 2, until PUBCOMP: their sessions.
     exchanges: HashMap<PacketId, usize>,
 }
 
@@ -39,7 +39,7 @@ pub enum Output {
     ToClient(Vec<u8>),
     /// Write to that session's node.
     ToNode(usize, Vec<u8>),
-    /// Write what is left, then close all connections.
+    /// Write remaining bytes, then close all connections.
     End,
 }
 
@@ -58,16 +58,16 @@ pub struct Split {
     version: ProtocolVersion,
     maximum_packet_size: u32,
     memory: Memory,
-    /// Which session knows a topic alias of the client.
+    /// The session to which a topic alias of the client belongs.
     aliases: HashMap<u16, usize>,
-    /// SUBSCRIBE and UNSUBSCRIBE that were parted, until all parts are answered.
+    /// SUBSCRIBE and UNSUBSCRIBE that were split, until all parts are answered.
     parted: HashMap<PacketId, Parted>,
     output: VecDeque<Output>,
 }
 
 #[derive(Debug)]
 struct Parted {
-    /// Session, and the places of its filters in the client's packet.
+    /// Session, and the positions of its filters in the client's packet.
     parts: Vec<(usize, Vec<usize>)>,
     codes: Vec<ReasonCode>,
 }
@@ -84,7 +84,7 @@ impl Memory {
             .collect()
     }
 
-    /// Gives names to `session` that have none.
+    /// Assigns names that have no session to `session`.
     pub fn assign<'a>(
         &mut self,
         session: usize,
@@ -103,7 +103,7 @@ impl Memory {
         }
     }
 
-    /// All that the client uses, as far as the control plane is told.
+    /// The names that the client uses, up to the limit of a request to the control plane.
     #[must_use]
     pub fn names(&self) -> Names {
         Names {
@@ -138,7 +138,7 @@ impl Split {
         }
     }
 
-    /// The connection is over.
+    /// The connection has ended.
     #[must_use]
     pub fn into_memory(self) -> Memory {
         self.memory
@@ -189,7 +189,7 @@ impl Split {
         names
     }
 
-    /// Gives names to `session` that have none yet. A filter that overlaps another goes to the session of that one.
+    /// Assigns names that have no session yet to `session`. A filter that overlaps another goes to that one's session.
     pub fn assign(&mut self, session: usize, names: &Names) {
         self.memory.assign(session, &names.publish, []);
         for filter in &names.subscribe {
@@ -198,7 +198,7 @@ impl Split {
         }
     }
 
-    /// One whole packet of the client.
+    /// Handles one complete packet of the client.
     ///
     /// # Errors
     /// Malformed bytes, or a packet that no client sends; the connection must end.
@@ -227,7 +227,7 @@ impl Split {
                 }
                 self.output.push_back(Output::End);
             }
-            // CONNECT a second time, AUTH without a method agreed on, and what only servers send.
+            // A second CONNECT, AUTH without a method agreed on, and packets that only servers send.
             Packet::Connect(_)
             | Packet::Auth(_)
             | Packet::Connack(_)
@@ -238,7 +238,7 @@ impl Split {
         Ok(())
     }
 
-    /// One whole packet of a node. PINGRESP is for the shell, which pings.
+    /// Handles one complete packet of a node. PINGRESP is for the shell, which pings.
     ///
     /// # Errors
     /// Malformed bytes; the connection must end.
@@ -293,7 +293,7 @@ impl Split {
         Ok(())
     }
 
-    /// Ends the connection and says why, as far as the version can (5.0).
+    /// Ends the connection with a reason, if the version has one (5.0).
     pub fn end(&mut self, reason_code: ReasonCode) {
         if self.version.has_properties() {
             self.send_client(&Packet::Disconnect(Disconnect::new(reason_code)));
@@ -301,7 +301,7 @@ impl Split {
         self.output.push_back(Output::End);
     }
 
-    /// The sessions in use, the first always.
+    /// The sessions in use, always including the first.
     #[must_use]
     pub fn sessions(&self) -> BTreeSet<usize> {
         let mut sessions = self.memory.sessions();
@@ -335,7 +335,7 @@ impl Split {
             self.memory.ids.bound_to(ack.packet_id)
         };
         if bound.is_none() {
-            // Nobody sent this: the client shall forget it [MQTT-4.3.3-4].
+            // No session sent this: the client must forget it [MQTT-4.3.3-4].
             let code = ReasonCode::PacketIdentifierNotFound;
             self.send_client(&Packet::Pubrel(Acknowledgement::new(ack.packet_id, code)));
         }
@@ -418,7 +418,7 @@ impl Split {
         self.parted.insert(id, Parted { parts, codes });
     }
 
-    /// An answer, whole or to a part: the client gets one when all parts are answered.
+    /// A complete or partial answer: the client receives one answer when all parts are answered.
     fn on_part(
         &mut self,
         session: usize,
@@ -464,12 +464,12 @@ impl Split {
         filters.any(|filter| matches(filter, topic))
     }
 
-    /// That of the filter, or of one that it overlaps: two sessions would each deliver the same message.
+    /// The session of the filter, or of one that it overlaps: two sessions would each deliver the same message.
     fn session_of_filter(&self, filter: &str) -> Option<usize> {
         let filters = &self.memory.filters;
         filters.get(filter).copied().or_else(|| {
             let overlapping = filters.iter().filter(|(other, _)| overlap(other, filter));
-            // The least, so that the answer does not depend on the order of a hash table.
+            // The lowest, so that the result does not depend on the order of a hash table.
             overlapping.map(|(_, session)| *session).min()
         })
     }
@@ -504,13 +504,13 @@ fn add_to_part(parts: &mut Vec<(usize, Vec<usize>)>, session: usize, place: usiz
     }
 }
 
-/// Bytes of the fixed header of a whole packet.
+/// The length of the fixed header of a complete packet.
 fn body_start(raw: &[u8]) -> usize {
     let more = raw[1..].iter().take_while(|byte| **byte >= 0x80).count();
     2 + more
 }
 
-/// Where a PUBLISH of QoS 1 or 2 has its packet identifier.
+/// The offset of the packet identifier in a PUBLISH of QoS 1 or 2.
 fn packet_id_place(raw: &[u8], publish: &Publish<'_>) -> usize {
     body_start(raw) + 2 + publish.topic.len()
 }

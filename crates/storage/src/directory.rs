@@ -1,4 +1,4 @@
-//! The data directory of one node: who may use it, and where things are in it.
+//! The data directory of one node: its lock, its format and its layout.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Result, StorageError, io_error};
 use crate::files::{make_directory, sync_names};
 
-/// Format of data directories that this version writes. Each takes in the ones before.
+/// Format of data directories that this version writes. It also reads earlier ones.
 ///
 /// | format | is |
 /// | --- | --- |
@@ -22,7 +22,7 @@ const STORE: &str = "store";
 const LOG_PREFIX: &str = "log-";
 const REMOVED_PREFIX: &str = "removed-log-";
 
-/// The data directory of one node, locked as long as this lives.
+/// The data directory of one node, locked as long as this exists.
 ///
 /// | in it | is |
 /// | --- | --- |
@@ -37,11 +37,11 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Creates the directory or opens one that is there, and locks it. One of an earlier format has this version's from here on: the
-    /// version that wrote it refuses it then.
+    /// Creates the directory or opens an existing one, and locks it. A directory in an earlier format is converted to this version's; the version
+    /// that wrote it refuses it then.
     ///
     /// # Errors
-    /// `InUse`: another process has it. `ForeignFormat`: another version of Thicket wrote it, and this one does not read it. `Damaged`, `Io`.
+    /// `InUse`: another process has it. `ForeignFormat`: another version of Thicket wrote it, and this one cannot read it. `Damaged`, `Io`.
     pub fn open(path: &Path) -> Result<Self> {
         make_directory(path).map_err(io_error(path, "make the directory"))?;
         let directory = Self {
@@ -55,7 +55,7 @@ impl DataDirectory {
         Ok(directory)
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -64,7 +64,7 @@ impl DataDirectory {
     /// Waits until the names of the files in it are on disk.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn sync(&self) -> Result<()> {
         sync_names(&self.path).map_err(io_error(&self.path, "sync the directory"))
     }
@@ -75,16 +75,16 @@ impl DataDirectory {
         self.path.join(STORE)
     }
 
-    /// Directory of a worker's log; it may not be there yet.
+    /// Directory of a worker's log; it may not exist yet.
     #[must_use]
     pub fn log_path(&self, worker: u32) -> PathBuf {
         self.path.join(format!("{LOG_PREFIX}{worker}"))
     }
 
-    /// Workers whose logs are there, in rising order: also of workers that are no more, because there were more at an earlier start.
+    /// Workers that have logs, ascending; also workers that no longer exist, because there were more at an earlier start.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn logs(&self) -> Result<Vec<u32>> {
         let mut workers: Vec<u32> = self
             .numbered(LOG_PREFIX)?
@@ -95,10 +95,10 @@ impl DataDirectory {
         Ok(workers)
     }
 
-    /// Removes the log of a worker that is no more, once what it held is safe elsewhere; gone at once, whatever happens on the way.
+    /// Removes the log of a worker that no longer exists, once its content is safe elsewhere. The removal is atomic, also in a crash.
     ///
     /// # Errors
-    /// What the system says; then it is there as a whole, or what is left of it is removed at the next start.
+    /// The system's error; then the log still exists as a whole, or its rest is removed at the next start.
     pub fn remove_log(&self, worker: u32) -> Result<()> {
         let path = self.log_path(worker);
         let removed = self.path.join(format!("{REMOVED_PREFIX}{worker}"));
@@ -155,7 +155,7 @@ impl DataDirectory {
         }
     }
 
-    /// Writes beside and renames, so that a crash leaves a whole file or none.
+    /// Writes a new file and renames it, so that a crash leaves a whole file or none.
     fn write_format(&self, path: &Path) -> Result<()> {
         let beside = path.with_extension("new");
         let written = File::create(&beside).and_then(|mut file| {

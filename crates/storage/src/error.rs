@@ -1,30 +1,30 @@
-//! Why a file cannot be used, in words an operator can act on.
+//! Errors of files, in words an operator can act on.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What can go wrong with the files of a node.
+/// An error of the files of a node.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// Refused by the system: an operation on a file failed. What was synced before is there; start again once it is mended.
+    /// Refused by the system: an operation on a file failed. What was synced before is intact; restart when the cause is fixed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
         /// File or directory.
         path: PathBuf,
-        /// What was tried, as a verb.
+        /// The operation that failed, as a verb.
         action: &'static str,
         /// Why.
         source: io::Error,
     },
-    /// Refused by the system: the disk has no room. Nothing changed; try again when `poll_room` says there is room.
+    /// Refused by the system: the disk is full. Nothing changed; try again when `poll_room` reports capacity.
     #[error("{}: no room on the disk for {needed_bytes} bytes above the reserve", path.display())]
     NoRoom {
         /// The directory that would have grown.
         path: PathBuf,
-        /// How many bytes were to be written or allocated.
+        /// Number of bytes to write or allocate.
         needed_bytes: u64,
     },
-    /// Malformed: bytes that were safely on disk are no longer what was written. Nothing was changed.
+    /// Malformed: synced bytes have changed. Nothing was changed.
     #[error(
         "{}: damaged at byte {offset}: {problem}; restore the data directory from a backup, or move this file and all later ones \
          of its directory away and accept the loss of what they hold", path.display()
@@ -37,13 +37,13 @@ pub enum StorageError {
         /// What is wrong there.
         problem: String,
     },
-    /// Malformed: a file between two others is not there. Nothing was changed.
+    /// Malformed: a file between two others is missing. Nothing was changed.
     #[error(
         "{}: missing, although later files of its directory are there; restore the data directory from a backup, or move the later \
          files away and accept the loss of what they hold", path.display()
     )]
     Missing {
-        /// The file that should be there.
+        /// The missing file.
         path: PathBuf,
     },
     /// Refused: the file was written by a version of Thicket with another format. Nothing was changed.
@@ -76,13 +76,13 @@ pub enum StorageError {
         /// The directory.
         path: PathBuf,
     },
-    /// Refused by the system earlier: an operation failed after which nobody knows what is on disk. Nothing is taken any more; start again.
+    /// Refused by the system earlier: after a failed operation it is unknown what is on disk. Nothing more is accepted; restart.
     #[error("{}: an earlier write or sync failed, nothing is stored until the node is started again", path.display())]
     Failed {
         /// The directory.
         path: PathBuf,
     },
-    /// Misuse: a sync was asked for while another thread runs one. Nothing changed; finish that one first.
+    /// Misuse: a sync was requested while another thread runs one. Nothing changed; finish that one first.
     #[error("{}: a sync is under way already", path.display())]
     Busy {
         /// The directory.
@@ -93,20 +93,20 @@ pub enum StorageError {
     TooLarge {
         /// What is too large.
         what: &'static str,
-        /// How large it is.
+        /// Its size.
         bytes: u64,
-        /// How large it may be.
+        /// The limit.
         maximum: u64,
     },
     /// Misuse: keys of the store have at least one byte. Nothing changed.
     #[error("a key of the store is empty")]
     EmptyKey,
-    /// Refused by the embedded store. What was committed before is there; start again.
+    /// Refused by the embedded store. What was committed before is intact; restart.
     #[error("{}: the store cannot {action}: {problem}", path.display())]
     Store {
         /// Directory of the store.
         path: PathBuf,
-        /// What was tried, as a verb.
+        /// The operation that failed, as a verb.
         action: &'static str,
         /// Why, in the engine's words.
         problem: String,
@@ -116,7 +116,7 @@ pub enum StorageError {
 /// Short for results of this crate.
 pub type Result<T> = std::result::Result<T, StorageError>;
 
-/// Turns an error of the system into one that names the file and what was tried.
+/// Turns an error of the system into one that names the file and the operation.
 pub(crate) fn io_error(
     path: &Path,
     action: &'static str,

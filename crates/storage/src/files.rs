@@ -18,52 +18,52 @@ pub trait Files: Clone + Debug + Send + Sync + 'static {
     /// A file open for reading and writing.
     type File: StoredFile;
 
-    /// Creates a directory and its parents; one that is there is fine. It survives a loss of power when this returns.
+    /// Creates a directory and its parents; an existing one is fine. It survives a loss of power when this returns.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Names in a directory, sorted.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 
-    /// Creates an empty file, or empties one that is there.
+    /// Creates an empty file, or empties an existing one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
 
-    /// Opens a file that is there.
+    /// Opens an existing file.
     ///
     /// # Errors
-    /// What the system says, `NotFound` among it.
+    /// The system's error, including `NotFound`.
     fn open(&self, path: &Path) -> io::Result<Self::File>;
 
-    /// Gives a file another name, in one step; a file of that name is replaced.
+    /// Renames a file atomically; a file of the new name is replaced.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Waits until the names in a directory are on disk.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn sync_directory(&self, directory: &Path) -> io::Result<()>;
 
     /// Bytes that may still be written on the file system of `directory`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
 }
 
@@ -72,37 +72,37 @@ pub trait StoredFile: Clone + Debug + Send + Sync + 'static {
     /// Length in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn byte_len(&self) -> io::Result<u64>;
 
-    /// Reads at `offset` until `buffer` is full or the file ends; says how many bytes.
+    /// Reads at `offset` until `buffer` is full or the file ends; returns the number of bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// What the system says; then any part of the bytes may have been written.
+    /// The system's error; then any part of the bytes may have been written.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes the file at least `len` bytes long, its new bytes zero, its space taken from the disk now.
+    /// Extends the file to at least `len` bytes with zeros, and takes the space from the disk now.
     ///
     /// # Errors
-    /// What the system says, `StorageFull` among it.
+    /// The system's error, including `StorageFull`.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
-    /// Cuts the file off at `len`.
+    /// Truncates the file to `len`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn truncate(&self, len: u64) -> io::Result<()>;
 
     /// Waits until the file's bytes and length are on disk.
     ///
     /// # Errors
-    /// What the system says. Then nobody knows which of the bytes are there, also after another call that succeeds.
+    /// The system's error. Then it is unknown which bytes are on disk, even after a later call that succeeds.
     fn sync_data(&self) -> io::Result<()>;
 }
 
@@ -124,7 +124,7 @@ impl Files for OsFiles {
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(directory)? {
-            // A name that is not UTF-8 is none of ours.
+            // A name that is not UTF-8 is not ours.
             names.extend(entry?.file_name().into_string());
         }
         names.sort_unstable();
@@ -180,7 +180,7 @@ pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
         fs::create_dir(path)?;
     }
     match sync_names(parent) {
-        // Who made it for us saw to it; synced all the same if that can be: it may have been us, killed before we came to it.
+        // Whoever created it has synced it; sync again if possible: it may have been this process, killed before the sync.
         Err(error) if was_there && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         result => result,
     }
@@ -233,7 +233,7 @@ impl StoredFile for OsFile {
 }
 
 impl OsFile {
-    /// Takes the space the slow way, where the file system cannot promise it.
+    /// Writes zeros, where the file system cannot reserve space.
     fn write_zeros(&self, len: u64) -> io::Result<()> {
         static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
         let mut offset = self.byte_len()?;

@@ -1,14 +1,13 @@
 //! The files of one node, and what survives a crash.
 //!
-//! Three parts, for which contents are bytes:
+//! Three parts, which treat contents as bytes:
 //!
 //! - [`Log`]: the append-only log of one worker, for messages in queues: one record a round, each with one write.
 //! - [`Store`]: small keyed values in atomic batches, for sessions, retained messages and what the node knows about itself.
 //! - [`DataDirectory`]: one directory for all of it, used by one process.
 //!
-//! Left to others: the meaning of the bytes, when to sync, when to start a new generation, threads. `sync = "commit"` is a
-//! [`Log::sync`] before the acknowledgement, `"interval"` a [`SyncJob`] each second on a thread of its own, `"none"` nothing of this
-//! crate at all.
+//! Left to others: the meaning of the bytes, when to sync, when to start a new generation, threads. `sync = "commit"` is a [`Log::sync`] before the
+//! acknowledgement, `"interval"` a [`SyncJob`] each second on a thread of its own; `"none"` does not use this crate.
 //!
 //! Invariants: what was synced survives a loss of power, what was written survives SIGKILL; records are read back whole and in
 //! order, and no others; a start truncates an unsynced tail, refuses to start on corrupt synced data, and changes no file that it

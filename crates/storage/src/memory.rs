@@ -1,4 +1,4 @@
-//! Files in memory that can lose their power.
+//! Files in memory, which can simulate a loss of power.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::files::{Files, StoredFile};
 
-/// A disk in memory: what was synced and what was only written are kept apart.
+/// A disk in memory, which keeps synced data apart from data that was only written.
 ///
 /// Clones are the same disk. Dropping whatever uses it is a SIGKILL: all that was written stays. [`lose_power`](Self::lose_power)
 /// keeps what was synced and, by seed, any part of the rest.
@@ -70,7 +70,7 @@ impl Write {
         }
     }
 
-    /// What of this write a loss of power leaves: all, nothing, or some stretches of its bytes.
+    /// What remains of this write after a loss of power: all, nothing, or some ranges of its bytes.
     fn survivors(&self, random: &mut Random) -> Vec<Self> {
         match (self, random.below(4)) {
             (_, 0) => Vec::new(),
@@ -107,7 +107,7 @@ impl Random {
 }
 
 impl MemoryFiles {
-    /// An empty disk that takes `capacity_bytes` bytes in all its files.
+    /// An empty disk with a capacity of `capacity_bytes` bytes for all its files.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(Disk {
@@ -121,23 +121,22 @@ impl MemoryFiles {
         })))
     }
 
-    /// Changes how many bytes the disk takes; less than it holds makes it full.
+    /// Changes the capacity; if it holds more already, it is full.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         self.disk().capacity = capacity_bytes;
     }
 
-    /// Lets every write fail with an input/output error from now on, having written half; or lets them succeed again.
+    /// Makes every write fail with an input/output error from now on, after writing half; or makes them succeed again.
     pub fn fail_writes(&self, failing: bool) {
         self.disk().failing_writes = failing;
     }
 
-    /// Lets every sync of a file fail with an input/output error from now on; what was to be synced counts as lost then. Or lets
-    /// them succeed again.
+    /// Makes every sync of a file fail with an input/output error from now on; the unsynced data then counts as lost. Or makes them succeed again.
     pub fn fail_syncs(&self, failing: bool) {
         self.disk().failing_syncs = failing;
     }
 
-    /// The power fails: of what was not synced each part stays or is lost, by `seed`, in any order and torn anywhere.
+    /// Simulates a loss of power: each unsynced part survives or is lost, by `seed`, in any order and torn anywhere.
     ///
     /// Files opened before must not be used any more.
     pub fn lose_power(&self, seed: u64) {
@@ -164,7 +163,7 @@ impl MemoryFiles {
         disk.names = names;
     }
 
-    /// The bytes of a file as they are now, to look at or to damage; `None` if there is no such file.
+    /// The current bytes of a file, to inspect or to damage; `None` if there is no such file.
     ///
     /// # Panics
     /// If another thread panicked while it used this disk.
@@ -222,7 +221,7 @@ impl Disk {
         self.contents[node].pending.push(write);
     }
 
-    /// Whether `node` may become `len` bytes long.
+    /// Checks that the capacity permits `node` to become `len` bytes long.
     fn check_room(&self, node: usize, len: u64) -> io::Result<()> {
         let more = len.saturating_sub(self.contents[node].bytes.len() as u64);
         if more > 0 && self.used() + more > self.capacity {

@@ -1,16 +1,16 @@
 //! The embedded store: small keyed values, changed in atomic batches over keyspaces.
 //!
-//! The engine is `fjall`, a log-structured merge tree. What it does on failure, read in its source (3.1.13) and relied on here:
+//! The engine is `fjall`, a log-structured merge tree. How it behaves on failure, as read in its source (3.1.13) and relied on here:
 //!
-//! - A batch is one entry of its journal with a checksum; at a start the journal is cut off at the first incomplete one. A batch
-//!   without a durability stays in a buffer of the process, so every commit here asks for at least the write.
-//! - After a failed write or sync it is *poisoned*: it refuses every later change and sync until it is opened again. A full disk is no
-//!   exception. So [`Store::commit`] refuses before that, while less than a reserve is free.
-//! - Its writers ask its threads to write a full memtable out with one message each until that begins, through a queue that the
-//!   threads fill themselves: with small batches the queue fills and every thread waits for ever, while memory grows (known to its
-//!   author, issue 257 and pull request 323 there). So the store counts what it writes, and asks once.
-//! - A writer waits in steps of 100 ms while four memtables of a keyspace wait to be written out by the engine's one thread: a
-//!   store is better not changed by a thread that must never wait.
+//! - A batch is one entry of its journal with a checksum; at a start the journal is truncated at the first incomplete one. A batch without
+//!   a durability stays in a buffer of the process, so every commit here requests at least the write.
+//! - After a failed write or sync it is *poisoned*: it refuses every later change and sync until it is opened again, also after a full
+//!   disk. So [`Store::commit`] refuses before that, while less than a reserve is free.
+//! - Its writers ask its threads to flush a full memtable with one message each until the flush begins, through a queue that the threads
+//!   fill themselves: with small batches the queue fills and every thread waits forever, while memory grows (known to its author, issue
+//!   257 and pull request 323 there). So the store counts what it writes, and asks once.
+//! - A writer waits in steps of 100 ms while four memtables of a keyspace wait to be flushed by the engine's one thread: a thread that
+//!   must never wait should not change a store.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,17 +26,17 @@ use crate::files::{make_directory, sync_names};
 const FORMAT: u64 = 1;
 /// In [`Keyspace::Node`]: format and node, eight bytes each, little-endian.
 const FORMAT_KEY: &[u8] = b"\0format";
-/// Changes of this many bytes may use a part of the reserve.
+/// Changes of at most this many bytes may use a part of the reserve.
 const SMALL_CHANGE: u64 = 256 * 1024;
 const KEYSPACES: usize = 5;
-/// Of the directory in which a new store is made.
+/// Extension of the directory in which a new store is created.
 const UNFINISHED_EXTENSION: &str = "new";
-/// Where the engine has a directory for each keyspace.
+/// The engine's directory that has a directory for each keyspace.
 const ENGINE_KEYSPACES: &str = "keyspaces";
 const MAXIMUM_KEY: usize = u16::MAX as usize;
 const MAXIMUM_VALUE: usize = 1 << 30;
 
-/// A part of the store with keys of its own.
+/// A part of the store with its own keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Keyspace {
     /// Sessions.
@@ -45,14 +45,14 @@ pub enum Keyspace {
     Subscriptions,
     /// Retained messages.
     Retained,
-    /// What is known of the other nodes: who belongs to the cluster.
+    /// The members of the cluster.
     Cluster,
-    /// What the node knows about itself. The key `"\0format"` is taken.
+    /// What the node stores about itself. The key `"\0format"` is reserved.
     Node,
 }
 
 impl Keyspace {
-    /// All of them.
+    /// All keyspaces.
     pub const ALL: [Self; KEYSPACES] = [
         Self::Sessions,
         Self::Subscriptions,
@@ -87,41 +87,41 @@ impl Keyspace {
 pub enum StoreOp<'a> {
     /// Sets the value of a key.
     Put {
-        /// Where.
+        /// The keyspace.
         keyspace: Keyspace,
-        /// Which.
+        /// The key.
         key: &'a [u8],
         /// At most 1 GiB.
         value: &'a [u8],
     },
-    /// Removes a key; one that is not there is fine.
+    /// Removes a key; it may be absent.
     Remove {
-        /// Where.
+        /// The keyspace.
         keyspace: Keyspace,
-        /// Which.
+        /// The key.
         key: &'a [u8],
     },
 }
 
-/// How safe a commit is when it returns.
+/// The durability of a commit when it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// In the hands of the operating system: survives SIGKILL, and a loss of power after the next [`Store::sync`].
+    /// In the operating system: survives SIGKILL, and a loss of power after the next [`Store::sync`].
     Written,
     /// On disk.
     Synced,
 }
 
-/// How a store is kept.
+/// The configuration of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreConfig {
     /// The node that writes it; the store of another node is refused.
     pub node: u64,
-    /// Bytes of the disk that are left free, 128 MiB by default: what the engine writes later to tidy up.
+    /// Bytes of the disk that stay free, 128 MiB by default, for what the engine writes later in compactions.
     pub reserve_bytes: u64,
-    /// Memory for blocks that were read, in bytes, 1 MiB by default: a node reads its store once, at its start.
+    /// Cache for blocks that were read, in bytes, 1 MiB by default: a node reads its store once, at its start.
     pub cache_bytes: u64,
-    /// Changes of one keyspace in memory before they are written out, in bytes, 8 MiB by default.
+    /// Bytes of changes of one keyspace in memory before they are flushed, 8 MiB by default.
     pub memtable_bytes: u64,
 }
 
@@ -170,13 +170,13 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// The embedded store of one node. May be used by several threads.
+/// The embedded store of one node. Several threads may use it.
 pub struct Store {
     directory: PathBuf,
     config: StoreConfig,
     database: Database,
     trees: [Tree; KEYSPACES],
-    /// Bytes committed to each keyspace since its memtable was last written out.
+    /// Bytes committed to each keyspace since its memtable was last flushed.
     unflushed: [AtomicU64; KEYSPACES],
 }
 
@@ -200,8 +200,8 @@ impl Store {
         Self::open_here(directory, config)
     }
 
-    /// Makes a new store beside and renames it when all of it is on disk: the engine cannot open one that a loss of power left
-    /// half made, and does not sync the names of its keyspaces' directories.
+    /// Creates a new store under another name and renames it when all of it is on disk: the engine cannot open a store that a loss of power left
+    /// incomplete, and does not sync the names of its keyspaces' directories.
     fn create(directory: &Path, config: StoreConfig) -> Result<()> {
         let beside = directory.with_extension(UNFINISHED_EXTENSION);
         if beside.exists() {
@@ -220,7 +220,7 @@ impl Store {
         let refuse = |error: fjall::Error| store_error(directory, "be opened", &error);
         let database = Database::builder(directory)
             .cache_size(config.cache_bytes)
-            // The engine's least.
+            // The engine's minimum.
             .max_journaling_size(64 << 20)
             .worker_threads(1)
             .open()
@@ -275,8 +275,8 @@ impl Store {
     /// Makes all changes or none, in order; visible to [`iterate`](Self::iterate) when it returns.
     ///
     /// # Errors
-    /// `NoRoom`, `TooLarge` and `EmptyKey`: nothing changed. `Store`: the engine failed; nobody knows whether the changes will be there, and it takes
-    /// no more until the store is opened again.
+    /// `NoRoom`, `TooLarge` and `EmptyKey`: nothing changed. `Store`: the engine failed; it is unknown whether the changes will be there, and the
+    /// store accepts no more until it is opened again.
     pub fn commit(&self, ops: &[StoreOp<'_>], durability: Durability) -> Result<()> {
         let mut batch = self.database.batch().durability(Some(match durability {
             Durability::Written => PersistMode::Buffer,
@@ -309,7 +309,7 @@ impl Store {
         self.flush_full_memtables(bytes)
     }
 
-    /// Lets the engine's thread write out what grew large enough.
+    /// Lets the engine's thread flush memtables that have grown large enough.
     fn flush_full_memtables(&self, bytes: [u64; KEYSPACES]) -> Result<()> {
         for ((tree, unflushed), more) in self.trees.iter().zip(&self.unflushed).zip(bytes) {
             let sum = unflushed.fetch_add(more, Ordering::Relaxed) + more;
@@ -322,18 +322,18 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the disk has room for changes of `bytes` bytes above the reserve, so that [`commit`](Self::commit) takes them now.
+    /// Checks that the disk has space for changes of `bytes` bytes above the reserve, so that [`commit`](Self::commit) accepts them now.
     ///
     /// # Errors
-    /// `NoRoom`, or `Io` if the system does not say.
+    /// `NoRoom`, or `Io` if the system does not report the space.
     pub fn check_room(&self, bytes: u64) -> Result<()> {
         let free = self.free_bytes()?;
-        // What is small is mostly about ends (a client has gone, a subscription is over) and may use half of the reserve.
+        // A small change is mostly about an end (a client has disconnected, a subscription has ended) and may use half of the reserve.
         let reserve = match bytes {
             0..=SMALL_CHANGE => self.config.reserve_bytes / 2,
             _ => self.config.reserve_bytes,
         };
-        // Once in the journal, once in a table.
+        // Once for the journal, once for a table.
         if free < reserve.saturating_add(2 * bytes) {
             return Err(StorageError::NoRoom {
                 path: self.directory.clone(),
@@ -343,7 +343,7 @@ impl Store {
         Ok(())
     }
 
-    /// Bytes that changes may have for sure without using the reserve, 0 if the system does not say.
+    /// Bytes of changes that certainly fit without the reserve, 0 if the system does not report the space.
     #[must_use]
     pub fn room(&self) -> u64 {
         let free = self.free_bytes().unwrap_or(0);
@@ -359,7 +359,7 @@ impl Store {
     /// Waits until all that was committed is on disk.
     ///
     /// # Errors
-    /// `Store`; then it takes no more until it is opened again.
+    /// `Store`; then the store accepts no more until it is opened again.
     pub fn sync(&self) -> Result<()> {
         self.database
             .persist(PersistMode::SyncData)
@@ -406,10 +406,10 @@ impl Store {
         })
     }
 
-    /// Bytes that the store takes on disk.
+    /// Size of the store on disk.
     ///
     /// # Errors
-    /// `Store`: the engine cannot say.
+    /// `Store`: the engine does not report it.
     pub fn disk_bytes(&self) -> Result<u64> {
         self.database
             .disk_space()
@@ -417,7 +417,7 @@ impl Store {
     }
 }
 
-/// The engine would panic at an empty key.
+/// The engine would panic on an empty key.
 fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() {
         return Err(StorageError::EmptyKey);
@@ -436,7 +436,7 @@ fn check_len(what: &'static str, len: usize, maximum: usize) -> Result<()> {
     Ok(())
 }
 
-/// The engine's errors in words of ours.
+/// Converts the engine's errors.
 fn store_error(directory: &Path, action: &'static str, error: &fjall::Error) -> StorageError {
     let problem = match error {
         fjall::Error::Poisoned => "an earlier write or sync failed, nothing is stored until the node is started again".to_owned(),
@@ -609,7 +609,7 @@ mod tests {
             memtable_bytes: 16 * 1024,
             ..StoreConfig::new(1)
         };
-        // The second time the engine also begins with what it recovered.
+        // The second time the engine also starts with what it recovered.
         for round in 0..2_u8 {
             let store = Store::open(&path, config).expect("ours");
             for key in 0..5000_u32 {

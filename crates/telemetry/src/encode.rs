@@ -1,4 +1,4 @@
-//! From tables of metrics and lists of spans and log records to the bytes of OTLP.
+//! Encodes tables of metrics and lists of spans and log records for OTLP.
 
 use prost::Message;
 
@@ -15,10 +15,10 @@ use crate::span::{Attribute, Role, Span};
 /// The trace is sampled: the flag of `traceparent`.
 const SAMPLED: u32 = 1;
 
-/// The time between which counters counted, in nanoseconds since the Unix epoch.
+/// The time span of counters, in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
-    /// When they were 0.
+    /// When they were zero.
     pub start_unix_nanos: u64,
     /// When they were read.
     pub end_unix_nanos: u64,
@@ -217,7 +217,7 @@ fn key_value(key: &str, value: any_value::Value) -> KeyValue {
 mod tests {
     use super::*;
 
-    /// Requests as the protocol's own implementation for Python serialises them.
+    /// Requests as serialised by the protocol's own implementation for Python.
     const METRICS: [&str; 6] = [
         "0a9c020a1b0a190a0c736572766963652e6e616d6512090a07746869636b657412fc010a090a07746869636b657412560a10",
         "615f6d657373616765735f746f74616c1201411a097b6d6573736167657d3a340a2e11010000000000000019020000000000",

@@ -17,11 +17,11 @@ use crate::record::LogRecord;
 use crate::sender::{Sender, Sent, Signal};
 use crate::span::Span;
 
-/// Spans or log records in a request at most.
+/// Most spans or log records in a request.
 const BATCH: usize = 512;
-/// How long the first one of a request waits for others.
+/// How long the first item of a request waits for others.
 const LINGER: Duration = Duration::from_secs(1);
-/// Attempts to send the same ones, the last ones seldom; then they are dropped.
+/// Attempts to send the same request, with growing pauses; then its items are dropped.
 const ATTEMPTS: u32 = 5;
 /// How long the node waits for each of the threads when it stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub enum ExporterError {
     System(#[from] io::Error),
 }
 
-/// What an exporter has done since its start.
+/// Counts since the exporter's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// Requests with metrics.
@@ -48,24 +48,24 @@ pub struct Statistics {
     pub traces: Requests,
     /// Requests with log records.
     pub logs: Requests,
-    /// What became of spans.
+    /// Outcomes of spans.
     pub spans: Items,
-    /// What became of log records.
+    /// Outcomes of log records.
     pub log_records: Items,
 }
 
-/// What became of spans or log records.
+/// Outcomes of spans or log records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Items {
     /// Accepted by the receiver.
     pub exported: u64,
     /// Lost: the queue was full, or the receiver refused them or failed too often.
     pub dropped: u64,
-    /// Those that wait.
+    /// Queued ones.
     pub queued: u64,
 }
 
-/// What became of requests.
+/// Outcomes of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Requests {
     /// Accepted by the receiver.
@@ -93,7 +93,7 @@ impl Counts {
     }
 }
 
-/// What the threads of an exporter share.
+/// The part that the threads of an exporter share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: ExporterConfig,
@@ -103,11 +103,11 @@ pub(crate) struct Shared {
     pub(crate) logs: Counts,
     headers: Mutex<Headers>,
     spans: Stream<Span>,
-    /// Without a thread if none are sent.
+    /// Without a thread if log records are not sent.
     log_records: Stream<LogRecord>,
 }
 
-/// What is sent in batches.
+/// Items that are sent in batches.
 #[derive(Debug)]
 struct Stream<T> {
     queue: Queue<T>,
@@ -138,7 +138,7 @@ impl<T> Stream<T> {
         }
     }
 
-    /// Sends what waits, until the queue is closed and empty.
+    /// Sends queued items, until the queue is closed and empty.
     fn send(&self, shared: &Shared, mut sender: Sender, encode: Encode<T>) {
         while let Some(items) = self.queue.take(BATCH, LINGER) {
             let request = encode(&shared.config.resource, &items);
@@ -151,7 +151,7 @@ impl<T> Stream<T> {
         }
     }
 
-    /// Attempts until one succeeds or there are no more.
+    /// Tries until an attempt succeeds or none is left.
     fn is_sent(&self, shared: &Shared, sender: &mut Sender, request: &[u8]) -> bool {
         for attempt in 1..=ATTEMPTS {
             let timeout = match self.queue.deadline() {
@@ -177,7 +177,7 @@ impl<T> Stream<T> {
     }
 }
 
-/// From the resource and items to the body of a request.
+/// Encodes the resource and items as the body of a request.
 type Encode<T> = fn(&[(String, String)], &[T]) -> Vec<u8>;
 
 impl Shared {
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-/// Sends metrics, spans and log records to a receiver, from threads of its own: nobody who hands something in waits for the receiver.
+/// Sends metrics, spans and log records to a receiver, from threads of its own: no caller waits for the receiver.
 #[derive(Debug)]
 pub struct Exporter {
     shared: Arc<Shared>,
@@ -208,7 +208,7 @@ struct Running {
 #[derive(Debug)]
 struct Worker {
     thread: JoinHandle<()>,
-    /// The thread closes the other end last.
+    /// Closed when the thread ends.
     ended: Receiver<()>,
 }
 
@@ -223,7 +223,7 @@ impl Worker {
         Ok(Self { thread, ended })
     }
 
-    /// A thread that is still busy after that time ends by itself, or with the process.
+    /// Waits for the thread with a timeout; a thread that is still busy then ends by itself, or with the process.
     fn join(self) {
         if self.ended.recv_timeout(STOP_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             let thread = self.thread.thread().name();
@@ -232,17 +232,17 @@ impl Worker {
                 "the OTLP receiver did not answer the last request in time"
             );
         } else {
-            // A thread that panicked has said so.
+            // A panic was logged already.
             let _ = self.thread.join();
         }
     }
 }
 
 impl Exporter {
-    /// Starts an exporter. Spans and log records are sent from now on, metrics when [`Exporter::start_metrics`] says where they come from.
+    /// Starts an exporter. Spans and log records are sent from now on, metrics once [`Exporter::start_metrics`] names their source.
     ///
     /// # Errors
-    /// Certificates are no good, or the system has no thread left.
+    /// Certificates are not valid, or the system has no thread left.
     pub fn start(config: ExporterConfig) -> Result<Self, ExporterError> {
         let shared = Arc::new(Shared {
             agent: thicket_hooks::agent(&config.endpoint, config.authorities.as_deref())?,
@@ -276,7 +276,7 @@ impl Exporter {
         })
     }
 
-    /// Sends what `collect` answers, once an interval. `None`: the node does not answer now.
+    /// Sends what `collect` returns, once an interval. `None`: the node does not answer now.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -296,12 +296,12 @@ impl Exporter {
         Ok(())
     }
 
-    /// Hands in a span. One that finds the queue full is dropped and counted.
+    /// Queues a span. If the queue is full, the span is dropped and counted.
     pub fn submit(&self, span: Span) {
         self.shared.spans.submit(span);
     }
 
-    /// Hands in a line of the log. One that finds the queue full is dropped and counted. Writes no line itself.
+    /// Queues a line of the log. If the queue is full, the line is dropped and counted. Logs nothing itself.
     pub fn submit_log(&self, record: LogRecord) {
         self.shared.log_records.submit(record);
     }
@@ -312,12 +312,12 @@ impl Exporter {
         self.shared.config.queue_log_records.is_some()
     }
 
-    /// Counts a span that was not handed in, as there was no place for it.
+    /// Counts a span that was dropped before it was queued, because its owner had no capacity.
     pub fn note_dropped(&self) {
         self.shared.spans.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests from now on have these headers.
+    /// Uses these headers for requests from now on.
     pub fn set_headers(&self, headers: Headers) {
         let current = self.shared.headers.lock();
         *current.unwrap_or_else(PoisonError::into_inner) = headers;
@@ -329,7 +329,7 @@ impl Exporter {
         Monitor(Arc::clone(&self.shared))
     }
 
-    /// Sends the metrics a last time, unless the receiver fails, and then no more. Waits for that, a second at most.
+    /// Sends the metrics a last time, unless the receiver fails, and stops. Waits for that, at most a second.
     pub fn stop_metrics(&self) {
         let metrics = self.running().metrics.take();
         if let Some((stop, worker)) = metrics {
@@ -338,8 +338,8 @@ impl Exporter {
         }
     }
 
-    /// Refuses further spans and log records and sends those queued, one attempt a request. Returns after a second for each of metrics, spans
-    /// and log records at most. A second call does nothing.
+    /// Refuses further spans and log records and sends the queued ones, with one attempt for each request. Returns after at most a second for each of
+    /// metrics, spans and log records. A second call does nothing.
     pub fn close(&self) {
         self.stop_metrics();
         self.shared.spans.queue.close(STOP_TIMEOUT);
@@ -360,7 +360,7 @@ impl Exporter {
 pub struct Monitor(Arc<Shared>);
 
 impl Monitor {
-    /// Since its start.
+    /// The counts since its start.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let Self(shared) = self;
@@ -380,7 +380,7 @@ impl Drop for Exporter {
     }
 }
 
-/// The thread of metrics.
+/// The thread that sends metrics.
 struct Metrics<C> {
     sender: Sender,
     shared: Arc<Shared>,
@@ -389,8 +389,7 @@ struct Metrics<C> {
 }
 
 impl<C: FnMut() -> Option<Table>> Metrics<C> {
-    /// Until it is stopped. A request that fails is not repeated as it was: the next attempt has the values of its own time, which say all
-    /// that the failed one would have said.
+    /// Runs until it is stopped. A failed request is not repeated: the next one has newer values, which include those of the failed one.
     fn run(mut self, stopped: &Receiver<()>) {
         let interval = self.shared.config.interval;
         let mut pause = interval;

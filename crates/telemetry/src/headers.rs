@@ -1,4 +1,4 @@
-//! Headers of every request, for receivers that ask who sends.
+//! Headers of every request, for receivers that authenticate the sender.
 
 use ureq::http::{HeaderName, HeaderValue};
 
@@ -6,14 +6,14 @@ use ureq::http::{HeaderName, HeaderValue};
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(HeaderName, HeaderValue)>);
 
-/// Those that the exporter sets itself.
+/// Headers that the exporter sets itself.
 const RESERVED: [&str; 4] = ["content-type", "content-length", "content-encoding", "host"];
 
 impl Headers {
-    /// Reads lines `NAME: VALUE`. Empty lines and those that begin with `#` say nothing.
+    /// Parses lines `NAME: VALUE`. Empty lines and those that begin with `#` are ignored.
     ///
     /// # Errors
-    /// The first line that is no header, in words that do not repeat it.
+    /// The first line that is not a header, in words that do not repeat it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut all = Vec::new();
         for (index, line) in text.lines().enumerate() {

@@ -1,8 +1,8 @@
-//! What a node measures, described once and encoded twice; and the exporter that sends it over OTLP.
+//! Metrics of a node, described once and encoded for Prometheus and OTLP; and the exporter that sends telemetry over OTLP.
 //!
-//! A [`Table`] has the metrics of one moment. [`prometheus::text`] writes the page that is scraped, [`metrics_request`] the request of OTLP.
-//! An [`Exporter`] posts metrics once an interval, and spans and log records in batches from bounded queues, over HTTP with protobuf. It never
-//! blocks its callers: what finds its queue full is dropped and counted. Where metrics, spans and lines come from is left to the caller.
+//! A [`Table`] has the metrics of one moment. [`prometheus::text`] writes the page that is scraped, [`metrics_request`] the request of OTLP. An
+//! [`Exporter`] posts metrics once an interval, and spans and log records in batches from bounded queues, over HTTP with protobuf. It never blocks
+//! its callers: what exceeds a queue is dropped and counted. The sources of metrics, spans and lines are left to the caller.
 //!
 //! ```
 //! use thicket_telemetry::{Kind, Table, prometheus};
@@ -35,24 +35,24 @@ pub use record::{LogRecord, Severity};
 pub use sender::PATHS;
 pub use span::{Attribute, Role, Span};
 
-/// Where an exporter sends, and its bounds.
+/// The receiver of an exporter, and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExporterConfig {
-    /// `http://` or `https://`; the paths of OTLP, such as `/v1/metrics`, are put behind it.
+    /// `http://` or `https://`; the paths of OTLP, such as `/v1/metrics`, are appended.
     pub endpoint: String,
-    /// PEM file of the authorities that an `https` receiver is checked against; `None`: those the system trusts.
+    /// PEM file of the authorities that the certificate of an `https` receiver is checked against; `None`: those the system trusts.
     pub authorities: Option<PathBuf>,
-    /// Of every request.
+    /// Headers of every request.
     pub headers: Headers,
-    /// Who measures: attributes of the resource, each name once.
+    /// Attributes of the resource, which identify the node; each name once.
     pub resource: Vec<(String, String)>,
     /// Time between two requests with metrics.
     pub interval: Duration,
     /// How long a request may take.
     pub timeout: Duration,
-    /// Spans that wait at most.
+    /// Most spans that wait.
     pub queue_spans: usize,
-    /// Log records that wait at most; `None`: none are sent.
+    /// Most log records that wait; `None`: none are sent.
     pub queue_log_records: Option<usize>,
 }
 

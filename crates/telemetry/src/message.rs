@@ -1,5 +1,5 @@
-//! The messages of OTLP (opentelemetry-proto 1.x) that are sent and answered, without the fields that nothing here fills. Numbers and types
-//! of fields are fixed by the protocol; the tests compare with what its own implementation makes.
+//! The OTLP messages (opentelemetry-proto 1.x) that are sent and received, without fields that are never set. Numbers and types of fields are fixed
+//! by the protocol; the tests compare with its own implementation.
 
 use prost::{Enumeration, Message, Oneof};
 
@@ -270,7 +270,7 @@ pub(crate) enum SeverityNumber {
     Error = 17,
 }
 
-/// The answer to any request: all have the same shape.
+/// The answer to any request: all have the same form.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Answer {
     #[prost(message, optional, tag = "1")]

@@ -1,18 +1,18 @@
-//! Metrics as they are described once: name, type, help, and a value for each set of labels.
+//! The description of metrics: name, type, help, and a value for each set of labels.
 
 /// What a metric counts or measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only rises while the node runs.
+    /// Rises only, while the node runs.
     Counter,
     /// Rises and falls.
     Gauge,
-    /// Counts in buckets, with the sum of what was counted.
+    /// Counts in buckets, and the sum of the values.
     Histogram,
 }
 
 impl Kind {
-    /// As Prometheus calls it.
+    /// Its name for Prometheus.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -23,25 +23,25 @@ impl Kind {
     }
 }
 
-/// A value. Of a histogram it is a [`Buckets`], of the other kinds a number.
+/// A value: [`Buckets`] for a histogram, a number for the other kinds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A whole number.
     Integer(i64),
-    /// Any other.
+    /// Any other number.
     Float(f64),
     /// A histogram.
     Buckets(Buckets),
 }
 
-/// How many values came to lie in which bucket.
+/// Counts of values by bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Buckets {
     /// Upper bounds, inclusive and ascending.
     pub bounds: Vec<f64>,
-    /// Values of each bucket alone: one entry more than there are bounds, for those above the last one.
+    /// Number of values in each bucket alone; one entry more than there are bounds, for values above the last.
     pub counts: Vec<u64>,
-    /// All values together.
+    /// The sum of all values.
     pub sum: f64,
 }
 
@@ -54,7 +54,7 @@ impl Buckets {
 }
 
 impl From<u64> for Value {
-    /// What does not fit (nothing counts that far) is the largest number that does.
+    /// A value that does not fit (no counter gets that far) becomes the largest number.
     fn from(value: u64) -> Self {
         Self::Integer(i64::try_from(value).unwrap_or(i64::MAX))
     }
@@ -108,7 +108,7 @@ pub struct Sample {
 /// A metric with all its samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
-    /// By the rules of Prometheus: counters end in `_total`, the unit stands in the name.
+    /// By the rules of Prometheus: counters end in `_total`, and the name contains the unit.
     pub name: &'static str,
     /// Its type.
     pub kind: Kind,
@@ -118,7 +118,7 @@ pub struct Family {
     pub samples: Vec<Sample>,
 }
 
-/// Units by the word that stands for them at the end of a name, in the case-sensitive codes of UCUM.
+/// Units by the last word of a name, in the case-sensitive codes of UCUM.
 const UNITS: [(&str, &str); 15] = [
     ("_messages_per_second", "{message}/s"),
     ("_bytes_per_second", "By/s"),
@@ -138,7 +138,7 @@ const UNITS: [(&str, &str); 15] = [
 ];
 
 impl Family {
-    /// The unit, as its name has it; empty: none. It is never "1" for what is no ratio: collectors put `_ratio` behind such names.
+    /// The unit, according to its name; empty: none. It is "1" only for ratios: collectors append `_ratio` to such names.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         let name = self.name.strip_suffix("_total").unwrap_or(self.name);
@@ -155,7 +155,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Begins a metric; samples that follow are its own.
+    /// Begins a metric, to which the samples that follow belong.
     pub fn family(&mut self, name: &'static str, kind: Kind, help: &'static str) {
         self.families.push(Family {
             name,
@@ -165,7 +165,7 @@ impl Table {
         });
     }
 
-    /// A value of the metric that was begun last.
+    /// Adds a value to the metric that was begun last.
     pub fn sample(&mut self, labels: &[(&'static str, &str)], value: impl Into<Value>) {
         let labels = labels.iter();
         let sample = Sample {
@@ -181,7 +181,7 @@ impl Table {
             .push(sample);
     }
 
-    /// A metric with one value and no labels.
+    /// Adds a metric with one value and no labels.
     pub fn single(
         &mut self,
         name: &'static str,

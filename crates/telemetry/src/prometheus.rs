@@ -1,4 +1,4 @@
-//! The text format of Prometheus: a line a number.
+//! The text format of Prometheus.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ pub fn text(table: &Table) -> String {
     let mut page = String::new();
     for family in &table.families {
         let (name, kind, help) = (family.name, family.kind.name(), family.help);
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(page, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         for sample in &family.samples {
             let labels = Labels(&sample.labels);
@@ -24,7 +24,7 @@ pub fn text(table: &Table) -> String {
     page
 }
 
-/// Buckets count what lies in those before them too.
+/// Buckets are cumulative in this format.
 fn histogram(
     page: &mut String,
     name: &str,
@@ -46,7 +46,7 @@ fn histogram(
 struct Labels<'a>(&'a [(&'static str, String)]);
 
 impl Labels<'_> {
-    /// In braces; nothing for none. `le`: the bound of a bucket.
+    /// The labels in braces; nothing if there are none. `le`: the bound of a bucket.
     fn with(&self, le: Option<&str>) -> String {
         let own = self
             .0
@@ -63,7 +63,7 @@ impl Labels<'_> {
     }
 }
 
-/// A label's value: backslash, quote and line end are escaped.
+/// Escapes backslash, quote and line end in a label's value.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")

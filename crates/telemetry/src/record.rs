@@ -2,7 +2,7 @@
 
 use crate::span::Attribute;
 
-/// Bytes of a line's text at most. The rest is left out, so that a queue of records has a bound in bytes as well.
+/// Most bytes of a line's text. The rest is cut off, so that a queue of records is bounded in bytes as well.
 const LONGEST_BODY: usize = 4096;
 
 /// A line of the log.
@@ -10,11 +10,11 @@ const LONGEST_BODY: usize = 4096;
 pub struct LogRecord {
     /// When it was written, nanoseconds since the Unix epoch.
     pub unix_nanos: u64,
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
-    /// Its text, without the facts; made by [`LogRecord::body`].
+    /// Its message, without the fields; made by [`LogRecord::body`].
     pub body: String,
-    /// The facts, each name once.
+    /// The fields, each name once.
     pub attributes: Vec<(&'static str, Attribute)>,
 }
 
@@ -27,7 +27,7 @@ impl LogRecord {
     }
 }
 
-/// How much a line matters, ascending.
+/// The severity of a line, ascending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Bytes.
@@ -43,7 +43,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// In capitals.
+    /// The name in capitals.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

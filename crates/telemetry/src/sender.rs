@@ -1,4 +1,4 @@
-//! One kind of request to the receiver, and what its answers mean.
+//! Sends one kind of request to the receiver, and interprets its answers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,24 +10,24 @@ use ureq::http::HeaderMap;
 use crate::exporter::{Counts, Shared};
 use crate::message::Answer;
 
-/// The first wait after a failure; each further one is twice as long.
+/// The first wait after a failure; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// A receiver that asks for a longer pause gets the next request after this one.
+/// A longer pause that a receiver asks for is shortened to this.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(15 * 60);
-/// An answer has a number and a sentence at most.
+/// An answer has at most a number and a sentence.
 const LONGEST_ANSWER: u64 = 64 * 1024;
-/// Time between two lines of the log that a receiver fails.
+/// Time between two lines of the log about a failing receiver.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The paths of OTLP behind an endpoint: of metrics, of spans and of log records.
+/// The paths of OTLP after an endpoint: of metrics, of spans and of log records.
 pub const PATHS: [&str; 3] = [
     Signal::Metrics.path(),
     Signal::Traces.path(),
     Signal::Logs.path(),
 ];
 
-/// What a request carries.
+/// What a request contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     Metrics,
@@ -53,20 +53,20 @@ impl Signal {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     Accepted,
     /// Permanently refused: do not retry.
     Refused,
-    /// Nobody answered, or the receiver asked to wait: not before this time is over.
+    /// There was no answer, or the receiver asked to wait: retry after this time.
     Retry(Duration),
 }
 
 /// Why a request was not accepted.
 #[derive(Debug, PartialEq, Eq)]
 enum Failure {
-    /// Another attempt may succeed, after the time that the receiver named.
+    /// Another attempt may succeed, after the time that the receiver asked for.
     Temporary(String, Option<Duration>),
     Refused(String),
 }
@@ -77,12 +77,12 @@ pub(crate) struct Sender {
     signal: Signal,
     url: String,
     random: u64,
-    /// After the next failure.
+    /// The wait after the next failure.
     wait: Duration,
     is_failing: bool,
-    /// When a failure was last written to the log.
+    /// When a failure was last logged.
     logged_at: Option<Instant>,
-    /// The log has a line that the receiver fails, and none yet that it accepts again.
+    /// The log has a line about the failing receiver, and none yet about its recovery.
     has_logged_failure: bool,
 }
 
@@ -105,7 +105,7 @@ impl Sender {
         self.is_failing
     }
 
-    /// One attempt, counted; a failure is logged.
+    /// Makes one attempt and counts it; logs a failure.
     pub(crate) fn send(&mut self, body: &[u8], timeout: Duration) -> Sent {
         let (sent, error) = match self.post(body, timeout) {
             Ok(answer) => {
@@ -145,15 +145,15 @@ impl Sender {
             answer.headers(),
             SystemTime::now(),
         )?;
-        // It has been accepted, whatever else the answer says.
+        // It was accepted, whatever the body says.
         let body = answer.body_mut().with_config().limit(LONGEST_ANSWER);
         let body = body.read_to_vec().unwrap_or_default();
         Ok(Answer::decode(&*body).unwrap_or_default())
     }
 
-    /// Between half of a wait and all of it, so that nodes do not come back at the same time.
+    /// A random time between half of the wait and all of it, so that nodes do not retry at the same time.
     fn next_wait(&mut self) -> Duration {
-        // xorshift64: enough for what need not be secret.
+        // xorshift64 suffices: the value need not be secret.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -189,7 +189,7 @@ impl Sender {
         }
     }
 
-    /// One line for a row of failures, and one a minute at most; the counters have the rest.
+    /// Logs one line for a series of failures, at most one a minute; the counters have the rest.
     fn note_failure(&mut self, error: &str) {
         self.is_failing = true;
         if !self.has_logged_failure && self.may_log() {
@@ -219,7 +219,7 @@ impl Sender {
     }
 }
 
-/// What a status means (OTLP 1.x, OTLP/HTTP Response).
+/// Interprets a status (OTLP 1.x, OTLP/HTTP Response).
 fn classify(status: u16, headers: &HeaderMap, now: SystemTime) -> Result<(), Failure> {
     match status {
         200..300 => Ok(()),
@@ -231,7 +231,7 @@ fn classify(status: u16, headers: &HeaderMap, now: SystemTime) -> Result<(), Fai
     }
 }
 
-/// Seconds, or a date (RFC 9110, 10.2.3); clamped, as a thread would spin for a receiver that answers 0 or a date in the past.
+/// Seconds, or a date (RFC 9110, 10.2.3). Clamped: with an answer of 0 or a past date the thread would spin.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get("retry-after")?.to_str().ok()?.trim();
     let asked = match text.parse() {

@@ -1,35 +1,35 @@
-//! Spans: what a node did for a message, and for how long.
+//! Spans: a step of a message on a node, and its duration.
 
-/// Bytes of a text in an attribute at most. The rest is left out, so that a queue of spans has a bound in bytes as well.
+/// Most bytes of a text in an attribute. The rest is cut off, so that a queue of spans is bounded in bytes as well.
 const LONGEST_TEXT: usize = 512;
 
 /// A span that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// Of the trace, not all zero.
+    /// Identifier of the trace, not all zero.
     pub trace_id: [u8; 16],
-    /// Of this span, not all zero.
+    /// Identifier of this span, not all zero.
     pub span_id: [u8; 8],
     /// The span that led to this one; `None`: this one is the first of its trace.
     pub parent: Option<[u8; 8]>,
     /// Constant.
     pub name: &'static str,
-    /// The part that the node had.
+    /// The role of the node in the span.
     pub role: Role,
     /// Nanoseconds since the Unix epoch.
     pub start_unix_nanos: u64,
-    /// The same of its end; not before its start.
+    /// The time of its end; not before its start.
     pub end_unix_nanos: u64,
     /// Each name once.
     pub attributes: Vec<(&'static str, Attribute)>,
 }
 
-/// The part that a node had in a span.
+/// The role of a node in a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It answered a request.
     Server,
-    /// It sent something on.
+    /// It sent a message on.
     Producer,
 }
 

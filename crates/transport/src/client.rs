@@ -1,4 +1,4 @@
-//! A client's stream of bytes to a broker, whatever it travels on. It blocks; one thread may read while another writes.
+//! A client's byte stream to a broker, over any transport. It blocks; one thread may read while another writes.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -15,27 +15,27 @@ use crate::websocket::{
     frame_header, pong_frame,
 };
 
-/// For the connection to each address, and for each answer of a handshake.
+/// Timeout of the connection to each address, and of each answer in a handshake.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// One read of the socket.
+/// Bytes of one read of the socket.
 const READ: usize = 64 * 1024;
-/// Longest frame taken from a broker: more than the largest packet of MQTT.
+/// Longest frame accepted from a broker: more than the largest MQTT packet.
 const LONGEST_FRAME: u64 = 1 << 30;
-/// The status of a close frame that ends a connection in good order.
+/// The status of a close frame for a normal end.
 const NORMAL: u16 = 1000;
 
-/// Where to connect, and what to put between the socket and MQTT.
+/// Where to connect, and which layers lie between the socket and MQTT.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The socket.
     pub place: Place,
-    /// TLS, if the broker speaks it.
+    /// TLS, if the broker uses it.
     pub tls: Option<Arc<ClientConfig>>,
-    /// Path of the WebSocket, if the broker speaks it.
+    /// Path of the WebSocket, if the broker uses it.
     pub websocket: Option<String>,
 }
 
-/// Where a broker listens.
+/// The address of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A host by name or address, and a port.
@@ -44,10 +44,10 @@ pub enum Place {
     Unix(PathBuf),
 }
 
-/// A connection that could not be made.
+/// A connection that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The name of the host stands for no address.
+    /// The host name resolves to no address.
     #[error("cannot find the host {host}: {problem}")]
     NoHost {
         /// As given.
@@ -55,13 +55,13 @@ pub enum ConnectError {
         /// Why.
         problem: String,
     },
-    /// Nobody listens there.
+    /// The connection was refused.
     #[error("nobody listens on {0} (connection refused): is a broker running there?")]
     Refused(String),
     /// The socket could not be connected.
     #[error("cannot connect to {place}: {source}")]
     Socket {
-        /// Where.
+        /// The address.
         place: String,
         /// Why.
         source: io::Error,
@@ -69,15 +69,15 @@ pub enum ConnectError {
     /// TLS failed; often the certificate.
     #[error("TLS with {place} failed: {problem}")]
     Tls {
-        /// Where.
+        /// The address.
         place: String,
         /// Why.
         problem: String,
     },
-    /// There is no WebSocket for MQTT there.
+    /// The server does not offer a WebSocket for MQTT there.
     #[error("WebSocket with {place} failed: {problem}")]
     WebSocket {
-        /// Where.
+        /// The address.
         place: String,
         /// Why.
         problem: String,
@@ -93,10 +93,10 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Connects and does the handshakes of all layers.
+/// Connects and completes the handshakes of all layers.
 ///
 /// # Errors
-/// Nobody is there, or what is there speaks something else.
+/// There is no server, or it uses another protocol.
 pub fn connect(target: &Target) -> Result<(Reader, Writer), ConnectError> {
     let place = target.place.to_string();
     let mut raw = dial(&target.place)?;
@@ -153,7 +153,7 @@ pub struct Reader {
     raw: Raw,
     shared: Arc<Shared>,
     buffer: Box<[u8]>,
-    /// Out of the layers, and not taken yet from `start` on.
+    /// Decoded bytes; those from `start` on were not read yet.
     ready: Vec<u8>,
     start: usize,
     is_over: bool,
@@ -168,7 +168,7 @@ pub struct Writer {
 #[derive(Debug)]
 struct Shared {
     is_plain: bool,
-    /// Locked after `raw` by whoever needs both.
+    /// Locked after `raw` by a thread that needs both.
     layers: Mutex<Layers>,
     raw: Mutex<Raw>,
 }
@@ -177,15 +177,15 @@ struct Shared {
 struct Layers {
     tls: Option<ClientConnection>,
     websocket: Option<Decoder>,
-    /// Control frames to be sent.
+    /// Control frames to send.
     owed: Vec<u8>,
 }
 
 impl Reader {
-    /// Ends a `read` that waits longer with `WouldBlock` or `TimedOut`; `None`: it waits for ever.
+    /// Makes a `read` that waits longer return `WouldBlock` or `TimedOut`; `None`: it waits forever.
     ///
     /// # Errors
-    /// The socket is of no use, or the time is zero.
+    /// The socket is unusable, or the time is zero.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.raw.set_timeout(timeout)
     }
@@ -202,7 +202,7 @@ impl Reader {
             !layers.owed.is_empty() || layers.tls.as_ref().is_some_and(|tls| tls.wants_write());
         drop(layers);
         if owes {
-            // If somebody is writing, he takes it along.
+            // A thread that is writing sends it too.
             match self.shared.raw.try_lock() {
                 Ok(mut raw) => raw.write_all(&lock(&self.shared.layers).seal(&[])?)?,
                 Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => {}
@@ -213,7 +213,7 @@ impl Reader {
 }
 
 impl Read for Reader {
-    /// Reads what has come; 0 is the end.
+    /// Reads available bytes; 0 is the end.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.shared.is_plain {
             return self.raw.read(into);
@@ -234,7 +234,7 @@ impl Read for Reader {
 }
 
 impl Writer {
-    /// Writes all of it, as one frame and in as few records as it takes.
+    /// Writes all bytes, as one frame and in as few records as possible.
     ///
     /// # Errors
     /// The connection broke.
@@ -247,7 +247,7 @@ impl Writer {
         raw.write_all(&sealed)
     }
 
-    /// Says in every layer that nothing follows. The reader may read on.
+    /// Closes every layer for sending. The reader may continue.
     pub fn close(&self) {
         let mut raw = lock(&self.shared.raw);
         let sealed = {
@@ -265,7 +265,7 @@ impl Writer {
 }
 
 impl Layers {
-    /// Takes bytes from the socket; what comes out is appended. `true`: nothing follows.
+    /// Decodes bytes from the socket and appends the result. `true`: nothing follows.
     fn open(&mut self, bytes: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
         let from = into.len();
         let mut is_over = false;
@@ -289,7 +289,7 @@ impl Layers {
         Ok(is_over || websocket.is_closed())
     }
 
-    /// What is owed, then `bytes` as a frame if there are any, as they go over the socket.
+    /// Encodes pending control frames, then `bytes` as a frame if there are any, as they are sent over the socket.
     fn seal(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut framed = std::mem::take(&mut self.owed);
         if self.websocket.is_some() && !bytes.is_empty() {
@@ -318,7 +318,7 @@ impl Layers {
         Ok(sealed)
     }
 
-    /// Asks for a WebSocket; what the broker has sent behind its answer.
+    /// Requests a WebSocket; returns what the broker has sent after its answer.
     fn start_websocket(
         &mut self,
         host: &str,
@@ -401,7 +401,7 @@ fn start_tls(
 /// Unpredictable, so that no page can make us write bytes of its choice (RFC 6455 10.3).
 fn mask() -> [u8; 4] {
     let mut mask = [0; 4];
-    // Without randomness the frame is still a good one.
+    // Without randomness the frame is still valid.
     let _ = getrandom::fill(&mut mask);
     mask
 }

@@ -9,8 +9,7 @@
 //!
 //! Left to others: listeners, and how a node drives these layers in its rounds (`broker`).
 //!
-//! Invariants: a decoder accepts bytes in any pieces; none of them keeps more than a header, whatever length a peer claims; nothing a peer
-//! sends panics.
+//! Invariants: a decoder accepts bytes in any pieces and keeps at most a header, whatever length a peer claims; nothing a peer sends can panic.
 //!
 //! ```
 //! use thicket_transport::proxy_header::{Proxied, decode};

@@ -1,33 +1,33 @@
-//! The header a load balancer puts before the bytes of its client (HAProxy's PROXY protocol, versions 1 and 2).
+//! The header that a load balancer sends before the bytes of its client (HAProxy's PROXY protocol, versions 1 and 2).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The first twelve bytes of version 2.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// What version 1 starts with.
+/// The start of version 1.
 const WORD: &[u8] = b"PROXY ";
-/// Longest line of version 1, its end included (section 2.1).
+/// Longest line of version 1, including its end (section 2.1).
 const LONGEST_LINE: usize = 107;
 /// Fixed part of version 2.
 const FIXED: usize = 16;
-/// Addresses and extensions of version 2 that we read past; balancers send a few hundred bytes at most.
+/// Addresses and extensions of version 2 that are skipped; balancers send at most a few hundred bytes.
 const LONGEST_REST: usize = 4096;
 
-/// Who the connection is from.
+/// The origin of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proxied {
     /// A client behind the balancer.
     Client(SocketAddr),
-    /// The balancer itself (a health check), or a client it knows no address of: the socket's own peer stands.
+    /// The balancer itself (a health check), or a client whose address it does not know: the socket's own peer applies.
     Unknown,
 }
 
-/// Not a PROXY header; close the connection, nothing can be said to whoever sent it.
+/// Not a PROXY header; close the connection, no answer is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed PROXY header: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// Decodes a header at the start of `bytes` and tells its length; `None`: it is not whole yet.
+/// Decodes a header at the start of `bytes` and returns its length; `None`: it is incomplete.
 ///
 /// # Errors
 /// The bytes cannot become a header, whatever follows.
@@ -41,7 +41,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Proxied, usize)>, Malformed> {
     Err(Malformed("it starts like neither version"))
 }
 
-/// Whether `bytes`, as far as they have come, are the start of something that starts with `start`.
+/// Whether `bytes`, as received so far, can be the start of something that starts with `start`.
 fn could_be(bytes: &[u8], start: &[u8]) -> bool {
     bytes.iter().zip(start).all(|(a, b)| a == b)
 }
@@ -121,7 +121,7 @@ fn parse_addresses(family_and_protocol: u8, bytes: &[u8]) -> Result<Proxied, Mal
     let short = Malformed("it is too short for its addresses");
     let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     match family_and_protocol {
-        // Unspecified, or a Unix socket: no address we could use.
+        // Unspecified, or a Unix socket: no usable address.
         0x00 | 0x31 => Ok(Proxied::Unknown),
         0x11 => {
             let source: [u8; 4] = *bytes.first_chunk().ok_or(short)?;

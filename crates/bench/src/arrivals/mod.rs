@@ -1,10 +1,10 @@
 //! Publishers of several types that arrive one after the other, each with a rate of its own (Dispatcher IV).
 //!
-//! It answers where the load of each of them goes: at its turn, to the broker that a dispatcher names, or after a move. So it
-//! counts by broker and by second, with the CPU and memory of given processes beside it. There are no subscribers.
+//! It measures where the load of each publisher goes: to the next broker in turn, to the one that a dispatcher names, or after a move. So it counts
+//! by broker and by second, beside the CPU and memory of given processes. There are no subscribers.
 //!
-//! Messages are due at even times of each publisher and leave in millisecond ticks; what was written to a broker's socket counts
-//! as published there.
+//! Messages of each publisher are due at regular times and are sent in millisecond ticks; a message written to a broker's socket counts as published
+//! there.
 
 mod publisher;
 mod run;

@@ -1,4 +1,4 @@
-//! One publisher: its connection, wherever that leads, and its messages.
+//! One publisher: its connection, to whichever broker, and its messages.
 
 use std::net::SocketAddr;
 
@@ -13,10 +13,10 @@ use crate::BenchError;
 use crate::generator::Node;
 use crate::socket::Socket;
 
-/// Unsent bytes at which a publisher waits; what is due stays due.
+/// Unsent bytes at which a publisher pauses; messages that are due stay due.
 const MAX_UNSENT: usize = 1024 * 1024;
 
-/// How far a publisher has come.
+/// The phase of a publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
@@ -32,25 +32,25 @@ pub(super) struct Publisher {
     /// Index of the broker it is connected to.
     pub broker: usize,
     pub client_id: String,
-    /// Redirects followed since the attempt began.
+    /// Redirects followed since the attempt started.
     pub hops: u32,
-    /// Where the attempt began, for the next one.
+    /// Where the attempt started, for the next one.
     pub entry: usize,
     template: Vec<u8>,
     gap_ns: f64,
     first_due_ns: u64,
-    /// Since `first_due_ns`.
+    /// Messages due since `first_due_ns`.
     due: u64,
-    /// Since the connection began.
+    /// Messages sent on this connection.
     sent: u64,
 }
 
-/// What a packet means.
+/// The meaning of a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Nothing,
     Accepted,
-    /// Elsewhere: HOST:PORT.
+    /// Redirected to HOST:PORT.
     SentTo(String),
 }
 
@@ -85,7 +85,7 @@ impl Publisher {
         })
     }
 
-    /// Another connection takes the place of the one it had.
+    /// Replaces its connection.
     pub fn reconnect(&mut self, stream: TcpStream, broker: usize) {
         self.socket = Socket::new(stream);
         self.phase = Phase::Connecting;
@@ -93,24 +93,24 @@ impl Publisher {
         self.sent = 0;
     }
 
-    /// The connection is there: says who it is.
+    /// The connection is established: sends CONNECT.
     pub fn greet(&mut self) -> std::io::Result<()> {
         let mut bytes = Vec::new();
         let connect = Connect::new(ProtocolVersion::V5, &self.client_id);
-        // A name of our own is short enough.
+        // The short name that it uses always fits.
         let _ = Packet::Connect(Box::new(connect)).encode(ProtocolVersion::V5, &mut bytes);
         self.phase = Phase::AwaitsConnack;
         let _ = self.socket.stream.set_nodelay(true);
         self.socket.send(&bytes)
     }
 
-    /// It may publish from now on.
+    /// From now on it may publish.
     pub fn begin(&mut self, now_ns: u64) {
         self.phase = Phase::Publishing;
         (self.first_due_ns, self.due, self.hops) = (now_ns, 0, 0);
     }
 
-    /// Sends what is due.
+    /// Sends messages that are due.
     pub fn publish(&mut self, now_ns: u64) -> std::io::Result<()> {
         let elapsed = now_ns.saturating_sub(self.first_due_ns) as f64;
         let due = (elapsed / self.gap_ns) as u64;
@@ -123,13 +123,13 @@ impl Publisher {
         self.socket.write()
     }
 
-    /// Messages that this connection has taken.
+    /// Messages that this connection has accepted.
     pub fn published(&self) -> u64 {
         let waiting = self.socket.unsent().div_ceil(self.template.len());
         self.sent.saturating_sub(waiting as u64)
     }
 
-    /// What a packet of the broker means, and how many bytes it has; `None`: its end has not come.
+    /// The meaning of a packet from the broker, and its length; `None`: it is incomplete.
     pub fn answer(
         &self,
         bytes: &[u8],
@@ -195,7 +195,7 @@ impl Publisher {
         })
     }
 
-    /// Where a code and a reference lead, if they are followed.
+    /// Where a reason code and a reference lead, if they are followed.
     fn elsewhere(
         &self,
         code: ReasonCode,
@@ -221,7 +221,7 @@ pub(crate) fn place_of(server: &ServerReference<'_>) -> String {
     }
 }
 
-/// Begins a connection.
+/// Starts a connection.
 pub(super) fn open(address: SocketAddr) -> std::io::Result<TcpStream> {
     TcpStream::connect(address)
 }

@@ -1,4 +1,4 @@
-//! The run: arrivals, messages, and what each second shows.
+//! The run: arrivals, messages, and figures of each second.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,48 +13,48 @@ use crate::generator::{Node, Watch};
 use crate::process::{self, CpuReading};
 use crate::socket::ReadOutcome;
 
-/// Between two looks at what is due.
+/// Time between two checks for due messages.
 const TICK: Duration = Duration::from_millis(1);
 /// Longest wait for a publisher to be accepted.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Publishers that begin to connect in one tick.
+/// Most publishers that start to connect in one tick.
 const ARRIVALS: usize = 20;
-/// Brokers that references may lead to.
+/// Most brokers that references may lead to.
 const MOST_BROKERS: usize = 64;
 const READ_BYTES: usize = 64 * 1024;
 
 /// Brokers by name, and messages a second of each.
 pub type Rates = [(String, f64)];
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Arrivals {
     /// Brokers, or dispatchers; at least one.
     pub nodes: Vec<Node>,
     /// Each publisher in the order of arrival.
     pub publishers: Vec<PublisherType>,
-    /// Between two arrivals.
+    /// Time between two arrivals.
     pub ramp: Duration,
-    /// After the last arrival.
+    /// Time after the last arrival.
     pub hold: Duration,
     /// Where publishers connect first.
     pub attach: Attach,
-    /// What becomes of a Server Reference.
+    /// How a Server Reference is handled.
     pub redirect: Redirect,
     /// First level of topics and beginning of client identifiers.
     pub prefix: String,
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ArrivalsOutcome {
     /// Brokers that publishers were connected to, by name.
     pub brokers: Vec<BrokerSeries>,
-    /// Processes watched, in the order they were given.
+    /// Watched processes, in the order given.
     pub processes: Vec<ProcessSeries>,
     /// References followed: CONNACK and DISCONNECT.
     pub redirects: u64,
-    /// Difference of the rates of the busiest and the idlest broker after the last arrival, in messages a second.
+    /// Difference of the rates of the busiest and the least busy broker after the last arrival, in messages a second.
     pub difference_per_s: f64,
     /// Mean CPU of the generator, 1 is one core.
     pub own_cores: f64,
@@ -82,7 +82,7 @@ pub struct ProcessSeries {
     pub points: Vec<Use>,
 }
 
-/// What a process used in a second.
+/// CPU and memory of a process in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Use {
     /// End of the second, from the start on.
@@ -98,16 +98,16 @@ struct Run<'a> {
     poll: Poll,
     publishers: Vec<Publisher>,
     brokers: Vec<Node>,
-    /// Of brokers, from connections that are over.
+    /// Messages of connections that have ended, by broker.
     finished: Vec<u64>,
     buffer: Vec<u8>,
     start: Instant,
     redirects: u64,
-    /// When somebody was last accepted or began to connect.
+    /// When a publisher was last accepted or started to connect.
     moved: Instant,
 }
 
-/// Runs until the last publisher has published for `hold`. `progress` hears the rates of each broker every second.
+/// Runs until the last publisher has published for `hold`. `progress` receives the rates of each broker every second.
 pub fn run(
     arrivals: &Arrivals,
     watch: &Watch,
@@ -195,7 +195,7 @@ impl Run<'_> {
         Ok(stream)
     }
 
-    /// The index of a broker, known or new.
+    /// The index of a broker, existing or new.
     fn broker(&mut self, node: &Node) -> Result<usize, BenchError> {
         if let Some(at) = self
             .brokers
@@ -237,7 +237,7 @@ impl Run<'_> {
             if publisher.phase != Phase::Publishing {
                 waiting = true;
             } else if let Err(source) = publisher.publish(now_ns) {
-                // The reason may lie in the socket.
+                // The socket may contain the reason.
                 self.read(index)?;
                 if self.publishers[index].phase == Phase::Publishing {
                     return Err(self.closed(index, source));
@@ -270,7 +270,7 @@ impl Run<'_> {
         }
     }
 
-    /// Another dispatcher, if there is one.
+    /// Tries another dispatcher, if there is one.
     fn next_entry(&mut self, index: usize, source: io::Error) -> Result<(), BenchError> {
         let publisher = &self.publishers[index];
         let next = publisher.entry + 1;
@@ -287,7 +287,7 @@ impl Run<'_> {
         self.go(index, &node)
     }
 
-    /// Leaves the connection it has for one to `node`.
+    /// Replaces the connection by one to `node`.
     fn go(&mut self, index: usize, node: &Node) -> Result<(), BenchError> {
         let broker = self.broker(node)?;
         let stream = self.connect(node, index)?;
@@ -322,7 +322,7 @@ impl Run<'_> {
         }
     }
 
-    /// Handles whole packets; `true`: the publisher has another connection now.
+    /// Handles complete packets; `true`: the publisher has another connection now.
     fn handle(&mut self, index: usize, bytes: &[u8]) -> Result<bool, BenchError> {
         let mut at = 0;
         loop {
@@ -388,7 +388,7 @@ impl Run<'_> {
                 .iter()
                 .filter(|one| one.broker == at)
                 .count();
-            // A dispatcher is no broker: nobody stays there.
+            // A dispatcher is not a broker: no publisher stays there.
             if publishers == 0
                 && rates.iter().all(|&(_, rate)| rate == 0.0)
                 && self.arrivals.attach == Attach::Dispatch
@@ -405,7 +405,7 @@ impl Run<'_> {
         brokers.sort_by(|one, other| one.broker.cmp(&other.broker));
         let ends = || brokers.iter().map(|broker| broker.at_end_per_s);
         let most = ends().fold(0.0, f64::max);
-        // Publishers of a dispatcher may all be at one broker; the other one is not known here then.
+        // All publishers of a dispatcher may be at one broker; the other one is unknown here then.
         let least = if brokers.len() < 2 {
             0.0
         } else {
@@ -421,7 +421,7 @@ impl Run<'_> {
     }
 }
 
-/// What each second showed.
+/// Figures of each second.
 struct Seconds {
     last: Instant,
     counts: Vec<u64>,
@@ -452,7 +452,7 @@ impl Seconds {
         })
     }
 
-    /// Ends a second if it is over; its rates.
+    /// Ends a second if it is over; returns its rates.
     fn look(&mut self, run: &Run<'_>, watch: &Watch) -> Option<Vec<(String, f64)>> {
         let length = self.last.elapsed().as_secs_f64();
         if length < 1.0 {
@@ -471,7 +471,7 @@ impl Seconds {
             .collect();
         self.counts = counts;
         for (at, &pid) in watch.pids.iter().enumerate() {
-            // A process that has ended shows no more points.
+            // A process that has ended gives no more points.
             let (Ok(now), Ok(memory)) = (process::cpu(pid), process::memory(pid)) else {
                 continue;
             };

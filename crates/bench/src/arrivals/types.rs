@@ -1,16 +1,16 @@
-//! Types of publishers, and how they come.
+//! Types of publishers, and their order of arrival.
 
 use serde::Serialize;
 
 use crate::BenchError;
 use crate::random::Random;
 
-/// Publishers in all.
+/// Most publishers.
 const MOST: usize = 100_000;
 /// Largest payload.
 const LONGEST: usize = 16 * 1024 * 1024;
 
-/// Publishers that are alike.
+/// Publishers with the same settings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PublisherType {
     /// How many.
@@ -21,7 +21,7 @@ pub struct PublisherType {
     pub payload_len: usize,
 }
 
-/// In which order they arrive.
+/// The order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArrivalOrder {
@@ -37,23 +37,23 @@ pub enum ArrivalOrder {
 pub enum Attach {
     /// At the brokers in turn, as DNS round robin answers.
     RoundRobin,
-    /// At a dispatcher; the next one if it does not answer.
+    /// At a dispatcher; at the next one if it does not answer.
     Dispatch,
-    /// At the first node, which may send it on.
+    /// At the first node, which may redirect it.
     Redirect,
 }
 
-/// What becomes of a Server Reference.
+/// How a Server Reference is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Redirect {
-    /// The client goes there, at most once an attempt.
+    /// The client follows it, at most once in an attempt.
     Follow,
-    /// It is the refusal that the code says.
+    /// It is treated as a refusal.
     Ignore,
 }
 
-/// Reads `COUNT@RATE:BYTES,...`, such as `9@2000:600,1@10000:600`.
+/// Parses `COUNT@RATE:BYTES,...`, such as `9@2000:600,1@10000:600`.
 pub fn parse_types(text: &str) -> Result<Vec<PublisherType>, BenchError> {
     let one = |word: &str| {
         let (count, rest) = word.split_once('@')?;
@@ -90,7 +90,7 @@ pub fn parse_types(text: &str) -> Result<Vec<PublisherType>, BenchError> {
     Ok(types)
 }
 
-/// Every publisher, a type of one each, in the order they arrive.
+/// Every publisher, as a type with a count of one, in the order of arrival.
 #[must_use]
 pub fn in_order(types: &[PublisherType], order: ArrivalOrder, seed: u64) -> Vec<PublisherType> {
     let mut all: Vec<PublisherType> = types

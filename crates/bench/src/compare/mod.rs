@@ -1,8 +1,8 @@
-//! The comparison: the same workloads against our node, the relay and other brokers, in turn.
+//! The comparison: the same workloads against Thicket, the relay and other brokers, in turn.
 //!
-//! Figures of one machine say little on another, and those of one hour little about the next. So every repeat goes
-//! through all brokers before the next begins, each in a fresh process, and what is told are ratios within a repeat:
-//! their median with the smallest and the largest.
+//! Figures of one machine are not comparable with those of another, and those of one hour hardly with the next. So every repeat goes through all
+//! brokers before the next starts, each in a fresh process, and the report has ratios within a repeat: their median with the smallest and the
+//! largest.
 
 mod tell;
 mod workloads;
@@ -22,7 +22,7 @@ use crate::outcome::Outcome;
 use crate::target::{Running, Target};
 use crate::workload::{Attachment, Workload};
 
-/// Longest wait for two nodes to see each other.
+/// Longest wait for two nodes to link.
 const LINKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What to compare and how.
@@ -32,11 +32,11 @@ pub struct Comparison {
     pub cases: Vec<Case>,
     /// Brokers in the order of each repeat.
     pub targets: Vec<Target>,
-    /// How many of them, the first ones, are ours: ratios are taken to all others.
+    /// Number of Thicket brokers, which come first: ratios are relative to all others.
     pub ours: usize,
-    /// Names of brokers that were asked for and are not here.
+    /// Names of requested brokers that are not installed.
     pub missing: Vec<String>,
-    /// Rounds through all of it.
+    /// Number of repeats.
     pub repeats: usize,
     /// Measured interval of each run.
     pub measured: Duration,
@@ -53,13 +53,13 @@ pub struct Sample {
     pub target: String,
     /// Repeat, from 1.
     pub repeat: usize,
-    /// What was seen.
+    /// The result.
     pub result: SampleResult,
     /// Messages in a batch on the link, on average; `None`: there was no link.
     pub messages_a_batch: Option<f64>,
 }
 
-/// What a sample holds.
+/// The result of a sample.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SampleResult {
@@ -67,7 +67,7 @@ pub enum SampleResult {
     Run(Box<Outcome>),
     /// Idle connections.
     Idle(IdleCost),
-    /// The broker could not do it: the error in words.
+    /// The broker failed: the error in words.
     Failed(String),
 }
 
@@ -163,8 +163,8 @@ fn span(comparison: &Comparison) -> Span {
     }
 }
 
-/// Two nodes with a link, publishers at the first and subscribers at the second. The CPU is that of both; also how many messages a
-/// batch on the link had.
+/// Two linked nodes, publishers at the first and subscribers at the second. The CPU is that of both; also returns the messages in a batch on the
+/// link.
 fn measure_linked(
     comparison: &Comparison,
     case: &Case,
@@ -231,7 +231,7 @@ fn scenario(case: &Case, running: &Running) -> Scenario {
         scenario.qos = *qos;
         scenario.payload_len = *payload_len;
     }
-    // The same topics for every broker and every process number.
+    // The same topics for every broker and process number.
     "bench".clone_into(&mut scenario.prefix);
     scenario
 }

@@ -1,11 +1,11 @@
-//! A comparison in tables.
+//! The tables of a comparison.
 
 use super::{Case, CaseKind, Comparison, Sample, SampleResult};
 use crate::report::{Part, Report, Table, amount, milliseconds};
 use crate::statistics::{Spread, spread};
 use crate::target::Target;
 
-/// Tables of the figures, of the ratios, of throughput and latency; what failed or was not clean as warnings.
+/// Tables of the figures, of the ratios, of throughput and latency; failures and unclean counts as warnings.
 #[must_use]
 pub fn comparison_report(comparison: &Comparison, samples: &[Sample]) -> Report {
     let mut report = Report::new(format!(
@@ -109,7 +109,7 @@ fn ratios(comparison: &Comparison, samples: &[Sample], base: &str) -> Table {
     })
 }
 
-/// A row for each workload of two nodes, two cells for each broker of ours.
+/// A row for each workload of two nodes, two cells for each Thicket broker.
 fn linked(comparison: &Comparison, samples: &[Sample]) -> Table {
     let ours: Vec<&Target> = comparison.targets.iter().take(comparison.ours).collect();
     let header = ours
@@ -216,7 +216,7 @@ fn warnings(samples: &[Sample]) -> Vec<String> {
                         c.refused, c.foreign
                     ));
                 }
-                // Figures in the words would make every repeat a warning of its own.
+                // With figures in the text every repeat would be a different warning.
                 for warning in outcome.warnings.iter().filter(|warning| {
                     warning.contains("bottleneck") || warning.contains("Receive Maximum")
                 }) {

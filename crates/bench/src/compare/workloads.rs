@@ -10,16 +10,16 @@ use crate::workload::Workload;
 pub struct Case {
     /// W1 to W9, L1 and L2.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// A short description.
     pub words: &'static str,
-    /// What to do.
+    /// The work.
     pub kind: CaseKind,
-    /// The same on one node, if this one takes two that are linked, all publishers at the first and all subscribers at the second:
-    /// for brokers of ours only.
+    /// The same case on one node, if this one uses two linked nodes, all publishers at the first and all subscribers at the second: only for Thicket
+    /// brokers.
     pub on_one_node: Option<&'static str>,
 }
 
-/// What a case does.
+/// The work of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CaseKind {
     /// Messages.
@@ -35,9 +35,9 @@ pub enum CaseKind {
         /// Load.
         load: Load,
     },
-    /// Connections that do nothing.
+    /// Idle connections.
     Idle {
-        /// How many.
+        /// Number of connections.
         connections: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Clients that outlive nodes: a persistent session each, at whichever node answers, or where a node sends them.
+//! Clients that survive failures of nodes: a persistent session each, at whichever node answers, or where a node redirects them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,40 +16,40 @@ use super::ledger::{Ledger, STAMP, write_stamp};
 use crate::BenchError;
 use crate::dialog::{Dialog, encode, sent_to};
 
-/// For one attempt to connect, and for the answers that follow.
+/// Timeout of one attempt to connect, and of each answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two attempts at all nodes.
+/// Time between two attempts at all nodes.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A client that finds no node for so long gives up.
+/// A client that finds no node for this long fails.
 const ALONE: Duration = Duration::from_secs(120);
-/// Longest wait for bytes before a client looks at the clock again.
+/// Longest wait for bytes before a client checks the time again.
 const TICK: Duration = Duration::from_millis(2);
-/// Messages of a publisher under way: below any receive maximum we know.
+/// Most unacknowledged messages of a publisher: below any known Receive Maximum.
 const WINDOW: usize = 100;
-/// After the load, time for the last acknowledgements.
+/// Time for the last acknowledgements after the load.
 const LAST: Duration = Duration::from_secs(30);
 
-/// What a client is told.
+/// The settings of a client.
 pub(super) struct Plan {
     pub client_id: String,
-    /// Start of all topics of the run.
+    /// Prefix of all topics of the run.
     pub topic: String,
-    /// Among those of its kind.
+    /// Index among the clients of its kind.
     pub index: usize,
     pub home: Home,
     pub ledger: Arc<Ledger>,
     pub goes_on: Arc<AtomicBool>,
 }
 
-/// Where a client connects: to its own node, else to the next one that answers.
+/// The nodes of a client: its own first, then the next one that answers.
 pub(super) struct Home {
     pub addresses: Arc<[SocketAddr]>,
     pub first: usize,
-    /// That all nodes speak.
+    /// A version that all nodes support.
     pub version: ProtocolVersion,
 }
 
-/// The version to speak with a broker: 5.0, with which it can send clients elsewhere, unless it knows only 3.1.1.
+/// The version for a broker: 5.0, with which it can redirect clients, unless it supports only 3.1.1.
 pub(super) fn version_of(address: SocketAddr) -> ProtocolVersion {
     let speaks = |version| {
         let connect = Connect {
@@ -65,7 +65,7 @@ pub(super) fn version_of(address: SocketAddr) -> ProtocolVersion {
     }
 }
 
-/// What became of what a publisher sent.
+/// Outcomes of a publisher's messages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Published {
     pub refused: u64,
@@ -73,15 +73,15 @@ pub(super) struct Published {
     pub sessions_lost: u64,
 }
 
-/// A subscriber that came back.
+/// A subscriber that has reconnected.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reconnect {
     pub session_present: bool,
-    /// When, in seconds since the start of the run.
+    /// The time, in seconds since the start of the run.
     pub at_s: f64,
     /// From the loss of the connection to the CONNACK.
     pub away: Duration,
-    /// From the CONNACK to the first message; `None`: none came.
+    /// From the CONNACK to the first message; `None`: no message arrived.
     pub resumed: Option<Duration>,
 }
 
@@ -90,9 +90,9 @@ impl Plan {
         self.goes_on.load(Ordering::Relaxed)
     }
 
-    /// Connects where a node has sent the client, else to the first node that answers, in turn; whether it had the session.
+    /// Connects where a node has redirected the client, else to the first node that answers, in turn; returns whether it had the session.
     ///
-    /// A CONNACK that sends it elsewhere is followed once.
+    /// A redirection in CONNACK is followed once.
     fn connect(&self, sent_to: Option<SocketAddr>) -> Result<(Dialog, bool), BenchError> {
         let began = Instant::now();
         let count = self.home.addresses.len();
@@ -137,14 +137,14 @@ impl Plan {
         Dialog::connect(address, connect, PATIENCE)
     }
 
-    /// Where a node sends the client, if that is why the dialog ended.
+    /// Where a node redirects the client, if that ended the dialog.
     fn redirection(&self, error: &io::Error) -> Option<SocketAddr> {
         let place = sent_to(error)?.to_socket_addrs().ok()?.next();
         self.ledger.count_redirect();
         place
     }
 
-    /// Ends the session, so that a later run finds none of it.
+    /// Ends the session, so that a later run does not find it.
     fn end_session(&self, mut dialog: Dialog) {
         if !self.home.version.has_properties() {
             drop(dialog);
@@ -152,7 +152,7 @@ impl Plan {
                 clean_start: true,
                 ..Connect::new(self.home.version, &self.client_id)
             };
-            // A node that dies at this moment keeps it.
+            // If the node fails at this moment, it keeps the session.
             let _ = Dialog::connect(self.home.addresses[self.home.first], clean, PATIENCE);
             return;
         }
@@ -160,17 +160,17 @@ impl Plan {
             session_expiry_interval: Some(0),
             ..Disconnect::default()
         };
-        // A node that dies at this moment keeps it for an hour.
+        // If the node fails at this moment, it keeps the session for an hour.
         let _ = dialog.send(&Packet::Disconnect(goodbye));
     }
 }
 
-/// How far a message of a publisher has come.
+/// The state of a publisher's message.
 #[derive(Debug, Clone, Copy)]
 enum Under {
     /// Sent.
     Way,
-    /// PUBREC came.
+    /// PUBREC was received.
     Release,
 }
 
@@ -179,15 +179,15 @@ struct Publisher<'a> {
     qos: Qos,
     topic: String,
     payload: Vec<u8>,
-    /// In the order of sending: identifiers rise, and start again at 1 when they are free.
+    /// In the order of sending: identifiers rise, and restart at 1 when they are free.
     open: BTreeMap<u64, (PacketId, Under)>,
-    /// Of the next message, and of the next identifier.
+    /// Number of the next message and, from it, the next identifier.
     next: u64,
     next_id: u16,
     result: Published,
 }
 
-/// Publishes until told to stop, then finishes what is under way.
+/// Publishes until stopped, then completes open messages.
 pub(super) fn publish(
     plan: &Plan,
     qos: Qos,
@@ -214,7 +214,7 @@ pub(super) fn publish(
             publisher.result.sessions_lost += 1;
         }
         is_first = false;
-        // What breaks here is a node that died, or one that sends the client elsewhere.
+        // The connection breaks if a node has failed, or redirects the client.
         let ended = publisher.serve(&mut dialog, interval, &mut due, &mut stopped);
         elsewhere = ended.as_ref().err().and_then(|it| plan.redirection(it));
         let is_late = stopped.is_some_and(|at: Instant| at.elapsed() > LAST);
@@ -227,7 +227,7 @@ pub(super) fn publish(
 }
 
 impl Publisher<'_> {
-    /// Sends again what is open, then what is due, until all is done (`Ok`) or the connection breaks.
+    /// Sends open messages again, then those that are due, until all are complete (`Ok`) or the connection breaks.
     fn serve(
         &mut self,
         dialog: &mut Dialog,
@@ -251,7 +251,7 @@ impl Publisher<'_> {
                     return Ok(());
                 }
             }
-            // Behind by more than a second is behind for good: an open loop that catches up would be another load.
+            // A delay of more than a second is never caught up: an open loop that catches up would be another load.
             if now.saturating_duration_since(*due) > Duration::from_secs(1) {
                 *due = now;
             }
@@ -343,10 +343,10 @@ impl Publisher<'_> {
     }
 }
 
-/// Receives until told to stop; each time it came back.
+/// Receives until stopped; returns every reconnect.
 pub(super) fn subscribe(plan: &Plan) -> Result<Vec<Reconnect>, BenchError> {
     let mut reconnects: Vec<Reconnect> = Vec::new();
-    // QoS 2 identifiers whose PUBREL has not come: what comes again under them was counted.
+    // QoS 2 identifiers without a PUBREL: a message repeated under one of them was counted.
     let mut held: BTreeSet<u16> = BTreeSet::new();
     let mut lost_at: Option<Instant> = None;
     let mut elsewhere = None;
@@ -385,7 +385,7 @@ pub(super) fn subscribe(plan: &Plan) -> Result<Vec<Reconnect>, BenchError> {
     }
 }
 
-/// `first`: when the first message of this connection came.
+/// `first`: when the first message of this connection arrived.
 fn receive(
     plan: &Plan,
     dialog: &mut Dialog,
@@ -427,7 +427,7 @@ fn receive(
     Ok(())
 }
 
-/// Counts a message; what it is answered with.
+/// Counts a message; returns the answer.
 fn take(plan: &Plan, publish: &Publish<'_>, held: &mut BTreeSet<u16>) -> Option<Packet<'static>> {
     let Some(id) = publish.packet_id else {
         plan.ledger.receive(plan.index, publish.payload);

@@ -1,4 +1,4 @@
-//! Nodes that can be killed and started again: our own children, or anybody's by two commands.
+//! Nodes that can be killed and restarted: children of this process, or others, by two commands.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,21 +15,21 @@ use crate::BenchError;
 use crate::metrics::{Metrics, REACHABLE};
 use crate::probe::round_trip;
 
-/// Between two looks at something that is waited for.
+/// Time between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(50);
-/// For one answer of a node.
+/// Timeout of one answer of a node.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The gauge of a node of ours: under-replicated persistent sessions.
+/// A gauge of Thicket nodes: under-replicated persistent sessions.
 const WITHOUT_COPIES: &str = "thicket_under_replicated_sessions";
 
 /// One node.
 #[derive(Debug)]
 pub struct CrashNode {
-    /// Where clients connect.
+    /// The address for clients.
     pub address: SocketAddr,
-    /// Where its metrics are asked for, if it is a node of ours.
+    /// The address of its metrics, for a Thicket node.
     pub api: Option<SocketAddr>,
-    /// How it dies and comes back.
+    /// How it is killed and restarted.
     control: Control,
 }
 
@@ -41,18 +41,18 @@ enum Control {
         arguments: Vec<String>,
         folder: PathBuf,
         child: Option<Child>,
-        /// If its disk may stall and its clock may jump.
+        /// For a stalling disk and a jumping clock.
         faults: Option<Faults>,
     },
-    /// Words for the shell.
+    /// Shell commands.
     Commands { kill: String, start: String },
-    /// Whoever runs it.
+    /// An external control.
     Other(Box<dyn NodeControl>),
 }
 
-/// What kills and starts a node that is neither a child of this process nor known by two commands.
+/// Kills and starts a node that is neither a child of this process nor controlled by two commands.
 pub trait NodeControl: std::fmt::Debug + Send {
-    /// Ends the node; it is gone when this returns.
+    /// Kills the node; it has ended when this returns.
     ///
     /// # Errors
     /// It could not be ended.
@@ -64,23 +64,23 @@ pub trait NodeControl: std::fmt::Debug + Send {
     fn start(&mut self) -> io::Result<()>;
 }
 
-/// The nodes of one cluster. Children end with it, and their data goes.
+/// The nodes of one cluster. Children end with it, and their data is removed.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<CrashNode>,
-    /// Instead of a look at backups, where nobody tells of them.
+    /// A fixed wait, where nodes do not report backups.
     settle: Duration,
     folder: Option<PathBuf>,
 }
 
-/// A number no other call in this process gets.
+/// A number that is unique in this process.
 pub(super) fn unique() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl CrashNode {
-    /// A node that others run: `kill` and `start` are commands for `sh -c`. The start command may return or stay.
+    /// A node that runs elsewhere: `kill` and `start` are commands for `sh -c`. The start command may return or keep running.
     #[must_use]
     pub fn foreign(address: SocketAddr, api: Option<SocketAddr>, kill: &str, start: &str) -> Self {
         let control = Control::Commands {
@@ -94,7 +94,7 @@ impl CrashNode {
         }
     }
 
-    /// A node that `control` runs.
+    /// A node controlled by `control`.
     #[must_use]
     pub fn controlled(address: SocketAddr, control: Box<dyn NodeControl>) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl CrashNode {
         }
     }
 
-    /// Stops the process, or lets it go on; `None`: it is not ours.
+    /// Sends a signal to the process; `None`: it is not a child.
     fn signal(&self, signal: Signal) -> Option<io::Result<()>> {
         let Control::Child {
             child: Some(child), ..
@@ -165,7 +165,7 @@ impl CrashNode {
                 Ok(())
             }
             Control::Commands { start, .. } => {
-                // A command that stays is the broker itself; nobody waits for it.
+                // A command that keeps running is the broker itself; do not wait for it.
                 let mut child = shell(start).spawn()?;
                 std::thread::spawn(move || child.wait());
                 Ok(())
@@ -173,7 +173,7 @@ impl CrashNode {
         }
     }
 
-    /// Under-replicated sessions, as the node says; `None`: it does not say.
+    /// Under-replicated sessions, as the node reports; `None`: it does not report.
     fn without_copies(&self) -> Option<u64> {
         Metrics::fetch(self.api?).ok()?.sum(WITHOUT_COPIES)
     }
@@ -190,7 +190,7 @@ fn shell(command: &str) -> Command {
 }
 
 impl Cluster {
-    /// Nodes that run already. `settle`: waited before a death where they do not tell of backups.
+    /// Nodes that are running already. `settle`: the wait before a failure where they do not report backups.
     #[must_use]
     pub const fn of(nodes: Vec<CrashNode>, settle: Duration) -> Self {
         Self {
@@ -200,8 +200,8 @@ impl Cluster {
         }
     }
 
-    /// Starts `count` nodes of the program `thicket` on free ports of 127.0.0.1, each with a data directory in a folder for
-    /// temporary files, and waits until they serve. `has_faults`: their disks may stall and their clocks may jump.
+    /// Starts `count` nodes of the program `thicket` on free ports of 127.0.0.1, each with a data directory in a temporary folder, and waits until
+    /// they serve. `has_faults`: their disks may stall and their clocks may jump.
     ///
     /// # Errors
     /// A node does not serve within `within`.
@@ -221,7 +221,7 @@ impl Cluster {
             folder: Some(folder.clone()),
         };
         let library = has_faults.then(|| Library::compile(&folder)).transpose()?;
-        // All ports are known before the first node starts: each is told of all others, whoever comes back later.
+        // All ports are allocated before the first node starts: each node gets the addresses of all others, whichever restarts later.
         let ports = free_addresses(count * 2).map_err(BenchError::system("free ports"))?;
         let (clients, apis) = ports.split_at(count);
         for (index, (&address, &api)) in clients.iter().zip(apis).enumerate() {
@@ -269,7 +269,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.nodes.len()
@@ -281,7 +281,7 @@ impl Cluster {
         self.nodes.is_empty()
     }
 
-    /// Where clients connect, in order.
+    /// The addresses for clients, in order.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.address).collect()
@@ -298,22 +298,22 @@ impl Cluster {
             .map_err(BenchError::system(format!("cannot kill {name}")))
     }
 
-    /// A node of our own stands still.
+    /// Pauses a child node.
     pub(super) fn pause(&self, node: usize) -> Result<(), BenchError> {
         self.signal(node, Signal::STOP, "stop")
     }
 
-    /// It goes on.
+    /// Resumes a child node.
     pub(super) fn resume(&self, node: usize) -> Result<(), BenchError> {
         self.signal(node, Signal::CONT, "let go on")
     }
 
-    /// The disk of a node of our own stalls, or works again.
+    /// Makes the disk of a child node stall, or work again.
     pub(super) fn stall_disk(&self, node: usize, is_stalled: bool) -> Result<(), BenchError> {
         self.tell(node, |faults| faults.stall_disk(is_stalled))
     }
 
-    /// The wall clock of a node of our own jumps to this far from the time.
+    /// Sets the wall clock of a child node this far from the time.
     pub(super) fn set_clock(&self, node: usize, offset: i64) -> Result<(), BenchError> {
         self.tell(node, |faults| faults.set_clock(offset))
     }
@@ -352,7 +352,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a node and waits until it serves and, if they tell, until all see each other.
+    /// Starts a node and waits until it serves and, if nodes report it, until all have links to all.
     pub(super) fn start(&mut self, node: usize, within: Duration) -> Result<(), BenchError> {
         let name = self.name(node);
         self.nodes[node]
@@ -390,7 +390,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until every node that tells reaches all of them.
+    /// Waits until every node that reports it reaches all of them.
     pub(super) fn await_sight(&self, within: Duration) -> Result<(), BenchError> {
         let began = Instant::now();
         let sees_all = |node: &CrashNode| {
@@ -410,7 +410,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until every session has its backups, as all nodes say; the fixed time if one does not say. `false`: not within `most`.
+    /// Waits until every session has its backups, as all nodes report; the fixed time if one does not report. `false`: not within `most`.
     pub(super) fn await_copies(&self, most: Duration) -> Result<bool, BenchError> {
         let began = Instant::now();
         loop {
@@ -441,7 +441,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Held together while they are looked for, so that each is another one.
+/// All are bound while more are searched, so that they differ.
 fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     let held: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0"))

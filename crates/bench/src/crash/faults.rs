@@ -1,4 +1,4 @@
-//! Disks that stall and clocks that jump, for one process: a library that is loaded before it, compiled where the nodes run.
+//! Stalling disks and jumping clocks for one process: a preloaded library, compiled where the nodes run.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,11 +10,11 @@ use crate::BenchError;
 
 const SOURCE: &str = include_str!("faults.c");
 
-/// The library, compiled.
+/// The compiled library.
 #[derive(Debug)]
 pub(super) struct Library(PathBuf);
 
-/// What a process with the library is told: a file that it maps.
+/// Controls a process that has loaded the library, through a file that it maps.
 #[derive(Debug)]
 pub(super) struct Faults {
     library: PathBuf,
@@ -51,7 +51,7 @@ impl Library {
         )))
     }
 
-    /// For one process, which is told nothing yet.
+    /// The controls for one process, without a fault at first.
     pub(super) fn faults(&self, folder: &Path) -> io::Result<Faults> {
         let path = folder.join("faults");
         let mut options = File::options();
@@ -67,26 +67,26 @@ impl Library {
 }
 
 impl Faults {
-    /// What the process is started with. What it was told before holds on.
+    /// Adds the library to a process's start. Faults set before stay in effect.
     pub(super) fn dress(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library);
         command.env("NODE_FAULTS_FILE", &self.path);
     }
 
-    /// Whether the process has loaded the library: one that is linked statically loads none.
+    /// Whether the process has loaded the library: a statically linked one loads none.
     pub(super) fn is_loaded(&self) -> io::Result<bool> {
         let mut word = [0; 8];
         self.file.read_exact_at(&mut word, 16)?;
         Ok(i64::from_ne_bytes(word) == 1)
     }
 
-    /// Syncs wait until they need not any more.
+    /// Makes syncs block until this is reset.
     pub(super) fn stall_disk(&self, is_stalled: bool) -> io::Result<()> {
         let word = i64::from(is_stalled).to_ne_bytes();
         self.file.write_all_at(&word, 0)
     }
 
-    /// The wall clock is this far from what it was at the start.
+    /// Shifts the wall clock by this offset.
     pub(super) fn set_clock(&self, offset_ns: i64) -> io::Result<()> {
         self.file.write_all_at(&offset_ns.to_ne_bytes(), 8)
     }

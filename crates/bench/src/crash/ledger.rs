@@ -1,4 +1,4 @@
-//! What was acknowledged, and what came to whom how often.
+//! Records of acknowledged messages, and of deliveries to each subscriber.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,39 +9,39 @@ use thicket_mqtt::Qos;
 
 use super::CrashResult;
 
-/// Bytes of a payload that tell its message: publisher and number.
+/// Bytes of a payload that identify its message: publisher and number.
 pub(super) const STAMP: usize = 16;
 
-/// Length of a step of the time line.
+/// Length of a step of the timeline.
 pub(super) const TENTH_S: f64 = 0.1;
-/// Most steps kept of it: a day.
+/// Most steps kept: a day.
 const MAX_TENTHS: usize = 864_000;
 
-/// Messages of one QoS, added up over subscribers.
+/// Messages of one QoS, summed over subscribers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Acknowledged to their publishers, once for each subscriber.
     pub acknowledged: u64,
-    /// Came at least once, whether acknowledged or not.
+    /// Delivered at least once, whether acknowledged or not.
     pub delivered: u64,
-    /// Acknowledged, and did not come.
+    /// Acknowledged, but not delivered.
     pub missed: u64,
-    /// Came again after they had come.
+    /// Repeated deliveries.
     pub doubled: u64,
 }
 
-/// Everything that is counted, shared by all clients.
+/// All counts, shared by all clients.
 #[derive(Debug)]
 pub(super) struct Ledger {
     qos: Vec<Qos>,
     /// By publisher: whether the message of that number was acknowledged.
     acknowledged: Vec<Mutex<Vec<bool>>>,
-    /// By subscriber and publisher: how often the message of that number came, 255 at most.
+    /// By subscriber and publisher: how often the message of that number arrived, at most 255.
     received: Vec<Mutex<Vec<Vec<u8>>>>,
-    /// By subscriber: messages that came in each tenth of a second since the start.
+    /// By subscriber: messages in each tenth of a second since the start.
     rates: Vec<Mutex<Vec<u32>>>,
     began: Instant,
-    /// Receipts of all kinds, to see that nothing comes any more.
+    /// Deliveries of all kinds, to detect that no more arrive.
     receipts: AtomicU64,
     in_service: AtomicUsize,
     redirects: AtomicU64,
@@ -73,12 +73,12 @@ impl Ledger {
         self.in_service.load(Ordering::Relaxed)
     }
 
-    /// A node sent a client elsewhere.
+    /// Counts a redirection of a client.
     pub fn count_redirect(&self) {
         self.redirects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A publisher has the acknowledgement of a message.
+    /// A publisher has received the acknowledgement of a message.
     pub fn acknowledge(&self, publisher: usize, number: u64) {
         let mut all = lock(&self.acknowledged[publisher]);
         let number = number as usize;
@@ -88,7 +88,7 @@ impl Ledger {
         all[number] = true;
     }
 
-    /// A message came to a subscriber; not one of this run: passed over.
+    /// Counts a message to a subscriber; messages of other runs are ignored.
     pub fn receive(&self, subscriber: usize, payload: &[u8]) {
         let Some((publisher, number)) = read_stamp(payload) else {
             return;
@@ -104,7 +104,7 @@ impl Ledger {
         self.receipts.fetch_add(1, Ordering::Relaxed);
         let tenth = (self.now_s() / TENTH_S) as usize;
         let mut rates = lock(&self.rates[subscriber]);
-        // A run is bound by its load; a day of tenths is the most that is kept.
+        // A run is bounded by its load; at most a day of tenths is kept.
         if tenth < MAX_TENTHS {
             if rates.len() <= tenth {
                 rates.resize(tenth + 1, 0);
@@ -118,7 +118,7 @@ impl Ledger {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Waits until nothing is missing, or nothing came for `quiet`, or `most` has passed.
+    /// Waits until nothing is missing, or nothing has arrived for `quiet`, or `most` has passed.
     pub fn drain(&self, quiet: Duration, most: Duration) {
         let began = Instant::now();
         let (mut seen, mut changed) = (u64::MAX, began);
@@ -182,7 +182,7 @@ fn tally(acknowledged: &[bool], counts: &[u8]) -> Tally {
     tally
 }
 
-/// Writes who published a message and which one it is over the start of its payload.
+/// Writes publisher and number of a message to the start of its payload.
 pub(super) fn write_stamp(payload: &mut [u8], publisher: usize, number: u64) {
     payload[..8].copy_from_slice(&(publisher as u64).to_le_bytes());
     payload[8..STAMP].copy_from_slice(&number.to_le_bytes());
@@ -191,7 +191,7 @@ pub(super) fn write_stamp(payload: &mut [u8], publisher: usize, number: u64) {
 fn read_stamp(payload: &[u8]) -> Option<(usize, usize)> {
     let (publisher, rest) = payload.split_first_chunk::<8>()?;
     let (number, _) = rest.split_first_chunk::<8>()?;
-    // A number that no run reaches would only cost memory.
+    // A number that no run reaches would only waste memory.
     let number = usize::try_from(u64::from_le_bytes(*number)).ok()?;
     let publisher = usize::try_from(u64::from_le_bytes(*publisher)).ok()?;
     (number < 1 << 32).then_some((publisher, number))

@@ -1,9 +1,9 @@
-//! Nodes that die under load: what of the acknowledged messages is missing, what comes twice, how long it takes to go on
-//! (Comparison M5, and stronger).
+//! Nodes that fail under load: how many acknowledged messages are missing, how many arrive twice, and how long the failover takes (Comparison M5, and
+//! stronger).
 //!
-//! Clients are threads that do one thing at a time, for what is measured here is what comes, not how fast: each has a persistent
-//! session, reconnects to whichever node answers or where a node sends it, and finishes what it had begun as MQTT asks. Every
-//! message is numbered; loss is counted against what was acknowledged to its publisher (PUBACK, or PUBREC at QoS 2).
+//! Clients are threads that do one thing at a time, because deliveries are measured and not speed: each has a persistent session, reconnects to
+//! whichever node answers or where a node redirects it, and completes open exchanges as MQTT requires. Every message is numbered; loss is counted
+//! against the messages that were acknowledged to their publishers (PUBACK, or PUBREC at QoS 2).
 
 mod client;
 mod cluster;
@@ -28,81 +28,81 @@ pub use timeline::time_line;
 use crate::BenchError;
 use crate::random::Random;
 
-/// Longest wait for a node to serve again, and for clients to come into service.
+/// Longest wait for a node to serve again, and for clients to subscribe.
 const SERVES_WITHIN: Duration = Duration::from_secs(60);
 /// Longest wait for sessions to have their backups again.
 const COPIES_WITHIN: Duration = Duration::from_secs(120);
-/// Nothing new for so long: what is missing will not come.
+/// When nothing arrives for this long, missing messages will not arrive.
 const QUIET: Duration = Duration::from_secs(3);
 /// Longest wait for the last messages.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// What is put on the cluster while nodes die.
+/// The load on the cluster while nodes fail.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrashLoad {
     /// Messages a second of all publishers together.
     pub rate: f64,
     /// Bytes of a payload, at least 16.
     pub payload_len: usize,
-    /// One entry a publisher: its QoS and the node it prefers.
+    /// One entry for each publisher: its QoS and the node it prefers.
     pub publishers: Vec<(Qos, usize)>,
-    /// One entry a subscriber of everything: the node it prefers.
+    /// One entry for each subscriber to everything: the node it prefers.
     pub subscribers: Vec<usize>,
 }
 
-/// What happens to a node.
+/// A fault of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is killed, and started again.
+    /// It is killed, and restarted.
     Kill,
-    /// It stands still (SIGSTOP), and goes on where it was (SIGCONT).
+    /// It is paused (SIGSTOP), and resumed (SIGCONT).
     Pause,
     /// Its disk syncs nothing for a while.
     StallDisk,
-    /// Its wall clock jumps this far ahead or back, by chance, or to the right time again.
+    /// Its wall clock jumps this far ahead or back, at random, or to the right time again.
     ClockJump {
         /// How far.
         by: Duration,
     },
 }
 
-/// Who dies, and when.
+/// Which nodes fail, and when.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Deaths {
     /// One node, once (M5).
     Once {
-        /// Which.
+        /// The node.
         node: usize,
-        /// How.
+        /// The fault.
         fault: Fault,
-        /// How long it stands still, if it does.
+        /// How long it is paused, if it is.
         down: Duration,
         /// Load before it.
         before: Duration,
         /// Load after it.
         after: Duration,
     },
-    /// Nodes at random, one at a time, each started again.
+    /// Nodes at random, one at a time, each restarted.
     Random {
-        /// How.
+        /// The fault.
         fault: Fault,
-        /// How long all of it takes.
+        /// Total time.
         during: Duration,
-        /// Least time between two deaths.
+        /// Shortest time between two faults.
         every: Duration,
-        /// Time a node is down.
+        /// How long a node is down.
         down: Duration,
-        /// The next one waits until every session has its backups again.
+        /// The next fault waits until every session has its backups again.
         waits: bool,
-        /// For the choice.
+        /// For the choice of nodes.
         seed: u64,
     },
 }
 
-/// What came of one scenario.
+/// The result of one scenario.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CrashResult {
-    /// Nodes killed, or stopped.
+    /// Nodes killed, or paused.
     pub kills: u64,
     /// All subscribers together, messages published at QoS 1.
     pub qos_1: Tally,
@@ -110,31 +110,31 @@ pub struct CrashResult {
     pub qos_2: Tally,
     /// Missed messages by subscriber, in the order of [`CrashLoad::subscribers`].
     pub missed_by: Vec<u64>,
-    /// Messages that came twice, likewise.
+    /// Messages that arrived twice, likewise.
     pub doubled_by: Vec<u64>,
-    /// Messages the brokers refused in words.
+    /// Messages that brokers refused with a reason code.
     pub refused: u64,
-    /// Messages sent and never acknowledged: promised to nobody.
+    /// Messages sent and never acknowledged: their loss is allowed.
     pub unacknowledged: u64,
-    /// Server References that clients were given and followed.
+    /// Server References that clients received and followed.
     pub redirects: u64,
-    /// Reconnects that found no session, of publishers and subscribers.
+    /// Reconnects without a session, of publishers and subscribers.
     pub sessions_lost: u64,
-    /// From the loss of a connection to its CONNACK, each, in milliseconds, of subscribers.
+    /// From the loss of a connection to its CONNACK, for each reconnect of a subscriber, in milliseconds.
     pub reconnect_ms: Vec<f64>,
     /// From that CONNACK to the first message, each, in milliseconds.
     pub resume_ms: Vec<f64>,
-    /// Messages that came to each subscriber in each tenth of a second since the start.
+    /// Messages to each subscriber in each tenth of a second since the start.
     pub tenths_by: Vec<Vec<u32>>,
-    /// When nodes died or stopped, in seconds since the start.
+    /// Times of the faults, in seconds since the start.
     pub faults_s: Vec<f64>,
-    /// When subscribers were connected again, likewise.
+    /// Times at which subscribers had reconnected, likewise.
     pub reconnected_s: Vec<f64>,
-    /// Deaths that did not wait until all sessions had their backups, as they took too long.
+    /// Faults that did not wait until all sessions had their backups, because that took too long.
     pub impatient: u64,
 }
 
-/// Plays one scenario against a cluster whose nodes all serve; they do again when it is over.
+/// Runs one scenario against a cluster whose nodes all serve; they serve again when it ends.
 ///
 /// # Errors
 /// A node does not serve again, a command fails, or a client is refused.
@@ -153,7 +153,7 @@ pub fn crash(
     let mut result = CrashResult::default();
     let ledger = Arc::clone(&run.ledger);
     let outcome = kill(cluster, deaths, &ledger, &mut result, say);
-    // The clients are ended whatever came of the deaths.
+    // The clients are ended whatever the result of the faults.
     let stopped = run.stop(&mut result);
     outcome?;
     stopped?;
@@ -194,7 +194,7 @@ fn kill(
             result.faults_s.push(ledger.now_s());
             result.kills += 1;
             say(format!("killed {}", cluster.name(node)));
-            // A node alone has nobody to take over: it comes back at once.
+            // A single node has no failover: it restarts at once.
             if cluster.len() == 1 {
                 cluster.start(node, SERVES_WITHIN)?;
             }
@@ -222,7 +222,7 @@ fn kill(
                 }
                 let node = random.below(cluster.len());
                 if fault != Fault::Kill {
-                    // Another one than the clock has: ahead, right or back.
+                    // A different state of the clock: ahead, right or back.
                     let turn = 1 + random.below(2) as i64;
                     directions[node] = (directions[node] + 1 + turn) % 3 - 1;
                     let direction = directions[node];
@@ -243,7 +243,7 @@ fn kill(
     }
 }
 
-/// Something happens to a node that lives on; its clients stay connected, unless they lose patience. `direction`: of a clock that jumps.
+/// A fault of a node that stays alive; its clients stay connected unless they time out. `direction`: of a clock that jumps.
 fn disturb(
     cluster: &mut Cluster,
     node: usize,
@@ -299,7 +299,7 @@ struct Run {
 }
 
 impl Run {
-    /// Subscribers first: publishers begin when all of them are in service.
+    /// Subscribers first: publishers start when all of them have subscribed.
     fn start(addresses: Vec<std::net::SocketAddr>, load: &CrashLoad) -> Result<Self, BenchError> {
         let ledger = Arc::new(Ledger::new(
             load.publishers.iter().map(|(qos, _)| *qos).collect(),
@@ -370,7 +370,7 @@ impl Run {
         }
     }
 
-    /// Waits for the last messages and adds everything up.
+    /// Waits for the last messages and sums everything up.
     fn stop(self, result: &mut CrashResult) -> Result<(), BenchError> {
         self.publishing.store(false, Ordering::Relaxed);
         let mut problem = None;

@@ -1,10 +1,10 @@
-//! What came over time, around the deaths (Comparison Fig. 5).
+//! Deliveries over time, around the faults (Comparison Fig. 5).
 
 use super::CrashResult;
 use super::ledger::TENTH_S;
 use crate::report::{Plot, Scale, Series};
 
-/// Messages a second at each subscriber, with a line that rises to the top at each fault and one at each reconnect.
+/// Messages a second at each subscriber, with a spike at each fault and one at each reconnect.
 #[must_use]
 pub fn time_line(title: &str, result: &CrashResult) -> Plot {
     let most = result.tenths_by.iter().flatten().copied().max();

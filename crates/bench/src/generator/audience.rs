@@ -1,32 +1,32 @@
-//! The receiving side: what each audience still expects, and the exact counts.
+//! The receiving side: what each audience still expects, and exact counts.
 
 use serde::Serialize;
 
 use crate::sequence::{Arrival, Sequence};
 
-/// What happened to the messages of a run, all of them, warm-up included. Exact while payloads hold a number.
+/// Counts of all messages of a run, including warm-up. Exact if payloads contain a number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Messages published.
     pub published: u64,
-    /// Deliveries that should have come of them.
+    /// Deliveries expected for them.
     pub expected: u64,
-    /// Deliveries that came, duplicates included.
+    /// Deliveries, including duplicates.
     pub delivered: u64,
-    /// Expected and never come.
+    /// Expected but not delivered.
     pub lost: u64,
-    /// Come again.
+    /// Delivered again.
     pub duplicated: u64,
-    /// Come behind a later message of the same publisher and topic.
+    /// Delivered after a later message of the same publisher and topic.
     pub reordered: u64,
     /// Publications the broker refused by a reason code.
     pub refused: u64,
-    /// Messages that nobody asked for, or that are not ours.
+    /// Messages without a matching subscription, or from elsewhere.
     pub foreign: u64,
 }
 
 impl Counts {
-    /// Whether every message came exactly once and in order.
+    /// Whether every message arrived exactly once and in order.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.lost == 0
@@ -37,32 +37,32 @@ impl Counts {
     }
 }
 
-/// Those who together receive each message of some streams once: a subscriber, or a group that shares.
+/// Those who together receive each message of some streams once: a subscriber, or a group with a shared subscription.
 #[derive(Debug)]
 pub struct Audience {
     streams: StreamSet,
-    /// A sequence for each stream of the set.
+    /// A sequence for each stream in the set.
     sequences: Vec<Sequence>,
     /// Arrivals in this run for each stream, kept only for payloads without a number.
     arrivals: Vec<u64>,
 }
 
-/// A set of streams with a place for each.
+/// A set of streams, with a position for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamSet {
-    /// Neighbours.
+    /// Consecutive streams.
     Range {
         /// The first.
         first: u32,
-        /// How many.
+        /// Their number.
         len: u32,
     },
-    /// Any, ascending.
+    /// Any streams, ascending.
     Sorted(Box<[u32]>),
 }
 
 impl StreamSet {
-    /// The set of `streams`, which are ascending and distinct.
+    /// The set of `streams`, which must be ascending and distinct.
     pub fn new(streams: &[u32]) -> Self {
         match (streams.first(), streams.last()) {
             (Some(&first), Some(&last)) if (last - first) as usize + 1 == streams.len() => {
@@ -75,7 +75,7 @@ impl StreamSet {
         }
     }
 
-    /// The place of `stream`, if it is in the set.
+    /// The position of `stream`, if it is in the set.
     #[inline]
     pub fn place(&self, stream: u32) -> Option<usize> {
         match self {
@@ -97,7 +97,7 @@ impl StreamSet {
 }
 
 impl Audience {
-    /// An audience of these streams, ascending and distinct. `counted`: the payloads hold no number.
+    /// An audience of these streams, ascending and distinct. `counted`: the payloads contain no number.
     pub fn new(streams: &[u32], counted: bool) -> Self {
         Self {
             streams: StreamSet::new(streams),
@@ -106,14 +106,14 @@ impl Audience {
         }
     }
 
-    /// Takes note of a numbered message; `None` if the stream is not one of the audience's.
+    /// Notes a numbered message; `None` if the stream is not in the audience.
     #[inline]
     pub fn observe(&mut self, stream: u32, number: u32) -> Option<Arrival> {
         let place = self.streams.place(stream)?;
         Some(self.sequences[place].observe(number))
     }
 
-    /// Takes note of a message without a number; false if the stream is not one of the audience's.
+    /// Notes a message without a number; false if the stream is not in the audience.
     pub fn count(&mut self, stream: u32) -> bool {
         match self
             .streams
@@ -128,7 +128,7 @@ impl Audience {
         }
     }
 
-    /// Adds what is missing to `counts`. `sent` answers a stream's next number and its messages of this run.
+    /// Adds missing messages to `counts`. `sent` returns a stream's next number and its messages of this run.
     pub fn settle(&self, sent: impl Fn(u32) -> (u32, u64), counts: &mut Counts) {
         for (place, stream) in self.streams.iter().enumerate() {
             let (next_number, published) = sent(stream);
@@ -143,7 +143,7 @@ impl Audience {
         }
     }
 
-    /// Begins the counts of a run.
+    /// Starts the counts of a run.
     pub fn restart(&mut self, next_number: impl Fn(u32) -> u32) {
         for (sequence, stream) in self.sequences.iter_mut().zip(self.streams.iter()) {
             sequence.restart_at(next_number(stream));
@@ -152,12 +152,12 @@ impl Audience {
     }
 }
 
-/// The order in which one member of a sharing group sees each stream. What the group has in common says nothing about it:
-/// members read at different times.
+/// The order in which one member of a sharing group receives each stream. The group's common sequence does not show it: members read at different
+/// times.
 #[derive(Debug)]
 pub struct MemberOrder {
     streams: StreamSet,
-    /// One past the highest number seen of each stream.
+    /// The highest number seen of each stream, plus one.
     next: Vec<u32>,
 }
 
@@ -170,7 +170,7 @@ impl MemberOrder {
         }
     }
 
-    /// Takes note of a message; false if a later one of its stream came before it.
+    /// Notes a message; false if a later one of its stream arrived before it.
     pub fn observe(&mut self, stream: u32, number: u32) -> bool {
         let Some(next) = self
             .streams

@@ -4,7 +4,7 @@ use mio::net::TcpStream;
 
 use crate::socket::Socket;
 
-/// What a client is for.
+/// The role of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Publishes the stream of this index.
@@ -13,7 +13,7 @@ pub enum Role {
     Subscriber(u32),
 }
 
-/// How far a client has come.
+/// The phase of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The TCP connection is being made.
@@ -34,11 +34,11 @@ pub struct Client {
     pub phase: Phase,
     /// Index of its node.
     pub node: usize,
-    /// May have something to read: epoll speaks only once.
+    /// May have something to read: epoll reports it only once.
     pub readable: bool,
-    /// Waits in the list of those to write.
+    /// In the list of clients to write.
     pub dirty: bool,
-    /// It went where a broker sent it.
+    /// A broker has redirected it.
     pub is_redirected: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Connecting and subscribing, and the packets that are not once a message.
+//! Connects and subscribes, and handles all packets that are not sent for each message.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,15 +26,15 @@ use crate::stamp::StampForm;
 use crate::wire::Properties;
 use crate::workload::{Plan, attach};
 
-/// Connections being made at a time: below the backlog of any listener.
+/// Most connections being made at a time: below the backlog of any listener.
 const CONCURRENT: usize = 100;
-/// Longest wait while nothing moves.
+/// Longest wait without progress.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Filters in one SUBSCRIBE.
 const FILTERS_PER_SUBSCRIBE: usize = 50;
-/// How long the persistent sessions of 5.0 outlive a run.
+/// Expiry of persistent sessions of 5.0 after a run.
 const SESSION_EXPIRY_S: u32 = 60;
-/// Connections from one loopback address, below the number of its ephemeral ports.
+/// Most connections from one loopback address, below the number of its ephemeral ports.
 const PER_SOURCE: usize = 20_000;
 
 pub(super) fn connect(scenario: Scenario) -> Result<Generator, BenchError> {
@@ -166,7 +166,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Begins the connection of a client to a node.
+    /// Starts the connection of a client to a node.
     fn open_to(&self, index: usize, node: usize) -> Result<TcpStream, BenchError> {
         let target = &self.scenario.nodes[node];
         let unreachable = |source| BenchError::Unreachable {
@@ -191,7 +191,7 @@ impl Generator {
         Ok(stream)
     }
 
-    /// A client goes where a broker sends it, once.
+    /// Redirects a client, once.
     fn go(&mut self, index: usize, place: &str) -> Result<(), BenchError> {
         let client = &self.clients[index];
         let (role, namespace) = (client.role, &self.scenario.nodes[client.node].namespace);
@@ -239,7 +239,7 @@ impl Generator {
             Ok(Some(error)) | Err(error) => Some(error),
         };
         match failure {
-            // Writable, but not yet connected: epoll will say so again.
+            // Writable, but not yet connected: epoll will report it again.
             Some(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
             Some(source) => {
                 return Err(BenchError::Unreachable {
@@ -281,7 +281,7 @@ impl Generator {
             })
     }
 
-    /// TLS and WebSocket, where they were asked for.
+    /// Adds TLS and WebSocket, if configured.
     fn put_layer(&mut self, index: usize) -> Result<(), BenchError> {
         if self.scenario.layering.is_plain() {
             return Ok(());
@@ -295,7 +295,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Sends the subscriptions of a client that is accepted.
+    /// Sends the subscriptions of an accepted client.
     fn subscribe(&mut self, index: usize, plan: &Plan) -> Result<(), BenchError> {
         let Role::Subscriber(subscriber) = self.clients[index].role else {
             self.become_ready(index);
@@ -436,7 +436,7 @@ impl Generator {
     }
 }
 
-/// Where a CONNACK sends its client: HOST:PORT.
+/// Where a CONNACK redirects its client: HOST:PORT.
 fn elsewhere(connack: &Connack<'_>) -> Option<String> {
     let codes = [ReasonCode::UseAnotherServer, ReasonCode::ServerMoved];
     let reference = connack
@@ -446,7 +446,7 @@ fn elsewhere(connack: &Connack<'_>) -> Option<String> {
     Some(place_of(&first))
 }
 
-/// Begins a connection. Beyond what one loopback address has ports for, others of 127.0.0.0/8 are taken.
+/// Starts a connection. When one loopback address has no more ports, others of 127.0.0.0/8 are used.
 fn open_stream(address: SocketAddr, index: usize) -> io::Result<TcpStream> {
     let source = u8::try_from(index / PER_SOURCE).unwrap_or(u8::MAX);
     if source == 0 || !matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback()) {

@@ -1,4 +1,4 @@
-//! Several generators, one a thread, that share a workload: for brokers that outrun one thread.
+//! Several generators, one for each thread, that share a workload: for brokers that are faster than one thread.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -9,19 +9,19 @@ use crate::BenchError;
 use crate::outcome::{BrokerUse, CpuUse, Latency, Outcome, Second};
 use crate::workload::Workload;
 
-/// Generators with a share of the workload each. Their topics and clients are apart, so no lock stands between them.
+/// Generators with a share of the workload each. Their topics and clients are separate, so they need no lock.
 #[derive(Debug)]
 pub struct Fleet {
     generators: Vec<Generator>,
-    /// Share of each in the messages: its streams.
+    /// Share of each in the messages: its number of streams.
     streams: Vec<u64>,
     workload: String,
 }
 
 impl Fleet {
-    /// Connects all clients of `scenario`, shared out over `threads` generators.
+    /// Connects all clients of `scenario`, distributed over `threads` generators.
     ///
-    /// Only `pair` can be shared out: in the other patterns the window of a stream depends on receivers everywhere.
+    /// Only `pair` can be distributed: in the other patterns the window of a stream depends on receivers everywhere.
     pub fn connect(scenario: Scenario, threads: usize) -> Result<Self, BenchError> {
         let workload = scenario.workload.describe();
         if threads <= 1 {
@@ -62,13 +62,13 @@ impl Fleet {
         })
     }
 
-    /// The generators, one a thread.
+    /// The generators, one for each thread.
     #[must_use]
     pub fn generators(&self) -> &[Generator] {
         &self.generators
     }
 
-    /// Runs `load` for `span` in all threads and adds up what they have seen; `progress` gets the sums, too.
+    /// Runs `load` for `span` in all threads and sums the results; `progress` receives the sums, too.
     pub fn run(
         &mut self,
         load: Load,
@@ -91,7 +91,7 @@ impl Fleet {
                     let sender = sender.clone();
                     scope.spawn(move || {
                         generator.run(load, span, watch, &mut |second| {
-                            // The receiver lives until all senders are gone.
+                            // The receiver exists until all senders are dropped.
                             let _ = sender.send((thread, *second));
                         })
                     })
@@ -125,7 +125,7 @@ impl Fleet {
             sum.delivered_per_s += outcome.delivered_per_s;
             sum.counts = add_counts(&sum.counts, &outcome.counts);
             own_s += outcome.own.cpu_s;
-            // Same bounds and precision everywhere, so adding cannot fail.
+            // Bounds and precision are the same everywhere, so adding cannot fail.
             let _ = latency.add(generator.latency());
             for (second, other) in sum.series.iter_mut().zip(&outcome.series) {
                 *second = add_seconds(second, other);
@@ -144,7 +144,7 @@ impl Fleet {
     }
 }
 
-/// `whole` in parts in proportion to `weights`, which are not all 0; the parts add up to it.
+/// Splits `whole` in parts weighted by `weights`, which are not all 0; the parts add up to it.
 fn shares(whole: u64, weights: &[u64]) -> Vec<u64> {
     let total: u64 = weights.iter().sum();
     let (mut seen, mut given) = (0, 0);
@@ -160,7 +160,7 @@ fn shares(whole: u64, weights: &[u64]) -> Vec<u64> {
         .collect()
 }
 
-/// The load and the span of each thread: rates and counts are shared out, windows are a stream's anyway.
+/// The load and the span of each thread: rates and counts are divided, windows apply to each stream anyway.
 fn parts(load: Load, span: Span, streams: &[u64]) -> Vec<(Load, Span)> {
     let total: u64 = streams.iter().sum();
     let counts = match span.until {
@@ -187,7 +187,7 @@ fn parts(load: Load, span: Span, streams: &[u64]) -> Vec<(Load, Span)> {
     streams.iter().zip(counts).map(part).collect()
 }
 
-/// Calls `progress` with the sum of each second once all threads have told theirs.
+/// Calls `progress` with the sum of each second once all threads have reported theirs.
 fn pass_on_sums(
     receiver: &Receiver<(usize, Progress)>,
     threads: usize,

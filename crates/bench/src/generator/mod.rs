@@ -1,8 +1,8 @@
 //! The load generator: many MQTT clients in one thread, against any broker.
 //!
-//! It must cost so little that the broker is what is measured. So a round is one wake-up of epoll; each ready socket is
-//! read once; a message is found, judged and answered where it lies in the read buffer, without a copy or an allocation;
-//! each stream's next messages are copied from a template and written at once. The clock is read once a socket.
+//! It must cost so little that the measurement shows the broker. So a round is one wake-up of epoll; each ready socket is read once; a message is
+//! found, checked and answered in the read buffer, without a copy or an allocation; each stream's next messages are copied from a template and
+//! written at once. The clock is read once for each socket.
 
 mod audience;
 mod client;
@@ -62,7 +62,7 @@ pub struct Generator {
     /// Wakes the loop for the next message that is due; milliseconds would be too coarse.
     timer: OwnedFd,
     epoch: Instant,
-    /// Clients that have come through CONNECT and SUBSCRIBE.
+    /// Clients that have completed CONNECT and SUBSCRIBE.
     ready: usize,
     connecting: Duration,
 }
@@ -70,18 +70,18 @@ pub struct Generator {
 impl Generator {
     /// Connects and subscribes all clients of `scenario`.
     ///
-    /// Any refusal or broken connection ends it with an error that names the client and the node.
+    /// Any refusal or broken connection results in an error with the client and the node.
     pub fn connect(scenario: Scenario) -> Result<Self, BenchError> {
         connect::connect(scenario)
     }
 
-    /// What was connected.
+    /// The scenario that was connected.
     #[must_use]
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// From the first connection attempt to the last answer, SUBACKs included.
+    /// From the first connection attempt to the last answer, including SUBACKs.
     #[must_use]
     pub fn connecting(&self) -> Duration {
         self.connecting
@@ -93,7 +93,7 @@ impl Generator {
         self.clients.len()
     }
 
-    /// Streams nobody subscribed to.
+    /// Streams without a matching subscription.
     #[must_use]
     pub fn streams_without_recipients(&self) -> usize {
         self.streams
@@ -102,12 +102,12 @@ impl Generator {
             .count()
     }
 
-    /// Keeps the measured arrivals of each run one by one, at most `limit` of them. Payloads below 16 bytes give none.
+    /// Keeps the measured arrivals of each run individually, at most `limit` of them. Payloads below 16 bytes give none.
     pub fn keep_samples(&mut self, limit: usize) {
         self.receiving.sample_limit = limit;
     }
 
-    /// Arrivals of the last run that were kept, in their order.
+    /// Kept arrivals of the last run, in order.
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.receiving.samples

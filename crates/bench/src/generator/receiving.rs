@@ -1,4 +1,4 @@
-//! What the subscribers have received in a run.
+//! The deliveries to subscribers in a run.
 
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
@@ -9,7 +9,7 @@ use crate::sequence::Arrival;
 use crate::stamp::{self, StampForm};
 use crate::workload::Plan;
 
-/// Latencies are kept to three digits, up to ten minutes; longer ones count as ten minutes.
+/// Latencies are recorded with three digits, up to ten minutes; longer ones count as ten minutes.
 const LONGEST_LATENCY_NS: u64 = 600_000_000_000;
 
 /// One arrival.
@@ -21,31 +21,31 @@ pub struct Sample {
     pub stream: u32,
     /// Number of the message in its stream.
     pub number: u32,
-    /// When it was meant to be sent, in nanoseconds of the run's clock.
+    /// Intended send time, in nanoseconds of the run's clock.
     pub sent_ns: u64,
     /// From then to the arrival.
     pub delay_ns: u64,
 }
 
-/// All audiences and what they have seen.
+/// All audiences and their deliveries.
 #[derive(Debug)]
 pub struct Receiving {
-    /// Arrivals one by one, as many as were asked for.
+    /// Individual arrivals, up to the limit.
     pub samples: Vec<Sample>,
-    /// How many arrivals to keep.
+    /// Most arrivals to keep.
     pub sample_limit: usize,
     audiences: Vec<Audience>,
-    /// Audience of each subscriber, and the order it sees if it shares.
+    /// Audience of each subscriber, and the order of its deliveries if it shares.
     subscribers: Vec<(u32, Option<MemberOrder>)>,
     form: StampForm,
-    /// Streams by topic, for payloads that do not name theirs.
+    /// Streams by topic, for payloads that do not contain theirs.
     by_topic: HashMap<Box<[u8]>, u32>,
-    /// Counts of this run; what is missing comes in at its end.
+    /// Counts of this run; missing messages are added at its end.
     pub counts: Counts,
     pub latency: Histogram<u64>,
     /// Whether arrivals enter the histogram.
     pub measuring: bool,
-    /// Arrivals in a row with the same send time: messages of one batch are recorded as one.
+    /// Consecutive arrivals with the same send time: messages of one batch are recorded together.
     batch: (u64, u64),
 }
 
@@ -96,7 +96,7 @@ impl Receiving {
         }
     }
 
-    /// Takes in a message; answers its stream and how far that one has come on, `None` if nobody asked for it.
+    /// Notes a message; returns its stream and that stream's progress, `None` if there is no matching subscription.
     #[inline]
     pub fn on_message(
         &mut self,
@@ -158,7 +158,7 @@ impl Receiving {
         Some((stream, came_on))
     }
 
-    /// Ends what was read at once: the arrivals had one time.
+    /// Ends a batch that was read together: its arrivals have the same time.
     #[inline]
     pub fn end_batch(&mut self, now_ns: u64) {
         if self.batch.1 > 0 {
@@ -167,7 +167,7 @@ impl Receiving {
         }
     }
 
-    /// Begins a run.
+    /// Starts a run.
     pub fn restart(&mut self, streams: &[Stream]) {
         self.counts = Counts::default();
         self.latency.reset();
@@ -179,7 +179,7 @@ impl Receiving {
         }
     }
 
-    /// The counts of the run, with what is missing by now.
+    /// The counts of the run, including what is missing by now.
     pub fn settle(&self, streams: &[Stream]) -> Counts {
         let mut counts = self.counts;
         counts.published = streams.iter().map(|stream| stream.sent).sum();
@@ -244,7 +244,7 @@ mod tests {
         {
             let (mut receiving, mut streams) = setting(len);
             let messages: Vec<Vec<u8>> = (0..4).map(|_| payload(&mut streams, 1, len, 5)).collect();
-            // Number 3 never comes, number 1 comes late and twice; the other subscriber gets all.
+            // Number 3 never arrives, number 1 arrives late and twice; the other subscriber receives all.
             for number in [0, 2, 1, 1] {
                 receiving.on_message(0, b"t/out/1", &messages[number], 10);
             }

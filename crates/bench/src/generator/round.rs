@@ -1,4 +1,4 @@
-//! One round of the loop: wait, read, judge, write.
+//! One round of the loop: wait, read, check, write.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::socket::ReadOutcome;
 use crate::wire::{self, Frame, Malformed};
 
 impl Generator {
-    /// Waits for events, not at all while some socket may still have something to read.
+    /// Waits for events, or only polls while some socket may still have something to read.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), BenchError> {
         let timeout = if self.readable.is_empty() {
             timeout
@@ -25,7 +25,7 @@ impl Generator {
         }
     }
 
-    /// Sorts the events into the lists of those to read and those to write.
+    /// Sorts the events into the lists of clients to read and to write.
     pub(super) fn note_events(&mut self) {
         for event in self.events.iter() {
             let token = event.token();
@@ -44,7 +44,7 @@ impl Generator {
         }
     }
 
-    /// Reads every ready socket once. Answers the clients whose CONNACK came.
+    /// Reads every ready socket once. Returns the clients whose CONNACK arrived.
     pub(super) fn read_all(&mut self) -> Result<Vec<u32>, BenchError> {
         let mut accepted = Vec::new();
         let mut ready = std::mem::take(&mut self.readable);
@@ -76,7 +76,7 @@ impl Generator {
         Ok(accepted)
     }
 
-    /// Handles the whole packets in `bytes` and keeps the rest; true if one was an accepting CONNACK.
+    /// Handles the complete packets in `bytes` and keeps the rest; true if one was an accepting CONNACK.
     fn handle_bytes(&mut self, index: usize, bytes: &[u8]) -> Result<bool, BenchError> {
         let now_ns = self.now_ns();
         let role = self.clients[index].role;
@@ -179,7 +179,7 @@ impl Generator {
         };
         let stream = &mut self.streams[stream_index as usize];
         if frame.first_byte == wire::PUBREC && !refused {
-            // Goes out with the next messages of the stream.
+            // Sent with the next messages of the stream.
             let client = &mut self.clients[index];
             wire::push_acknowledgement(client.socket.output(), wire::PUBREL, packet_id);
             if !client.dirty {
@@ -196,7 +196,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Writes what waits on each dirty socket, once.
+    /// Writes pending bytes on each dirty socket, once.
     pub(super) fn write_dirty(&mut self) -> Result<(), BenchError> {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {

@@ -11,32 +11,32 @@ use crate::BenchError;
 use crate::outcome::{BrokerUse, CpuUse, Latency, Outcome, Second};
 use crate::process::{self, CpuReading, Memory};
 
-/// Longest sleep: progress and the ends of phases are looked at this often.
+/// Longest sleep: interval of progress reports and checks for ends of phases.
 const TICK: Duration = Duration::from_millis(50);
-/// A stream of a closed loop to which nothing came back for this long has lost its window: it is opened again.
+/// A stream of a closed loop without progress for this long has lost its window: it is opened again.
 const STALL_NS: u64 = 2_000_000_000;
-/// Unsent bytes of all clients at which an open loop waits before it makes more; what is due stays due.
+/// Unsent bytes of all clients at which an open loop pauses; messages that are due stay due.
 const MAX_UNSENT: usize = 64 * 1024 * 1024;
-/// Messages an open loop holds back for the broker's Receive Maximum before it waits.
+/// Messages that an open loop holds back because of the broker's Receive Maximum before it pauses.
 const MAX_HELD_BACK: usize = 1_000_000;
-/// Share of one core from which on the generator is called busy.
+/// From this share of one core on the generator is reported as busy.
 const BUSY: f64 = 0.9;
-/// Lag of an open loop behind its schedule from which on it is told.
+/// From this lag of an open loop behind its schedule on it is reported.
 const LAG_NS: u64 = 10_000_000;
 
-/// Processes whose use is measured.
+/// Processes whose CPU and memory are measured.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
     /// Their process identifiers.
     pub pids: Vec<u32>,
 }
 
-/// How a run stands, about once a second.
+/// The progress of a run, about once a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// The last second.
     pub second: Second,
-    /// Messages published and not yet back everywhere.
+    /// Messages published and not yet received everywhere.
     pub on_their_way: u64,
 }
 
@@ -59,7 +59,7 @@ struct Run {
     stalls_looked_at_ns: u64,
 }
 
-/// A moment with the counts of it.
+/// A moment with its counts.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     at_ns: u64,
@@ -86,7 +86,7 @@ impl Generator {
         let warm = run.start_ns + span.warm_up.as_nanos() as u64;
         self.step_until(&mut run, progress, |_, now| now.at_ns >= warm)?;
         self.receiving.measuring = true;
-        // What the warm-up was late by is nobody's latency.
+        // The lag of the warm-up is not counted.
         run.worst_lag_ns = 0;
         let before = Usage::read(watch)?;
         let from = self.mark(&run);
@@ -198,7 +198,7 @@ impl Generator {
         }
     }
 
-    /// Goes round until `done` says so.
+    /// Runs rounds until `done` returns true.
     fn step_until(
         &mut self,
         run: &mut Run,
@@ -215,7 +215,7 @@ impl Generator {
         }
     }
 
-    /// Stops sending and waits for what is on its way, as long as something still arrives.
+    /// Stops sending and waits for messages under way, as long as some still arrive.
     fn drain(
         &mut self,
         run: &mut Run,
@@ -268,9 +268,9 @@ impl Generator {
         self.write_dirty()
     }
 
-    /// Arms the timer for a moment of the run's clock; one that has passed fires at once.
+    /// Arms the timer for a moment of the run's clock; a past one fires at once.
     fn set_timer(&self, due_ns: u64) -> Result<(), BenchError> {
-        // A relative time of zero would switch the timer off.
+        // A relative time of zero would disarm the timer.
         let wait = due_ns
             .saturating_sub(self.now_ns())
             .clamp(1, TICK.as_nanos() as u64);
@@ -290,7 +290,7 @@ impl Generator {
             .map_err(|error| BenchError::system("timer")(error.into()))
     }
 
-    /// Closed loop: fills the windows of the streams that something came back for.
+    /// Closed loop: refills the windows of streams with progress.
     fn refill(&mut self, run: &mut Run, window: u32) -> Result<(), BenchError> {
         let mut queued = std::mem::take(&mut self.queued);
         let now_ns = self.now_ns();
@@ -298,7 +298,7 @@ impl Generator {
             let stream = &mut self.streams[index as usize];
             stream.queued = false;
             let free = u64::from(window).saturating_sub(stream.on_their_way());
-            // The broker may allow fewer unacknowledged messages than the window has places.
+            // The broker may permit fewer unacknowledged messages than the window has.
             let allowed = u64::from(stream.limit().saturating_sub(stream.unacknowledged()));
             let count = free.min(allowed).min(run.budget);
             if !run.sending || count == 0 {
@@ -319,7 +319,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Open loop: sends what is due.
+    /// Open loop: sends messages that are due.
     fn send_due(&mut self, run: &mut Run) {
         self.release_held_back(run);
         let Some(schedule) = &mut run.schedule else {
@@ -351,7 +351,7 @@ impl Generator {
         }
     }
 
-    /// Sends held-back messages of the streams that were acknowledged.
+    /// Sends held-back messages of acknowledged streams.
     fn release_held_back(&mut self, run: &mut Run) {
         let mut queued = std::mem::take(&mut self.queued);
         for index in queued.drain(..) {
@@ -373,7 +373,7 @@ impl Generator {
         self.queued = queued;
     }
 
-    /// Looks at the clock: seconds of the series, arrivals, stalls.
+    /// Checks the time: seconds of the series, arrivals, stalls.
     fn tick(&mut self, run: &mut Run, now: Mark, progress: &mut dyn FnMut(&Progress)) {
         if now.delivered != run.last_arrival.delivered {
             run.last_arrival = now;
@@ -395,7 +395,7 @@ impl Generator {
         }
     }
 
-    /// Closed loop: opens the windows of streams whose messages were lost, else those would be silent for the rest.
+    /// Closed loop: reopens the windows of streams whose messages were lost; otherwise those would stay silent.
     fn reopen_stuck(&mut self, run: &mut Run) {
         if !run.sending || run.budget == 0 || matches!(run.load, Load::Open { .. }) {
             return;
@@ -533,7 +533,7 @@ impl Usage {
     }
 }
 
-/// Memory of all watched processes; one that cannot be read counts nothing.
+/// Memory of all watched processes; one that cannot be read counts as zero.
 fn read_memory(watch: &Watch) -> Memory {
     let readings = watch
         .pids

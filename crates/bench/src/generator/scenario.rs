@@ -1,4 +1,4 @@
-//! What to run: the settings of a measurement.
+//! The settings of a measurement.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use crate::workload::{Attachment, Workload};
 /// A broker's address with the name the user gave it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// As given, for messages.
+    /// As given, for output.
     pub name: String,
     /// Where to connect.
     pub address: SocketAddr,
-    /// The network namespace to connect from (`/run/netns/NAME`), if it is another than this thread's.
+    /// The network namespace to connect from (`/run/netns/NAME`), if it differs from this thread's.
     pub namespace: Option<PathBuf>,
 }
 
@@ -52,14 +52,14 @@ impl Node {
     }
 }
 
-/// Clients, their traffic pattern and how they speak. The load comes with each run.
+/// Clients, their traffic pattern and protocol. The load is given for each run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// Brokers of one cluster, at least one.
     pub nodes: Vec<Node>,
     /// Traffic pattern.
     pub workload: Workload,
-    /// Which client goes to which node.
+    /// Distribution of clients over nodes.
     pub attachment: Attachment,
     /// Protocol of all clients.
     pub version: ProtocolVersion,
@@ -67,19 +67,19 @@ pub struct Scenario {
     pub qos: Qos,
     /// Payload of each message in bytes.
     pub payload_len: usize,
-    /// First level of every topic, and beginning of every client identifier: distinct for runs at the same time.
+    /// First level of every topic, and prefix of every client identifier: must be distinct for simultaneous runs.
     pub prefix: String,
-    /// Decides all draws.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Rest between the last SUBACK and the first message, for clusters whose interests travel later.
+    /// Wait between the last SUBACK and the first message, for clusters that propagate interests later.
     pub settle: Duration,
-    /// Whether subscribers have sessions that outlive their connections, for a minute in 5.0.
+    /// Whether sessions of subscribers are persistent, with an expiry of a minute in 5.0.
     pub persistent: bool,
     /// User name and password.
     pub login: Option<(String, String)>,
     /// TLS and WebSocket.
     pub layering: Layering,
-    /// What becomes of a Server Reference in a CONNACK.
+    /// How a Server Reference in a CONNACK is handled.
     pub redirect: Redirect,
 }
 
@@ -105,19 +105,19 @@ impl Scenario {
     }
 }
 
-/// How much is sent when.
+/// How much is sent, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Load {
-    /// Closed loop: at most `window` messages of a stream are on their way, as many as the broker will take.
+    /// Closed loop: at most `window` messages of a stream are under way, as fast as the broker accepts them.
     ///
-    /// A message is on its way until all its recipients have it and, above QoS 0, until it is acknowledged. At QoS 0 a
-    /// stream without recipients has nothing to close its loop and stays silent.
+    /// A message is under way until all its recipients have it and, above QoS 0, until it is acknowledged. At QoS 0 a stream without recipients
+    /// cannot close its loop and stays silent.
     Closed {
-        /// Messages on their way, for each stream.
+        /// Messages under way, for each stream.
         window: u32,
     },
-    /// Closed loop in step: every stream sends a whole window when all messages of all streams are back.
+    /// Closed loop in step: every stream sends a whole window when all messages of all streams have arrived.
     ///
     /// Slower than a plain closed loop, but every run gives the broker the same batches: for counting instructions.
     Volleys {
@@ -137,7 +137,7 @@ pub enum Load {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "process")]
 pub enum Arrivals {
-    /// Even, the publishers in turn.
+    /// Regular, the publishers in turn.
     Constant,
     /// A Poisson process at each publisher.
     Poisson,
@@ -155,7 +155,7 @@ pub struct Span {
     pub warm_up: Duration,
     /// The end of sending.
     pub until: Until,
-    /// Longest wait for messages still on their way when nothing arrives any more.
+    /// Longest wait for messages under way when no more arrive.
     pub drain: Duration,
 }
 
@@ -164,7 +164,7 @@ pub struct Span {
 pub enum Until {
     /// After a measured interval of this length.
     Elapsed(Duration),
-    /// After this many messages were published, those of the warm-up included; the interval ends with the last arrival.
+    /// After this many messages were published, including warm-up; the interval ends with the last arrival.
     Published(u64),
 }
 

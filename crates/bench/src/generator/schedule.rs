@@ -1,4 +1,4 @@
-//! When the messages of an open loop are due.
+//! The schedule of an open loop.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use super::scenario::Arrivals;
 use crate::random::Random;
 
-/// The messages to come, one after the other. Times are nanoseconds of the run's clock.
+/// The messages to send, in order. Times are nanoseconds of the run's clock.
 #[derive(Debug)]
 pub struct Schedule {
     random: Random,
@@ -58,7 +58,7 @@ impl Schedule {
             Arrivals::LogNormal {
                 coefficient_of_variation,
             } => {
-                // Streams begin anywhere in their first gap, else all would send at once.
+                // Streams start at a random time within their first gap; otherwise all would send at once.
                 let period = gap_ns * f64::from(streams);
                 let due = (0..streams)
                     .map(|stream| Reverse((start_ns + (random.unit() * period) as u64, stream)));
@@ -84,7 +84,7 @@ impl Schedule {
         self.next.0
     }
 
-    /// Takes the next message: its time and its stream.
+    /// Removes the next message: its time and its stream.
     pub fn pop(&mut self) -> (u64, u32) {
         let message = self.next;
         self.advance();
@@ -115,7 +115,7 @@ impl Schedule {
                 streams,
                 coefficient_of_variation,
             } => {
-                // The heap holds one entry a stream, at least one.
+                // The heap has one entry for each stream, at least one.
                 let Reverse((at, stream)) = due.pop().unwrap_or(Reverse((u64::MAX, 0)));
                 let gap = self
                     .random

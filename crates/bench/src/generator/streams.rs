@@ -1,4 +1,4 @@
-//! The sending side: messages made from a template, and how many of them are on their way.
+//! The sending side: messages made from a template, and how many of them are under way.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,15 @@ use thicket_mqtt::{EncodeError, PacketId, ProtocolVersion, Publish, Qos};
 
 use crate::stamp::{Stamp, StampForm};
 
-/// Identifiers of unacknowledged messages a publisher may have: half of the number space, so that none meets itself.
+/// Most identifiers of unacknowledged messages of a publisher: half of the number space, so that none is reused too early.
 const MAX_IN_FLIGHT: u32 = 32_767;
 
 /// One stream: a publisher and its topic.
 #[derive(Debug)]
 pub struct Stream {
-    /// A whole PUBLISH; identifier and stamp are written over in each copy.
+    /// A complete PUBLISH; identifier and stamp are overwritten in each copy.
     template: Box<[u8]>,
-    /// Where the packet identifier stands; 0 at QoS 0.
+    /// Offset of the packet identifier; 0 at QoS 0.
     id_at: usize,
     payload_at: usize,
     form: StampForm,
@@ -26,18 +26,18 @@ pub struct Stream {
     pub recipients: u32,
     /// Published in this run.
     pub sent: u64,
-    /// Acknowledged in this run, up to the last step of the quality of service.
+    /// Acknowledged in this run, including the last step of the quality of service.
     pub acknowledged: u64,
-    /// Arrivals in this run, over all recipients; what a later number shows to be missing counts as arrived.
+    /// Arrivals in this run, over all recipients; a message that a later number shows to be missing counts as arrived.
     pub accounted: u64,
     last_packet_id: u16,
-    /// Most unacknowledged messages the broker takes (Receive Maximum).
+    /// Most unacknowledged messages that the broker accepts (Receive Maximum).
     limit: u32,
-    /// Messages of an open loop that wait for `limit`, by their due times.
+    /// Messages of an open loop that wait because of `limit`, by their due times.
     pub held_back: VecDeque<u64>,
-    /// Whether the stream waits in the list of those to serve.
+    /// Whether the stream is in the list of those to serve.
     pub queued: bool,
-    /// What had come back when [`Stream::is_stuck`] was last asked.
+    /// The progress when [`Stream::is_stuck`] was last called.
     came_back: u64,
 }
 
@@ -76,12 +76,12 @@ impl Stream {
         })
     }
 
-    /// Obeys the Receive Maximum of a CONNACK.
+    /// Applies the Receive Maximum of a CONNACK.
     pub fn limit_in_flight(&mut self, receive_maximum: u16) {
         self.limit = self.limit.min(u32::from(receive_maximum));
     }
 
-    /// Most messages that may be unacknowledged; unbounded at QoS 0.
+    /// Most messages that may be unacknowledged; unlimited at QoS 0.
     pub fn limit(&self) -> u32 {
         if self.id_at == 0 {
             u32::MAX
@@ -124,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// Messages on their way: not yet at all recipients, or not yet acknowledged.
+    /// Messages under way: not yet received by all recipients, or not yet acknowledged.
     pub fn on_their_way(&self) -> u64 {
         let back = if self.recipients == 0 {
             self.sent
@@ -139,12 +139,12 @@ impl Stream {
         self.sent.saturating_sub(done)
     }
 
-    /// Whether a closed loop can drive the stream: something comes back for each message.
+    /// Whether a closed loop can drive the stream: each message has a recipient or an acknowledgement.
     pub fn closes(&self) -> bool {
         self.recipients > 0 || self.id_at > 0
     }
 
-    /// Begins the counts of a run.
+    /// Starts the counts of a run.
     pub fn restart(&mut self) {
         self.sent = 0;
         self.acknowledged = 0;
@@ -153,7 +153,7 @@ impl Stream {
         self.held_back.clear();
     }
 
-    /// Whether messages are on their way and nothing has come back since this was last asked.
+    /// Whether messages are under way without progress since the last call.
     pub fn is_stuck(&mut self) -> bool {
         let came_back = self.accounted + self.acknowledged;
         let stuck = self.on_their_way() > 0 && came_back == self.came_back;
@@ -161,7 +161,7 @@ impl Stream {
         stuck
     }
 
-    /// Gives up waiting for what is on its way.
+    /// Stops waiting for messages under way.
     pub fn give_up(&mut self) {
         self.accounted = self.sent * u64::from(self.recipients);
         self.acknowledged = self.sent;

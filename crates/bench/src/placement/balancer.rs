@@ -1,4 +1,4 @@
-//! What stands between a client and the nodes if nobody cooperates: a load balancer that draws a node for each connection.
+//! A load balancer between clients and nodes for clients without placement: it chooses a random node for each connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 
 use crate::random::Random;
 
-/// A connection that lasts so long was not refused.
+/// A connection that lasts this long was not refused.
 const SERVED: Duration = Duration::from_millis(300);
 
-/// The balancer of one client: it knows which node the client is at.
+/// The balancer of one client: it has the client's current node.
 #[derive(Debug, Clone)]
 pub(super) struct Balancer {
     pub address: SocketAddr,
@@ -26,7 +26,7 @@ struct Shared {
     nodes: Vec<SocketAddr>,
     node: AtomicUsize,
     connections: AtomicUsize,
-    /// Since when the connection is open.
+    /// When the connection was opened.
     open_since: Mutex<Option<Instant>>,
     cut: Notify,
 }
@@ -46,12 +46,12 @@ impl Balancer {
         Ok(Self { address, shared })
     }
 
-    /// Where the client is, or was last.
+    /// The client's current or last node.
     pub fn node(&self) -> usize {
         self.shared.node.load(Ordering::Relaxed)
     }
 
-    /// Connections so far, refused ones too.
+    /// Connections so far, including refused ones.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
@@ -61,7 +61,7 @@ impl Balancer {
         since.is_some_and(|since| since.elapsed() >= SERVED)
     }
 
-    /// The network fails: the client comes back by itself.
+    /// Breaks the connection: the client reconnects by itself.
     pub fn cut(&self) {
         *self.shared.open_since() = None;
         self.shared.cut.notify_one();

@@ -1,4 +1,4 @@
-//! The clients of one way to attach, and what they and the nodes count.
+//! The clients of one way to attach, and the counts of clients and nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,9 +19,9 @@ use crate::cluster::READY_WITHIN;
 use crate::process::{CpuReading, cpu};
 use crate::random::Random;
 
-/// Clients that come back at a time.
+/// Most clients that reconnect at a time.
 const AT_ONCE: usize = 8;
-/// Between two attempts of one that is refused.
+/// Longest time between two attempts of a refused client.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// All clients, connected.
@@ -30,9 +30,9 @@ pub(super) struct Crowd<'a> {
     nodes: Vec<Entry>,
     pub population: Population,
     clients: Vec<Client>,
-    /// One a client, if nodes are drawn for them.
+    /// One for each client, if nodes are chosen at random.
     balancers: Vec<Balancer>,
-    /// Time between two messages of a publisher; none: silence.
+    /// Time between two messages of a publisher; `None`: silence.
     pace: watch::Sender<Option<Duration>>,
     heard: Arc<Heard>,
     /// By topic.
@@ -40,12 +40,12 @@ pub(super) struct Crowd<'a> {
     pub setup: Setup,
 }
 
-/// What it took to attach.
+/// The cost of attaching.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Setup {
     /// Sessions of all clients.
     pub sessions: usize,
-    /// Of a client, mean.
+    /// Mean for a client.
     pub client_ms: f64,
     /// The same divided by the sessions of the client.
     pub session_ms: f64,
@@ -53,7 +53,7 @@ pub(super) struct Setup {
     pub all_s: f64,
 }
 
-/// What clients that came back took.
+/// The cost of reconnecting.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Returns {
     refused: Vec<f64>,
@@ -61,12 +61,12 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// CONNECTs that were refused: mean and most.
+    /// Refused CONNECTs: mean and maximum.
     pub fn refused(&self) -> [f64; 2] {
         mean_and_most(&self.refused)
     }
 
-    /// Until they were served: mean and longest.
+    /// Seconds until they were served: mean and maximum.
     pub fn seconds(&self) -> [f64; 2] {
         mean_and_most(&self.seconds)
     }
@@ -80,7 +80,7 @@ fn mean_and_most(all: &[f64]) -> [f64; 2] {
     [mean, all.iter().copied().fold(0.0, f64::max)]
 }
 
-/// What subscribers note.
+/// The records of subscribers.
 #[derive(Debug)]
 struct Heard {
     began: Instant,
@@ -89,7 +89,7 @@ struct Heard {
     delays: Mutex<Histogram<u64>>,
 }
 
-/// What was counted in a while.
+/// The counts of an interval.
 #[derive(Debug, Clone)]
 pub(super) struct Counted {
     /// Messages a second that publishers sent.
@@ -100,9 +100,9 @@ pub(super) struct Counted {
     pub internal_per_s: f64,
     /// Messages of each node.
     pub loads: Vec<f64>,
-    /// Of all nodes a message to a subscriber, in microseconds.
+    /// CPU of all nodes for each message to a subscriber, in microseconds.
     pub cpu_us: f64,
-    /// Of the busiest node, in cores.
+    /// CPU of the busiest node, in cores.
     pub busiest_cores: f64,
     /// In milliseconds.
     pub delay_mean_ms: f64,
@@ -206,13 +206,13 @@ impl<'a> Crowd<'a> {
         })
     }
 
-    /// From now on each topic has so many messages a second; 0: none.
+    /// From now on each topic has this many messages a second; 0: none.
     pub fn set_rate(&self, per_topic_s: f64) {
         let period = (per_topic_s > 0.0).then(|| Duration::from_secs_f64(1.0 / per_topic_s));
         let _ = self.pace.send(period);
     }
 
-    /// Counts for a while; messages that are on their way at its ends are counted once.
+    /// Counts for an interval; messages that are under way at its ends are counted once.
     pub async fn count(&self, hold: Duration) -> Result<Counted, BenchError> {
         self.delays().reset();
         self.heard.is_counting.store(true, Ordering::Relaxed);
@@ -242,7 +242,7 @@ impl<'a> Crowd<'a> {
         })
     }
 
-    /// Silence until nothing comes any more: how many of all messages so far should have come, and did.
+    /// Waits in silence until nothing arrives any more; returns how many of all messages so far should have arrived, and did.
     pub async fn drain(&self) -> (u64, u64) {
         self.set_rate(0.0);
         let come = || self.heard.count.load(Ordering::Relaxed);
@@ -262,7 +262,7 @@ impl<'a> Crowd<'a> {
         }
     }
 
-    /// The network fails for one client after the other, in no order; each comes back by itself, to nodes that its balancer draws.
+    /// Breaks the connection of one client after the other, in random order; each reconnects by itself, to nodes that its balancer chooses.
     pub async fn come_back(&self, returns: &mut Returns) -> Result<(), BenchError> {
         let mut order = self.balancers.clone();
         let mut random = Random::new(self.experiment.seed);
@@ -330,7 +330,8 @@ impl<'a> Crowd<'a> {
         Ok(counted)
     }
 
-    /// Messages a second between nodes by the model, by where the sessions are: a message goes once to each other node with a subscriber.
+    /// Messages a second between nodes according to the model, from the nodes of the sessions: a message is sent once to each other node with a
+    /// subscriber.
     pub fn model_internal_per_s(&self, rate: f64) -> Result<f64, BenchError> {
         let topics = self.experiment.load.topics();
         let mut publishes = vec![0; topics];
@@ -353,7 +354,7 @@ impl<'a> Crowd<'a> {
         Ok(copies as f64 * rate)
     }
 
-    /// Where each client does what with a topic: its placement, else the node that its only session is at.
+    /// The node for each client and topic: that of its placement, else that of its only session.
     fn places(&self) -> Result<BTreeMap<(usize, usize), usize>, BenchError> {
         let topics = self.experiment.load.topics();
         let mut places = BTreeMap::new();
@@ -378,7 +379,7 @@ impl<'a> Crowd<'a> {
     }
 }
 
-/// The node of each client's topics, as the nodes say it.
+/// The node of each client's topics, as the nodes report it.
 fn placed(nodes: &[Entry]) -> Result<BTreeMap<(usize, usize), usize>, BenchError> {
     let mut placed = BTreeMap::new();
     let mut after = String::new();
@@ -426,7 +427,7 @@ fn options_of(
     let topics = experiment.load.topics();
     let mut options = Options::new(format!("mqtt://{}", node.address));
     options.client_id = client_id(client);
-    // No replica gets what subscribers get: messages between nodes are those to subscribers.
+    // Without replicas, messages between nodes are only those for subscribers.
     options.session_expiry = Duration::ZERO;
     match attach {
         Attach::Placed { max_sessions } => options.max_sessions = max_sessions,
@@ -453,7 +454,7 @@ fn options_of(
     options
 }
 
-/// How often it was refused, and for how many seconds it was away.
+/// How often it was refused, and for how many seconds it was disconnected.
 async fn one_comes_back(balancer: &Balancer) -> Result<(f64, f64), BenchError> {
     let (began, before) = (Instant::now(), balancer.connections());
     balancer.cut();
@@ -480,12 +481,12 @@ async fn listen(subscriber: Client, heard: Arc<Heard>) {
         let now_ns = heard.began.elapsed().as_nanos() as u64;
         let delay = now_ns.saturating_sub(u64::from_le_bytes(sent_ns));
         let mut delays = heard.delays.lock().unwrap_or_else(PoisonError::into_inner);
-        // A histogram that grows has room for any delay.
+        // A histogram that resizes fits any delay.
         let _ = delays.record(delay.max(1));
     }
 }
 
-/// What one publisher does.
+/// The work of one publisher.
 struct Publishing {
     topic: usize,
     pace: watch::Receiver<Option<Duration>>,
@@ -503,7 +504,7 @@ impl Publishing {
                 }
                 continue;
             };
-            // Publishers do not beat in time.
+            // Publishers must not be synchronous.
             let first = period.mul_f64((self.topic as f64 * 0.618).fract());
             let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + first, period);
             loop {
@@ -537,7 +538,7 @@ fn client_id(client: usize) -> String {
     format!("client-{client}")
 }
 
-/// At the end of a name.
+/// The number at the end of a name.
 fn number_of(name: &str) -> Option<usize> {
     let (_, number) = name.rsplit_once(['-', '/'])?;
     number.parse().ok()

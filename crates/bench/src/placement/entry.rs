@@ -1,4 +1,4 @@
-//! Nodes as clients and the experiment reach them: started here, or by somebody else in networks of their own.
+//! Nodes as clients and the experiment reach them: started here, or elsewhere in networks of their own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,18 +10,18 @@ use crate::metrics::{Metrics, page};
 use crate::namespace::inside;
 use crate::target::Running;
 
-/// A node, and the clients that come to it first.
+/// A node, and the clients that connect to it first.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Where clients connect to.
+    /// The address for clients.
     pub address: SocketAddr,
     /// Its HTTP API.
     pub api: SocketAddr,
-    /// The network namespace that the API is asked in; `None`: that of this thread.
+    /// The network namespace from which the API is reached; `None`: that of this thread.
     pub api_namespace: Option<PathBuf>,
     /// Its process.
     pub pid: u32,
-    /// Where its clients run: their connections begin in the network namespace of that runtime's thread.
+    /// The runtime of its clients: their connections start in the network namespace of that runtime's thread.
     pub clients: Handle,
 }
 

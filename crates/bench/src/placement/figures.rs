@@ -1,4 +1,4 @@
-//! Detti's Fig. 2 and 22 (the rate that a cluster sustains, by its size) and Fig. 23 (CPU, memory and traffic over time) with real nodes.
+//! Detti's Fig. 2 and 22 (the sustainable rate of a cluster, by its size) and Fig. 23 (CPU, memory and traffic over time) with real nodes.
 
 use std::time::{Duration, Instant};
 
@@ -17,20 +17,20 @@ use crate::report::{Part, Plot, Report, Scale, Series, Table, amount};
 use crate::search::bisect;
 use crate::target::Running;
 
-/// Publications that publishers send late make a rate one that was not offered.
+/// If publishers send less than this share, the rate counts as not offered.
 const OFFERED: f64 = 0.95;
 
-/// What bounds the rate of a cluster.
+/// What limits the rate of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Bound {
-    /// It is searched: the mean latency stays below so many milliseconds.
+    /// It is searched: the mean latency stays below this many milliseconds.
     Latency {
         /// Milliseconds.
         below_ms: f64,
     },
-    /// It is computed: the busiest node would use one core, by what it uses at the first rate of each node. For a machine with fewer cores than
-    /// nodes, or with other work.
+    /// It is computed: the busiest node would use one core, extrapolated from its use at the first rate of each node. For a machine with fewer cores
+    /// than nodes, or with other work.
     Cpu,
 }
 
@@ -39,7 +39,7 @@ pub enum Bound {
 pub struct Growth {
     /// Numbers of nodes, 1 among them.
     pub nodes: Vec<usize>,
-    /// What bounds it.
+    /// What limits it.
     pub bound: Bound,
     /// First rate, in publications a second of all publishers together; with [`Bound::Cpu`] times the number of nodes.
     pub from_per_s: f64,
@@ -52,7 +52,7 @@ pub struct Growth {
 /// The highest rate of one cluster.
 #[derive(Debug, Clone, Serialize)]
 pub struct GrowthPoint {
-    /// How clients came.
+    /// How clients attach.
     pub attach: Attach,
     /// Nodes.
     pub nodes: usize,
@@ -64,7 +64,7 @@ pub struct GrowthPoint {
     pub delay_mean_ms: f64,
     /// At that rate: messages a second between nodes.
     pub internal_per_s: f64,
-    /// At that rate: CPU of all nodes a message to a subscriber, in microseconds.
+    /// At that rate: CPU of all nodes for each message to a subscriber, in microseconds.
     pub cpu_us: f64,
     /// That divided by the same of one node.
     pub cpu_ratio: f64,
@@ -72,7 +72,7 @@ pub struct GrowthPoint {
     pub jain: f64,
 }
 
-/// Searches the rate for each number of nodes and way to attach.
+/// Searches for the rate for each number of nodes and way to attach.
 ///
 /// # Errors
 /// A node does not start, or a client is not served.
@@ -83,7 +83,7 @@ pub fn play_growth(
     say: &mut dyn FnMut(String),
 ) -> Result<Vec<GrowthPoint>, BenchError> {
     let mut points: Vec<GrowthPoint> = Vec::new();
-    // One node is one node: all ways to attach begin with the same.
+    // With one node all ways to attach are the same.
     let mut one: Option<GrowthPoint> = None;
     for &nodes in &growth.nodes {
         for &attach in &experiment.attach {
@@ -290,7 +290,7 @@ pub struct Moment {
 pub struct TimeLine {
     /// Every second.
     pub moments: Vec<Moment>,
-    /// From when to when each way to attach was under load, in seconds.
+    /// When each way to attach was under load, in seconds.
     pub phases: Vec<(Attach, f64, f64)>,
 }
 
@@ -303,7 +303,7 @@ struct Reading {
     internal: u64,
 }
 
-/// Loads the same nodes with one way to attach after the other, with a pause between.
+/// Loads the same nodes with one way to attach after the other, with a pause in between.
 ///
 /// # Errors
 /// A node does not start, or a client is not served.
@@ -377,7 +377,7 @@ fn read(nodes: &[Running]) -> Result<Reading, BenchError> {
     Ok(reading)
 }
 
-/// Bytes on the links of a node, half of which go: all links together have as many that go as come.
+/// Bytes on the links of a node, half of which are sent: over all links together sent and received bytes are equal.
 fn sum_of_links(node: &Running) -> u64 {
     sum_at(node.other_address, "thicket_link_bytes_total").unwrap_or(0) / 2
 }
@@ -418,7 +418,7 @@ pub fn time_line_report(experiment: &PlacementExperiment, line: &TimeLine) -> Re
     ]);
     for (attach, from, to) in &line.phases {
         let moments = line.moments.iter();
-        // Without the second in which it begins.
+        // Without the second in which it starts.
         let during: Vec<&Moment> = moments
             .filter(|it| it.at_s > from + 1.5 && it.at_s <= *to)
             .collect();

@@ -1,7 +1,7 @@
-//! What placement is worth on real nodes (Detti V): the social network of the paper, or pairs of a publisher and a subscriber. Their clients attach
+//! The benefit of placement on real nodes (Detti V): the social network of the paper, or pairs of a publisher and a subscriber. Their clients attach
 //! at random, where their topics are, or are placed with one session or several.
 //!
-//! Messages between nodes are counted by the nodes, and stand beside what the model says of the same attachment.
+//! The nodes count messages between nodes; the result is compared with the model of the same attachment.
 
 mod balancer;
 mod crowd;
@@ -27,41 +27,41 @@ use crate::cluster::{Confine, jain, start_nodes};
 use crate::report::{Part, Report, Table, amount};
 use crate::target::Running;
 
-/// Until what was on its way has come, and rates are told.
+/// Time until messages under way have arrived, and rates are reported.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Until nodes have seen what clients do: they look each 15 s, at a sample of what is published.
+/// Time until nodes have learned the topics of clients: they check every 15 s, with a sample of publications.
 const LEARNED_WITHIN: Duration = Duration::from_secs(45);
-/// How often clients come back that are to be learned.
+/// How often clients reconnect that are to be learned.
 const RETURNS: usize = 2;
-/// The rebalancer has done what it wants if it has moved nobody for so long: it looks at means of half a minute.
+/// The rebalancer is finished if it has moved no client for this long: it uses means of half a minute.
 const QUIET: Duration = Duration::from_secs(40);
 /// Longest wait for that.
 const REBALANCED_WITHIN: Duration = Duration::from_secs(240);
 
-/// How clients come to their nodes.
+/// How clients attach to nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Attach {
-    /// At a node drawn for each.
+    /// At a random node each.
     Random,
     /// Pairs only: both at one node, in turn.
     Local,
-    /// They ask, in CONNECT.
+    /// They request a placement in CONNECT.
     Placed {
-        /// Sessions of a client at most (Nses).
+        /// Most sessions of a client (Nses).
         max_sessions: usize,
     },
-    /// At random, by MQTT 3.1.1; nothing but that they come back twice, each time at random.
+    /// At random, with MQTT 3.1.1; they only reconnect twice, each time at random.
     Learned {
-        /// How often a node refuses one that would be better elsewhere.
+        /// How often a node refuses a client that would be better elsewhere.
         refusals: u8,
     },
-    /// At random; they ask nobody, but follow when a node sends them elsewhere, as the rebalancer does.
+    /// At random; they request nothing, but follow redirections, for example of the rebalancer.
     Redirect,
 }
 
 impl Attach {
-    /// What the nodes are told for it.
+    /// The arguments of the nodes for it.
     #[must_use]
     pub fn arguments(self) -> Vec<String> {
         match self {
@@ -70,15 +70,15 @@ impl Attach {
             Self::Learned { refusals } => vec![
                 "--redirect=topics".to_owned(),
                 format!("--redirect-refusals={refusals}"),
-                // Sessions of 3.1.1 outlive their connections: no replica gets what subscribers get, as in the other ways.
+                // Sessions of 3.1.1 are persistent here: without backups, replicas receive no messages, as in the other ways.
                 "--backups=0".to_owned(),
             ],
-            // They stay where they come, whatever the load.
+            // They stay where they connect, whatever the load.
             Self::Random | Self::Local => vec!["--redirect=off".to_owned()],
         }
     }
 
-    /// In tables.
+    /// The name in tables.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -97,13 +97,13 @@ impl Attach {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "pattern")]
 pub enum Load {
-    /// Each topic has a publisher; subscribers draw theirs by Zipf's law.
+    /// Each topic has a publisher; subscribers choose theirs by Zipf's law.
     Social {
         /// Topics (Ntop).
         topics: usize,
         /// Subscribers (Nsub).
         subscribers: usize,
-        /// Topics that each wants (Nsus).
+        /// Topics of each subscriber.
         wanted: usize,
         /// Exponent of the law (alpha).
         exponent: f64,
@@ -116,7 +116,7 @@ pub enum Load {
 }
 
 impl Load {
-    /// How many there are.
+    /// Number of topics.
     #[must_use]
     pub const fn topics(self) -> usize {
         match self {
@@ -139,7 +139,7 @@ impl Load {
     }
 }
 
-/// What to play.
+/// The settings of the experiment.
 #[derive(Debug, Clone)]
 pub struct PlacementExperiment {
     /// The program `thicket`, for the nodes.
@@ -150,7 +150,7 @@ pub struct PlacementExperiment {
     pub load: Load,
     /// Messages a second of each topic.
     pub rate_per_s: f64,
-    /// Bytes of a message: 8 at least, as the time is in it.
+    /// Bytes of a message: at least 8, for the time.
     pub payload_len: usize,
     /// How long messages are counted.
     pub hold: Duration,
@@ -158,14 +158,14 @@ pub struct PlacementExperiment {
     pub attach: Vec<Attach>,
     /// Clients that connect at a time.
     pub in_flight: usize,
-    /// Decides who wants what, and where clients come first.
+    /// Seed of the subscriptions and of the first nodes of clients.
     pub seed: u64,
 }
 
-/// One way to attach, played.
+/// The result of one way to attach.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlacementOutcome {
-    /// How clients came.
+    /// How clients attach.
     pub attach: Attach,
     /// The seed.
     pub seed: u64,
@@ -181,11 +181,11 @@ pub struct PlacementOutcome {
     pub external_out_per_s: f64,
     /// Messages a second from node to node.
     pub internal_per_s: f64,
-    /// What the model says of the same attachment.
+    /// Messages a second from node to node according to the model.
     pub model_internal_per_s: f64,
     /// Jain's index of what the nodes sent and received.
     pub jain: f64,
-    /// CPU of all nodes a message to a subscriber, in microseconds.
+    /// CPU of all nodes for each message to a subscriber, in microseconds.
     pub cpu_us: f64,
     /// Resident memory of all nodes, in MiB.
     pub memory_mib: f64,
@@ -193,11 +193,11 @@ pub struct PlacementOutcome {
     pub delay_mean_ms: f64,
     /// The same: median and 99 %.
     pub delay_ms: [f64; 2],
-    /// CONNECTs of a client that were refused each time that it came back: mean and most.
+    /// CONNECTs of a client that were refused at each reconnect: mean and maximum.
     pub refused: [f64; 2],
-    /// Until the last client was served that came back, in seconds: of a client, mean and longest.
+    /// Seconds until a reconnecting client was served: mean and maximum.
     pub back_s: [f64; 2],
-    /// Messages that should have come, and came.
+    /// Messages that should have arrived, and did.
     pub expected: u64,
     /// See `expected`.
     pub received: u64,
@@ -211,7 +211,7 @@ impl PlacementOutcome {
     }
 }
 
-/// Plays every way to attach, each with nodes of its own.
+/// Runs every way to attach, each with its own nodes.
 ///
 /// # Errors
 /// A node does not start, or a client is not served.
@@ -241,8 +241,8 @@ pub fn play(
     Ok(outcomes)
 }
 
-/// Plays one way to attach with nodes of somebody else; `experiment.thicket`, `nodes` and `attach` are not used. The clients are on the runtimes of the
-/// entries, which somebody drives.
+/// Runs one way to attach with external nodes; `experiment.thicket`, `nodes` and `attach` are not used. The clients run on the runtimes of the
+/// entries, which the caller drives.
 ///
 /// # Errors
 /// A client is not served, or a node does not answer.
@@ -300,7 +300,7 @@ async fn play_one(
                 tokio::time::sleep(LEARNED_WITHIN).await;
                 crowd.come_back(&mut returns).await?;
             }
-            // What came while a subscriber was away is not counted.
+            // Messages that arrive while a subscriber is disconnected are not counted.
             before = crowd.drain().await;
             crowd.set_rate(rate);
         }
@@ -339,7 +339,7 @@ fn memory_kib(node: &Running) -> u64 {
     crate::process::memory(node.pid()).map_or(0, |memory| memory.rss_kib)
 }
 
-/// Until the rebalancer has moved nobody for a while.
+/// Waits until the rebalancer has moved no client for a while.
 async fn wait_for_rebalancer(nodes: &[Entry]) {
     let began = Instant::now();
     let (mut moved, mut since) = (0, Instant::now());

@@ -1,4 +1,4 @@
-//! Who publishes and wants what, and where each client comes first.
+//! The topics of publishers and subscribers, and the first node of each client.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! A flash crowd: many subscribers at one node change within ten seconds to a topic with ten times the messages. The other nodes have pairs, with as much
-//! load as the crowd makes before.
+//! A flash crowd: within ten seconds many subscribers at one node change to a topic with ten times the messages. The other nodes have pairs, with as
+//! much load as the crowd causes before.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,27 +22,27 @@ use crate::target::Running;
 
 /// The crowd changes its topic within this time.
 const CHANGES_WITHIN: Duration = Duration::from_secs(10);
-/// What the other topic has more; and topics that the crowd has before, so that its messages do not all come in one second.
+/// The factor of the other topic's rate; also the number of topics of the crowd before, so that its messages do not all arrive in one second.
 const FACTOR: usize = 10;
-/// A node may have so many times the mean.
+/// Limit of a node's load relative to the mean.
 const GAMMA: f64 = 1.1;
-/// What a connection counts, in messages a second: as for the rebalancer.
+/// The load of a connection, in messages a second: as for the rebalancer.
 const CONNECTION: f64 = 0.1;
-/// A look at the loads each second; a load is what came between so many looks.
+/// Loads are checked every second; a load is the difference over several checks.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS: usize = 5;
-/// No node above gamma for so long: it has settled.
+/// When no node is above gamma for this long, the load has settled.
 const QUIET: Duration = Duration::from_secs(10);
 
 const AFTER: &str = "crowd/after";
 
-/// The clients, and what they note.
+/// The clients, and their records.
 #[derive(Default)]
 struct Crowd {
     members: Vec<Client>,
     /// Subscribers of the pairs.
     others: Vec<Client>,
-    /// By subscriber, the crowd first: what it has of the topic that it changes to, or of that of its pair.
+    /// By subscriber, the crowd first: the messages of the topic that it changes to, or of its pair's topic.
     heard: Vec<Arc<Mutex<Heard>>>,
     breaks: Vec<Breaks>,
     publishing: Vec<tokio::task::JoinHandle<()>>,
@@ -195,7 +195,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Each changes its topic at a time of its own.
+    /// Each changes its topic at its own time.
     fn change(&self, experiment: &RebalanceExperiment) -> Vec<tokio::task::JoinHandle<()>> {
         let step = CHANGES_WITHIN / self.members.len().max(1) as u32;
         let change = |(number, client): (usize, &Client)| {
@@ -210,7 +210,7 @@ impl Crowd {
         self.members.iter().enumerate().map(change).collect()
     }
 
-    /// Nothing is published any more, and all has come.
+    /// Stops publishing and waits until all messages have arrived.
     async fn end(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for task in std::mem::take(&mut self.publishing) {
@@ -219,7 +219,7 @@ impl Crowd {
         tokio::time::sleep(SETTLE).await;
     }
 
-    /// What is missing and what came twice; of the crowd from the first message on.
+    /// Counts missing and duplicate messages; of the crowd from the first message on.
     fn count(&self, outcome: &mut RebalanceOutcome) {
         for (at, heard) in self.heard.iter().enumerate() {
             let heard = lock(heard);
@@ -246,15 +246,15 @@ impl Crowd {
     }
 }
 
-/// The topic that a member of the crowd has before.
+/// The topic of a member of the crowd before the change.
 fn before(number: usize) -> String {
     format!("crowd/before/{}", number % FACTOR)
 }
 
-/// What the nodes have done, look by look.
+/// The nodes' counters, by check.
 struct Loads {
     apis: Vec<SocketAddr>,
-    /// Messages with clients since the start, and connections, of each node.
+    /// Messages of clients since the start, and connections, of each node.
     looks: VecDeque<(Instant, Vec<(u64, u64)>)>,
 }
 
@@ -264,7 +264,7 @@ impl Loads {
         Self { apis, looks }
     }
 
-    /// On another thread: clients are not to wait meanwhile.
+    /// On another thread, so that clients do not wait meanwhile.
     async fn look(&mut self) {
         let apis = self.apis.clone();
         let read = move || {
@@ -283,7 +283,7 @@ impl Loads {
         }
     }
 
-    /// The load of the node that has most, over the mean.
+    /// The highest load of a node, relative to the mean.
     fn highest(&self) -> Option<f64> {
         let ((began, first), (ended, last)) = (self.looks.front()?, self.looks.back()?);
         let passed = (*ended - *began).as_secs_f64();
@@ -302,7 +302,7 @@ impl Loads {
     }
 }
 
-/// What the act is about.
+/// The table of this act.
 pub(super) fn add_table(report: &mut Report, outcomes: &[RebalanceOutcome]) {
     let mut found = outcomes
         .iter()

@@ -1,8 +1,8 @@
-//! The social network of *Detti*'s Fig. 13 at a smaller size: clients that may have four sessions are at random nodes with one each; a dry run says what
-//! one pass gains, one pass is asked for, and the nodes count what comes of it.
+//! The social network of *Detti*'s Fig. 13 at a smaller size: clients that may have four sessions are at random nodes with one each. A dry run
+//! predicts the gain of one pass, one pass is requested, and the nodes count its effect.
 //!
-//! A client comes to its node with a placement for a topic of its own that nobody else has, and subscribes and publishes only then: it has asked, and its
-//! topics have changed since. Messages have QoS 2: PUBREC names no better node, so nobody goes before the rebalancer says so.
+//! A client connects with a placement for a topic of its own, and only then subscribes and publishes: so it has requested a placement, and its topics
+//! have changed since. Messages have QoS 2: PUBREC names no better node, so no client moves before the rebalancer orders it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,20 +22,20 @@ use crate::random::{Random, Zipf};
 use crate::report::{Part, Report, Table};
 use crate::target::Running;
 
-/// Topics that a subscriber wants.
+/// Topics of each subscriber.
 const WANTED: usize = 10;
-/// The exponent of Zipf's law by which it draws them.
+/// The exponent of Zipf's law by which it chooses them.
 const ALPHA: f64 = 1.13;
 /// Sessions that a client may have.
 const MAX_SESSIONS: usize = 4;
-/// Messages between nodes are counted for so long.
+/// How long messages between nodes are counted.
 const COUNTED: Duration = Duration::from_secs(10);
-/// Nothing has moved for so long: it has settled.
+/// When nothing has moved for this long, the sessions have settled.
 const QUIET: Duration = Duration::from_secs(5);
 
 const INTERNAL: &str = "thicket_messages_total{traffic=\"internal\",direction=\"out\"}";
 
-/// What one subscriber has heard: topics with numbers.
+/// The messages of one subscriber: topics with numbers.
 #[derive(Debug, Default)]
 struct Heard {
     seen: HashSet<(u32, u32)>,
@@ -59,7 +59,7 @@ struct ToldBalance {
     internal_messages_per_s: f64,
 }
 
-/// The clients, and what they note.
+/// The clients, and their records.
 struct Network {
     publishers: Vec<Client>,
     subscribers: Vec<Client>,
@@ -193,7 +193,7 @@ impl Network {
         sessions
     }
 
-    /// Waits until no client has opened or left a session for a while; since when that is so.
+    /// Waits until no client has opened or left a session for a while; returns since when.
     async fn settle(&self, within: Duration) -> Option<Instant> {
         let end = Instant::now() + within;
         let (mut last, mut since) = (self.sessions(), Instant::now());
@@ -235,7 +235,7 @@ fn topic_name(topic: usize) -> String {
     format!("scattered/{topic}")
 }
 
-/// It goes where the placer has it with a topic that nobody else has: where there is room.
+/// It connects to the placement for a topic that no other client has: where there is capacity.
 async fn connect(node: &Running, client_id: &str) -> Result<Client, BenchError> {
     let mut options = Options::new(format!("mqtt://{}", node.address));
     options.client_id = client_id.to_owned();
@@ -271,7 +271,7 @@ async fn publish(
     period: Duration,
     qos: Qos,
 ) {
-    // Publishers do not beat in time.
+    // Publishers must not be synchronous.
     tokio::time::sleep(period.mul_f64((topic as f64 * 0.618).fract())).await;
     let mut ticks = tokio::time::interval(period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -289,7 +289,7 @@ async fn publish(
     }
 }
 
-/// Messages a second between nodes, counted for a while.
+/// Messages a second between nodes, counted for an interval.
 async fn internal_per_s(nodes: &[Running]) -> f64 {
     let apis = apis(nodes);
     let count = move || {
@@ -307,7 +307,7 @@ async fn internal_per_s(nodes: &[Running]) -> f64 {
     }
 }
 
-/// `thicket ctl rebalance`.
+/// Runs `thicket ctl rebalance`.
 async fn ask(
     experiment: &RebalanceExperiment,
     nodes: &[Running],
@@ -328,7 +328,7 @@ async fn ask(
     report.plan.ok_or_else(wrong)
 }
 
-/// What the act is about.
+/// The table of this act.
 pub(super) fn add_table(report: &mut Report, outcomes: &[RebalanceOutcome]) {
     let found = outcomes.iter().filter_map(|outcome| outcome.internal);
     let found: Vec<InternalTraffic> = found.collect();

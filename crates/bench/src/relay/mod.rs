@@ -1,13 +1,12 @@
-//! The relay: the yardstick that brokers are held against.
+//! The relay: the baseline for brokers.
 //!
-//! One thread copies the bytes of PUBLISH packets from publishers' sockets to subscribers' sockets with the least work
-//! that still is MQTT on the wire: one wake-up of epoll a round, one read for each ready socket, one write for each
-//! dirty one, and a topic looked up once for a run of messages. It keeps no session, checks no rule, stores nothing and
-//! answers every request with success. What a broker costs above it is the price of being a broker; what it costs
-//! itself is the price of the kernel.
+//! One thread copies the bytes of PUBLISH packets from publishers' sockets to subscribers' sockets with the least work that is still MQTT on the
+//! wire: one wake-up of epoll for each round, one read for each ready socket, one write for each dirty one, and one topic look-up for a run of
+//! messages. It keeps no session, checks no rule, stores nothing and answers every request with success. The cost of a broker above it is the cost of
+//! being a broker; its own cost is that of the kernel.
 //!
-//! All clients of one relay must speak the same version and use the same quality of service, since bytes are copied as
-//! they came. Wildcards work (a topic's subscribers are looked up once and kept); shared subscriptions are refused.
+//! All clients of one relay must use the same version and the same quality of service, since bytes are copied unchanged. Wildcards work (a topic's
+//! subscribers are looked up once and cached); shared subscriptions are refused.
 
 mod connection;
 mod routes;
@@ -28,11 +27,11 @@ use routes::{Route, Routes};
 
 /// Read buffer, shared by all connections.
 const READ_BYTES: usize = 256 * 1024;
-/// A subscriber with more than this unsent holds the publishers back.
+/// Unsent bytes of a subscriber above which publishers are held back.
 const CONGESTED_BYTES: usize = 1024 * 1024;
 const LISTENER: Token = Token(usize::MAX);
 
-/// A relay that listens.
+/// A listening relay.
 #[derive(Debug)]
 pub struct Relay {
     poll: Poll,
@@ -40,11 +39,11 @@ pub struct Relay {
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     routes: Routes,
-    /// Connections that may have something to read: epoll speaks only once about each.
+    /// Connections that may have something to read: epoll reports each only once.
     readable: Vec<usize>,
     /// Connections with bytes to write.
     dirty: Vec<usize>,
-    /// Connections whose unsent bytes are above the bound.
+    /// Number of connections whose unsent bytes exceed the limit.
     congested: usize,
 }
 
@@ -55,7 +54,7 @@ enum After {
 }
 
 impl Relay {
-    /// Binds to `address`; port 0 takes a free one, which [`Relay::local_addr`] names.
+    /// Binds to `address`; for port 0 a free port is used, which [`Relay::local_addr`] returns.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let poll = Poll::new()?;
         let mut listener = TcpListener::bind(address)?;
@@ -73,7 +72,7 @@ impl Relay {
         })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -88,7 +87,7 @@ impl Relay {
     }
 
     fn round(&mut self, events: &mut Events, buffer: &mut [u8]) -> io::Result<()> {
-        // Held-back publishers wait for a subscriber to drain, which epoll reports.
+        // Held-back publishers wait until a subscriber drains, which epoll reports.
         let timeout =
             (!self.readable.is_empty() && self.congested == 0).then_some(std::time::Duration::ZERO);
         if let Err(error) = self.poll.poll(events, timeout)
@@ -124,7 +123,7 @@ impl Relay {
             let mut stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                // A client that left before it was accepted, or no more descriptors: the others go on.
+                // A client that disconnected before it was accepted, or no more descriptors: the others continue.
                 Err(_) => return Ok(()),
             };
             let index = self.free.pop().unwrap_or(self.connections.len());
@@ -167,10 +166,10 @@ impl Relay {
         }
     }
 
-    /// Handles the whole packets in `bytes` and keeps the rest for the next read.
+    /// Handles the complete packets in `bytes` and keeps the rest for the next read.
     fn handle_bytes(&mut self, index: usize, bytes: &[u8]) -> Result<After, Malformed> {
         let mut at = 0;
-        // Messages at QoS 0 to one topic that lie side by side are copied as one.
+        // Adjacent messages at QoS 0 to one topic are copied together.
         let mut run: Option<Route> = None;
         let mut run_start = 0;
         while let Some(frame) = wire::frame(bytes, at)? {
@@ -226,7 +225,7 @@ impl Relay {
         }
     }
 
-    /// Appends one message above QoS 0 to its subscribers, each with an identifier of its own, and acknowledges it.
+    /// Appends one message above QoS 0 to its subscribers, each with its own identifier, and acknowledges it.
     fn copy_acknowledged(
         &mut self,
         publisher: usize,
@@ -254,7 +253,7 @@ impl Relay {
         self.send(publisher, |out| wire::push_acknowledgement(out, answer, id));
     }
 
-    /// Answers a packet that is no PUBLISH.
+    /// Answers a packet that is not a PUBLISH.
     fn answer(&mut self, index: usize, first_byte: u8, body: &[u8]) -> Result<After, Malformed> {
         match first_byte & 0xF0 {
             0x10 => {
@@ -284,7 +283,7 @@ impl Relay {
             0x80 => self.subscribe(index, body)?,
             0xC0 => self.send(index, |out| out.extend_from_slice(&wire::PINGRESP)),
             0xE0 => return Ok(After::Close),
-            // PUBACK and PUBCOMP end an exchange that is not remembered.
+            // PUBACK and PUBCOMP end an exchange that is not tracked.
             _ => {}
         }
         Ok(After::Keep)
@@ -366,7 +365,7 @@ impl Relay {
                 self.close(index);
             }
         }
-        // Closing marks nobody dirty, so the list is still empty: keep its memory.
+        // Closing marks no connection dirty, so the list is still empty: reuse its memory.
         self.dirty = dirty;
     }
 

@@ -1,12 +1,12 @@
-//! From a topic to its subscribers, looked up once a topic.
+//! The subscribers of topics, looked up once for each topic.
 
 use hashbrown::HashMap;
 
-/// A topic's place in the table; stale after the next change of subscriptions.
+/// A topic's position in the table; invalid after the next change of subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route(usize);
 
-/// Subscriptions, and the answers already found.
+/// Subscriptions, and cached results.
 #[derive(Debug, Default)]
 pub struct Routes {
     filters: Vec<(Box<[u8]>, u32)>,
@@ -47,7 +47,7 @@ impl Routes {
         self.known.clear();
     }
 
-    /// The route of `topic`, found now if it is not known yet.
+    /// The route of `topic`, looked up now if it is not cached.
     pub fn route(&mut self, topic: &[u8]) -> Route {
         if let Some(&index) = self.by_topic.get(topic) {
             return Route(index);
@@ -58,7 +58,7 @@ impl Routes {
             .filter(|(filter, _)| matches(filter, topic))
             .map(|&(_, by)| by)
             .collect();
-        // Overlapping filters of one client bring it one copy [MQTT-3.3.4-2].
+        // A client with overlapping filters receives one copy [MQTT-3.3.4-2].
         subscribers.sort_unstable();
         subscribers.dedup();
         self.by_topic.insert(topic.into(), self.known.len());
@@ -76,7 +76,7 @@ impl Routes {
             .is_some_and(|known| *known.topic == *topic)
     }
 
-    /// Connections that want the topic: sorted, each once.
+    /// Connections with a matching subscription: sorted, each once.
     pub fn subscribers(&self, route: Route) -> &[u32] {
         self.known
             .get(route.0)
@@ -86,7 +86,7 @@ impl Routes {
 
 /// Whether `filter` matches `topic`, level by level [MQTT-4.7.1-1] [MQTT-4.7.1-2].
 pub fn matches(filter: &[u8], topic: &[u8]) -> bool {
-    // A wildcard at the front does not see `$SYS` and its like [MQTT-4.7.2-1].
+    // A wildcard at the start does not match `$SYS` and the like [MQTT-4.7.2-1].
     if topic.first() == Some(&b'$') && matches!(filter.first(), Some(b'#' | b'+')) {
         return false;
     }

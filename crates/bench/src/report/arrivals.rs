@@ -1,4 +1,4 @@
-//! Arrivals of publishers in words and figures.
+//! The report about arrivals of publishers.
 
 use super::{Part, Plot, Report, Scale, Series, Table, amount};
 use crate::arrivals::{Arrivals, ArrivalsOutcome};

@@ -1,4 +1,4 @@
-//! The drawings of all reports, and the style that they share: colours, font, axes, the legend. It is here because this is the lowest crate that the
+//! The drawings of all reports, and their common style: colours, font, axes, the legend. It is in this crate because this is the lowest one that the
 //! generator, the lab and the command line share.
 
 use std::error::Error;
@@ -12,7 +12,7 @@ use plotters::prelude::*;
 
 use super::Scale;
 
-/// Colours that the colour-blind can tell apart (Okabe and Ito).
+/// Colours that colour-blind people can distinguish (Okabe and Ito).
 pub const PALETTE: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -30,15 +30,15 @@ pub const TEXT: u32 = 14;
 /// Size of titles.
 pub const TITLE: u32 = 17;
 const GRID: RGBColor = RGBColor(228, 228, 228);
-/// Dashes and the blanks between them; the first is a solid line.
+/// Lengths of dashes and gaps; the first is a solid line.
 const DASHES: [(i32, i32); 4] = [(0, 0), (8, 4), (2, 3), (14, 4)];
-/// Size of a pane, and the width of one alone.
+/// Size of a pane, and the width of a single one.
 const PANE: (u32, u32) = (520, 350);
 const LONE_PANE: u32 = 680;
 /// Height of a line of the legend, and width of its keys.
 const LEGEND_LINE: i32 = 18;
 const LEGEND_KEY: i32 = 26;
-/// A line of more points is drawn without a dot at each.
+/// A line with more points is drawn without dots.
 const DOTS_AT_MOST: usize = 100;
 
 /// What is drawn on.
@@ -68,7 +68,7 @@ pub struct Pane {
     pub scale: Scale,
     /// Whether linear axes begin at 0, whatever the least value is.
     pub from_zero: bool,
-    /// The first is drawn above its neighbours, and marks above all lines.
+    /// The first is drawn over the others, and marks over all lines.
     pub curves: Vec<Curve>,
 }
 
@@ -127,7 +127,7 @@ pub fn svg(size: (u32, u32), draw: impl FnOnce(&Canvas<'_>) -> Drawn) -> String 
     }
 }
 
-/// The mesh of all figures: horizontal lines, few labels of few digits, one size of text.
+/// The mesh of all figures: horizontal lines, few labels with few digits, one text size.
 pub fn style_mesh<X, Y>(mesh: &mut MeshStyle<'_, '_, X, Y, SVGBackend<'_>>)
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -148,7 +148,7 @@ where
 fn number(value: &f64) -> String {
     let (value, size) = (*value, value.abs());
     let (digits, unit) = match size {
-        // The noise of binary fractions around 0.
+        // Rounding errors around 0.
         _ if size < 1e-12 => return "0".to_owned(),
         _ if !(1e-3..1e9).contains(&size) => {
             let text = format!("{value:.2e}");
@@ -219,14 +219,14 @@ impl Pane {
             Scale::Logarithmic => {
                 let powers = span(self.shown().map(|point| point.y.log10()), false, 0.0);
                 let (low, high) = (powers.start.floor(), powers.end.ceil());
-                // A little more than whole powers, so that rounding leaves none of them out.
+                // Slightly more than whole powers, so that rounding excludes none of them.
                 let y = 0.999 * 10f64.powf(low)..1.001 * 10f64.powf(high);
                 self.draw_on(area, x, y.clone().log_scale(), y, (high - low) as usize + 1)
             }
         }
     }
 
-    /// Points that have a place: on a logarithmic axis nothing at or below 0 has one.
+    /// Points that can be drawn: on a logarithmic axis only those above 0.
     fn shown(&self) -> impl Iterator<Item = &Point> {
         let points = self.curves.iter().flat_map(|curve| &curve.points);
         points.filter(|point| self.is_shown(point))
@@ -237,7 +237,7 @@ impl Pane {
         point.x.is_finite() && point.y.is_finite() && has_place
     }
 
-    /// `y` is the vertical axis, of the range `ends` and with this many labels at most.
+    /// `y` is the vertical axis, of the range `ends` and with at most this many labels.
     fn draw_on<Y>(
         &self,
         area: &Canvas<'_>,
@@ -351,7 +351,7 @@ fn span(values: impl Iterator<Item = f64>, from_zero: bool, margin: f64) -> Rang
             1.0
         };
     }
-    // Values that differ by rounding alone are one value: between them there is no place for ticks.
+    // Values that differ only by rounding count as one: there is no space for ticks between them.
     let differ = high - low > 1e-9 * high.abs().max(low.abs());
     let more = if differ {
         (high - low) * margin

@@ -54,7 +54,7 @@ mod tests {
                 && html.contains("&lt;careful&gt;")
                 && html.contains("<polyline")
         );
-        // The name of the format is none that is loaded.
+        // The format's namespace is not loaded.
         let html = html.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
         for outside in ["http", "src=", "href=", "@import", "<script"] {
             assert!(!html.contains(outside), "{outside}");

@@ -1,4 +1,4 @@
-//! What a reader gets to see: the same report as text for a terminal and as one HTML file with plots.
+//! Reports: the same content as text for a terminal and as one HTML file with plots.
 
 mod arrivals;
 pub mod chart;
@@ -13,7 +13,7 @@ pub use plot::{Plot, Scale, Series};
 pub use table::{Table, escape, render};
 pub use tell::{amount, latency_cells, milliseconds, outcome_report, repeats_table};
 
-/// A report: parts in the order they are read.
+/// A report: parts in reading order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     /// What was measured, in one line.
@@ -27,7 +27,7 @@ pub struct Report {
 pub enum Part {
     /// A sentence or two.
     Text(String),
-    /// Something the reader must know to judge the figures.
+    /// A fact that the reader needs to judge the figures.
     Warning(String),
     /// Figures.
     Table(Table),

@@ -20,9 +20,9 @@ pub struct Plot {
 /// Vertical scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// In proportion to the value.
+    /// Proportional to the value.
     Linear,
-    /// By powers of ten; values of 0 and less are left out.
+    /// By powers of ten; values of 0 and less are omitted.
     Logarithmic,
 }
 

@@ -1,16 +1,16 @@
-//! The tables of all commands: one place, so that all of them print alike. It is here because this is the lowest crate that the generator, the lab
-//! and the command line share.
+//! The tables of all commands, so that all are printed alike. They are in this crate because it is the lowest one that the generator, the lab and the
+//! command line share.
 
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 
-/// Rows under a header. A column of numbers is aligned to the right, any other to the left.
+/// Rows under a header. A column of numbers is aligned right, any other left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-/// The text of a table whose rows are complete.
+/// The text of a table with complete rows.
 #[must_use]
 pub fn render(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new(header.iter().copied());
@@ -29,14 +29,14 @@ impl Table {
         }
     }
 
-    /// Adds a row; cells that are missing stay empty.
+    /// Adds a row; missing cells stay empty.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         let mut cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         cells.resize(self.header.len(), String::new());
         self.rows.push(cells);
     }
 
-    /// Aligned columns, two blanks apart, without rules: each row is one line of its whole width, for `grep` and `awk`.
+    /// Aligned columns, two spaces apart, without rules: each row is one complete line, for `grep` and `awk`.
     #[must_use]
     pub fn to_text(&self) -> String {
         let one_line = |row: &Vec<String>| -> Vec<String> {
@@ -58,7 +58,7 @@ impl Table {
         format!("{}\n", table.trim_fmt())
     }
 
-    /// Whether every cell of a column is a number or left out, and some cell is a number.
+    /// Whether every cell of a column is a number or empty, and some cell is a number.
     fn is_of_numbers(&self, column: usize) -> bool {
         let cells = || {
             let cells = self.rows.iter().map(|row| row[column].as_str());
@@ -85,7 +85,7 @@ impl Table {
     }
 }
 
-/// Text as it may stand in HTML and SVG.
+/// Escapes text for HTML and SVG.
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
@@ -94,7 +94,7 @@ pub fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Whether a cell begins with a number, with or without a unit: `12`, `-0.5`, `1,234 (5)`, `3 %`, `10ms`; an address is none.
+/// Whether a cell starts with a number, with or without a unit: `12`, `-0.5`, `1,234 (5)`, `3 %`, `10ms`; an address does not count.
 fn is_number(cell: &str) -> bool {
     let word = cell.split_whitespace().next().unwrap_or_default();
     let digits = word.trim_end_matches(|last: char| last.is_alphabetic() || last == '%');

@@ -5,7 +5,7 @@ use crate::generator::{Arrivals, Load};
 use crate::outcome::{Latency, Outcome};
 use crate::statistics::{Estimate, estimate};
 
-/// A number with its thousands apart: 1,234,567.
+/// A number with separated thousands: 1,234,567.
 #[must_use]
 pub fn amount(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
@@ -39,7 +39,7 @@ pub fn milliseconds(us: f64) -> String {
     format!("{ms:.places$}")
 }
 
-/// Mean, p50, p90, p99, p99.9 and max in milliseconds; dashes where nothing was measured.
+/// Mean, p50, p90, p99, p99.9 and maximum in milliseconds; dashes where nothing was measured.
 #[must_use]
 pub fn latency_cells(latency: Option<&Latency>) -> [String; 6] {
     match latency {
@@ -48,7 +48,7 @@ pub fn latency_cells(latency: Option<&Latency>) -> [String; 6] {
     }
 }
 
-/// What was run, in one line.
+/// The settings of a run, in one line.
 fn title(outcome: &Outcome) -> String {
     let load = match outcome.load {
         Load::Closed { window } => format!("window {window}"),
@@ -81,7 +81,7 @@ fn title(outcome: &Outcome) -> String {
     )
 }
 
-/// The report of one run or of repeats of it; of nothing an empty one.
+/// The report of one run or of its repeats; an empty one if there are none.
 #[must_use]
 pub fn outcome_report(outcomes: &[Outcome]) -> Report {
     let Some(last) = outcomes.last() else {

@@ -1,22 +1,22 @@
-//! Which client connects to which node.
+//! The distribution of clients over nodes.
 
 use serde::Serialize;
 
 use crate::random::Random;
 
-/// How clients are spread over the nodes.
+/// The distribution of clients over nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attachment {
     /// In turn, in the order of connecting: first the publishers, then the subscribers.
     RoundRobin,
-    /// Each anywhere (Detti's random-attach).
+    /// Each at a random node (Detti's random-attach).
     Random,
     /// All at the first node (BORDER IV-B, Overlays 6).
     Locality100,
-    /// BORDER's reading of 50 %: one publisher site, the first node, and subscribers anywhere.
+    /// BORDER's interpretation of 50 %: one publisher site, the first node, and subscribers at random nodes.
     Locality50Border,
-    /// Overlays' reading of 50 %: publishers and subscribers anywhere. The draw is that of `Random`.
+    /// Overlays' interpretation of 50 %: publishers and subscribers at random nodes. The same as `Random`.
     Locality50Overlays,
     /// All publishers at the first node, all subscribers at the second (BORDER IV-B, Overlays 6).
     Locality0,
@@ -33,7 +33,7 @@ pub fn attach(
     subscribers: usize,
     seed: u64,
 ) -> (Vec<usize>, Vec<usize>) {
-    // Apart from the stream that drew the plan, so that another spread leaves the topics as they are.
+    // Separate from the stream of the plan, so that another distribution leaves the topics unchanged.
     let mut random = Random::new(seed ^ 0x61_74_74_61_63_68);
     let nodes = nodes.max(1);
     let mut anywhere = |count: usize| (0..count).map(|_| random.below(nodes)).collect();

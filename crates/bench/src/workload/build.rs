@@ -1,4 +1,4 @@
-//! From a workload to its plan.
+//! Makes the plan of a workload.
 
 use std::collections::BTreeSet;
 
@@ -134,7 +134,7 @@ fn distinct_topics(zipf: &Zipf, random: &mut Random, count: usize) -> Vec<u32> {
         }
         drawn.insert(zipf.sample(random) as u32);
     }
-    // A steep law hardly ever leaves its head: the most popular of the rest complete the set.
+    // With a steep law draws hardly leave the head: the most popular of the rest complete the set.
     let mut rest = 0..;
     while drawn.len() < count {
         drawn.extend(rest.next());
@@ -142,7 +142,7 @@ fn distinct_topics(zipf: &Zipf, random: &mut Random, count: usize) -> Vec<u32> {
     drawn.into_iter().collect()
 }
 
-/// Leaves are numbered so that those below any node are neighbours.
+/// Leaves are numbered so that those below any node are consecutive.
 fn build_iot(
     prefix: &str,
     depth: usize,
@@ -202,7 +202,7 @@ fn build_iot(
 }
 
 impl Plan {
-    /// A plan with a publisher for each topic and nobody to receive them.
+    /// A plan with a publisher for each topic and no subscribers.
     fn with_topics(count: usize, name: impl Fn(usize) -> String) -> Result<Self, PlanError> {
         if count > MAX_STREAMS {
             return Err(PlanError::TooLarge(count));
@@ -214,7 +214,7 @@ impl Plan {
         })
     }
 
-    /// Adds a subscriber for each audience that asks for its streams by their exact names.
+    /// Adds a subscriber for each audience, with its streams as exact filters.
     fn with_audiences(mut self, audiences: impl Iterator<Item = Vec<u32>>) -> Self {
         for (audience, streams) in audiences.enumerate() {
             let filters = streams
@@ -230,7 +230,7 @@ impl Plan {
         self
     }
 
-    /// How many audiences each stream has.
+    /// Number of audiences of each stream.
     #[must_use]
     pub fn recipients(&self) -> Vec<u32> {
         let mut recipients = vec![0; self.topics.len()];
@@ -327,7 +327,7 @@ mod tests {
                 (sizes.0, sizes.1),
                 "{workload:?}"
             );
-            // What the iot workload delivers is drawn.
+            // The deliveries of the iot workload are random.
             assert!(
                 sizes.2 == 0 || deliveries == sizes.2,
                 "{workload:?}: {deliveries}"
@@ -394,7 +394,7 @@ mod tests {
             (1.5, [0.0, 0.122, 0.222, 0.656]),
             (0.5, [0.0, 0.258, 0.293, 0.449]),
         ] {
-            // (Detti VI-B) prints figures that no single alpha gives exactly (0.293 / 0.449 is not 2^-0.5): hence the margin.
+            // (Detti VI-B) prints figures that no single alpha gives exactly (0.293 / 0.449 is not 2^-0.5): hence the tolerance.
             for (computed, printed) in level_probabilities(4, alpha).iter().zip(printed) {
                 assert!(
                     (computed - printed).abs() < 0.02,

@@ -1,4 +1,4 @@
-//! Who publishes what and who subscribes to what: the plan of a run, made before the first connection.
+//! Publishers and subscribers and their topics: the plan of a run, made before the first connection.
 
 mod attach;
 mod build;
@@ -18,21 +18,21 @@ pub enum Workload {
         /// Pairs.
         pairs: usize,
     },
-    /// Every subscriber wants the topic of every publisher.
+    /// Every subscriber subscribes to the topic of every publisher.
     FanOut {
         /// Publishers, a topic each.
         publishers: usize,
         /// Subscribers.
         subscribers: usize,
     },
-    /// Many publishers with a topic each; every subscriber takes all by one `+`.
+    /// Many publishers with a topic each; every subscriber receives all through one `+`.
     FanIn {
         /// Publishers, a topic each.
         publishers: usize,
         /// Subscribers.
         subscribers: usize,
     },
-    /// A social network: subscribers follow distinct topics drawn by Zipf's law (Detti III-A).
+    /// A social network: subscribers follow distinct topics chosen by Zipf's law (Detti III-A).
     Social {
         /// Topics (Ntop), a publisher each.
         topics: usize,
@@ -43,7 +43,7 @@ pub enum Workload {
         /// Shape of the popularity.
         alpha: f64,
     },
-    /// A tree of places: a publisher at every leaf, subscribers at nodes of a drawn level (Detti III-B).
+    /// A tree of places: a publisher at every leaf, subscribers at nodes of a random level (Detti III-B).
     Iot {
         /// Levels of the tree of subscriptions (d): the first is `#`, the last the leaves.
         depth: usize,
@@ -54,7 +54,7 @@ pub enum Workload {
         /// Subscribers.
         subscribers: usize,
     },
-    /// Clients that connect and do nothing (Comparison M3).
+    /// Clients that connect and stay idle (Comparison M3).
     Idle {
         /// Clients.
         clients: usize,
@@ -63,14 +63,14 @@ pub enum Workload {
     Shared {
         /// Publishers, a topic each.
         publishers: usize,
-        /// Groups; each gets every message once.
+        /// Groups; each receives every message once.
         groups: usize,
         /// Members of a group.
         members: usize,
     },
 }
 
-/// What a run consists of. A topic has one publisher and a publisher one topic: a *stream*, named by its index here.
+/// The content of a run. A topic has one publisher and a publisher one topic: a *stream*, identified by its index here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Topic of each stream.
@@ -84,7 +84,7 @@ pub struct Plan {
 /// One subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberPlan {
-    /// Topic filters to subscribe to: distinct and not overlapping, so that a message comes once.
+    /// Topic filters to subscribe to: distinct and not overlapping, so that a message arrives once.
     pub filters: Vec<String>,
     /// Index of its audience.
     pub audience: u32,
@@ -99,12 +99,12 @@ pub enum PlanError {
     /// A subscriber cannot follow more distinct topics than there are.
     #[error("a subscriber cannot follow {wanted} distinct topics of {topics}")]
     TooFewTopics {
-        /// Topics asked for.
+        /// Topics requested.
         wanted: usize,
-        /// Topics there are.
+        /// Topics available.
         topics: usize,
     },
-    /// The probabilities of the levels do not fit the tree.
+    /// The probabilities of the levels do not match the tree.
     #[error(
         "{given} level probabilities for a tree of {depth} levels; they must not be negative, and one must be above 0"
     )]
@@ -114,7 +114,7 @@ pub enum PlanError {
         /// Probabilities given.
         given: usize,
     },
-    /// More streams or clients than a run can hold.
+    /// More streams or clients than a run can have.
     #[error("{0} streams are more than a run can hold (at most 1,000,000)")]
     TooLarge(usize),
 }
@@ -134,7 +134,7 @@ impl Workload {
         }
     }
 
-    /// The pattern with its figures, in a few words.
+    /// The pattern with its figures, in short.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -178,7 +178,7 @@ impl Workload {
         }
     }
 
-    /// Draws the plan. Topics begin with `prefix` and a slash; the same seed gives the same plan.
+    /// Makes the plan. Topics start with `prefix` and a slash; the same seed gives the same plan.
     pub fn plan(&self, prefix: &str, seed: u64) -> Result<Plan, PlanError> {
         build::build(self, prefix, seed)
     }

@@ -1,4 +1,4 @@
-//! Patterns by name, with the figures they have where nobody says others: the same for every command and file.
+//! Patterns by name, with default figures: the same for every command and file.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use super::{Workload, level_probabilities};
 pub enum Pattern {
     /// N publishers with a topic and a subscriber each.
     Pair,
-    /// Every subscriber wants every topic.
+    /// Every subscriber subscribes to every topic.
     FanOut,
-    /// Many publishers, every subscriber takes all by one `+`.
+    /// Many publishers, every subscriber receives all through one `+`.
     FanIn,
     /// Subscribers follow topics drawn by Zipf's law.
     Social,
@@ -22,7 +22,7 @@ pub enum Pattern {
     Shared,
 }
 
-/// Figures of a pattern that somebody chose; `None` is the default.
+/// Chosen figures of a pattern; `None` is the default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figures {
     /// Publishers, with a topic each: pairs of `pair`. 100, 1 in fan-out.

@@ -1,4 +1,4 @@
-//! What a bridge is told.
+//! The configuration of a bridge.
 
 use std::time::Duration;
 
@@ -6,31 +6,30 @@ use thicket_mqtt::ProtocolVersion;
 
 use crate::Rule;
 
-/// A bridge as it is configured. [`BridgeConfig::new`] gives the defaults.
+/// The configuration of a bridge. [`BridgeConfig::new`] has the defaults.
 #[derive(Debug, Clone)]
 pub struct BridgeConfig {
-    /// What the user property `thicket-bridge` says on messages that have crossed. No two bridges may have the same, unless
-    /// they stand for each other.
+    /// The value of the user property `thicket-bridge` on messages that have crossed. Unique, except for bridges that replace each other.
     pub id: String,
-    /// Rules; for a topic the first that takes it counts.
+    /// Rules; the first that matches a topic applies.
     pub rules: Vec<Rule>,
-    /// The session with the node, which always speaks 5.0.
+    /// The session with the node, always 5.0.
     pub local: SideConfig,
     /// The session with the other broker.
     pub remote: SideConfig,
-    /// Bounds of the queue of each direction.
+    /// Limits of the queue of each direction.
     pub bounds: Bounds,
-    /// How long what was sent is remembered, so that its echo is known; 0: not at all.
+    /// How long sent messages are remembered so that their echoes are recognised; 0: not at all.
     pub memory: Duration,
-    /// How many messages are remembered so in each direction.
+    /// How many messages are remembered in each direction.
     pub memory_messages: usize,
-    /// How often the same may be sent within that time when it may have come round a ring: see [`super`].
+    /// How often the same message may be sent within that time if it may have come round a ring: see [`super`].
     pub ring_repeats: u32,
     /// The longest wait between two attempts to connect; the first is [`FIRST_RETRY`].
     pub longest_retry: Duration,
 }
 
-/// The first wait between two attempts to connect; each further one is twice as long.
+/// The first wait between two attempts to connect; it doubles with each further one.
 pub const FIRST_RETRY: Duration = Duration::from_millis(250);
 
 /// The session of a bridge with one of its brokers.
@@ -38,7 +37,7 @@ pub const FIRST_RETRY: Duration = Duration::from_millis(250);
 pub struct SideConfig {
     /// Protocol version.
     pub version: ProtocolVersion,
-    /// Client identifier: the same at every start, so that the session is found again.
+    /// Client identifier: the same at every start, so that the session is resumed.
     pub client_id: String,
     /// User name.
     pub user_name: Option<String>,
@@ -50,12 +49,12 @@ pub struct SideConfig {
     pub session_expiry_interval: u32,
 }
 
-/// Bounds of a queue: what waits and what is sent and not acknowledged.
+/// Limits of a queue: messages that wait, and those sent and not acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Messages, at least 1.
     pub messages: usize,
-    /// Their bytes, with what the bridge keeps about each.
+    /// Their bytes, including the bridge's own data about each.
     pub bytes: usize,
 }
 
@@ -69,7 +68,7 @@ impl Default for Bounds {
 }
 
 impl BridgeConfig {
-    /// A bridge that marks messages with `id`, with a broker of this version.
+    /// A bridge that marks messages with `id`, to a broker of this version.
     #[must_use]
     pub fn new(id: impl Into<String>, version: ProtocolVersion, rules: Vec<Rule>) -> Self {
         let id = id.into();
@@ -89,7 +88,7 @@ impl BridgeConfig {
 }
 
 impl SideConfig {
-    /// A session without a login that outlives a week without the bridge.
+    /// A session without a login that lasts a week without the bridge.
     #[must_use]
     pub fn new(version: ProtocolVersion, client_id: impl Into<String>) -> Self {
         Self {

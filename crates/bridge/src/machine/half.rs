@@ -1,12 +1,12 @@
-//! One side of a bridge: its session, its connection, and when to try again.
+//! One side of a bridge: its session, its connection, and when to reconnect.
 //!
-//! | state | what happens | next |
+//! | state | event | next |
 //! | --- | --- | --- |
-//! | waiting | its time comes: the shell is ordered to connect | opening |
-//! | opening | the transport stands: CONNECT | open |
-//! | opening | it cannot be had | waiting, longer |
-//! | open | the broker or we end it: the shell is ordered to close | closing |
-//! | open, closing | the transport is gone | waiting |
+//! | waiting | the wait is over: the shell is ordered to connect | opening |
+//! | opening | the transport is connected: CONNECT | open |
+//! | opening | the transport failed | waiting, longer |
+//! | open | the broker or the bridge ends it: the shell is ordered to close | closing |
+//! | open, closing | the transport is closed | waiting |
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,11 +25,11 @@ use super::lane::{Message, Origin};
 use super::memory::Digest;
 use crate::{Retain, Rule, Side};
 
-/// Unacknowledged messages in each direction at most, where the queue is not smaller.
+/// Most unacknowledged messages in each direction, if the queue is not smaller.
 const MAXIMUM_INFLIGHT: usize = 1000;
-/// The same towards a broker that has no Receive Maximum to say what it takes: what Mosquitto takes by default.
+/// The same for a broker that cannot announce a Receive Maximum: Mosquitto's default.
 const INFLIGHT_WITHOUT_RECEIVE_MAXIMUM: u16 = 20;
-/// A connection that held this long starts the waits anew.
+/// A connection that lasted this long resets the waits.
 const STEADY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Half {
     pub(super) client: Client,
     pub(super) link: Link,
     pub(super) epochs: Epochs,
-    /// Messages of QoS 1 that crossed while their broker could not be told: it will send them again.
+    /// Messages of QoS 1 that crossed but could not be acknowledged to their broker: it will send them again.
     pub(super) answered: BTreeMap<PacketId, Digest>,
     /// Whether the session has the subscriptions of this process.
     pub(super) is_subscribed: bool,
@@ -48,7 +48,7 @@ pub(super) struct Half {
     connected_at: Option<Instant>,
 }
 
-/// Where the transport stands.
+/// The state of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     Waiting { until: Instant },
@@ -58,36 +58,36 @@ pub(super) enum Link {
     Stopped,
 }
 
-/// What follows the end of a connection.
+/// What follows when a connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Another after a while.
+    /// Reconnect after a wait.
     Retry,
-    /// Another at once: we ended it ourselves.
+    /// Reconnect at once: the bridge ended it.
     Reopen,
-    /// None.
+    /// Nothing.
     Stop,
 }
 
-/// Numbers of the session and the connection, so that nothing is acknowledged where it was not received.
+/// Numbers of the session and the connection, so that a message is acknowledged only where it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Epochs {
     pub(super) session: u64,
     pub(super) connection: u64,
 }
 
-/// What becomes of the first message of a queue.
+/// What happened to the first message of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// There is no room or no connection at the moment.
+    /// The window is full, or there is no connection, at the moment.
     Later,
-    /// It went out, at QoS 1 or 2 under this identifier.
+    /// It was sent, at QoS 1 or 2 under this identifier.
     Sent(Option<PacketId>),
-    /// Its time is over.
+    /// It has expired.
     Expired,
-    /// The broker does not take such a message.
+    /// The broker does not accept such a message.
     NotTaken,
-    /// It was sent there a short while ago.
+    /// It was sent there recently.
     CameRound,
 }
 
@@ -125,18 +125,18 @@ impl Half {
         self.client.state() == ConnectionState::Connected
     }
 
-    /// Whether this broker tells where a message has been: by No Local and by user properties.
+    /// Whether this broker can show where a message has been, by No Local and by user properties.
     pub(super) fn has_properties(&self) -> bool {
         self.client.config().version.has_properties()
     }
 
-    /// The transport stands.
+    /// The transport is connected.
     pub(super) fn open(&mut self, now: Instant) -> Result<(), ClientError> {
         self.link = Link::Open;
         self.client.connect(now, CleanStart::No)
     }
 
-    /// The broker has accepted. Subscribes unless that is done; answers what could not be asked for.
+    /// The broker has accepted the connection. Subscribes unless that is done; returns the error if that is not possible.
     pub(super) fn on_connected(
         &mut self,
         now: Instant,
@@ -158,16 +158,16 @@ impl Half {
         Ok(())
     }
 
-    /// Ends the connection in good order, if there is one.
+    /// Sends DISCONNECT, if the connection is open.
     pub(super) fn disconnect(&mut self, next: Next) {
-        // Refused only where nothing is open.
+        // Fails only if nothing is open.
         let _ = self
             .client
             .disconnect(&Disconnect::new(ReasonCode::Success));
         self.link = Link::Closing { next };
     }
 
-    /// The transport is gone or could not be had; `jitter` is from 0 to 1.
+    /// The transport is closed or failed to connect; `jitter` is from 0 to 1.
     pub(super) fn on_closed(&mut self, now: Instant, longest: Duration, jitter: f64) {
         self.client.handle_closed();
         let next = match self.link {
@@ -188,7 +188,7 @@ impl Half {
             Next::Retry => {
                 let doubled = FIRST_RETRY.saturating_mul(1 << self.failures.min(20));
                 self.failures = self.failures.saturating_add(1);
-                // Half of it at least, so that many bridges do not come at once.
+                // At least half of it, so that many bridges do not reconnect at once.
                 let wait = doubled.min(longest).mul_f64(0.5 + jitter / 2.0);
                 Link::Waiting { until: now + wait }
             }
@@ -203,7 +203,7 @@ impl Half {
         }
     }
 
-    /// Publishes a message, as far as this broker takes it.
+    /// Publishes a message, with the QoS and properties that this broker supports.
     pub(super) fn publish(&mut self, now: Instant, message: &Message) -> Fate {
         let Some(limits) = self.client.server_limits() else {
             return Fate::Later;
@@ -214,7 +214,7 @@ impl Half {
         } else {
             &[]
         };
-        // They were built by us.
+        // The bridge encoded them itself.
         let properties = ApplicationProperties::from_encoded(properties).unwrap_or_default();
         let Some(publish) = message.to_publish(now, maximum_qos, properties) else {
             return Fate::Expired;
@@ -227,12 +227,12 @@ impl Half {
             Ok(packet_id) => Fate::Sent(packet_id),
             Err(error) if error.is_would_block() => Fate::Later,
             Err(ClientError::WrongState { .. }) => Fate::Later,
-            // Too large, or something this broker never takes: it must not stand in the way of the others.
+            // Too large, or never accepted by this broker: it must not block the others.
             Err(_) => Fate::NotTaken,
         }
     }
 
-    /// A message that came from here has arrived across the bridge, or never will.
+    /// A message from this side has crossed the bridge, or never will.
     pub(super) fn settle(&mut self, now: Instant, origin: Origin) {
         if origin.session != self.epochs.session {
             return;
@@ -249,7 +249,7 @@ impl Half {
     }
 }
 
-/// What `side` is asked for.
+/// The subscriptions at `side`.
 fn filters(side: Side, has_properties: bool, rules: &[Rule]) -> Vec<SubscribeFilter<'_>> {
     let retain_handling = if has_properties {
         RetainHandling::SendIfNew

@@ -1,4 +1,4 @@
-//! What one side says, as it is heard: messages go into the queue, everything that must be answered is noted.
+//! Events of one side: messages are queued, everything that needs an answer is noted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::statistics::LaneStatistics;
 use super::{BLIND, MARK};
 use crate::{Retain, Rule, Side};
 
-/// What is to be done once all bytes are heard.
+/// What must be done once all bytes are processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Note {
-    /// Of a message that goes nowhere, on this side.
+    /// For a message that is not forwarded; to this side.
     Acknowledge(PacketId),
-    /// Of a message there is no room for, on this side.
+    /// For a message over the queue's limit; on this side.
     GiveBack(PacketId),
-    /// Of a message from the other side.
+    /// For a message from the other side.
     Settle(Origin),
     Connected {
         session_present: bool,
@@ -32,16 +32,16 @@ pub(super) enum Note {
     Disconnected(String),
 }
 
-/// Everything that hearing a side may touch but its client.
+/// The state that events of a side may change, except its client.
 pub(super) struct Intake<'a> {
     pub(super) now: Instant,
     pub(super) side: Side,
     pub(super) id: &'a str,
     pub(super) rules: &'a [Rule],
     pub(super) digester: &'a Digester,
-    /// Whether this side says where a message has been.
+    /// Whether this side can show where a message has been.
     pub(super) has_properties: bool,
-    /// What was sent to this side.
+    /// Messages that were sent to this side.
     pub(super) memory: &'a mut Memory,
     pub(super) epochs: &'a mut Epochs,
     pub(super) answered: &'a mut BTreeMap<PacketId, super::memory::Digest>,
@@ -52,7 +52,7 @@ pub(super) struct Intake<'a> {
     pub(super) to: &'a mut Lane,
     pub(super) to_count: &'a mut LaneStatistics,
     pub(super) notes: Vec<Note>,
-    /// Sent to this side in vain.
+    /// Messages sent to this side whose delivery was interrupted.
     pub(super) again: Vec<Message>,
 }
 
@@ -91,7 +91,7 @@ impl Intake<'_> {
         }
         if session_present {
             self.memory.refresh(self.now);
-            // What goes out again may be published, and come back, a second time.
+            // Messages that are sent again may be published, and come back, a second time.
             for (digest, expects_echo) in self.to.echoes() {
                 self.memory.remember(self.now, digest, expects_echo);
             }
@@ -139,7 +139,7 @@ impl Intake<'_> {
         }
     }
 
-    /// The message as it goes on under `topic`, as if it came from nowhere.
+    /// The message to forward under `topic`, without an origin.
     fn message(&self, rule: &Rule, topic: String, publish: &Publish<'_>) -> Message {
         let mark = ApplicationProperty::UserProperty(MARK, self.id);
         let blind = ApplicationProperty::UserProperty(BLIND, self.id);
@@ -149,7 +149,7 @@ impl Intake<'_> {
         Message {
             topic,
             payload: publish.payload.to_owned(),
-            // Texts that were received fit, and the identifier is checked when it is configured.
+            // Received properties fit, and the identifier was checked with the configuration.
             properties: ApplicationProperties::build(properties).unwrap_or_default(),
             qos: publish.qos.min(rule.qos()),
             retain: publish.retain && rule.retain() == Retain::Keep,
@@ -159,7 +159,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Whether a message of QoS 1 that comes again is known; QoS 2 is known to the client.
+    /// Whether a repeated message of QoS 1 is known; the client recognises those of QoS 2.
     fn has_crossed(&mut self, is_dup: bool, origin: &Origin) -> bool {
         if origin.qos != Qos::AtLeastOnce {
             return false;
@@ -175,7 +175,7 @@ impl Intake<'_> {
         self.from.adopt(origin)
     }
 
-    /// A message ends here.
+    /// Acknowledges a message that is not forwarded.
     fn consume(&mut self, packet_id: Option<PacketId>) {
         self.notes.extend(packet_id.map(Note::Acknowledge));
     }
@@ -192,7 +192,7 @@ impl Intake<'_> {
         self.notes.extend(sent.origin.map(Note::Settle));
     }
 
-    /// This side has forgotten the session: what was open there goes out anew.
+    /// This side has lost the session: messages open there are sent again.
     fn on_discarded(&mut self, sent: Sent, publish: Option<&Publish<'_>>) {
         let Some(publish) = publish else {
             self.to_count.dropped += 1;
@@ -214,7 +214,7 @@ impl Intake<'_> {
     }
 }
 
-/// What a message has been through; `None`: this bridge.
+/// The history of a message; `None`: it has crossed this bridge.
 fn history(id: &str, properties: &ApplicationProperties<'_>) -> Option<History> {
     let mut history = History::Fresh;
     for property in properties.iter() {
@@ -230,7 +230,7 @@ fn history(id: &str, properties: &ApplicationProperties<'_>) -> Option<History> 
     Some(history)
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 fn in_words(reason: &DisconnectReason<'_>) -> String {
     match reason {
         DisconnectReason::Refused(connack) => with_reason(

@@ -1,9 +1,9 @@
 //! The bounded queue of one direction.
 //!
-//! | message | there is room | full, or some were given back |
+//! | message | capacity left | full, or some were given back |
 //! | --- | --- | --- |
-//! | QoS 0 | taken | dropped, counted |
-//! | QoS 1, 2 | taken | given back to the broker it came from; its session sends it again, see [`Lane::wants_again`] |
+//! | QoS 0 | queued | dropped, counted |
+//! | QoS 1, 2 | queued | given back to the source broker; its session sends it again, see [`Lane::wants_again`] |
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ use thicket_session::Instant;
 use super::config::Bounds;
 use super::memory::Digest;
 
-/// What the bridge keeps about a message besides its topic, payload and properties.
+/// The bridge's own data about a message besides its topic, payload and properties.
 const OVERHEAD_BYTES: usize = 128;
 
 /// A message on its way, as it will be published.
@@ -21,59 +21,59 @@ const OVERHEAD_BYTES: usize = 128;
 pub(super) struct Message {
     pub(super) topic: String,
     pub(super) payload: Vec<u8>,
-    /// Application properties, the mark of this bridge among them, as they are encoded.
+    /// Encoded application properties, including the mark of this bridge.
     pub(super) properties: Vec<u8>,
     pub(super) qos: Qos,
     pub(super) retain: bool,
     pub(super) expires_at: Option<Instant>,
-    /// Whom to acknowledge it to; `None` for QoS 0.
+    /// Where to acknowledge it; `None` for QoS 0.
     pub(super) origin: Option<Origin>,
     pub(super) history: History,
 }
 
-/// What a message has been through.
+/// The history of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum History {
-    /// No bridge but this one.
+    /// It has crossed no other bridge.
     Fresh,
     /// Another bridge has marked it.
     Bridged,
-    /// Another bridge has marked it, and took it from where marks are lost: it may have been here.
+    /// Another bridge has marked it, and received it from a broker where marks are lost: it may have been here.
     Blind,
-    /// This bridge has sent it before, to a session that is no more.
+    /// This bridge has sent it before, to a session that no longer exists.
     SentBefore,
 }
 
-/// A message that was received with QoS 1 or 2 and waits for our acknowledgement.
+/// A message that was received with QoS 1 or 2 and not acknowledged yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) packet_id: PacketId,
     pub(super) qos: Qos,
-    /// The session it came in.
+    /// The session it was received in.
     pub(super) session: u64,
-    /// The connection it came on: an identifier of QoS 1 means nothing on the next.
+    /// The connection it was received on: an identifier of QoS 1 is invalid on the next.
     pub(super) connection: u64,
-    /// Of topic and payload as received.
+    /// Digest of topic and payload as received.
     pub(super) digest: Digest,
 }
 
-/// A message that is sent and not acknowledged; the client has its bytes.
+/// A message that was sent and not acknowledged; the client has its bytes.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) origin: Option<Origin>,
     pub(super) expires_at: Option<Instant>,
-    /// For the memory of what was sent: whether an echo will come.
+    /// For the memory of sent messages: whether an echo will come.
     pub(super) echo: (Digest, bool),
     bytes: usize,
 }
 
-/// What became of a message that was offered.
+/// The result of offering a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offer {
     Taken,
-    /// QoS 0 and no room.
+    /// It has QoS 0 and exceeds the limit.
     Dropped,
-    /// Must be given back.
+    /// It must be given back.
     Refused,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Lane {
     waiting: VecDeque<Message>,
     sent: BTreeMap<PacketId, Sent>,
     bytes: usize,
-    /// Some were given back: what follows them must be too, or it would overtake them.
+    /// Some were given back: those that follow must be too, or they would overtake them.
     has_refused: bool,
 }
 
@@ -113,8 +113,7 @@ impl Lane {
         self.bytes
     }
 
-    /// Takes a message if there is room. A message larger than the bound is taken when nothing else is there: it must cross
-    /// some time.
+    /// Queues a message if it is within the limits. A message larger than the limit is queued when the queue is empty: it must cross some time.
     pub(super) fn offer(&mut self, message: Message) -> Offer {
         let has_room = self.messages() == 0
             || (self.messages() < self.bounds.messages
@@ -133,7 +132,7 @@ impl Lane {
         }
     }
 
-    /// Whether messages were given back and half of the queue is free: the source shall send them again. Says so once.
+    /// Whether messages were given back and half of the queue is free, so the source must send them again. Returns true only once.
     pub(super) fn wants_again(&mut self) -> bool {
         let is_half_free =
             self.messages() <= self.bounds.messages / 2 && self.bytes <= self.bounds.bytes / 2;
@@ -142,7 +141,7 @@ impl Lane {
         wants
     }
 
-    /// The source sends everything again that it has no acknowledgement for.
+    /// The source sends everything again that was not acknowledged to it.
     pub(super) const fn on_source_connected(&mut self) {
         self.has_refused = false;
     }
@@ -151,7 +150,7 @@ impl Lane {
         self.waiting.front()
     }
 
-    /// Takes the first message off: it was delivered at QoS 0, or never will be.
+    /// Removes the first message: it was delivered at QoS 0, or never will be.
     pub(super) fn pop(&mut self) -> Option<Message> {
         let message = self.waiting.pop_front()?;
         self.bytes -= message.bytes();
@@ -172,19 +171,19 @@ impl Lane {
         self.sent.insert(packet_id, sent);
     }
 
-    /// Takes off what was sent under `packet_id`: it has arrived, or must be sent anew.
+    /// Removes what was sent under `packet_id`: it has arrived, or must be sent again.
     pub(super) fn take_sent(&mut self, packet_id: PacketId) -> Option<Sent> {
         let sent = self.sent.remove(&packet_id)?;
         self.bytes -= sent.bytes;
         Some(sent)
     }
 
-    /// Echoes that what is open may cause once more when it is sent again.
+    /// The echoes that open messages may cause once more when they are sent again.
     pub(super) fn echoes(&self) -> impl Iterator<Item = (Digest, bool)> {
         self.sent.values().map(|sent| sent.echo)
     }
 
-    /// Puts messages that were sent in vain before all others; the bound does not matter, they were in it before.
+    /// Puts messages whose delivery was interrupted before all others; they were within the limits before.
     pub(super) fn put_back(&mut self, messages: Vec<Message>) {
         for message in messages.into_iter().rev() {
             self.bytes += message.bytes();
@@ -192,8 +191,8 @@ impl Lane {
         }
     }
 
-    /// A message of QoS 1 came again on the connection `origin` names: whether it is still here, so that it need not be taken
-    /// twice. It will be acknowledged on that connection.
+    /// A message of QoS 1 was repeated on the connection that `origin` names. Returns whether it is still queued, so that it is not queued twice; it
+    /// will be acknowledged on that connection.
     pub(super) fn adopt(&mut self, origin: &Origin) -> bool {
         let waiting = self.waiting.iter_mut().map(|message| &mut message.origin);
         let sent = self.sent.values_mut().map(|sent| &mut sent.origin);
@@ -213,12 +212,12 @@ impl Lane {
 }
 
 impl Message {
-    /// What it was received with.
+    /// The QoS with which it was received.
     fn qos_of_origin(&self) -> Qos {
         self.origin.map_or(Qos::AtMostOnce, |origin| origin.qos)
     }
 
-    /// As it is published. `None`: its time is over.
+    /// The PUBLISH for it. `None`: it has expired.
     pub(super) fn to_publish<'a>(
         &'a self,
         now: Instant,

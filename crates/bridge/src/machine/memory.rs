@@ -1,5 +1,5 @@
-//! What was sent a short while ago: for echoes from a broker of 3.1.1, where neither No Local nor a user property tells them, and
-//! for what comes round a ring in which marks are lost.
+//! Recently sent messages: to recognise echoes from a broker of 3.1.1, where neither No Local nor a user property helps, and what comes round a ring
+//! in which marks are lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
 use thicket_session::Instant;
 
-/// A topic and a payload in 64 bits.
+/// A digest of topic and payload in 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Digest(u64);
 
-/// Makes digests that nobody can aim at who does not know the seed.
+/// Makes digests that cannot be forged without the seed.
 #[derive(Debug)]
 pub(super) struct Digester {
     seed: u64,
@@ -37,10 +37,10 @@ impl Digester {
     }
 }
 
-/// What was sent: bounded in number and in time, the oldest goes first.
+/// Sent messages, bounded in number and in time; the oldest are forgotten first.
 ///
-/// The QoS is not part of it: an echo may come with less than was sent, and if somebody else publishes the same on the same
-/// topic at the same time, it makes no difference which of the two is taken for the echo.
+/// The QoS is not part of it: an echo may arrive with a lower one. If somebody else publishes the same on the same topic at the same time, it makes
+/// no difference which of the two is dropped as the echo.
 #[derive(Debug)]
 pub(super) struct Memory {
     maximum: usize,
@@ -54,7 +54,7 @@ pub(super) struct Memory {
 struct Count {
     /// Entries in `sent`.
     sent: u32,
-    /// Echoes that are still to come, at most as many.
+    /// Most echoes that may still come.
     echoes: u32,
 }
 
@@ -68,7 +68,7 @@ impl Memory {
         }
     }
 
-    /// Remembers a message that was sent; `expects_echo` if our own subscription there takes it.
+    /// Remembers a sent message; `expects_echo` if our own subscription there matches it.
     pub(super) fn remember(&mut self, now: Instant, digest: Digest, expects_echo: bool) {
         self.forget_old(now);
         if self.window.is_zero() || self.maximum == 0 {
@@ -83,7 +83,7 @@ impl Memory {
         count.echoes += u32::from(expects_echo);
     }
 
-    /// Whether a message that came is the echo of one that was sent. Each counts once.
+    /// Whether a received message is the echo of a sent one. Each counts once.
     pub(super) fn take_echo(&mut self, now: Instant, digest: Digest) -> bool {
         self.forget_old(now);
         match self.counts.get_mut(&digest) {
@@ -95,20 +95,20 @@ impl Memory {
         }
     }
 
-    /// How often the same was sent a short while ago.
+    /// How often the same message was sent recently.
     pub(super) fn count(&mut self, now: Instant, digest: Digest) -> u32 {
         self.forget_old(now);
         self.counts.get(&digest).map_or(0, |count| count.sent)
     }
 
-    /// The connection is there again: echoes may have waited in the session meanwhile, so their time begins anew.
+    /// The connection is restored: echoes may have waited in the session meanwhile, so their time starts again.
     pub(super) fn refresh(&mut self, now: Instant) {
         for (at, _) in &mut self.sent {
             *at = now;
         }
     }
 
-    /// The broker has no session any more, so no echo either.
+    /// The broker has lost the session, so no echo will come.
     pub(super) fn clear(&mut self) {
         self.sent.clear();
         self.counts.clear();

@@ -1,22 +1,22 @@
-//! The bridge as a machine: two clients, two queues, no I/O.
+//! The bridge as a state machine: two clients, two queues, no I/O.
 //!
-//! In come bytes and ends of connections of either side and the time; out come [`Order`]s for the shell and bytes to write.
+//! Inputs are bytes and ends of connections of either side, and the time; outputs are [`Order`]s for the shell and bytes to write.
 //!
-//! A message must not come back the way it went. What stops it:
+//! A message must not return to where it came from. These mechanisms prevent it:
 //!
 //! * *No Local*, at a broker of 5.0: it does not send us what we published.
-//! * *The mark*, a user property [`MARK`] with the bridge's identifier, added to every message that crosses. What carries
-//!   ours already ends here: a ring whose bridges all speak 5.0 is gone round once at most.
-//! * *The memory of echoes*, for a broker of 3.1.1, which has neither: topic and payload of what was just sent there. Its echo is
+//! * *The mark*, a user property [`MARK`] with the bridge's identifier, added to every message that crosses. A message with our own mark
+//!   is dropped: it passes a ring whose bridges all use 5.0 at most once.
+//! * *The memory of echoes*, for a broker of 3.1.1, which has neither: topic and payload of recently sent messages. The echo of each is
 //!   dropped once for each time it was sent.
-//! * *The count of repeats*, for rings through a broker of 3.1.1, where marks are lost. It concerns what another bridge has
-//!   marked and goes to a broker of 3.1.1, or what came from one over another bridge (user property [`BLIND`]): when the same was sent
-//!   more than [`BridgeConfig::ring_repeats`] times within [`BridgeConfig::memory`], the next one ends here, and with it the loop.
-//!   It cannot be told from somebody who says the same again and again; this one loses what is beyond that count. And a ring
-//!   that takes longer for a turn than the time divided by the count is not stopped.
+//! * *The count of repeats*, for rings through a broker of 3.1.1, where marks are lost. It applies to messages that another bridge has
+//!   marked and that go to a broker of 3.1.1, or that came from one over another bridge (user property [`BLIND`]): when the same was
+//!   sent more than [`BridgeConfig::ring_repeats`] times within [`BridgeConfig::memory`], the next one is dropped, which ends the loop.
+//!   A publisher that repeats the same message looks the same, and loses what exceeds that count. A ring whose turn takes longer than
+//!   the time divided by the count is not stopped.
 //!
-//! Nor is one in which every hop is taken from a broker of 3.1.1 straight into the next such broker, as when
-//! nodes of Thicket are bridged to each other in a circle with 3.1.1. Nodes speak 5.0; let their bridges do so.
+//! A ring is not stopped either if every hop goes from one broker of 3.1.1 straight into the next, as when
+//! nodes of Thicket are bridged to each other in a circle with 3.1.1. Nodes support 5.0; their bridges should use it.
 
 mod config;
 mod half;
@@ -43,37 +43,37 @@ use crate::{Rule, Side};
 pub use config::{Bounds, BridgeConfig, FIRST_RETRY, SideConfig};
 pub use statistics::{LaneStatistics, SideStatistics, Statistics};
 
-/// Name of the user property that says which bridges a message has crossed.
+/// Name of the user property with the bridges that a message has crossed.
 pub const MARK: &str = "thicket-bridge";
 
-/// Name of the user property of a message that was taken from a broker of 3.1.1: where it had been before is lost.
+/// Name of the user property of a message that was received from a broker of 3.1.1: where it had been before is lost.
 pub const BLIND: &str = "thicket-bridge-blind";
 
-/// What the shell must do, in this order.
+/// Orders to the shell, to perform in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
     /// Connect; [`Bridge::handle_opened`] or [`Bridge::handle_closed`] answers.
     Open(Side),
     /// Write what [`Bridge::output`] has and close; [`Bridge::handle_closed`] answers.
     Close(Side),
-    /// Tell the operator.
+    /// Report to the operator.
     Report(Side, Report),
 }
 
-/// What an operator may want to know.
+/// A report for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// The broker has accepted the connection.
     Connected {
-        /// Whether it had the session of before.
+        /// Whether it resumed the session.
         session_present: bool,
     },
-    /// The connection is over for another reason than a broken transport.
+    /// The connection ended for another reason than a broken transport.
     Disconnected {
-        /// In words.
+        /// The reason.
         why: String,
     },
-    /// The broker does not let the bridge subscribe.
+    /// The broker refused a subscription.
     SubscriptionRefused {
         /// The filter.
         filter: String,
@@ -85,8 +85,7 @@ pub enum Report {
         /// Why.
         error: ClientError,
     },
-    /// The queue of messages from this side has room again; the connection is made anew so that those it had no room for
-    /// come again.
+    /// The queue of messages from this side has capacity again. The bridge reconnects so that those it gave back are sent again.
     AskedAgain,
 }
 
@@ -100,14 +99,14 @@ pub struct Bridge {
     lanes: [Lane; 2],
     counts: [LaneStatistics; 2],
     digester: Digester,
-    /// What was sent lately, by the side it came from.
+    /// Recently sent messages, by the side they came from.
     memories: [Memory; 2],
     orders: VecDeque<Order>,
     random: u64,
 }
 
 impl Bridge {
-    /// A bridge that wants to connect both sides. `seed` should be unpredictable.
+    /// A bridge that starts by connecting both sides. `seed` should be unpredictable.
     #[must_use]
     pub fn new(config: BridgeConfig, now: Instant, seed: u64) -> Self {
         let half = |side, config: &BridgeConfig| {
@@ -131,7 +130,7 @@ impl Bridge {
         bridge
     }
 
-    /// The next order, `None` when all are given.
+    /// The next order, `None` when there is none.
     pub fn poll_order(&mut self) -> Option<Order> {
         self.orders.pop_front()
     }
@@ -159,7 +158,7 @@ impl Bridge {
         self.forward(now);
     }
 
-    /// The transport to `side` stands.
+    /// The transport to `side` is connected.
     pub fn handle_opened(&mut self, now: Instant, side: Side) {
         let half = &mut self.halves[side.index()];
         if half.link != Link::Opening {
@@ -172,14 +171,14 @@ impl Bridge {
         }
     }
 
-    /// The transport to `side` is gone, or could not be had.
+    /// The transport to `side` is closed, or failed to connect.
     pub fn handle_closed(&mut self, now: Instant, side: Side) {
         let jitter = self.next_random();
         self.halves[side.index()].on_closed(now, self.config.longest_retry, jitter);
         self.handle_timeout(now);
     }
 
-    /// Bytes came from `side`.
+    /// Bytes were received from `side`.
     pub fn handle_bytes(&mut self, now: Instant, side: Side, bytes: &[u8]) {
         self.hear(now, side, |client, intake| {
             client.handle_bytes(now, bytes, |event| intake.on_event(&event));
@@ -199,7 +198,7 @@ impl Bridge {
         self.forward(now);
     }
 
-    /// Ends both connections in good order; the sessions stay.
+    /// Disconnects from both brokers; the sessions stay.
     pub fn stop(&mut self) {
         for half in &mut self.halves {
             match half.link {
@@ -215,13 +214,13 @@ impl Bridge {
         }
     }
 
-    /// Whether both connections are over after [`Bridge::stop`].
+    /// Whether both connections have ended after [`Bridge::stop`].
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.halves.iter().all(|half| half.link == Link::Stopped)
     }
 
-    /// What was counted.
+    /// The counts so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let of_side = |half: &Half| SideStatistics {
@@ -241,7 +240,7 @@ impl Bridge {
         }
     }
 
-    /// Lets the client of `side` work, and does what follows from what it says.
+    /// Lets the client of `side` work, and acts on its events.
     fn hear(&mut self, now: Instant, side: Side, work: impl FnOnce(&mut Client, &mut Intake<'_>)) {
         let half = &mut self.halves[side.index()];
         let has_properties = half.has_properties();
@@ -278,7 +277,7 @@ impl Bridge {
         let half = &mut self.halves[side.index()];
         match note {
             Note::Acknowledge(packet_id) => {
-                // The connection may have ended in the same bytes: then the message comes again.
+                // The connection may have ended in the same bytes: then the message is sent again.
                 let _ = half.client.acknowledge(now, packet_id, ReasonCode::Success);
             }
             Note::GiveBack(packet_id) => {
@@ -308,7 +307,7 @@ impl Bridge {
         self.orders.push_back(Order::Report(side, report));
     }
 
-    /// Filters were asked for in the order of the rules.
+    /// The reason codes are in the order of the rules, as the filters were.
     fn report_refused(&mut self, side: Side, reason_codes: &[ReasonCode]) {
         let filters = self
             .config
@@ -328,7 +327,7 @@ impl Bridge {
         }
     }
 
-    /// Sends on what waits, as far as there is room, and asks again for what there was no room for.
+    /// Forwards queued messages up to the limits, and reconnects a side whose messages were given back once there is capacity.
     fn forward(&mut self, now: Instant) {
         for side in Side::ALL {
             while self.forward_one(now, side) {}
@@ -340,7 +339,7 @@ impl Bridge {
         }
     }
 
-    /// Sends on the first message from `side`; answers whether the next may be tried.
+    /// Forwards the first message from `side`; returns whether the next may be tried.
     fn forward_one(&mut self, now: Instant, side: Side) -> bool {
         let (lane, count) = (
             &mut self.lanes[side.index()],
@@ -396,7 +395,7 @@ impl Bridge {
     }
 }
 
-/// That of `side`, and that of the other.
+/// The element of `side`, and that of the other.
 fn split<T>(both: &mut [T; 2], side: Side) -> (&mut T, &mut T) {
     let [local, remote] = both;
     match side {

@@ -1,6 +1,6 @@
-//! What a bridge counts.
+//! The counts of a bridge.
 
-/// What a bridge has done since it was made, and what it has now.
+/// What a bridge has counted since it was created, and its current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// The connection to the node.
@@ -25,21 +25,21 @@ pub struct SideStatistics {
 /// One direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaneStatistics {
-    /// Messages that came, those that came again included.
+    /// Messages received, including repetitions.
     pub received: u64,
     /// Messages the other broker has: acknowledged, or sent at QoS 0.
     pub forwarded: u64,
-    /// Messages of QoS 0 that found no room.
+    /// Messages of QoS 0 that exceeded the queue.
     pub dropped: u64,
-    /// Messages the other broker does not take.
+    /// Messages that the other broker did not accept.
     pub refused: u64,
-    /// Messages whose time was over before they could be sent.
+    /// Messages that expired before they could be sent.
     pub expired: u64,
     /// Messages that had crossed before: echoes, and those that came round a ring.
     pub looped: u64,
-    /// Messages that no rule takes: the session has subscriptions of an earlier configuration.
+    /// Messages that no rule matches: the session has subscriptions of an earlier configuration.
     pub unmatched: u64,
-    /// Messages in the queue, sent and unacknowledged ones included.
+    /// Messages in the queue, including sent and unacknowledged ones.
     pub queue_messages: usize,
     /// Their bytes.
     pub queue_bytes: usize,

@@ -1,4 +1,4 @@
-//! Bridges between naive brokers, over connections that break anywhere, in virtual time.
+//! Bridges between simple brokers, over connections that break anywhere, in virtual time.
 
 mod broker;
 mod federation;

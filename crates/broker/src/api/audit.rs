@@ -1,4 +1,4 @@
-//! What was changed over the HTTP API of a node.
+//! Changes that were made over the HTTP API of a node.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

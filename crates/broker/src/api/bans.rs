@@ -55,10 +55,10 @@ pub struct BanRequest {
     pub seconds: Option<u64>,
 }
 
-/// The one of the three that is there, or the first two.
+/// The subject from the one field that is set, or from the first two together.
 ///
 /// # Errors
-/// None is there, or others are beside an address.
+/// No field is set, or others are set beside an address.
 pub fn subject_of(
     client_id: Option<String>,
     user_name: Option<String>,
@@ -81,10 +81,10 @@ pub fn subject_of(
 }
 
 impl BanRequest {
-    /// The ban. `by`: who asks for it.
+    /// The ban. `by`: who requests it.
     ///
     /// # Errors
-    /// In words.
+    /// The reason, for people.
     pub fn ban(self, now: WallClock, by: Option<String>) -> Result<Ban, String> {
         let until_ms = |seconds: u64| {
             let ms = seconds.checked_mul(1000)?;
@@ -93,7 +93,7 @@ impl BanRequest {
         let until = match self.seconds {
             None => None,
             Some(0) => return Err("seconds: expected at least 1".to_owned()),
-            // Beyond what a retained message can last it does not end by itself.
+            // A ban longer than the longest expiry of a retained message would not end by itself.
             Some(seconds) if seconds > u64::from(u32::MAX) => {
                 return Err(format!("seconds: expected at most {}", u32::MAX));
             }

@@ -1,4 +1,4 @@
-//! What any node answers for the whole cluster: clients and subscribers, a page at a time, and who gave no answer.
+//! Answers of any node for the whole cluster: clients and subscribers, a page at a time, and the nodes that did not answer.
 
 use serde::{Deserialize, Serialize};
 

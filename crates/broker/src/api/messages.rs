@@ -1,4 +1,4 @@
-//! Messages over the HTTP API: what is retained, and what is published. A message is a [`MessageBody`], as in an export.
+//! Messages over the HTTP API: retained ones and ones to publish. A message is a [`MessageBody`], as in an export.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The answers about view, trees and paths. Nodes are named as people name them; where two share a name, by identity.
+//! The answers about view, trees and paths. A node is given by its name; where two share a name, by its identity.
 
 use std::collections::BTreeMap;
 
@@ -175,7 +175,7 @@ pub struct RouteEntry {
     pub why: String,
 }
 
-/// What to call nodes.
+/// The names of nodes for people.
 struct Names(BTreeMap<NodeId, String>);
 
 impl Names {
@@ -212,7 +212,7 @@ impl Names {
 }
 
 impl OverlayEntry {
-    /// Of what a hub says.
+    /// From the hub's reports.
     #[must_use]
     pub fn new(
         overview: &Overview,
@@ -291,7 +291,7 @@ fn traffic(node: &str, counters: &LinkCounters) -> LinkTrafficEntry {
 }
 
 impl ExplanationEntry {
-    /// Of what a hub says.
+    /// From the hub's reports.
     #[must_use]
     pub fn new(explanation: &Explanation, overview: &Overview) -> Self {
         let names = Names::of(overview);
@@ -323,7 +323,7 @@ impl ExplanationEntry {
     }
 }
 
-/// The topic name in a query string `topic=T`, percent-encoded or not; `None` if there is none, or it is no topic name.
+/// The topic name in a query string `topic=T`, percent-encoded or not; `None` if there is none, or it is not a valid topic name.
 #[must_use]
 pub fn topic_of_query(query: &str) -> Option<String> {
     let topic = text_of_query(query, "topic")?;
@@ -331,7 +331,7 @@ pub fn topic_of_query(query: &str) -> Option<String> {
     is_name.then_some(topic)
 }
 
-/// The value of a name in a query string; `None`: not there, or not text.
+/// The value of a name in a query string; `None`: absent, or not text.
 #[must_use]
 pub fn text_of_query(query: &str, name: &str) -> Option<String> {
     let raw = query
@@ -353,13 +353,13 @@ pub fn text_of_query(query: &str, name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A topic name as the value in a query string.
+/// Encodes a topic name as the value in a query string.
 #[must_use]
 pub fn query_of_topic(topic: &str) -> String {
     query_of_text("topic", topic)
 }
 
-/// A text as the value of a name in a query string.
+/// Encodes a text as the value of a name in a query string.
 #[must_use]
 pub fn query_of_text(name: &str, topic: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/$".contains(&byte);

@@ -1,4 +1,4 @@
-//! What nodes tell of themselves, and why clients are where they are.
+//! The loads that nodes report, and the reasons why clients are where they are.
 
 use serde::{Deserialize, Serialize};
 use thicket_node::{ClientExplanation, NodeState, Rates};

@@ -1,7 +1,7 @@
-//! Sessions and retained messages as lines of JSON: what `POST /v1/export` answers with and `POST /v1/import` takes.
+//! Sessions and retained messages as lines of JSON: the answer of `POST /v1/export` and the body of `POST /v1/import`.
 //!
-//! The first line is [`Line::Header`], the last [`Line::End`]: without it something is missing. A session comes before its
-//! messages, what is in flight before what waits. Times are time left, so a line is as old as its export.
+//! The first line is [`Line::Header`], the last [`Line::End`]; if the last is missing, the export is incomplete. A session comes before its messages,
+//! messages in flight before queued ones. Times are remaining times, counted from the export.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use thicket_session::time::Instant;
 use thicket_session::topic::{SubscriptionFilter, TopicName};
 use utoipa::ToSchema;
 
-/// Stands in the first line.
+/// The format's name in the first line.
 pub const FORMAT: &str = "thicket-export";
 /// Version of the format.
 pub const VERSION: u32 = 1;
-/// Topics of the nodes: nothing for people to put there.
+/// Topics of the nodes, which imports and HTTP requests may not write.
 const RESERVED: &str = "$thicket/";
 
 /// One line.
@@ -236,11 +236,11 @@ pub struct ImportEntry {
     pub problems: Vec<String>,
 }
 
-/// A line that is not what it should be.
+/// A line that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct LineError {
-    /// Which field.
+    /// The invalid field.
     pub field: &'static str,
     /// What is wrong with it.
     pub problem: String,
@@ -260,7 +260,7 @@ fn packet_id_of(value: u16) -> Result<PacketId, LineError> {
 }
 
 impl SessionLine {
-    /// The line of a session, and those of what is in flight. `at`: when the snapshot was decoded.
+    /// The line of a session, and those of its messages in flight. `at`: when the snapshot was decoded.
     #[must_use]
     pub fn split(snapshot: SessionSnapshot, at: Instant) -> (Self, Vec<Line>) {
         let client_id = snapshot.client_id;
@@ -292,10 +292,10 @@ impl SessionLine {
         (line, in_flight)
     }
 
-    /// The session with what is in flight: the lines that followed.
+    /// Joins the session with its messages in flight, from the lines that followed.
     ///
     /// # Errors
-    /// A value that makes no sense. Nothing was changed.
+    /// A value is not valid. Nothing was changed.
     pub fn join(self, in_flight: &[Line], at: Instant) -> Result<SessionSnapshot, LineError> {
         if self.client_id.is_empty() || self.client_id.starts_with(RESERVED) {
             return Err(wrong("client_id", "expected that of a client"));
@@ -470,7 +470,7 @@ impl MessageLine {
     /// The message as its session is to receive it.
     ///
     /// # Errors
-    /// A value that makes no sense.
+    /// A value is not valid.
     pub fn delivery(&self, at: Instant) -> Result<Delivery, LineError> {
         let (payload, properties) = (self.message.payload()?, self.message.properties()?);
         let left = self.message.expiry_left_ms.map(Duration::from_millis);
@@ -512,7 +512,7 @@ impl MessageLine {
 }
 
 impl MessageBody {
-    /// A message with the expiry it has left.
+    /// A message with its remaining expiry.
     #[must_use]
     pub fn new(publish: &Publish<'_>, expiry_left: Option<Duration>) -> Self {
         let mut body = Self {
@@ -570,7 +570,7 @@ impl MessageBody {
     /// The payload.
     ///
     /// # Errors
-    /// It is there twice, or no base64.
+    /// It is given twice, or is not base64.
     pub fn payload(&self) -> Result<Vec<u8>, LineError> {
         match (&self.payload, &self.payload_base64) {
             (Some(text), None) => Ok(text.clone().into_bytes()),
@@ -585,7 +585,7 @@ impl MessageBody {
     /// The properties, encoded.
     ///
     /// # Errors
-    /// One of them is too long, or not what the specification asks for.
+    /// One of them is too long, or violates the specification.
     pub fn properties(&self) -> Result<Vec<u8>, LineError> {
         let correlation = self.correlation_data_base64.as_deref();
         let correlation = correlation

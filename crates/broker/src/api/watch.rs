@@ -1,4 +1,4 @@
-//! What the page of a node shows: an event of `GET /v1/watch`, about one a second.
+//! What the page of a node shows: the events of `GET /v1/watch`, about one a second.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Who may connect and what they may do: the files and keys that say so, read at the start and again at a reload.
+//! Who may connect and what they may do: the files and keys for this, read at the start and again at a reload.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ const DEFAULT_JWT_REFRESH_S: u64 = 300;
 #[derive(Debug, Clone)]
 pub struct Access {
     sources: Sources,
-    /// What the files said when they were read first.
+    /// The content of the files at the first reading.
     pub(crate) loaded: Loaded,
-    /// Somebody else to ask about those the files do not know.
+    /// The HTTP hook for clients that are not in the files.
     pub hook: Option<Hook>,
-    /// Who publishes the keys of tokens, if they are in no file.
+    /// The provider of the keys of tokens, if they are in no file.
     pub provider: Option<KeyProvider>,
 }
 
-/// Which files and keys there are.
+/// The files and keys that are configured.
 #[derive(Debug, Clone, Default)]
 struct Sources {
     users: Option<PathBuf>,
@@ -43,7 +43,7 @@ struct Sources {
 
 #[derive(Debug, Clone)]
 struct TokenSource {
-    /// With the algorithm of the key in it; `None`: a provider has the keys.
+    /// With the algorithm of its key; `None`: a provider has the keys.
     file: Option<(PathBuf, Algorithm)>,
     issuer: Option<String>,
     audience: Option<String>,
@@ -51,11 +51,11 @@ struct TokenSource {
     user_claim: UserClaim,
 }
 
-/// What the files say.
+/// The content of the files.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loaded {
     pub(crate) policy: Policy,
-    /// Users and tokens of the HTTP API; `None`: it asks nobody, and is for this host only.
+    /// Users and tokens of the HTTP API; `None`: it needs no credentials, and serves this host only.
     pub(crate) http_users: Option<ApiUsers>,
 }
 
@@ -64,22 +64,22 @@ pub(crate) struct Loaded {
 pub struct Hook {
     /// `http://HOST:PORT/PATH`, or with `https`.
     pub url: String,
-    /// PEM file of the authorities it is checked against; `None`: those the system trusts.
+    /// PEM file of the authorities that its certificate is checked against; `None`: those the system trusts.
     pub authorities: Option<PathBuf>,
-    /// Longest wait for its answer, the wait in our queue included.
+    /// Longest wait for its answer, including the wait in our queue.
     pub timeout: Duration,
-    /// How long an answer holds.
+    /// How long an answer is cached.
     pub cache: Duration,
-    /// What becomes of a client it says nothing about in time.
+    /// The verdict on a client if the hook does not answer in time.
     pub on_failure: OnFailure,
 }
 
-/// Who publishes the keys of tokens.
+/// The provider of the keys of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyProvider {
     /// Where the keys are.
     pub source: KeySource,
-    /// PEM file of the authorities it is checked against; `None`: those the system trusts.
+    /// PEM file of the authorities that its certificate is checked against; `None`: those the system trusts.
     pub authorities: Option<PathBuf>,
     /// How often they are fetched.
     pub refresh: Duration,
@@ -90,7 +90,7 @@ pub struct KeyProvider {
 pub enum KeySource {
     /// The URL of a JWK set.
     Jwks(String),
-    /// An OpenID Connect issuer, whose discovery document says where they are.
+    /// An OpenID Connect issuer, whose discovery document names the URL of the keys.
     Oidc(String),
 }
 
@@ -108,7 +108,7 @@ pub enum OnFailure {
 }
 
 impl OnFailure {
-    /// As the configuration has it.
+    /// Its name in the configuration.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Unavailable => "unavailable",
@@ -140,8 +140,7 @@ pub enum AlgorithmChoice {
 }
 
 impl Access {
-    /// Reads all that `settings` names.
-    /// `is_guarded`: every listener has said for itself who may connect.
+    /// Reads everything that `settings` names. `is_guarded`: every listener has its own rule of who may connect.
     pub(super) fn check(settings: &Settings, is_guarded: bool, faults: &mut Faults) -> Self {
         let hook = hook(settings, faults);
         let knows_somebody = names_users(settings);
@@ -167,13 +166,13 @@ impl Access {
         }
     }
 
-    /// Whether a client without a user name is let in without asking anybody.
+    /// Whether a client without a user name is let in without any check.
     #[must_use]
     pub fn allows_anonymous(&self) -> bool {
         self.loaded.policy.is_open_at(0) && self.hook.is_none()
     }
 
-    /// Whether that is so at a listener.
+    /// The same at a listener.
     pub(crate) fn is_open_at(&self, listen: &Listen) -> bool {
         let policy = &self.loaded.policy;
         listen.allow_anonymous
@@ -183,10 +182,10 @@ impl Access {
             && !policy.knows_users_at(0)
     }
 
-    /// Reads the files again. `listeners`: what is otherwise at listeners; their own files are read again too.
+    /// Reads the files again. `listeners`: what differs at listeners; their own files are read again too.
     ///
     /// # Errors
-    /// The files that are no good. Nothing was changed.
+    /// The files that are not valid. Nothing was changed.
     pub(crate) fn load(&self, listeners: &[ListenerAccess]) -> Result<Loaded, ConfigErrors> {
         let mut faults = Faults::default();
         let mut loaded = self.sources.load(&mut faults);
@@ -200,17 +199,17 @@ impl Access {
     }
 }
 
-/// Who may connect through a listener, where that is not what the node says.
+/// Who may connect through a listener, where that differs from the node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ListenerAccess {
     /// Its own file of users.
     pub(crate) users: Option<PathBuf>,
-    /// Whether clients without a user name are let in; `None`: as everywhere.
+    /// Whether clients without a user name are let in; `None`: as at the node.
     pub(crate) allows_anonymous: Option<bool>,
 }
 
 impl Listen {
-    /// What is otherwise here than for the node.
+    /// What differs here from the node.
     pub(crate) fn policy(&self) -> ListenerPolicy {
         ListenerPolicy {
             users: self.users.as_ref().map(|read| read.users.clone()),
@@ -218,7 +217,7 @@ impl Listen {
         }
     }
 
-    /// The same as it is read again.
+    /// The same, with the path of the file, for reloads.
     pub(crate) fn access(&self) -> ListenerAccess {
         ListenerAccess {
             users: self.users.as_ref().map(|read| read.path.clone()),
@@ -227,7 +226,7 @@ impl Listen {
     }
 }
 
-/// Whether anything is set that knows users.
+/// Whether any source of users is configured.
 pub(super) const fn names_users(settings: &Settings) -> bool {
     settings.users.is_some()
         || settings.jwt_key.is_some()
@@ -259,7 +258,7 @@ impl Sources {
         }
     }
 
-    /// Those of both files, if there is one.
+    /// The users and tokens of both files, if either is configured.
     fn api_users(&self, faults: &mut Faults) -> Option<ApiUsers> {
         let users = self.http_users.as_deref().map(|path| {
             let text = read("http_users", path)?;
@@ -374,7 +373,7 @@ fn user_claim(name: Option<&str>) -> Result<UserClaim, ConfigError> {
 }
 
 fn token_file(settings: &Settings) -> Result<Option<(PathBuf, Algorithm)>, ConfigError> {
-    // Never guessed from the key: what a file looks like must not decide how it is used.
+    // Never guessed from the key: the content of a file must not decide how it is used.
     match (settings.jwt_key.clone(), settings.jwt_algorithm) {
         (None, None) => Ok(None),
         (Some(key), Some(choice)) => {
@@ -439,7 +438,7 @@ fn key_source(settings: &Settings) -> Result<KeySource, ConfigError> {
     Ok(KeySource::Oidc(issuer))
 }
 
-/// Who can change the keys on their way can sign tokens: without TLS they come from this host only.
+/// Whoever can change the keys in transit can sign tokens: without TLS they may come only from this host.
 pub(crate) fn checked_provider_url(key: &'static str, url: String) -> Result<String, ConfigError> {
     let expected = "https://HOST/PATH, or http:// to loopback";
     let Ok(uri) = url.parse::<Uri>() else {

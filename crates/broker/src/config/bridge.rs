@@ -12,17 +12,17 @@ use super::check::{checked_name, host_and_port, in_range, invalid};
 use super::error::Faults;
 use super::{ConfigError, Settings, units};
 
-/// A table `[[bridge]]`; what is `None` was not given.
+/// A table `[[bridge]]`; `None` means the key is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BridgeSettings {
-    /// Of this bridge; no two of a node have the same.
+    /// Name of this bridge, unique within a node.
     pub name: Option<String>,
     /// HOST:PORT of the other broker.
     pub address: Option<String>,
-    /// What is spoken there.
+    /// Protocol version of the connection to the other broker.
     pub version: Option<BridgeVersion>,
-    /// What marks messages that have crossed; bridges that stand for each other have the same.
+    /// Marks messages that have crossed; bridges that replace each other have the same.
     pub id: Option<String>,
     /// Client identifier at the other broker.
     pub client_id: Option<String>,
@@ -43,17 +43,17 @@ pub struct BridgeSettings {
     /// The longest wait between two attempts to connect, seconds.
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub reconnect_maximum_s: Option<u64>,
-    /// Messages on their way in each direction.
+    /// Messages under way in each direction.
     pub queue_messages: Option<usize>,
     /// Their bytes.
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub queue_bytes: Option<usize>,
-    /// How long what was sent is remembered to know its echo, seconds.
+    /// How long sent messages are remembered so that their echoes are recognised, seconds.
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub memory_s: Option<u64>,
-    /// How often the same may be sent in that time when it may have come round a ring.
+    /// How often the same message may be sent in that time if it may have come round a ring.
     pub ring_repeats: Option<u32>,
-    /// What crosses.
+    /// The rules for what crosses.
     pub rule: Vec<BridgeRuleSettings>,
 }
 
@@ -61,21 +61,21 @@ pub struct BridgeSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BridgeRuleSettings {
-    /// Filter behind the prefixes.
+    /// Filter after the prefixes.
     pub topic: Option<String>,
-    /// Which way, seen from this node.
+    /// The direction, seen from this node.
     pub direction: Option<BridgeDirection>,
-    /// Stands before it here.
+    /// Prefix of the topic here.
     pub local_prefix: Option<String>,
-    /// Stands before it there.
+    /// Prefix of the topic there.
     pub remote_prefix: Option<String>,
-    /// The most a message has on its way.
+    /// The highest QoS of a message that crosses.
     pub qos: Option<u8>,
     /// Whether RETAIN is kept.
     pub retain: Option<bool>,
 }
 
-/// What is spoken to the other broker.
+/// Protocol version of the connection to the other broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum BridgeVersion {
     /// MQTT 3.1.1.
@@ -87,7 +87,7 @@ pub enum BridgeVersion {
     V5,
 }
 
-/// Which way a rule carries messages.
+/// The direction in which a rule carries messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BridgeDirection {
@@ -100,7 +100,7 @@ pub enum BridgeDirection {
 }
 
 impl BridgeSettings {
-    /// The keys of a table, for whoever mistypes one.
+    /// The keys of a table, to suggest one for a misspelt key.
     pub(super) const KEYS: [&str; 17] = [
         "name",
         "address",
@@ -123,7 +123,7 @@ impl BridgeSettings {
 }
 
 impl BridgeRuleSettings {
-    /// The keys of a table, for whoever mistypes one.
+    /// The keys of a table, to suggest one for a misspelt key.
     pub(super) const KEYS: [&str; 6] = [
         "topic",
         "direction",
@@ -134,10 +134,10 @@ impl BridgeRuleSettings {
     ];
 }
 
-/// A bridge, checked; what follows from the node's name and identity is filled in when that is known.
+/// A bridge, checked. Values that depend on the node's name and identity are filled in when these are known.
 #[derive(Debug, Clone)]
 pub struct BridgePlan {
-    /// Of this bridge.
+    /// Name of this bridge.
     pub name: String,
     /// HOST:PORT of the other broker.
     pub address: String,
@@ -151,7 +151,7 @@ impl BridgePlan {
     #[must_use]
     pub fn config(&self, node: &str, node_name: &str) -> BridgeConfig {
         let mut config = self.config.clone();
-        // An identity that is drawn anew at every start does: it marks what is on its way.
+        // An identity that changes at every start suffices: it only marks messages under way.
         config.id = self
             .id
             .clone()
@@ -163,7 +163,7 @@ impl BridgePlan {
     }
 }
 
-/// All bridges. Reads their password files.
+/// Checks all bridges. Reads their password files.
 pub(super) fn check(
     settings: &Settings,
     has_plain_listener: bool,
@@ -292,7 +292,7 @@ fn side(
     }
 }
 
-/// The bytes of a file without the line's end.
+/// The bytes of a file without the line ending.
 pub(super) fn password(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
     let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
         key,
@@ -338,7 +338,7 @@ fn rule(table: &BridgeRuleSettings) -> Result<Rule, ConfigError> {
     })
 }
 
-/// Where a bridge reaches its own node, which listens on `address`.
+/// The address at which a bridge reaches its own node, which listens on `address`.
 pub(crate) fn reached(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {

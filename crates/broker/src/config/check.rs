@@ -1,4 +1,4 @@
-//! From settings to a checked configuration. All defaults are here and in `node::Limits`.
+//! Turns settings into a checked configuration. All defaults are here and in `node::Limits`.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 use std::time::Duration;
@@ -14,23 +14,23 @@ use super::{
 };
 
 const DEFAULT_CLUSTER_NAME: &str = "thicket";
-/// Monitoring, probes and people: each request is a connection.
+/// For monitoring, probes and people: each request is a connection.
 const DEFAULT_HTTP_CONNECTIONS: u32 = 64;
 const DEFAULT_HTTP: &str = "127.0.0.1:18830";
-/// Of the block for private use within an organisation (RFC 2365).
+/// In the block for private use within an organisation (RFC 2365).
 const DEFAULT_GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 18, 83), 18830);
 const DEFAULT_TTL: u8 = 1;
 const DEFAULT_ANNOUNCE_INTERVAL_MS: u64 = 3000;
 const DEFAULT_DNS_INTERVAL_S: u64 = 15;
 const DEFAULT_SYS_INTERVAL_S: u64 = 10;
-/// Two announcements of a node that is there already fit in.
+/// Long enough for two announcements of a running node.
 const DEFAULT_DISCOVERY_GRACE_MS: u64 = 500;
-/// Names travel in one datagram with the address.
+/// Names travel in the same datagram as the address.
 const LONGEST_NAME: usize = 255;
-/// Workers are numbered in a byte; a node of more cores is better run as two.
+/// Workers are numbered in a byte; a machine with more cores should run two nodes.
 const MOST_WORKERS: u32 = 128;
 
-/// Whatever is wrong is found at once: a value that is not good is noted, and its default stands in its place for the checks after it.
+/// Reports all faults together: an invalid value is noted and replaced by its default for the checks that follow.
 pub(super) fn check(settings: Settings, mut faults: Faults) -> Result<Config, ConfigErrors> {
     let config = config(&settings, &mut faults);
     faults.end(config)
@@ -46,7 +46,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
         faults,
     );
     let secret = trust(settings, listeners.as_deref(), faults);
-    // Then every listener has users of its own, or wants certificates.
+    // True if every listener has its own users, or requires certificates.
     let is_guarded = listeners.iter().flatten().all(|listen| listen.is_guarded);
     let access = Access::check(settings, is_guarded, faults);
     let is_loopback = listeners.iter().flatten().all(Listen::is_loopback);
@@ -217,7 +217,7 @@ pub(super) fn checked_name(key: &'static str, name: String) -> Result<String, Co
     Ok(name)
 }
 
-/// The secret of the cluster. With a listener that others can reach, somebody has to have said who may connect and which nodes may join.
+/// Reads the secret of the cluster. If other hosts can reach a listener, the settings must say who may connect and which nodes may join.
 fn trust(
     settings: &Settings,
     listeners: Option<&[Listen]>,
@@ -242,7 +242,7 @@ fn trust(
         return secret;
     };
     let open = listeners.iter().filter(|listen| !listen.is_loopback());
-    // The one that says least, to be named.
+    // The least guarded one, for the message.
     if let Some(open) = open.min_by_key(|listen| listen.is_guarded) {
         let clients = !node_is_guarded && !open.is_guarded;
         let links = !links_are_guarded && settings.insecure_links != Some(true);
@@ -312,7 +312,7 @@ fn http(text: Option<&str>, has_users: bool) -> Result<Option<SocketAddr>, Confi
     Ok(Some(address))
 }
 
-/// Nothing is told there that needs a user, so any address will do.
+/// Probes answer nothing that needs a user, so any address is allowed.
 fn probe(text: Option<&str>) -> Result<Option<SocketAddr>, ConfigError> {
     let Some(text) = text.filter(|text| *text != "off") else {
         return Ok(None);
@@ -325,7 +325,7 @@ fn probe(text: Option<&str>) -> Result<Option<SocketAddr>, ConfigError> {
         .ok_or_else(|| invalid("probe", text, expected))
 }
 
-/// The listener of the placement API belongs to an MQTT listener, so it is as open as that.
+/// The listener of the placement API belongs to an MQTT listener, and has the same access rules.
 fn placement(
     settings: &Settings,
     listeners: &[Listen],
@@ -377,7 +377,7 @@ const fn has_api_users(settings: &Settings) -> bool {
     settings.http_users.is_some() || settings.http_tokens.is_some()
 }
 
-/// Names alone: browsers put the port behind them, and it says nothing.
+/// Names only: browsers append the port, and it is ignored.
 fn http_hosts(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     let names = settings.http_hosts.clone().unwrap_or_default();
     if !names.is_empty() && !has_api_users(settings) {
@@ -399,7 +399,7 @@ fn http_hosts(settings: &Settings) -> Result<Vec<String>, ConfigError> {
     }
 }
 
-/// HOST:PORT with a port that can be connected to; HOST is not resolved here.
+/// HOST:PORT with a port other than 0; HOST is not resolved here.
 pub(super) fn host_and_port(key: &'static str, text: String) -> Result<String, ConfigError> {
     let good = text.rsplit_once(':').is_some_and(|(host, port)| {
         let bare_v6 = host.contains(':') && !host.starts_with('[');
@@ -430,7 +430,7 @@ fn all_hosts_and_ports(
         .collect()
 }
 
-/// What `discover` says; without it multicast, and DNS if there is a name to look up.
+/// The methods that `discover` names; by default multicast, and DNS if names are configured.
 fn discovers(settings: &Settings, choice: DiscoverChoice) -> bool {
     match &settings.discover {
         Some(choices) => choices.contains(&choice),
@@ -537,7 +537,7 @@ fn workers(given: Option<u32>) -> Result<u8, ConfigError> {
 
 fn limits(settings: &Settings, faults: &mut Faults) -> Limits {
     let default = Limits::default();
-    // The smallest CONNECT with a client id of 23 bytes must fit; the largest packet there is (5.0 section 2.1.4).
+    // The lower bound admits the smallest CONNECT with a client id of 23 bytes; the upper is the largest packet (5.0 section 2.1.4).
     let packet = faults.in_range(
         "maximum_packet_size",
         settings.maximum_packet_size,
@@ -581,7 +581,7 @@ fn limits(settings: &Settings, faults: &mut Faults) -> Limits {
             "client_id_bytes",
             settings.client_id_bytes,
             default.client_id_bytes,
-            // What every server must take [MQTT-3.1.3-5].
+            // The length that every server must accept [MQTT-3.1.3-5].
             23..=u16::MAX,
         ),
         session_scope: settings

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, in words that say what to do.
+//! Errors of a configuration, with messages that say what to do.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ pub enum ConfigError {
     /// A file could not be read.
     #[error("{key}: cannot read {}: {source}", path.display())]
     Unreadable {
-        /// Which key names the file.
+        /// The key that names the file.
         key: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
     },
-    /// The file is not TOML, or a value has another type than its key wants.
+    /// The file is not TOML, or a value does not have the type of its key.
     #[error("in {}: {problem}", path.display())]
     Malformed {
         /// The file.
@@ -27,46 +27,46 @@ pub enum ConfigError {
         /// Line, value and expectation.
         problem: String,
     },
-    /// A key nobody knows.
+    /// An unknown key.
     #[error("in {}: unknown key `{key}`{}", path.display(), did_you_mean(nearest.as_deref()))]
     UnknownKey {
         /// The file.
         path: PathBuf,
         /// As written.
         key: String,
-        /// The known one that looks most like it.
+        /// The most similar known key.
         nearest: Option<String>,
     },
-    /// A value that makes no sense.
+    /// An invalid value.
     #[error("{key} = {value}: expected {expected}")]
     Invalid {
         /// The key.
         key: &'static str,
         /// As written.
         value: String,
-        /// What would make sense.
+        /// The expected values.
         expected: String,
     },
-    /// Two settings that exclude each other, or one that is missing beside another.
+    /// Two settings that exclude each other, or a setting without another that it needs.
     #[error("{0}")]
     Conflict(&'static str),
-    /// A listener others can reach, without the choices that need.
+    /// A listener that other hosts can reach, without the choices that this requires.
     #[error("{0}")]
     TooOpen(TooOpen),
-    /// A file is there, but not what it should be.
+    /// A file exists, but its content is not valid.
     #[error("{key}: {}: {problem}", path.display())]
     BadFile {
-        /// Which key names the file.
+        /// The key that names the file.
         key: &'static str,
         /// The file.
         path: PathBuf,
         /// Line and expectation.
         problem: String,
     },
-    /// The users' file is no good.
+    /// The users' file is not valid.
     #[error("users: {0}")]
     Users(#[from] UsersError),
-    /// A certificate or a key is no good.
+    /// A certificate or a key is not valid.
     #[error("tls: {0}")]
     Tls(#[from] thicket_transport::tls::TlsError),
 }
@@ -76,7 +76,7 @@ pub enum ConfigError {
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// Each of them.
+    /// Iterates over the faults.
     pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
         self.0.iter()
     }
@@ -88,7 +88,7 @@ impl From<ConfigError> for ConfigErrors {
     }
 }
 
-/// A line each, or several where a fault has several.
+/// One line for each fault, or several where a fault has several.
 impl std::fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (index, fault) in self.0.iter().enumerate() {
@@ -112,7 +112,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Goes on from those that were found in the file.
+    /// Starts with the faults that were found in the file.
     pub(super) fn of_file(found: Vec<ConfigError>) -> Self {
         Self {
             is_partial: !found.is_empty(),
@@ -134,17 +134,17 @@ impl Faults {
         }
     }
 
-    /// How many there are.
+    /// The number of faults.
     pub(super) fn count(&self) -> usize {
         self.found.len()
     }
 
-    /// The value, if it is good.
+    /// The value, if it is valid.
     pub(super) fn keep<T>(&mut self, checked: Result<T, impl Into<ConfigError>>) -> Option<T> {
         checked.map_err(|fault| self.add(fault)).ok()
     }
 
-    /// The value, or a default in the place of one that is not good: the configuration is not used then.
+    /// The value, or a default if it is not valid; the configuration is not used then.
     pub(super) fn or_default<T: Default>(
         &mut self,
         checked: Result<T, impl Into<ConfigError>>,
@@ -152,7 +152,7 @@ impl Faults {
         self.keep(checked).unwrap_or_default()
     }
 
-    /// As `in_range`, with the default in the place of a value that is not good.
+    /// As `in_range`, with the default instead of an invalid value.
     pub(super) fn in_range<T>(
         &mut self,
         key: &'static str,
@@ -167,7 +167,7 @@ impl Faults {
         self.keep(checked).unwrap_or(default)
     }
 
-    /// What was checked, if nothing was found.
+    /// The checked value, if no fault was found.
     pub(super) fn end<T>(self, checked: T) -> Result<T, ConfigErrors> {
         if self.found.is_empty() {
             Ok(checked)
@@ -177,14 +177,14 @@ impl Faults {
     }
 }
 
-/// What must be chosen before a listener may be reached by others.
+/// The choices that are required before other hosts may reach a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TooOpen {
     /// The first such listener, as written.
     pub listen: String,
-    /// Nobody said who may connect.
+    /// Nothing says who may connect.
     pub clients: bool,
-    /// Nobody said which nodes may join.
+    /// Nothing says which nodes may join.
     pub links: bool,
 }
 

@@ -11,7 +11,7 @@ use super::{
     BridgeRuleSettings, BridgeSettings, ConfigError, HookSettings, ListenerSettings, Settings,
 };
 
-/// Tables of the file that are no flags.
+/// Tables of the file that have no flags.
 const TABLES: [&str; 3] = ["listener", "bridge", "hook"];
 
 /// Reads and parses `path`.
@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path) -> Result<(Settings, Vec<ConfigError>), ConfigEr
     parse(path, &text)
 }
 
-/// Parses the text of a file; `path` is for the words of errors. The settings come without the keys that have a fault.
+/// Parses the text of a file; `path` is for error messages. The settings do not contain the keys that have a fault.
 pub(super) fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
     let malformed = |error: toml::de::Error| ConfigError::Malformed {
         path: path.to_owned(),
@@ -37,7 +37,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigErro
         root: root.into_inner(),
         faults: Vec::new(),
     };
-    // Looked for before serde does: its own refusal lists all keys there are, ours names the nearest.
+    // Unknown keys are removed before serde sees them: its own error lists all keys, ours names the nearest.
     reader.remove_unknown();
     let settings = loop {
         let root = Spanned::new(span.clone(), reader.root.clone());
@@ -63,9 +63,9 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigErro
 
 struct Reader<'a> {
     path: &'a Path,
-    /// Without the keys that have a fault.
+    /// Does not contain the keys that have a fault.
     root: DeTable<'a>,
-    /// With their places in the text.
+    /// With their offsets in the text.
     faults: Vec<(usize, ConfigError)>,
 }
 
@@ -92,7 +92,7 @@ fn owned(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|&key| key.to_owned()).collect()
 }
 
-/// The tables of an array.
+/// The tables in an array.
 fn tables<'a, 'i>(
     table: &'a mut DeTable<'i>,
     key: &str,
@@ -140,7 +140,7 @@ fn remove_unknown(
     });
 }
 
-/// Removes the key whose value stands at a place of the text, of a table within an array only that key of it; whether there was one.
+/// Removes the key whose value is at an offset of the text; within an array of tables, only that key of its table. Returns whether it was found.
 fn remove(table: &mut DeTable<'_>, at: usize) -> bool {
     let mut is_found = false;
     for (key, value) in table.iter_mut() {
@@ -149,7 +149,7 @@ fn remove(table: &mut DeTable<'_>, at: usize) -> bool {
             is_found |= tables_of(value).any(|table| remove(table, at));
         }
     }
-    // What a header of tables spans is the header.
+    // The span of a table is its header only.
     retain(table, |_, value| {
         let is_it = !is_found && value.span().contains(&at);
         is_found |= is_it;
@@ -166,7 +166,7 @@ fn retain<'i>(
     *table = all.filter(|(key, value)| is_kept(key, value)).collect();
 }
 
-/// Every key there is: the names of the flags' fields, and the tables that are no flags.
+/// Every known key: the names of the flags' fields, and the tables that have no flags.
 fn known_keys() -> Vec<String> {
     let command = Settings::augment_args(clap::Command::new("keys"));
     command
@@ -176,7 +176,7 @@ fn known_keys() -> Vec<String> {
         .collect()
 }
 
-/// The known key that looks most like `key`, if one does at all.
+/// The known key most similar to `key`, if any is similar.
 fn nearest(key: &str, known: &[String]) -> Option<String> {
     let plain = key.to_lowercase().replace('-', "_");
     known
@@ -187,7 +187,7 @@ fn nearest(key: &str, known: &[String]) -> Option<String> {
         .map(|(_, candidate)| candidate.clone())
 }
 
-/// What a file with this text makes of a node.
+/// The configuration from the text of a file.
 #[cfg(test)]
 pub(super) fn checked(text: &str) -> Result<super::Config, super::ConfigErrors> {
     let (settings, faults) = parse(Path::new("thicket.toml"), text)?;
@@ -344,7 +344,7 @@ batch = 0
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.contains(expected), "`{expected}` in {found}");
         }
-        // Where all keys could be read, combinations are looked at as well.
+        // If all keys could be read, combinations are checked as well.
         let error = error_of("jwt_ca = 'x'\nbackups = 9\n");
         assert!(
             error.contains("backups = 9") && error.contains("jwt_ca"),

@@ -1,4 +1,4 @@
-//! When a client connects too often.
+//! The limit for clients that connect too often.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ const DEFAULT_BAN_S: u64 = 300;
 /// How often a client may connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlappingLimit {
-    /// So often within the window.
+    /// Connects allowed within the window.
     pub connects: u32,
     /// Begins with the first of these connects.
     pub window: Duration,
-    /// How long a client is banned that connects more often.
+    /// How long a client that exceeds the limit is banned.
     pub ban: Duration,
 }
 
-/// `None`: as often as it likes.
+/// `None`: no limit.
 pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Option<FlappingLimit> {
     let connects = faults.in_range(
         "flapping_connects",
@@ -28,7 +28,7 @@ pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Option<Flapping
         0..=1_000_000,
     );
     if connects == 0 {
-        // One that is not good is no bound either, and was noted.
+        // An invalid number is no limit either; its fault was noted.
         let is_given = settings.flapping_connects.is_some_and(|it| it > 0);
         let has_others = settings.flapping_window_s.is_some() || settings.flapping_ban_s.is_some();
         if has_others && !is_given {

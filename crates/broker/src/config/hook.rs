@@ -16,37 +16,37 @@ use super::check::{checked_name, host_and_port, invalid};
 use super::error::Faults;
 use super::{ConfigError, Settings, units};
 
-/// A table `[[hook]]`; what is `None` was not given.
+/// A table `[[hook]]`; `None` means the key is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HookSettings {
-    /// Of this hook; no two of a node have the same.
+    /// Name of this hook, unique within a node.
     pub name: Option<String>,
     /// Where events are posted.
     pub url: Option<String>,
-    /// Which kinds of events.
+    /// The kinds of events.
     pub events: Vec<HookKind>,
-    /// Topics whose messages are events of the kind `publish`.
+    /// Filters of topics whose messages become events of the kind `publish`.
     pub filters: Vec<String>,
     /// File with the key of the signature.
     pub secret_file: Option<PathBuf>,
-    /// PEM file of the authorities that the receiver is checked against.
+    /// PEM file of the authorities that the receiver's certificate is checked against.
     pub ca_file: Option<PathBuf>,
-    /// HOST:PORT of brokers of Kafka, instead of a URL.
+    /// HOST:PORT of Kafka brokers, instead of a URL.
     pub kafka_brokers: Vec<String>,
-    /// The topic that gets the records.
+    /// The topic that receives the records.
     pub kafka_topic: Option<String>,
     /// Whether connections to Kafka are encrypted.
     pub kafka_tls: Option<bool>,
     /// How the node authenticates to Kafka.
     pub kafka_sasl: Option<KafkaSasl>,
-    /// Its name there.
+    /// The node's user name there.
     pub kafka_user: Option<String>,
-    /// File with its password there.
+    /// File with the node's password there.
     pub kafka_password_file: Option<PathBuf>,
-    /// Events in a request at most.
+    /// Most events in a request.
     pub batch: Option<usize>,
-    /// Events that wait at most.
+    /// Most events that wait.
     pub queue_events: Option<usize>,
     /// Their bytes.
     #[serde(deserialize_with = "units::bytes_of_file")]
@@ -76,7 +76,7 @@ pub enum HookKind {
     Disconnect,
     /// Subscriptions.
     Subscribe,
-    /// Their ends.
+    /// Subscriptions that end.
     Unsubscribe,
     /// Messages on topics that match `filters`.
     Publish,
@@ -86,10 +86,10 @@ pub enum HookKind {
     Cluster,
 }
 
-/// A mechanism of SASL.
+/// A SASL mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum KafkaSasl {
-    /// The password as it is; only over TLS.
+    /// The password in clear text; only over TLS.
     #[serde(rename = "plain")]
     Plain,
     /// SCRAM-SHA-256.
@@ -101,7 +101,7 @@ pub enum KafkaSasl {
 }
 
 impl HookSettings {
-    /// The keys of a table, for whoever mistypes one.
+    /// The keys of a table, to suggest one for a misspelt key.
     pub(super) const KEYS: [&str; 20] = [
         "name",
         "url",
@@ -129,15 +129,15 @@ impl HookSettings {
 /// A hook, checked.
 #[derive(Debug, Clone)]
 pub struct HookPlan {
-    /// Which events it gets.
+    /// The events it receives.
     pub kinds: Vec<HookKind>,
-    /// Topics of messages it gets.
+    /// Filters of the messages it receives.
     pub filters: Vec<TopicFilter>,
-    /// Where they go.
+    /// Where they are sent.
     pub config: HookConfig,
 }
 
-/// All hooks. Reads their secrets and certificates.
+/// Checks all hooks. Reads their secrets and certificates.
 pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Vec<HookPlan> {
     let mut plans: Vec<HookPlan> = Vec::new();
     for table in settings.hook.as_deref().unwrap_or_default() {
@@ -317,7 +317,7 @@ fn kafka(table: &HookSettings, faults: &mut Faults) -> KafkaDestination {
     }
 }
 
-/// The client cannot check the certificate of an address of IPv6, and does not find its other brokers there.
+/// The Kafka client cannot check a certificate for an IPv6 address, and does not find the other brokers through one.
 fn kafka_broker(text: String) -> Result<String, ConfigError> {
     let key = "hook.kafka_brokers";
     let expected = "HOST:PORT, such as kafka-1.example:9092 or 192.0.2.7:9092";
@@ -327,7 +327,7 @@ fn kafka_broker(text: String) -> Result<String, ConfigError> {
     }
 }
 
-/// What Kafka allows as the name of a topic.
+/// Checks the name of a topic by the rules of Kafka.
 fn kafka_topic(text: String) -> Result<String, ConfigError> {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '_' | '-');
     let is_good = (1..=249).contains(&text.len()) && text.chars().all(is_plain);
@@ -374,7 +374,7 @@ fn kafka_login(table: &HookSettings) -> Result<Option<KafkaLogin>, ConfigError> 
     }
 }
 
-/// The bytes of a file without the line's end.
+/// The bytes of a file without the line ending.
 fn secret(table: &HookSettings) -> Result<Option<Vec<u8>>, ConfigError> {
     let Some(path) = &table.secret_file else {
         return Ok(None);
@@ -396,7 +396,7 @@ fn secret(table: &HookSettings) -> Result<Option<Vec<u8>>, ConfigError> {
     Ok(Some(secret.to_vec()))
 }
 
-/// `http://` or `https://`, and a host.
+/// Checks for `http://` or `https://`, and a host.
 pub(super) fn checked_url(key: &'static str, url: String) -> Result<String, ConfigError> {
     let rest = url
         .strip_prefix("http://")

@@ -15,7 +15,7 @@ use super::{ConfigError, Listen, Settings, Users, WebSocket, units};
 
 const DEFAULT_LISTEN: &str = "localhost:1883";
 const DEFAULT_PATH: &str = "/mqtt";
-/// Clients that come at once are let in at once up to this many a second; the next wait in the kernel's queue.
+/// Clients that connect at the same time are accepted at once up to this many a second; more wait in the kernel's queue.
 const DEFAULT_CONNECTIONS_PER_S: u32 = 10_000;
 /// A frame may hold several packets.
 const DEFAULT_FRAME_BYTES: u64 = 16 * 1024 * 1024;
@@ -51,21 +51,21 @@ pub enum ClientCertificateChoice {
     Required,
 }
 
-/// A table `[[listener]]`; what is `None` was not given, and is then that of the node.
+/// A table `[[listener]]`; `None` means the key is absent and the node's value applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerSettings {
-    /// HOST:PORT, or the path of a Unix socket; any form of `listen` will do.
+    /// HOST:PORT, or the path of a Unix socket; any form of `listen` is accepted.
     pub address: Option<String>,
-    /// What bytes travel on.
+    /// The transport under MQTT.
     pub transport: Option<TransportChoice>,
-    /// PEM: the certificate and those up to its authority.
+    /// PEM: the certificate chain.
     pub tls_certificate: Option<PathBuf>,
-    /// PEM: its key.
+    /// PEM: the key of the certificate.
     pub tls_key: Option<PathBuf>,
-    /// PEM: authorities whose clients are believed.
+    /// PEM: authorities whose clients are trusted.
     pub tls_client_ca: Option<PathBuf>,
-    /// Whether clients show certificates.
+    /// Whether clients must present certificates.
     pub tls_client_certificate: Option<ClientCertificateChoice>,
     /// Path of the WebSocket.
     pub websocket_path: Option<String>,
@@ -78,7 +78,7 @@ pub struct ListenerSettings {
     pub topic_prefix: Option<String>,
     /// Whether clients without a user name are let in.
     pub allow_anonymous: Option<bool>,
-    /// A file of users of its own.
+    /// Its own file of users.
     pub users: Option<PathBuf>,
     /// Connections at a time.
     pub connections: Option<u32>,
@@ -87,12 +87,12 @@ pub struct ListenerSettings {
     /// Largest packet accepted, bytes.
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub maximum_packet_size: Option<u32>,
-    /// HOST:PORT where clients reach it, if that is not where it listens.
+    /// HOST:PORT where clients reach it, if that differs from where it listens.
     pub advertise: Option<String>,
 }
 
 impl ListenerSettings {
-    /// The keys of a table, for whoever mistypes one.
+    /// The keys of a table, to suggest one for a misspelt key.
     pub(super) const KEYS: [&str; 16] = [
         "address",
         "transport",
@@ -113,7 +113,7 @@ impl ListenerSettings {
     ];
 }
 
-/// All listeners: those of `listen`, then the tables; without either, the default. `None`: one of them is not good.
+/// All listeners: those of `listen`, then the tables; without either, the default. `None`: one of them is not valid.
 pub(super) fn check(
     settings: &Settings,
     maximum_packet_size: u32,
@@ -138,10 +138,10 @@ pub(super) fn check(
         .chain(tables.iter().cloned())
         .map(|table| listener(table, settings, maximum_packet_size, link_tls, faults))
         .collect();
-    // All of them are looked at, also after one that is not good.
+    // All are checked, also after an invalid one.
     let mut all: Vec<Listen> = all.into_iter().collect::<Option<_>>()?;
     if all.iter().any(|listen| listen.takes == Takes::Links) {
-        // Links have listeners of their own, and come in nowhere else.
+        // Links have their own listeners, and are accepted at no other.
         for listen in &mut all {
             if listen.takes == Takes::Both {
                 listen.takes = Takes::Clients;
@@ -161,7 +161,7 @@ pub(super) fn check(
     Some(all)
 }
 
-/// `None`: it is not good.
+/// `None`: it is not valid.
 fn listener(
     table: ListenerSettings,
     settings: &Settings,
@@ -189,7 +189,7 @@ fn listener(
             faults.add(invalid("listen", &text, expected));
             None
         }
-        // What such a listener speaks is that of all links.
+        // A link listener uses the TLS of all links.
         (TransportChoice::Link, _)
         | (TransportChoice::Tcp | TransportChoice::Ws | TransportChoice::Unix, _) => None,
     };
@@ -216,7 +216,7 @@ fn listener(
     let listen = Listen {
         addresses,
         socket_path,
-        // A choice made for this listener; what was chosen for the node is looked at elsewhere.
+        // A choice made for this listener; the node's choice is checked elsewhere.
         is_guarded: is_link
             || users.is_some()
             || table.allow_anonymous == Some(true)
@@ -250,7 +250,7 @@ fn listener(
     (faults.count() == before).then_some(listen)
 }
 
-/// Whether anything is set that links prove themselves by.
+/// Whether anything is configured by which links authenticate.
 const fn names_links(settings: &Settings) -> bool {
     settings.cluster_secret_file.is_some() || settings.link_tls_certificate.is_some()
 }
@@ -267,7 +267,7 @@ fn advertise(given: Option<String>) -> Result<Option<String>, ConfigError> {
     }
 }
 
-/// Transport, HOST:PORT or path of the socket, and path of the WebSocket if the address names one.
+/// Splits into transport, HOST:PORT or path of the socket, and path of the WebSocket if the address names one.
 fn split(
     text: &str,
     given: Option<TransportChoice>,
@@ -299,7 +299,7 @@ fn split(
         (None, given) => (text, given.unwrap_or(TransportChoice::Tcp)),
     };
     if transport == TransportChoice::Unix {
-        // Longer ones do not fit into the address of a socket (unix(7)).
+        // Longer paths do not fit into a socket address (unix(7)).
         let good = !rest.is_empty() && rest.len() < 108;
         return if good {
             Ok((transport, rest, None))
@@ -370,7 +370,7 @@ fn tls(
     Some(tls)
 }
 
-/// Which files are meant.
+/// Determines the files, from the table or the node.
 fn tls_files(
     table: &ListenerSettings,
     settings: &Settings,
@@ -403,7 +403,7 @@ fn tls_files(
             "tls_client_certificate needs a tls_client_ca: the authorities whose clients are believed",
         ));
     }
-    // Those of the node may be meant for a table that asks.
+    // The node's authorities may be meant for a table that sets `tls_client_certificate`.
     let tables = settings.listener.iter().flatten();
     let mut choices = tables.map(|it| it.tls_client_certificate);
     let asks_elsewhere = table.tls_client_ca.is_none() && choices.any(|it| it.is_some());
@@ -425,7 +425,7 @@ fn tls_files(
     })
 }
 
-/// Keys that mean nothing with this transport would be silently ignored otherwise.
+/// Refuses keys that have no effect with this transport and would be ignored silently.
 fn refuse_strangers(
     table: &ListenerSettings,
     transport: TransportChoice,
@@ -483,7 +483,7 @@ impl Listen {
             .all(|address| address.ip().is_loopback())
     }
 
-    /// Whether other nodes can link to it: where links have no TLS, they are plain TCP.
+    /// Whether other nodes can link to it: without TLS for links, they are plain TCP.
     #[must_use]
     pub const fn takes_links(&self) -> bool {
         match self.takes {
@@ -493,7 +493,7 @@ impl Listen {
         }
     }
 
-    /// Whether MQTT lies there on TCP as it is.
+    /// Whether it is MQTT over plain TCP.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         !matches!(self.takes, Takes::Links)

@@ -1,8 +1,8 @@
-//! What a node is told at the start: settings as people write them, and the checked configuration they become.
+//! The configuration of a node: settings as people write them, and the checked configuration made from them.
 //!
-//! [`Settings`] is one struct for three sources: every key of the TOML file is also a flag (`--cluster-name`) and an environment
-//! variable (`THICKET_CLUSTER_NAME`). A flag wins over the environment, the environment over the file, the file over the default.
-//! [`Config`] holds the real types; it exists only if every value and every combination made sense.
+//! [`Settings`] is one struct for three sources: every key of the TOML file is also a flag (`--cluster-name`) and an environment variable
+//! (`THICKET_CLUSTER_NAME`). A flag takes precedence over the environment, the environment over the file, the file over the default. [`Config`] holds
+//! the real types; it exists only if every value and every combination is valid.
 
 mod access;
 mod bridge;
@@ -62,122 +62,122 @@ impl Config {
 /// A node's configuration, checked. Made by [`Settings::check`].
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// For people; `None`: made of the host's name and the first listener's port once that is known.
+    /// For people; `None`: made from the host's name and the first listener's port once that is known.
     pub name: Option<String>,
     /// Nodes of another cluster are refused.
     pub cluster_name: String,
     /// At least one.
     pub listeners: Vec<Listen>,
-    /// HOST:PORT where other nodes reach this one; `None`: made of the first listener's address.
+    /// HOST:PORT where other nodes reach this one; `None`: made from the first listener's address.
     pub advertise: Option<String>,
-    /// Where the HTTP API listens, a loopback address unless it has users; `None`: nowhere.
+    /// Where the HTTP API listens, on a loopback address unless it has users; `None`: off.
     pub http: Option<SocketAddr>,
-    /// Where probes ask whether the node lives and is ready; `None`: only at the HTTP API.
+    /// Where probes ask whether the node is alive and ready; `None`: only at the HTTP API.
     pub probe: Option<SocketAddr>,
-    /// Where clients elsewhere ask for placements; `None`: at the HTTP API or over MQTT.
+    /// Where remote clients ask for placements; `None`: at the HTTP API or over MQTT.
     pub placement: Option<PlacementListen>,
-    /// Names under which it answers where it has users, beside this host's own.
+    /// Host names that the HTTP API answers to if it has users, beside this host's own.
     pub http_hosts: Vec<String>,
-    /// Connections to it at a time.
+    /// Connections to the HTTP API at a time.
     pub http_connections: u32,
-    /// HOST:PORT of nodes that may be there, as written: names are resolved at every attempt.
+    /// HOST:PORT of nodes that may be up, as written: names are resolved at every attempt.
     pub seeds: Vec<String>,
-    /// Nodes that must have been seen at once before this one is ready, itself included.
+    /// Nodes that must have been up at the same time before this one is ready, itself included.
     pub expect_nodes: u32,
     /// Announcements by UDP multicast.
     pub multicast: Option<Multicast>,
-    /// Names whose addresses are all nodes.
+    /// Names each of whose addresses is a node.
     pub dns: Option<Dns>,
-    /// How long the node looks for others before it lets clients in.
+    /// How long the node looks for others before it accepts clients.
     pub discovery_grace: Duration,
-    /// Which way publications go to other nodes.
+    /// How publications are routed to other nodes.
     pub routing: RoutingConfig,
     /// At least 1.
     pub workers: u8,
-    /// Where the node keeps what must survive a restart.
+    /// The data directory, for what must survive a restart.
     pub data: Option<PathBuf>,
-    /// When what is kept there is safe.
+    /// When stored data is synced.
     pub sync: SyncMode,
-    /// Other nodes that hold a backup of each persistent session.
+    /// Number of backups of each persistent session, each on another node.
     pub backups: u8,
-    /// Bytes of messages kept for the sessions of one node that is out.
+    /// Bytes of hinted handoff for the sessions of one node that is down.
     pub hint_bytes: u64,
-    /// What answers to clients wait for.
+    /// The conditions for acknowledgements to clients.
     pub ack: Acknowledgement,
-    /// When the nodes do not all see each other.
+    /// The policy while the cluster is partitioned.
     pub partition: thicket_node::Partition,
-    /// By what clients are sent to other nodes; `None`: they are not.
+    /// The policy by which clients are redirected; `None`: they are not.
     pub redirect: Option<thicket_placement::Policy>,
-    /// Placed clients go where that says.
+    /// Placed clients are redirected by their topics.
     pub redirect_by_topics: bool,
-    /// CONNECTs of a client before 5.0 that are refused where its topics are not.
+    /// How many CONNECTs of a client before 5.0 are refused at a node where its topics are not.
     pub redirect_refusals: u8,
-    /// Clients sent away a second at most.
+    /// Most clients redirected a second.
     pub redirect_per_s: u32,
-    /// Nodes that a Server Reference names.
+    /// Number of nodes in a Server Reference.
     pub redirect_references: u8,
     /// When connected clients are moved.
     pub rebalance: thicket_node::RebalanceConfig,
     /// Who may connect.
     pub access: Access,
-    /// Shared secret of the cluster: its nodes prove by it who they are, to each other and in announcements.
+    /// Shared secret of the cluster, by which its nodes authenticate links and announcements.
     pub secret: Option<ClusterSecret>,
-    /// Certificates of links, which they prove themselves by instead; with neither, links are plain.
+    /// Certificates that links authenticate by instead; with neither, links are plain TCP.
     pub link_tls: Option<LinkTls>,
-    /// Bounds of what clients can make grow.
+    /// Limits on what clients can make grow.
     pub limits: Limits,
-    /// Connections of clients at a time; 0: what the limit of open files leaves.
+    /// Client connections at a time; 0: as many as the limit of open files permits.
     pub connections: u32,
-    /// How often a client may connect; `None`: as often as it likes.
+    /// How often a client may connect; `None`: no limit.
     pub flapping: Option<FlappingLimit>,
-    /// Memory of the process from which on nobody new is let in; `None`: a part of what there is, 0: no bound.
+    /// Memory of the process above which no new clients are accepted; `None`: a share of the machine's memory, 0: no limit.
     pub memory_bytes: Option<u64>,
-    /// Time between two rounds of `$SYS` topics; zero: none.
+    /// Interval of the `$SYS` topics; zero: off.
     pub system_interval: Duration,
-    /// Bounds of what is retained.
+    /// Limits on retained messages.
     pub retained: RetainedLimits,
     /// Bridges to brokers of another kind.
     pub bridges: Vec<BridgePlan>,
     /// Receivers of events.
     pub hooks: Vec<HookPlan>,
-    /// Where metrics and traces go over OTLP; `None`: nowhere.
+    /// Where metrics and traces are sent over OTLP; `None`: off.
     pub telemetry: Option<TelemetryPlan>,
 }
 
-/// A listener as configured: a name may stand for several addresses (`localhost` for 127.0.0.1 and `[::1]`).
+/// A listener as configured: a name may resolve to several addresses (`localhost` to 127.0.0.1 and `[::1]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
     /// The address as written.
     pub text: String,
     /// IPv4 first; at least one, unless it is a Unix socket.
     pub addresses: Vec<SocketAddr>,
-    /// Where its socket lies, if it is a Unix socket.
+    /// The path, if it is a Unix socket.
     pub socket_path: Option<PathBuf>,
-    /// Somebody said for this listener who may connect.
+    /// The configuration of this listener says who may connect.
     pub is_guarded: bool,
-    /// Who may come in.
+    /// Whether it accepts clients, links or both.
     pub takes: Takes,
-    /// TLS, if it is spoken.
+    /// TLS, if it is configured.
     pub tls: Option<ServerTls>,
-    /// WebSocket, if it is spoken.
+    /// WebSocket, if it is configured.
     pub websocket: Option<WebSocket>,
     /// Connections start with a PROXY header.
     pub proxy_protocol: bool,
-    /// Put before every topic and filter of its clients and taken off again.
+    /// Added to every topic and filter of its clients, and removed from what they receive.
     pub topic_prefix: String,
-    /// Clients without a user name are let in.
+    /// Clients without a user name are accepted.
     pub allow_anonymous: bool,
-    /// Users of its own; `None`: those of the node.
+    /// Its own users; `None`: those of the node.
     pub users: Option<Users>,
-    /// Connections at a time; `None`: no bound but the node's.
+    /// Connections at a time; `None`: only the node's limit.
     pub connections: Option<u32>,
-    /// New connections a second; 0: no bound.
+    /// New connections a second; 0: no limit.
     pub connections_per_s: u32,
     /// Largest packet accepted, bytes.
     pub maximum_packet_size: u32,
-    /// HOST:PORT where clients reach it; `None`: made of the node's and the port.
+    /// HOST:PORT where clients reach it; `None`: made from the node's host and the port.
     pub advertise: Option<String>,
-    /// What bytes travel on.
+    /// The transport under MQTT.
     pub transport: TransportChoice,
 }
 
@@ -186,7 +186,7 @@ pub struct Listen {
 pub struct PlacementListen {
     /// Where it listens.
     pub address: SocketAddr,
-    /// The text of the MQTT listener whose credentials, rights, topic prefix and TLS hold there.
+    /// The text of the MQTT listener whose credentials, rights, topic prefix and TLS apply there.
     pub listener: String,
 }
 

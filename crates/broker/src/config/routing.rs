@@ -1,4 +1,4 @@
-//! Keys of the way publications go between nodes.
+//! Keys of the routing of publications between nodes.
 
 use thicket_overlay::RoutingConfig;
 use thicket_overlay::routing::{RootPolicy, RootWeights, RoutingMode};
@@ -7,9 +7,9 @@ use super::check::invalid;
 use super::error::Faults;
 use super::{ConfigError, Settings};
 
-/// Weights above this would let one number decide alone, whatever the others say.
+/// With a higher weight one factor would decide alone, whatever the others are.
 const HIGHEST_WEIGHT: u32 = 1_000_000;
-/// More trees than this would take gigabytes.
+/// More trees would take gigabytes.
 const MOST_TREES: u32 = 1_000_000;
 
 pub(super) fn check(settings: &Settings, faults: &mut Faults) -> RoutingConfig {

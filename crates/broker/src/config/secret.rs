@@ -1,4 +1,4 @@
-//! The cluster's secret: a file with one, or with several while it is being changed.
+//! The cluster's secret: a file with one secret, or with several during a rotation.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use super::check::invalid;
 
 const KEY: &str = "cluster_secret_file";
 const SHORTEST: usize = 16;
-/// Whoever connects to a node can test guesses of its secret by itself, so none must be within reach. 128 random bits in hexadecimal or
+/// Whoever connects to a node can test guesses of its secret offline, so a secret must be too strong to guess. 128 random bits in hexadecimal or
 /// base64 are never estimated lower than this.
 const FEWEST_BITS: f64 = 80.0;
-/// A word is worth less than its letters, and not more than one drawn from a list.
+/// A word counts for less than its letters, and for no more than a word drawn from a list.
 const BITS_OF_A_WORD: f64 = 11.0;
 const LONGEST_WORD: usize = 12;
-/// The one in use, the next, and one more.
+/// The current one, the next, and some more.
 const MOST: usize = 8;
 
-/// Secrets of a cluster, with the file they came from. The first is this node's own, all are accepted.
+/// Secrets of a cluster, with the file they came from. This node uses the first; all are accepted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret {
     path: PathBuf,
@@ -24,7 +24,7 @@ pub struct ClusterSecret {
 }
 
 impl ClusterSecret {
-    /// Reads a file: a secret a line; empty lines and lines that start with `#` say nothing.
+    /// Reads a file with one secret a line; empty lines and lines that start with `#` are ignored.
     ///
     /// # Errors
     /// The file cannot be read, has no secret, or has one that could be guessed.
@@ -71,7 +71,7 @@ impl ClusterSecret {
         }
     }
 
-    /// Where they came from.
+    /// The file they came from.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -82,7 +82,7 @@ impl ClusterSecret {
     }
 }
 
-// By hand, so that no log shows them.
+// Written by hand, so that no log shows secrets.
 impl std::fmt::Debug for ClusterSecret {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
@@ -93,8 +93,8 @@ impl std::fmt::Debug for ClusterSecret {
     }
 }
 
-/// About how many bits a secret has: what its characters, or the steps between them, tell of how it was made; words count as words. An
-/// estimate that finds out words and patterns; it cannot prove that a secret is random.
+/// Estimates the bits of a secret from its characters and from the differences between them; words count as words. It detects words and patterns; it
+/// cannot prove that a secret is random.
 fn bits(secret: &[u8]) -> f64 {
     let steps: Vec<u8> = secret
         .windows(2)
@@ -110,7 +110,7 @@ fn bits(secret: &[u8]) -> f64 {
             bits
         }
     };
-    // A secret without anything between is no word.
+    // A secret without separators is not a word.
     if secret.iter().any(|byte| b" -_.,".contains(byte)) {
         parts.map(of_part).sum()
     } else {
@@ -118,7 +118,7 @@ fn bits(secret: &[u8]) -> f64 {
     }
 }
 
-/// Bits of one of these bytes, by how often each value occurs (Shannon).
+/// The bits of one of these bytes, by how often each value occurs (Shannon).
 fn entropy(bytes: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
     for byte in bytes {

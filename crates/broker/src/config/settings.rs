@@ -921,7 +921,7 @@ pub enum LogFormat {
 }
 
 impl Settings {
-    /// Reads a file: the settings without the keys and values that we do not know, and those faults, by line.
+    /// Reads a file: the settings without unknown keys and invalid values, and those faults, by line.
     ///
     /// # Errors
     /// The file cannot be read, or is not TOML.
@@ -929,7 +929,7 @@ impl Settings {
         file::read(path)
     }
 
-    /// Reads the text of a file; `path` is for the words of errors.
+    /// Reads the text of a file; `path` is for error messages.
     ///
     /// # Errors
     /// As [`Settings::from_file`].
@@ -937,10 +937,10 @@ impl Settings {
         file::parse(path, text)
     }
 
-    /// The configuration, if every value makes sense. Reads the files named and resolves the names of listeners.
+    /// The configuration, if every value is valid. Reads the named files and resolves the names of listeners.
     ///
     /// # Errors
-    /// All values and combinations that make no sense.
+    /// All invalid values and combinations.
     pub fn check(self) -> Result<Config, ConfigErrors> {
         self.check_after(Vec::new())
     }
@@ -948,8 +948,8 @@ impl Settings {
     /// As [`Settings::check`], where some keys of the file could not be read.
     ///
     /// # Errors
-    /// The faults of the file, if there are any, and all values that make no sense. Combinations are not looked at then: a missing part may
-    /// be in a key that could not be read.
+    /// The faults of the file, if there are any, and all invalid values. Combinations are not checked then: a missing part may be in a key that could
+    /// not be read.
     pub fn check_after(self, faults: Vec<ConfigError>) -> Result<Config, ConfigErrors> {
         check::check(self, Faults::of_file(faults))
     }
@@ -959,7 +959,7 @@ impl Settings {
 macro_rules! or_each {
     ($($field:ident)*) => {
         impl Settings {
-            /// These settings, and where nothing was given those of `other`.
+            /// These settings; those that are absent are taken from `other`.
             #[must_use]
             pub fn or(self, other: Self) -> Self {
                 let Self { $($field),* } = self;

@@ -1,4 +1,4 @@
-//! Where telemetry goes over OTLP.
+//! The configuration of telemetry over OTLP.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use super::{ConfigError, Settings};
 /// Telemetry over OTLP, checked.
 #[derive(Debug, Clone)]
 pub struct TelemetryPlan {
-    /// Where it goes; what it says of the node is filled in when that is known.
+    /// The exporter; facts about the node are filled in when they are known.
     pub exporter: ExporterConfig,
-    /// The file of the headers, to be read again.
+    /// The file of the headers, for reloads.
     pub headers_file: Option<PathBuf>,
     /// Which messages are traced; `None`: none.
     pub traces: Option<Tracing>,
@@ -33,7 +33,7 @@ const RATIO: &str = "a ratio from 0 to 1, such as 0.001";
 
 impl SampleRatio {
     fn new(ratio: f64) -> Option<Self> {
-        // What is one too many for 64 bits becomes the largest number.
+        // A value that exceeds 64 bits becomes the largest number.
         let part = ratio * 2_f64.powi(64);
         (0.0..=1.0).contains(&ratio).then_some(Self(part as u64))
     }
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for SampleRatio {
     }
 }
 
-/// `None`: nothing is exported. Reads headers and certificates.
+/// `None`: telemetry is off. Reads headers and certificates.
 pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Option<TelemetryPlan> {
     let Some(endpoint) = settings.otlp_endpoint.clone() else {
         faults.or_default(refuse_others(settings));
@@ -130,7 +130,7 @@ fn traces(settings: &Settings) -> Result<Option<Tracing>, ConfigError> {
     Ok(Some(Tracing { drawn }))
 }
 
-/// How many wait at most; `None`: none are sent.
+/// Most log records that wait; `None`: none are sent.
 fn log_records(settings: &Settings) -> Result<Option<usize>, ConfigError> {
     let key = "otlp_queue_log_records";
     if settings.otlp_logs == Some(true) {
@@ -163,7 +163,7 @@ fn refuse_others(settings: &Settings) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A URL whose port is one and that has nothing behind its path: paths of OTLP are put there.
+/// A URL with a valid port and without a query or fragment: the paths of OTLP are appended.
 fn checked_endpoint(text: String) -> Result<String, ConfigError> {
     let key = "otlp_endpoint";
     let text = checked_url(key, text)?;
@@ -177,7 +177,7 @@ fn checked_endpoint(text: String) -> Result<String, ConfigError> {
         let expected = "the base URL of an OTLP receiver, such as http://127.0.0.1:4318";
         return Err(invalid(key, text, expected));
     }
-    // Receivers are often described by one of these paths.
+    // Documentation of receivers often names one of these paths.
     let plain = text.trim_end_matches('/');
     let mut bases = PATHS.iter().filter_map(|path| plain.strip_suffix(path));
     if let Some(base) = bases.next() {

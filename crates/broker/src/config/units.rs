@@ -1,4 +1,4 @@
-//! Sizes and times with their units: `64MB`, `1GiB`, `15s`, `2min`. A bare number is bytes, or what the key's name says.
+//! Sizes and times with units: `64MB`, `1GiB`, `15s`, `2min`. A bare number is in bytes, or in the unit of the key's name.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -29,12 +29,12 @@ const TIMES: [(&str, u64); 7] = [
     ("w", 604_800_000),
 ];
 
-/// What a number with a unit may stand for.
+/// What a number with a unit can be: a size or a time.
 trait Kind {
-    /// What was expected, for whoever wrote something else.
+    /// The expected form, for error messages.
     const EXPECTED: &'static str;
 
-    /// The number in the unit of the key; `None`: the unit is not known, or the number does not fit.
+    /// The number in the unit of the key; `None`: the unit is unknown, or the number does not fit.
     fn value(number: u64, unit: &str) -> Option<u64>;
 }
 
@@ -89,7 +89,7 @@ fn parse<K: Kind, T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     T::try_from(value).map_err(|_| format!("expected less: {value} is more than this key takes"))
 }
 
-/// Takes a bare number, or a text with a unit.
+/// Accepts a bare number, or a text with a unit.
 struct Value<K, T>(PhantomData<(K, T)>);
 
 impl<K: Kind, T: TryFrom<u64>> Visitor<'_> for Value<K, T> {
@@ -139,10 +139,10 @@ readers! {
     Millis: millis millis_of_file,
 }
 
-/// A time such as `90s`, `15min`, `2h` or `1d`, or a bare number of seconds, as keys of the configuration take it.
+/// Parses a time such as `90s`, `15min`, `2h` or `1d`, or a bare number of seconds, as for keys of the configuration.
 ///
 /// # Errors
-/// What was expected.
+/// The expected form.
 pub fn parse_seconds<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     seconds(text)
 }

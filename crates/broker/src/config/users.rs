@@ -1,4 +1,4 @@
-//! The users' file, read.
+//! Reads the users' file.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use thicket_access::Problem;
 
-/// Users and what their passwords hash to, with the file they came from.
+/// Users and the hashes of their passwords, with the file they came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Users {
     pub(crate) path: PathBuf,
@@ -32,13 +32,13 @@ pub enum UsersError {
         /// Line and expectation.
         problem: Problem,
     },
-    /// The system had no randomness to hash with.
+    /// The system has no randomness for the hash.
     #[error("cannot hash a password: {0}")]
     Random(#[from] getrandom::Error),
 }
 
 impl Users {
-    /// Reads a file: `name:$argon2id$...` or `name:SCRAM-SHA-256$...` a line; empty lines and lines that start with `#` say nothing.
+    /// Reads a file with `name:$argon2id$...` or `name:SCRAM-SHA-256$...` on each line; empty lines and lines that start with `#` are ignored.
     ///
     /// # Errors
     /// The file cannot be read, or a line is not of that form.
@@ -73,7 +73,7 @@ pub fn hash_for_scram(password: &[u8]) -> Result<String, UsersError> {
     Ok(Credential::new(password, &salt, DEFAULT_ITERATIONS).to_string())
 }
 
-/// A token for a user of the HTTP API, and what stands for it in the file.
+/// A token for a user of the HTTP API, and its line for the file.
 ///
 /// # Errors
 /// The system has no randomness.

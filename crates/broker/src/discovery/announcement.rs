@@ -1,4 +1,4 @@
-//! The datagram by which a node says that it is there.
+//! The datagram by which a node announces itself.
 //!
 //! | bytes | meaning |
 //! | --- | --- |
@@ -12,9 +12,9 @@
 //! | 1 | 0: not signed; 1: signed |
 //! | 0 or 32 | HMAC-SHA256 of all before, under the key for announcements of the cluster's secret |
 //!
-//! With a secret, nodes pass over what is not signed with it, and of each node what does not rise above what they have heard: a datagram that
-//! was recorded and is sent again is good only where nobody has heard the node since, and leads to an address of a node, which a link still
-//! has to prove. Nobody's clock matters. A host that is a wildcard (`0.0.0.0`, `[::]`) stands for the address the datagram came from.
+//! With a secret, nodes ignore announcements that are not signed with it, and announcements of a node that are not newer than its last one. So a
+//! recorded datagram that is sent again has an effect only where the node was not received since, and it leads to an address of a node, whose link
+//! must still authenticate. No clock is needed. A wildcard host (`0.0.0.0`, `[::]`) stands for the address the datagram came from.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,10 +23,10 @@ use thicket_transport::tls::AnnouncementKey;
 
 const MAGIC: &[u8; 4] = b"THKT";
 const VERSION: u8 = 2;
-/// The longest datagram there can be: one larger is not ours.
+/// The longest possible datagram: a larger one is not ours.
 pub(super) const LONGEST: usize = 4 + 1 + 8 + 16 + 2 * (1 + 255) + 1 + AnnouncementKey::SIGNATURE;
 
-/// What a node says of itself.
+/// The content of a node's announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Announcement {
     pub(super) node: NodeId,
@@ -37,14 +37,14 @@ pub(super) struct Announcement {
     pub(super) address: String,
 }
 
-/// What rises with every announcement of a node.
+/// Rises with every announcement of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Freshness {
     pub(super) incarnation: Incarnation,
     pub(super) number: u64,
 }
 
-/// A datagram as it came: what it says, and who vouches for it.
+/// A received datagram: its content and its signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Heard<'a> {
     pub(super) announcement: Announcement,
@@ -62,7 +62,7 @@ impl Heard<'_> {
     }
 }
 
-/// A datagram that is no announcement for us. Nothing was changed; ignore it.
+/// A datagram that is not an announcement for this node. Nothing was changed; ignore it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AnnouncementError {
     /// Malformed: other software uses the group, or bytes were lost.
@@ -99,7 +99,7 @@ impl Announcement {
         let malformed = AnnouncementError::Malformed;
         let rest = bytes.strip_prefix(MAGIC).ok_or(malformed)?;
         let (&version, rest) = rest.split_first().ok_or(malformed)?;
-        // Before anything else of the datagram is believed: another version may order its bytes otherwise.
+        // Before anything else is decoded: another version may order its bytes otherwise.
         if version != VERSION {
             return Err(AnnouncementError::Version(version));
         }
@@ -157,7 +157,7 @@ fn text(bytes: &[u8]) -> Result<(&str, &[u8]), AnnouncementError> {
         .split_at_checked(usize::from(length))
         .ok_or(AnnouncementError::Malformed)?;
     let text = std::str::from_utf8(text).map_err(|_| AnnouncementError::Malformed)?;
-    // It goes into logs.
+    // It is written to logs.
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(AnnouncementError::Malformed);
     }

@@ -1,4 +1,4 @@
-//! Finding other nodes: seeds, names in DNS, announcements by UDP multicast. What is found goes to the hub, which knows what to do.
+//! Finds other nodes: seeds, names in DNS, announcements by UDP multicast. Found addresses go to the hub, which decides what to do.
 
 mod announcement;
 mod multicast;
@@ -22,7 +22,7 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    /// Starts what the configuration asks for. With `links`, announcements are signed as they say.
+    /// Starts what is configured. With `links`, announcements are signed with their keys.
     pub(crate) fn start(
         config: &Config,
         identity: &Identity,

@@ -1,4 +1,4 @@
-//! Announcements by UDP multicast: ours go out at an interval, and at once when somebody new is heard; others' come in.
+//! Announcements by UDP multicast: this node sends at an interval, and at once when it receives a new node's; it receives those of others.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -21,9 +21,9 @@ use crate::mailbox::{Letter, Mailbox};
 
 const STOP: Token = Token(0);
 const SOCKET: Token = Token(1);
-/// A node that starts says so a few times soon: a datagram may be lost.
+/// A node that starts announces itself a few times in quick succession: a datagram may be lost.
 const FIRST_PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(800)];
-/// Nodes and strangers remembered; beyond it they are heard as new ones again, which costs a datagram or a line of the log.
+/// Nodes and strangers remembered. A forgotten one counts as new again, which costs a datagram or a line of the log.
 const REMEMBERED: usize = 1024;
 
 /// The thread. Dropping it stops it.
@@ -81,11 +81,11 @@ impl Drop for Announcer {
     }
 }
 
-/// A socket in the group. Several nodes of one host share the port and all hear every announcement.
+/// A socket in the group. Several nodes of one host share the port, and each receives every announcement.
 fn join(config: &Multicast) -> io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_address(true)?;
-    // On Linux the line above suffices; elsewhere both are wanted.
+    // Linux needs only the line above; other systems need both.
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&bind_address(config.group).into())?;
@@ -98,7 +98,7 @@ fn join(config: &Multicast) -> io::Result<std::net::UdpSocket> {
     Ok(socket.into())
 }
 
-/// On Unix a socket bound to the group hears nothing else; Windows wants the wildcard.
+/// On Unix a socket bound to the group receives nothing else; Windows requires the wildcard.
 fn bind_address(group: SocketAddrV4) -> SocketAddr {
     let ip = if cfg!(unix) {
         *group.ip()
@@ -112,15 +112,15 @@ struct State {
     socket: UdpSocket,
     group: SocketAddr,
     own: Announcement,
-    /// What announcements are signed with, if they are.
+    /// The keys that sign announcements, if any.
     links: Option<Arc<Links>>,
     hub: Arc<Mailbox>,
     counters: Arc<Counters>,
-    /// The last that was heard of each, and when.
+    /// The last announcement of each node, and when it arrived.
     known: HashMap<NodeId, (Freshness, Instant)>,
     strangers: HashSet<(IpAddr, String)>,
     lines: Allowance,
-    /// Somebody new was heard, who may have started after our last announcement.
+    /// A new node was received, which may have started after our last announcement.
     answer: bool,
 }
 
@@ -156,7 +156,7 @@ impl State {
         self.own.fresh.number += 1;
         let trust = self.links.as_ref().map(|links| links.trust());
         let key = trust.as_ref().and_then(|trust| trust.announcements.first());
-        // The network may be down for a while; the next announcement is never far.
+        // The network may be down for a while; the next announcement follows soon.
         if let Err(error) = self.socket.send_to(&self.own.encode(key), self.group) {
             tracing::debug!(%error, "cannot send an announcement");
         }
@@ -202,7 +202,7 @@ impl State {
 
     fn meet(&mut self, heard: &Announcement, is_signed: bool, source: IpAddr) {
         let last = self.known.get(&heard.node).map(|(fresh, _)| *fresh);
-        // Where anybody may say anything, nobody must be able to make a node pass for heard.
+        // Unsigned announcements are never dropped as repetitions: a forged one could otherwise suppress those of a real node.
         if is_signed && last.is_some_and(|last| heard.fresh <= last) {
             return self.counters.announcements_repeated.add_one();
         }
@@ -219,7 +219,7 @@ impl State {
         });
     }
 
-    /// Of a stranger one line suffices, and of many some.
+    /// Logs one line for a stranger, and a limited number for many.
     fn refuse(&mut self, source: IpAddr, what: String) {
         self.counters.announcements_strange.add_one();
         if self.strangers.len() >= REMEMBERED {
@@ -347,7 +347,7 @@ mod tests {
         for _ in 0..100 {
             let heard = home.discovered();
             assert!(heard.iter().all(|it| it == "127.0.0.1:1002"), "{heard:?}");
-            // One that came goes once more, and what goes comes here too.
+            // Sends each received announcement again; this socket receives the repetition too.
             if let Ok(count) = ear.recv(&mut buffer) {
                 ear.send_to(&buffer[..count], config(18842).group)
                     .expect("loopback has multicast");
@@ -371,7 +371,7 @@ mod tests {
             .send_to(b"noise", config(18841).group)
             .expect("loopback has multicast");
         let _friend = side(18841, 1002, "lab");
-        // The friend is heard again and again; wait until the others were heard too.
+        // The friend is received again and again; wait until the others were received too.
         for _ in 0..100 {
             assert!(
                 home.discovered()

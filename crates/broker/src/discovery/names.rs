@@ -1,4 +1,4 @@
-//! Seeds and names in DNS, on one thread that waits for the resolver.
+//! Seeds and names in DNS, on one thread that may block in the resolver.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::config::Dns;
 use crate::mailbox::{Letter, Mailbox};
 use crate::resolver::resolve;
 
-/// Time before a seed is told to the hub again; doubled each time.
+/// Time before a seed is sent to the hub again; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -30,14 +30,14 @@ struct Entry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repeat {
-    /// A seed: one node, told as written, so that a dial resolves its name again. The pause doubles.
+    /// A seed: one node, sent as written, so that a dial resolves its name again. The pause doubles.
     Seed(Duration),
-    /// A name all of whose addresses are nodes; looked up at this interval.
+    /// A name each of whose addresses is a node; resolved at this interval.
     Every(Duration),
 }
 
 impl Names {
-    /// Starts the thread if there is anything to tell. Our own address is not told.
+    /// Starts the thread if there is a seed or a name. Our own address is left out.
     pub(super) fn start(
         seeds: &[String],
         dns: Option<&Dns>,
@@ -74,7 +74,7 @@ impl Names {
     }
 }
 
-/// Tells the hub what is due, until the other end of `stopped` is dropped.
+/// Sends the entries that are due to the hub, until the other end of `stopped` is dropped.
 fn tell(mut entries: Vec<Entry>, own: &str, hub: &Mailbox, stopped: &Receiver<()>) {
     loop {
         let now = Instant::now();

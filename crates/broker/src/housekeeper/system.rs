@@ -1,4 +1,4 @@
-//! The `$SYS/broker/` topics people expect, as Mosquitto names them.
+//! The `$SYS/broker/` topics that clients expect, with Mosquitto's names.
 
 use std::time::{Duration, Instant};
 
@@ -6,17 +6,17 @@ use crate::api::TrafficCounts;
 use crate::http::{Inspector, Silence};
 use crate::memory::resident_bytes;
 
-/// Averages of a load, by name and time.
+/// The averages of a load: name and time.
 const AVERAGES: [(&str, Duration); 3] = [
     ("1min", Duration::from_secs(60)),
     ("5min", Duration::from_secs(300)),
     ("15min", Duration::from_secs(900)),
 ];
 
-/// Loads that are told.
+/// Number of loads that are published.
 const LOADS: usize = 9;
 
-/// What is remembered from one round to the next.
+/// What is remembered between rounds.
 pub(super) struct System {
     start: Instant,
     last: Instant,
@@ -26,18 +26,18 @@ pub(super) struct System {
     most_bytes: u64,
 }
 
-/// What the process counts beside its threads.
+/// Counters of the process that are not those of workers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Process {
     /// Connections accepted.
     sockets: u64,
     /// Clients let in.
     connects: u64,
-    /// In memory.
+    /// Resident memory.
     bytes: u64,
 }
 
-/// Counters whose loads are told: topic and value.
+/// Counters whose loads are published: topic and value.
 const fn loads_of(traffic: &TrafficCounts, process: Process) -> [(&'static str, u64); LOADS] {
     [
         ("messages/received", traffic.external_in_messages),
@@ -64,7 +64,7 @@ impl System {
         }
     }
 
-    /// Asks the threads what they counted and has every worker tell its clients.
+    /// Collects the threads' counters and has every worker publish them to its clients.
     pub(super) async fn publish(&mut self, inspector: &Inspector) -> Result<(), Silence> {
         let traffic = inspector.traffic().await?.total;
         let process = Process {
@@ -102,7 +102,7 @@ impl System {
             ("clients/total", traffic.sessions.to_string()),
             ("clients/connected", traffic.connections.to_string()),
             ("clients/disconnected", away.to_string()),
-            // What the two before were called once; dashboards ask for both.
+            // Former names of the two above; dashboards use both.
             ("clients/active", traffic.connections.to_string()),
             ("clients/inactive", away.to_string()),
             ("clients/maximum", self.most_connected.to_string()),
@@ -139,7 +139,7 @@ impl System {
                 traffic.shared_subscriptions.to_string(),
             ),
             ("store/messages/count", stored.to_string()),
-            // What the one before was called once.
+            // Former name of the one above.
             ("messages/stored", stored.to_string()),
             ("store/messages/bytes", stored_bytes.to_string()),
             (
@@ -162,7 +162,7 @@ impl System {
         all
     }
 
-    /// Moves the averages, a minute each, towards what was counted since the last round.
+    /// Moves the averages, in counts a minute, towards the count since the last round.
     fn average(&mut self, now: Instant, index: usize, count: u64) {
         let elapsed_s = now.duration_since(self.last).as_secs_f64();
         let since = count.saturating_sub(std::mem::replace(&mut self.counted[index], count));

@@ -1,4 +1,4 @@
-//! `/v1/audit`: what was changed over the API of this node, by whom and from where. A line of the log each, and the last ones in memory.
+//! `/v1/audit`: changes made over the API of this node, by whom and from where. Each is a line of the log, and the last ones are kept in memory.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +19,12 @@ use crate::api::audit::AuditEntry;
 use crate::api::overlay::text_of_query;
 use crate::clock::wall_ms;
 
-/// Entries that are kept; the oldest goes for a new one.
+/// Entries that are kept; beyond it the oldest is dropped.
 const KEPT: usize = 1000;
-/// Of a path or a subject, as much as this is kept, in characters.
+/// Characters kept of a path or a subject.
 const LONGEST: usize = 256;
 
-/// The last changes, shared by those who make them and those who look.
+/// The last changes, shared by all handlers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Audit(Arc<Mutex<Kept>>);
 
@@ -32,15 +32,15 @@ pub(super) struct Audit(Arc<Mutex<Kept>>);
 struct Kept {
     /// The oldest first.
     entries: VecDeque<AuditEntry>,
-    /// Number of the last one.
+    /// Number of the last entry.
     last: u64,
 }
 
-/// What a change is about, as its body says: an extension of the answer.
+/// The subject of a change, taken from its body: an extension of the answer.
 #[derive(Debug, Clone)]
 struct Subject(String);
 
-/// The answer to a change whose body names what it is about.
+/// Marks the answer to a change with the subject from its body.
 pub(super) fn about(subject: &str, mut answer: Response) -> Response {
     answer.extensions_mut().insert(Subject(clip(subject)));
     answer
@@ -50,7 +50,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(page))
 }
 
-/// Writes down what a request changed, or would have. It comes after the guard: whoever asks was let through.
+/// Records what a request changed or tried to change. It runs after the guard, so the request is authenticated.
 pub(super) async fn record(State(audit): State<Audit>, request: Request, next: Next) -> Response {
     if !is_change(request.method(), request.uri().path()) {
         return next.run(request).await;
@@ -99,7 +99,7 @@ pub(super) async fn record(State(audit): State<Audit>, request: Request, next: N
     answer
 }
 
-/// Lines of a trace are fetched by POST, and change nothing. Placements are what clients ask for, again and again.
+/// The lines of a trace are fetched by POST, which changes nothing. Requests for placements are too frequent to record.
 fn is_change(method: &Method, path: &str) -> bool {
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     !is_read && path != "/v1/trace/lines" && !path.starts_with("/v1/placements")
@@ -116,7 +116,7 @@ impl Audit {
 }
 
 impl Kept {
-    /// Whether it is another change than the last one.
+    /// Returns false if the change only repeats the last one.
     fn add(&mut self, mut entry: AuditEntry, now_ms: u64) -> bool {
         if let Some(last) = self.entries.back_mut()
             && is_same(last, &entry)
@@ -135,7 +135,7 @@ impl Kept {
         true
     }
 
-    /// The oldest of those after a number.
+    /// The oldest entries after a number.
     fn after(&self, number: u64, limit: usize) -> Vec<AuditEntry> {
         let later = self.entries.iter().filter(|entry| entry.number > number);
         later.take(limit).cloned().collect()

@@ -1,9 +1,9 @@
-//! The placement API for clients elsewhere, on a listener of its own: with the credentials, rights and topic prefix of an MQTT listener.
+//! The placement API for remote clients, on a listener of its own: with the credentials, rights and topic prefix of an MQTT listener.
 //!
 //! The paths are those of placements at the node's API, for the client that the credentials allow, and `/v1/openapi.json`.
 //!
-//! A client proves who it is as it does in CONNECT: name and password (Basic), a token (Bearer), or the certificate of its connection. What
-//! its session would be called over MQTT is what is placed, so no client sees or changes what belongs to another user.
+//! A client authenticates as in CONNECT: with name and password (Basic), a token (Bearer), or the certificate of its connection. It is placed under
+//! the name that its session has over MQTT, so no client sees or changes what belongs to another user.
 
 use std::sync::Arc;
 
@@ -34,12 +34,12 @@ use crate::api::ErrorEntry;
 use crate::authenticator::{Asker, Authenticator, Request};
 use crate::entrance::Entrance;
 
-/// What the listener for clients knows.
+/// State of the listener for clients.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     pub(crate) inspector: Inspector,
     pub(crate) authenticator: Authenticator,
-    /// The MQTT listener whose clients ask here.
+    /// The MQTT listener whose clients use this API.
     pub(crate) listener: ListenerId,
     pub(crate) entrance: Arc<Entrance>,
     pub(crate) topic_prefix: Arc<str>,
@@ -48,7 +48,7 @@ pub(crate) struct Clients {
     pub(crate) client_id_bytes: u16,
 }
 
-/// Credentials as a CONNECT would carry them.
+/// Credentials, as a CONNECT carries them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Login {
     user_name: Option<String>,
@@ -168,7 +168,7 @@ impl Clients {
         }
     }
 
-    /// Gives the request back unless its client identifier is longer than that of a CONNECT may be.
+    /// Returns the request unless its client identifier is longer than a CONNECT permits.
     fn check<T>(&self, client_id_bytes: usize, request: T) -> Result<T, PlacementError> {
         let most = self.client_id_bytes;
         if client_id_bytes <= usize::from(most) {
@@ -204,7 +204,7 @@ impl Clients {
         Ok((name, PlacementEntry::new(&report, &self.topic_prefix)))
     }
 
-    /// What a client may do, if it is let in at the MQTT listener.
+    /// The rights of a client, if the MQTT listener would accept it.
     async fn grant(
         &self,
         peer: &Peer,
@@ -246,7 +246,7 @@ impl Clients {
 }
 
 impl Login {
-    /// `None`: there is an Authorization header that makes no sense.
+    /// `None`: there is an invalid Authorization header.
     fn of(headers: &HeaderMap) -> Option<Self> {
         if !headers.contains_key(header::AUTHORIZATION) {
             return Some(Self::default());
@@ -270,7 +270,7 @@ impl Login {
 
 fn unauthorized() -> Response {
     let words = "expected the name and password (Basic), the token (Bearer) or the certificate of a client of this listener";
-    // A line each, as RFC 9110 allows: not every client looks for a second challenge in one.
+    // A line each, as RFC 9110 allows: some clients do not look for a second challenge in one line.
     let challenges: AppendHeaders<[(HeaderName, &str); 2]> = AppendHeaders([
         (header::WWW_AUTHENTICATE, "Basic realm=\"thicket\""),
         (header::WWW_AUTHENTICATE, "Bearer"),

@@ -1,4 +1,4 @@
-//! `/v1/clients` and `/v1/subscribers`: what the sessions of all nodes are, found and ordered by the nodes, put together here.
+//! `/v1/clients` and `/v1/subscribers`: the sessions of all nodes. Each node selects and sorts its own; this one merges them.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -22,9 +22,9 @@ use crate::api::cluster::{
 };
 use crate::api::{ErrorEntry, SessionEntry, SubscriptionEntry};
 
-/// Entries of a page, unless another number is asked for.
+/// Entries of a page by default.
 const PAGE: usize = 100;
-/// Most that may be asked for.
+/// Most entries of a page.
 const LONGEST: usize = 1000;
 
 /// What may be asked of `/v1/clients`.
@@ -132,7 +132,7 @@ async fn clients(
             Order::Rate => ClientOrder::Rate,
         },
         after: filter.after,
-        // One more tells whether there is another page.
+        // One more shows whether there is another page.
         limit: limit + 1,
     };
     let found = inspector.ask_all(move |worker, now| worker.clients(now, &query));
@@ -238,7 +238,7 @@ async fn subscribers(
     }))
 }
 
-/// How many there are to the end of the session in which the limit is reached: a page ends with a session.
+/// Number of entries up to the end of the session in which the limit is reached: a page ends with a session.
 fn whole_sessions(all: &[SubscriberEntry], limit: usize) -> usize {
     let Some(last) = all.get(limit.saturating_sub(1)) else {
         return all.len();
@@ -261,7 +261,7 @@ impl Inspector {
         }
     }
 
-    /// What the other nodes answer to the same question; nothing if one of them asks.
+    /// The answers of the other nodes to the same request; empty if the request comes from one of them.
     async fn pages<T: DeserializeOwned>(
         &self,
         asks: &OnBehalf,
@@ -282,7 +282,7 @@ impl Inspector {
     }
 }
 
-/// What another node answered, or why it is no answer.
+/// The answer of another node, or the reason why there is none.
 pub(super) fn read<T: DeserializeOwned>(
     answer: &Result<(StatusCode, axum::body::Bytes), String>,
 ) -> Result<T, String> {
@@ -320,7 +320,7 @@ fn rejected(status: StatusCode, words: String, why: &(dyn Error + 'static)) -> R
     })
 }
 
-/// The field that could not be read, if an error is about one.
+/// The field that could not be read, if the error is about one.
 pub(super) fn field_of(error: &(dyn Error + 'static)) -> Option<String> {
     type InJson = serde_path_to_error::Error<serde_json::Error>;
     type InQuery = serde_path_to_error::Error<serde::de::value::Error>;
@@ -332,9 +332,9 @@ pub(super) fn field_of(error: &(dyn Error + 'static)) -> Option<String> {
         let found = found.or_else(|| query.map(|it| (it.path(), it.inner().to_string())));
         if let Some((path, words)) = found {
             let outer = path.iter().next().map(|_| path.to_string());
-            // Of a body that ends in the middle of a name.
+            // A body that ends in the middle of a name.
             let outer = outer.filter(|path| path != "?");
-            // A field that is missing or unknown is named in the words, within what the path leads to.
+            // A missing or unknown field is named in the message, inside the field that the path leads to.
             let is_named = ["missing field `", "unknown field `"];
             let inner = is_named.iter().find_map(|start| words.strip_prefix(start));
             let inner = inner.and_then(|rest| rest.split('`').next());

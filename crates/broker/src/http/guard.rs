@@ -1,7 +1,7 @@
-//! Who may ask the HTTP API: with users or tokens, whoever proves to be one; without, this host only.
+//! Who may use the HTTP API: if users or tokens are configured, those who authenticate; else only this host.
 //!
-//! Nobody is answered under a name that is not this node's, and no page of elsewhere changes anything: a browser may know the password, and
-//! send it along. This node's own page changes something only for users: without them nobody has said who may.
+//! The API answers only under names of this node, and no page from elsewhere can change anything: a browser may store the password and send it along.
+//! This node's own page can change something only if there are users: without them nothing says who may.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,30 +29,30 @@ use crate::log::{self, Subject};
 use crate::pool::{Places, Pool};
 use crate::tokens::{TokenDays, days_of};
 
-/// Passwords that were good lately are not hashed again, as many at a time.
+/// Number of correct passwords that are remembered, so that they are not hashed again.
 const REMEMBERED: usize = 64;
-/// Passwords that may wait to be hashed, and of one address.
+/// Passwords that may wait to be hashed, in all and from one address.
 const WAITING: Places = Places {
     all: 64,
     of_one_source: 8,
 };
 
-/// The users, shared with whoever reads them again.
+/// The users, shared with the code that reloads them.
 #[derive(Debug, Clone)]
 pub(crate) struct Guard(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     users: RwLock<Option<Arc<ApiUsers>>>,
-    /// How often they were set.
+    /// How often the users were replaced.
     generation: AtomicU64,
-    /// By the hash of the header that carried them.
+    /// By the hash of the header that contained the password.
     good: Mutex<HashMap<[u8; 32], ApiUser>>,
     hosts: Hosts,
     hashers: Pool<Attempt>,
 }
 
-/// A name and a password that somebody gives.
+/// A user name and a password to check.
 struct Attempt {
     users: Arc<ApiUsers>,
     /// `NAME:PASSWORD` in base64.
@@ -67,24 +67,24 @@ impl Attempt {
             let (name, password) = plain.split_once(':')?;
             self.users.with_password(name, password.as_bytes())
         };
-        // Fails only if whoever asked has gone.
+        // Fails only if the request was cancelled.
         let _ = self.answer.send(user());
     }
 }
 
-/// Names under which the API answers beside those of loopback.
+/// Names that the API answers to beside those of loopback.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hosts {
     /// In lower case.
     names: Vec<String>,
-    /// Any address will do: only names can be made to lead elsewhere.
+    /// Any address is allowed: only names can be made to resolve elsewhere.
     addresses: bool,
 }
 
 /// Who a request comes from.
 enum Identity {
     Known(ApiUser),
-    /// A token that was valid once; its name.
+    /// A token that has expired; its name.
     Expired(Box<str>),
     Unknown,
 }
@@ -93,7 +93,7 @@ enum Identity {
 struct Busy;
 
 impl Guard {
-    /// Nobody is a user yet.
+    /// Starts without users.
     pub(crate) fn start(hosts: Hosts) -> std::io::Result<Self> {
         Ok(Self(Arc::new(Shared {
             users: RwLock::default(),
@@ -104,14 +104,14 @@ impl Guard {
         })))
     }
 
-    /// Other users from now on.
+    /// Replaces the users.
     pub(crate) fn set(&self, users: Option<ApiUsers>) {
         *self.0.users.write().unwrap_or_else(PoisonError::into_inner) = users.map(Arc::new);
         self.0.generation.fetch_add(1, Ordering::AcqRel);
         self.good().clear();
     }
 
-    /// How long the tokens that expire are still valid.
+    /// How long expiring tokens are still valid.
     pub(super) fn token_days(&self) -> Vec<TokenDays> {
         self.users().as_deref().map(days_of).unwrap_or_default()
     }
@@ -129,7 +129,7 @@ impl Guard {
         self.0.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who a request comes from. A password is hashed on a thread that may take its time.
+    /// The identity behind a request. A password is hashed on a thread of the pool.
     async fn user_of(
         &self,
         users: Arc<ApiUsers>,
@@ -160,7 +160,7 @@ impl Guard {
             credentials: credentials.to_owned(),
             answer,
         };
-        // Whoever is turned away hears it by the end of its channel.
+        // If the attempt is refused, its channel closes, which ends the wait.
         drop(self.0.hashers.submit(source, attempt));
         let user = judged.await.map_err(|_| Busy)?;
         if let Some(user) = &user {
@@ -181,11 +181,11 @@ pub(super) fn credentials_of(headers: &HeaderMap) -> Option<(&str, &str)> {
     Some((scheme, credentials.trim()))
 }
 
-/// Who asks, of a request that was let through: an extension of it. There is none where the API has no users.
+/// The user of an admitted request: an extension of it. Absent if the API has no users.
 #[derive(Debug, Clone)]
 pub(super) struct Asker(pub(super) ApiUser);
 
-/// For how long a request is allowed: an extension of it, for answers that do not end by themselves. There is none where the API has no users.
+/// How long a request is allowed: an extension of it, for answers that do not end by themselves. Absent if the API has no users.
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
     guard: Guard,
@@ -194,7 +194,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Users and tokens were not read again since, and the token has not expired. Otherwise whoever asked may ask again.
+    /// Users and tokens were not reloaded since, and the token has not expired. Otherwise the client must ask again.
     pub(super) fn holds(&self) -> bool {
         let now = WallClock::from_unix_millis(wall_ms());
         self.generation == self.guard.generation() && self.expires.is_none_or(|end| now < end)
@@ -209,16 +209,16 @@ pub(super) async fn who_am_i(request: Request) -> Json<WhoAmIEntry> {
     Json(WhoAmIEntry { role })
 }
 
-/// Lets a request through, or says why not.
+/// Lets a request through, or refuses it with a reason.
 pub(super) async fn check(
     State(guard): State<Guard>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    // Before the users: a lease that is too old ends too early, never too late.
+    // Read before the users: an outdated lease ends too early, never too late.
     let generation = guard.generation();
     let users = guard.users();
-    // Probes have no passwords and come under any name, and the answer is a word.
+    // Probes have no passwords and use any name, and the answer is one word.
     if users.is_some() && request.uri().path().starts_with("/v1/health/") {
         return next.run(request).await;
     }
@@ -270,7 +270,7 @@ pub(super) async fn check(
             {
                 tracing::warn!(peer = %source, suppressed, "HTTP API: wrong user, password or token");
             }
-            // A line each: browsers do not look for a second challenge in one.
+            // A line each: browsers do not look for a second challenge in one line.
             let realm = AppendHeaders([
                 (header::WWW_AUTHENTICATE, "Basic realm=\"thicket\""),
                 (header::WWW_AUTHENTICATE, "Bearer"),
@@ -287,7 +287,7 @@ pub(super) async fn check(
     }
 }
 
-/// The least role that a request takes.
+/// The least role that a request needs.
 fn needed_for(method: &Method, path: &str) -> Role {
     match *method {
         Method::GET | Method::HEAD if path == "/metrics" => Role::Metrics,
@@ -296,28 +296,28 @@ fn needed_for(method: &Method, path: &str) -> Role {
     }
 }
 
-/// Whether a page of this very address asks: browsers say where a page comes from, and no page can make them say otherwise. The name was
-/// found to be this node's before.
+/// Whether the request comes from a page of this very address: browsers send a page's origin, and a page cannot forge it. The name was checked before
+/// to be this node's.
 fn is_own_page(headers: &HeaderMap) -> bool {
     let text = |name: header::HeaderName| headers.get(name)?.to_str().ok();
     let site = headers.get("sec-fetch-site");
     let is_same_site = site.is_none_or(|site| site == "same-origin");
     let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
-    // A balancer that ends TLS leaves the scheme of the page and the name as they were.
+    // A balancer that ends TLS leaves the origin of the page and the Host name unchanged, so the scheme may differ.
     let is_same_host = origin.is_some_and(|(_, host)| Some(host) == text(header::HOST));
     is_same_site && is_same_host
 }
 
-/// Whether a page asks for more than an answer, which the browser keeps from a page of elsewhere.
+/// Whether a page requests a change. A plain read is harmless: the browser keeps the answer from a page from elsewhere.
 fn is_change_by_page(method: &Method, headers: &HeaderMap) -> bool {
-    // Browsers name where a request comes from in either; `none` is what people type.
+    // Browsers name the origin of a request in either header; `none` is an address that the user typed.
     let site = headers.get("sec-fetch-site");
     let from_page = headers.contains_key(header::ORIGIN) || site.is_some_and(|site| site != "none");
     from_page && *method != Method::GET && *method != Method::HEAD
 }
 
 impl Hosts {
-    /// `names`: with users, those under which this host is reached.
+    /// `names`: those under which this host is reached; used only if there are users.
     pub(crate) fn new(names: impl IntoIterator<Item = String>, has_users: bool) -> Self {
         let names = names.into_iter().map(|name| name.to_ascii_lowercase());
         Self {
@@ -326,7 +326,7 @@ impl Hosts {
         }
     }
 
-    /// A page in a browser could otherwise let a name of its own lead to this address, and read the answers as its own.
+    /// Otherwise a page could make its own name resolve to this address, and read the answers as its own (DNS rebinding).
     fn answer_to(&self, headers: &HeaderMap) -> bool {
         let host = headers.get(header::HOST);
         host.is_none_or(|host| host.to_str().is_ok_and(|host| self.hold(host)))
@@ -423,7 +423,7 @@ mod tests {
         let cases = [
             (Method::GET, None, false),
             (Method::POST, None, false),
-            // The browser keeps the answer from a page of elsewhere.
+            // The browser keeps the answer from a page from elsewhere.
             (Method::GET, origin("https://page.example"), false),
             (Method::POST, origin("https://page.example"), true),
             (Method::DELETE, origin("null"), true),

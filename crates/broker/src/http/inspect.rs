@@ -1,4 +1,4 @@
-//! Asks the threads of the node what they know, by mail, and waits for their answers.
+//! Queries the threads of the node through their mailboxes, and waits for their answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::mailbox::{Letter, Mailboxes};
 use crate::memory::{limit_bytes, resident_bytes};
 use crate::readiness::{Expectation, Unready};
 
-/// A thread that takes longer than this is not well.
+/// A thread that takes longer than this has a problem.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A thread of the node did not answer. Nothing was changed; ask again later.
@@ -44,7 +44,7 @@ pub(crate) struct Silence {
     thread: usize,
 }
 
-/// Knows where to ask.
+/// Access to the threads of the node.
 #[derive(Debug, Clone)]
 pub(crate) struct Inspector {
     boxes: Mailboxes,
@@ -63,12 +63,12 @@ pub(crate) struct Inspector {
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) expectation: Expectation,
     pub(crate) certificates: Certificates,
-    /// Whose users and tokens the HTTP API asks for.
+    /// The users and tokens of the HTTP API.
     pub(crate) guard: Option<Guard>,
     pub(crate) watchers: Watchers,
     /// Listeners for WebSocket.
     pub(crate) websockets: Arc<[WebSocketEntry]>,
-    /// Where the node stores; `None`: nowhere.
+    /// The node's disk; `None`: nothing is stored.
     pub(crate) disk: Option<Arc<Disk>>,
 }
 
@@ -117,7 +117,7 @@ impl Inspector {
         Ok(nodes)
     }
 
-    /// Whether clients are served well here, or why not.
+    /// Whether clients are served well here; if not, why.
     pub(crate) async fn readiness(&self) -> Result<Result<(), Unready>, Silence> {
         let expectation = self.expectation.clone();
         let judged = self.of_hub(move |hub| expectation.judge(hub)).await?;
@@ -129,7 +129,7 @@ impl Inspector {
         self.of_hub(Hub::membership).await.map(Into::into)
     }
 
-    /// Where a client's sessions should be.
+    /// Places a client: where its sessions should be.
     pub(super) async fn place(
         &self,
         request: PlacementRequest,
@@ -144,7 +144,7 @@ impl Inspector {
             .await
     }
 
-    /// A client is placed no more.
+    /// Removes the placement of a client.
     pub(super) async fn unplace(
         &self,
         client_id: String,
@@ -159,7 +159,7 @@ impl Inspector {
     ) -> Result<Result<PlacementReport, PlacementError>, Silence> {
         let (sender, answer) = oneshot::channel();
         let tell = Box::new(move |answer| {
-            // Fails only if whoever asked has given up.
+            // Fails only if the request was cancelled.
             let _ = sender.send(answer);
         });
         self.boxes[0].post(Letter::Place(Box::new(order), tell));
@@ -167,14 +167,14 @@ impl Inspector {
         answer.and_then(Result::ok).ok_or(Silence { thread: 0 })
     }
 
-    /// Publishes a message; what came of it, once all have it that must. `None`: not yet.
+    /// Publishes a message and returns the result, once every recipient that must have it has it. `None`: not in time.
     pub(super) async fn publish(
         &self,
         order: impl FnOnce(&mut Worker, Now, u64) + Send + 'static,
     ) -> Option<Published> {
         let (sender, answer) = oneshot::channel();
         let tell = Box::new(move |answer| {
-            // Fails only if whoever asked has given up.
+            // Fails only if the request was cancelled.
             let _ = sender.send(answer);
         });
         self.boxes[0].post(Letter::Publish(Box::new(order), tell));
@@ -182,19 +182,19 @@ impl Inspector {
         answer.and_then(Result::ok)
     }
 
-    /// Has the hub do something; nobody waits for it.
+    /// Sends an order to the hub without waiting for it.
     pub(crate) fn tell_hub(&self, order: impl FnOnce(&mut Hub, Now) + Send + 'static) {
         self.boxes[0].post(Letter::OrderHub(Box::new(order)));
     }
 
-    /// Has the hub do something and waits for what came of it.
+    /// Sends an order to the hub and waits for the result.
     pub(super) async fn order_hub<T: Send + 'static>(
         &self,
         order: impl FnOnce(&mut Hub, Now) -> T + Send + 'static,
     ) -> Result<T, Silence> {
         let (sender, answer) = oneshot::channel();
         self.boxes[0].post(Letter::OrderHub(Box::new(move |hub, now| {
-            // Fails only if whoever asked has given up.
+            // Fails only if the request was cancelled.
             let _ = sender.send(order(hub, now));
         })));
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
@@ -255,7 +255,7 @@ impl Inspector {
         explained.await.map(ClientExplanationEntry::from)
     }
 
-    /// Those with most messages first.
+    /// Sorted by number of messages, descending.
     pub(crate) async fn topics(&self) -> Result<Vec<TopicEntry>, Silence> {
         self.of_hub(|hub| hub.topics().into_iter().map(TopicEntry::from).collect())
             .await
@@ -265,7 +265,7 @@ impl Inspector {
         self.of_hub(Hub::redirections).await
     }
 
-    /// What the node carried, without what it costs to count.
+    /// The messages that the node carried, without counters that are expensive to collect.
     pub(crate) async fn carried(&self) -> Result<TrafficCounts, Silence> {
         let hub = self.of_hub(Hub::traffic).await?;
         let workers = self.of_workers(Worker::carried).await?;
@@ -273,7 +273,7 @@ impl Inspector {
         Ok(TrafficEntry::new(hub.into(), workers).total)
     }
 
-    /// Has every worker do something; nobody waits for it.
+    /// Sends an order to every worker without waiting for it.
     pub(crate) fn order_all(&self, order: impl Fn(&mut Worker, Now) + Clone + Send + 'static) {
         for mailbox in self.boxes.iter() {
             let order = order.clone();
@@ -283,7 +283,7 @@ impl Inspector {
         }
     }
 
-    /// Has every worker do something and waits for what came of it.
+    /// Sends an order to every worker and waits for the results.
     pub(super) async fn ask_all<T: Send + 'static>(
         &self,
         order: impl Fn(&mut Worker, Now) -> T + Clone + Send + 'static,
@@ -292,7 +292,7 @@ impl Inspector {
         for mailbox in self.boxes.iter() {
             let (order, (sender, answer)) = (order.clone(), oneshot::channel());
             mailbox.post(Letter::Order(Box::new(move |worker, now| {
-                // Fails only if whoever asked has given up.
+                // Fails only if the request was cancelled.
                 let _ = sender.send(order(worker, now));
             })));
             asked.push(answer);
@@ -305,12 +305,12 @@ impl Inspector {
         Ok(answers)
     }
 
-    /// Threads there are.
+    /// Number of threads.
     pub(super) fn threads(&self) -> usize {
         self.boxes.len()
     }
 
-    /// Has one worker do something and waits for what came of it.
+    /// Sends an order to one worker and waits for the result.
     pub(super) async fn order_one<T: Send + 'static>(
         &self,
         thread: usize,
@@ -318,7 +318,7 @@ impl Inspector {
     ) -> Result<T, Silence> {
         let (sender, answer) = oneshot::channel();
         self.boxes[thread].post(Letter::Order(Box::new(move |worker, now| {
-            // Fails only if whoever asked has given up.
+            // Fails only if the request was cancelled.
             let _ = sender.send(order(worker, now));
         })));
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
@@ -356,7 +356,7 @@ impl Inspector {
         answer.flatten().ok_or(Silence { thread: 0 })
     }
 
-    /// All are asked before the first is waited for.
+    /// Sends the query to all workers before waiting for the first.
     async fn of_workers<T: Send + 'static>(
         &self,
         ask: impl Fn(&Worker) -> T + Copy + Send + 'static,
@@ -378,7 +378,7 @@ impl Inspector {
     {
         let (sender, answer) = oneshot::channel();
         let question = Box::new(move |worker: &Worker, hub: Option<&Hub>| {
-            // Fails only if whoever asked has given up.
+            // Fails only if the request was cancelled.
             let _ = sender.send(ask(worker, hub));
         });
         self.boxes[thread].post(Letter::Ask(question));

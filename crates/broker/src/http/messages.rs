@@ -1,4 +1,4 @@
-//! `/v1/retained` and `/v1/publish`: messages over HTTP. Every node has all retained messages, so any answers for the cluster.
+//! `/v1/retained` and `/v1/publish`: messages over HTTP. Every node has all retained messages, so any node answers for the cluster.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use super::{Answer, ApiState, Inspector, audit, bad_field, failure, silent};
 use crate::api::messages::{PublishedEntry, RetainedEntry, RetainedPage};
 use crate::api::transfer::{LineError, MessageBody};
 
-/// Topics that the hub looks at between two rounds.
+/// Topics that the hub examines between two rounds.
 const STEP: usize = 1024;
 /// Bytes of messages after which a page ends.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -64,7 +64,7 @@ struct OneQuery {
     _node: Option<String>,
 }
 
-/// A message whose parts were read.
+/// A message whose parts were decoded.
 pub(super) struct Parts {
     topic: String,
     qos: Qos,
@@ -147,7 +147,7 @@ async fn browse(
     if let Some(after) = &query.after {
         cursor = cursor.behind(after);
     }
-    // One more tells whether there is another page.
+    // One more shows whether there is another page.
     let wanted = limit + 1;
     let mut messages = inspector.retained(cursor, wanted, query.payload).await?;
     let has_more = messages.len() > limit || payload_bytes(&messages) > PAGE_BYTES;
@@ -229,7 +229,7 @@ async fn publish(
     audit::about(&topic, answer)
 }
 
-/// Payloads are for those who may change them: the rights of clients to topics say nothing of users of the API. `None`: they may be read.
+/// Payloads are only for the role `admin`: the rights of clients to topics do not apply to users of the API. `None`: they may be read.
 fn withheld_from(asker: Option<&Asker>) -> Option<Response> {
     let is_viewer = asker.is_some_and(|Asker(user)| user.role < Role::Admin);
     is_viewer.then(|| {
@@ -245,7 +245,7 @@ fn nothing_on(topic: &str) -> Response {
     failure(StatusCode::NOT_FOUND, &words)
 }
 
-/// The answer where a message did not get to all who must have it.
+/// The answer if a message did not reach every recipient that must have it.
 pub(super) fn not_published(published: Option<Published>) -> Option<Response> {
     let (status, words) = match published {
         Some(Published::Done | Published::NoSubscribers) => return None,
@@ -275,7 +275,7 @@ fn payload_bytes(messages: &[RetainedEntry]) -> usize {
 }
 
 impl Inspector {
-    /// From where a cursor stands: `wanted` of them, or as many as a page has room for.
+    /// Retained messages from a cursor on: `wanted` of them, or as many as fit into a page.
     async fn retained(
         &self,
         mut cursor: RetainedCursor,

@@ -21,12 +21,12 @@ use crate::counters::Counters;
 use crate::histogram::Distribution;
 use crate::tokens::TokenDays;
 
-/// Everything there is to scrape.
+/// All metrics as text.
 pub(super) async fn text(inspector: &Inspector) -> Result<String, Silence> {
     table(inspector).await.map(|table| prometheus::text(&table))
 }
 
-/// Everything there is.
+/// All metrics.
 pub(crate) async fn table(inspector: &Inspector) -> Result<Table, Silence> {
     let traffic = inspector.traffic().await?.total;
     let nodes = inspector.nodes().await?;
@@ -71,7 +71,7 @@ fn of_node(traffic: &TrafficCounts, nodes: &[NodeEntry], ready: bool, counters: 
     page
 }
 
-/// A table that grows.
+/// A table under construction.
 #[derive(Debug, Default)]
 pub(super) struct Page(Table);
 
@@ -80,7 +80,7 @@ impl Page {
         self.0.family(name, kind, help);
     }
 
-    /// A value of the metric that was begun last.
+    /// Adds a value to the metric that was begun last.
     pub(super) fn sample(&mut self, labels: &[(&'static str, &str)], value: impl Into<Value>) {
         self.0.sample(labels, value);
     }
@@ -101,7 +101,7 @@ impl Page {
         help: &'static str,
         found: &Distribution,
     ) {
-        // Buckets are read one by one while threads count, so the count may lag behind them.
+        // Buckets are read one by one while threads count, so the total may lag behind them.
         let beyond = found.count.saturating_sub(found.within.iter().sum());
         let buckets = Buckets {
             bounds: found.bounds.to_vec(),
@@ -112,7 +112,7 @@ impl Page {
             .single(name, Histogram, help, Value::Buckets(buckets));
     }
 
-    /// What is told of any process, by the names that all clients of Prometheus use.
+    /// Metrics of the process, with the names that all Prometheus clients use.
     fn process(&mut self) {
         let process = Process::own();
         let open = process.open_files().ok();
@@ -256,7 +256,7 @@ impl Page {
         }
     }
 
-    /// What there is now.
+    /// Current values.
     fn gauges(&mut self, traffic: &TrafficCounts) {
         for (name, help, value) in [
             (
@@ -353,7 +353,7 @@ impl Page {
         self.hints(&kept);
     }
 
-    /// What each node tells of itself; of one that tells nothing there is no sample.
+    /// The load that each node reports; a node that reports none has no sample.
     fn loads(&mut self, nodes: &[NodeEntry]) {
         type Value = fn(&NodeStateEntry) -> Option<f64>;
         let gauges: [(&str, &str, Value); 6] = [
@@ -465,7 +465,7 @@ impl Page {
         }
     }
 
-    /// What is kept for nodes that are out.
+    /// Hinted handoff for nodes that are down.
     fn hints(&mut self, nodes: &[&NodeEntry]) {
         let value = |node: &NodeEntry| [node.hinted_messages, node.hinted_bytes];
         for (index, (name, help)) in [

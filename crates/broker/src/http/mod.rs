@@ -1,10 +1,10 @@
-//! The HTTP API, on a thread of its own: whoever asks slows no client down.
+//! The HTTP API, on a thread of its own, so that requests do not slow clients down.
 //!
-//! `/v1/openapi.json` lists the paths: the [document](openapi) comes from the handlers, each of which is registered with its description.
+//! `/v1/openapi.json` lists the paths: the [document](openapi) is made from the handlers, each of which is registered with its description.
 //!
-//! `?node=NAME`, with any path, asks [that node](relay).
+//! `?node=NAME`, with any path, [relays](relay) the request to that node.
 //!
-//! Placements have a [listener of their own](clients) for clients elsewhere.
+//! Placements have a [listener of their own](clients) for remote clients.
 
 mod audit;
 mod bans;
@@ -62,9 +62,9 @@ pub(crate) use serve::Seats;
 use serve::Service;
 pub(crate) use watch::Watchers;
 
-/// Connections to the port for probes at a time.
+/// Connections to the probe port at a time.
 const PROBES: usize = 16;
-/// What a request with another method than those of its path is told; the header Allow has them.
+/// The answer to a method that the path does not support; the header Allow lists those it does.
 const WRONG_METHOD: &str = "this path does not take that method";
 /// The content type of the text format of Prometheus.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -78,7 +78,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves the API on a socket that is bound already. `head`: time for the head of a request.
+    /// Serves the API on a bound socket. `head`: the time allowed for the head of a request.
     pub(crate) fn start(
         listener: TcpListener,
         inspector: Inspector,
@@ -95,7 +95,7 @@ impl Server {
         Self::serve(listener, service)
     }
 
-    /// Places clients, by the rules of an MQTT listener, and over TLS where that has TLS.
+    /// Serves placements to clients, by the rules of an MQTT listener, and over TLS if that has TLS.
     pub(crate) fn start_placement(
         listener: TcpListener,
         clients: Clients,
@@ -112,7 +112,7 @@ impl Server {
         Self::serve(listener, service)
     }
 
-    /// Tells whether the node lives and is ready, and nothing else.
+    /// Answers whether the node is alive and ready, and nothing else.
     pub(crate) fn start_probe(
         listener: TcpListener,
         inspector: Inspector,
@@ -136,7 +136,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            // Open connections are not waited for: a stop must not hang on a browser's.
+            // Open connections are not waited for: a stop must not depend on a browser.
             tokio::select! {
                 () = serve::serve(listener, service) => {}
                 _ = stopped => {}
@@ -185,13 +185,13 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
             failure(StatusCode::METHOD_NOT_ALLOWED, WRONG_METHOD)
         })
         .route_layer(middleware::from_fn_with_state(inspector, relay::relay))
-        // Of routes only: what is at no path changes nothing.
+        // For routes only: a request to an unknown path changes nothing.
         .route_layer(middleware::from_fn_with_state(audit, audit::record))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
         .layer(middleware::from_fn_with_state(guard, guard::check))
 }
 
-/// What handlers have in common.
+/// The state that handlers share.
 #[derive(Debug, Clone)]
 struct ApiState {
     inspector: Inspector,

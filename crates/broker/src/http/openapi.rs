@@ -1,7 +1,7 @@
-//! The document that describes the API to machines (OpenAPI 3.1).
+//! The document that describes the API for programs (OpenAPI 3.1).
 //!
-//! Operations and their parameters come from the handlers, schemas from the types of bodies: a route is registered with its description
-//! (`routes!`), so that there is none without. What the layers around all routes add is added here, once.
+//! Operations and their parameters come from the handlers, schemas from the types of bodies. A route is registered together with its description
+//! (`routes!`), so none lacks one. The effects of the layers around all routes are added here, once.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ pub(super) enum Layers {
 #[derive(Debug, Clone)]
 pub(super) struct Document(Arc<Value>);
 
-/// Answers of a status, and when they are given.
+/// Pairs of a status and the case in which it is answered.
 type Answers = [(&'static str, &'static str)];
 
-/// Of the layers around all operations of a node: whom it answers, and which node does.
+/// From the layers around all operations of a node: whom the API answers, and which node.
 const OF_NODE: &Answers = &[
     (
         "403",
@@ -42,7 +42,7 @@ const OF_NODE: &Answers = &[
     ("502", "The node that `node` names gives no answer"),
     ("503", "The node cannot answer now"),
 ];
-/// Of those that ask for credentials.
+/// From the layers that require credentials.
 const OF_USERS: &Answers = &[
     (
         "401",
@@ -50,7 +50,7 @@ const OF_USERS: &Answers = &[
     ),
     ("429", "Too many passwords are waiting to be checked"),
 ];
-/// Of the listener for clients elsewhere, where it asks who the client is.
+/// From the listener for remote clients, which authenticates the client.
 const OF_CLIENTS: &Answers = &[
     (
         "401",
@@ -71,7 +71,7 @@ const TAGS: &Answers = &[
     ),
     ("page", "The page of the node"),
 ];
-/// Answers to a body that cannot be used.
+/// Answers to an invalid body.
 const OF_BODIES: &Answers = &[
     ("400", "The body is not valid JSON, or a field is not valid"),
     ("413", "The body is too long"),
@@ -91,7 +91,7 @@ pub(super) fn empty(description: &str) -> OpenApi {
     let components = ComponentsBuilder::new().schema_from::<ErrorEntry>();
     OpenApiBuilder::new()
         .info(info.build())
-        // Wherever the document comes from.
+        // The host that the document was fetched from.
         .servers(Some([Server::new("/")]))
         .components(Some(components.build()))
         .build()
@@ -107,7 +107,7 @@ pub(super) async fn answer(Extension(document): Extension<Document>) -> Json<Val
 }
 
 impl Document {
-    /// Adds to every operation what the layers do.
+    /// Adds the effects of the layers to every operation.
     pub(super) fn new(registered: &OpenApi, layers: Layers) -> Self {
         let mut document = serde_json::to_value(registered).unwrap_or_default();
         let paths = document["paths"].as_object_mut();
@@ -171,8 +171,8 @@ fn complete(path: &str, operation: &mut Value, layers: Layers) {
     }
 }
 
-/// A variant with a tag is described as its type and the tag. Where the type has no other fields than its own, nothing is both: such a variant
-/// becomes one object with the fields of both.
+/// A tagged variant is described as `allOf` its type and the tag. If the type forbids other fields, nothing satisfies both: such a variant becomes
+/// one object with the fields of both.
 fn close_tagged(schemas: &mut Value) {
     let named = schemas.clone();
     let mut replaced = Vec::new();
@@ -204,7 +204,7 @@ fn close_tagged(schemas: &mut Value) {
     }
     let text = schemas.to_string();
     if let Some(schemas) = schemas.as_object_mut() {
-        // Not those that something else refers to.
+        // Except those that are referred to elsewhere.
         let is_used = |name: &str| text.contains(&format!("/{name}\""));
         schemas.retain(|name, _| !replaced.contains(name) || is_used(name));
     }

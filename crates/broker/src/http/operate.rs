@@ -1,4 +1,4 @@
-//! What an operator does: look where memory is, let a client go, watch packets.
+//! The operator's commands: show memory, disconnect a client, trace packets.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,10 +24,10 @@ use crate::api::{
 
 const BUSY: &str =
     "the session is on its way to another node, or this side has no majority: ask again later";
-/// A trace whose lines nobody fetches ends by itself.
+/// A trace ends by itself if its lines are not fetched for this long.
 const ABANDONED: Duration = Duration::from_secs(10);
 
-/// When somebody last asked for the lines of a trace, if there is one.
+/// The time of the last request for the lines of a trace, if one runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traced(Arc<Mutex<Option<Instant>>>);
 
@@ -45,7 +45,7 @@ impl Traced {
 }
 
 impl Inspector {
-    /// Ends a trace that nobody asks for any more.
+    /// Ends a trace whose lines are no longer fetched.
     pub(crate) fn end_abandoned_trace(&self, now: Instant) {
         let mut asked = self.traced.0.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.is_some_and(|asked| now.saturating_duration_since(asked) > ABANDONED) {
@@ -101,9 +101,9 @@ async fn kick(
     audit::about(&client_id, answer)
 }
 
-/// Which other nodes are asked to do the same.
+/// Whether the other nodes must do the same.
 enum Elsewhere {
-    /// None: one of them asks, or one was named.
+    /// No: the request comes from one of them, or names one.
     No,
     All(OnBehalf),
 }
@@ -119,7 +119,7 @@ impl Elsewhere {
     }
 }
 
-/// On this node and on the others: sessions of several users may have the identifier. What came of it is the best that any node answers.
+/// Runs on this node and the others: sessions of several users may have the identifier. The result is the best answer of any node.
 async fn kick_anywhere(inspector: &Inspector, entry: KickEntry, elsewhere: Elsewhere) -> Response {
     let own = if entry.end_session {
         let ended = end(inspector, entry.clone()).await;
@@ -219,8 +219,8 @@ pub(super) async fn end_session(
     kick_anywhere(&inspector, entry, Elsewhere::new(&uri, &headers)).await
 }
 
-/// The identifier of a client, and those of the further sessions that it was placed with: it is one client. Another one that merely calls
-/// itself `C~2` is not meant.
+/// The identifier of a client, and those of the further sessions that it was placed with: together they are one client. A client that merely has a
+/// name like `C~2` is not included.
 async fn client_ids(inspector: &Inspector, client_id: &str) -> Result<Vec<String>, Silence> {
     let asked = client_id.to_owned();
     let further = inspector.order_hub(move |hub, now| hub.further_sessions(now, &asked));
@@ -253,7 +253,7 @@ async fn end(inspector: &Inspector, entry: KickEntry) -> Result<Response, Respon
 /// Each request is one step: ask again until nothing is left.
 #[utoipa::path(post, path = "/v1/drain", tag = "cluster", responses((status = 200, description = "What is left", body = DrainEntry)))]
 async fn drain(State(inspector): State<Inspector>) -> Response {
-    // First: nobody is sent here from now on.
+    // First, so that receivers see it before clients are refused.
     inspector.hooks.note_draining();
     inspector.tell_hub(|hub, now| hub.drain(now));
     match inspector.ask_all(|worker, now| worker.drain(now)).await {

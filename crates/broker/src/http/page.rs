@@ -1,5 +1,5 @@
-//! The page of a node: three files, compiled in, that ask nobody but this node. What they show comes from `/v1/watch` and the API; messages
-//! come from its own listeners for WebSocket.
+//! The web page of a node: three files, compiled in, that send requests only to this node. Their data comes from `/v1/watch` and the API; messages
+//! come from the node's own WebSocket listeners.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 use super::{ApiState, Inspector};
 use crate::api::watch::WebSocketEntry;
 
-/// `/` and what it loads.
+/// Serves `/` and the files it loads.
 pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(html))
@@ -44,7 +44,7 @@ async fn script() -> Response {
     file("text/javascript; charset=utf-8", text)
 }
 
-/// The name under which the page was asked for; the guard has found it to be one of this node's.
+/// The name under which the page was requested; the guard has checked that it is one of this node's.
 fn own_host(headers: &HeaderMap) -> Option<&str> {
     let host = headers.get(header::HOST)?.to_str().ok()?;
     let host = match host.rsplit_once(':') {
@@ -55,8 +55,8 @@ fn own_host(headers: &HeaderMap) -> Option<&str> {
     Some(host).filter(|host| !host.is_empty() && host.chars().all(is_good))
 }
 
-/// Scripts and styles are the files of this node only, nothing is loaded from elsewhere, and no page of elsewhere shows this one in a frame.
-/// The page may connect to this address and to the listeners of this node for WebSocket.
+/// The Content-Security-Policy: scripts and styles come only from this node, nothing is loaded from elsewhere, and no other page can show this one in
+/// a frame. The page may connect to this address and to the node's WebSocket listeners.
 fn policy(websockets: &[WebSocketEntry], own_host: Option<&str>) -> String {
     let mut allowed = String::new();
     for listener in websockets {
@@ -80,7 +80,7 @@ fn file(kind: &'static str, text: &'static str) -> Response {
         ),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
-        // A node that was replaced by a newer one has another page.
+        // A newer version of the node has another page.
         (header::CACHE_CONTROL, "no-cache"),
     ];
     (headers, text).into_response()

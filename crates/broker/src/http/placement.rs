@@ -43,7 +43,7 @@ async fn place(
     place_checked(&inspector, request, "").await
 }
 
-/// The request in a body.
+/// Decodes the request in a body.
 pub(super) fn read(
     body: Result<Json<PlacementAsked>, JsonRejection>,
 ) -> Result<PlacementAsked, ErrorEntry> {
@@ -55,7 +55,7 @@ pub(super) fn read(
         })
 }
 
-/// Has a client placed, and answers as clients of listeners with this topic prefix understand it.
+/// Places a client, and answers with names as clients of listeners with this topic prefix use them.
 pub(super) async fn place_checked(
     inspector: &Inspector,
     request: PlacementRequest,
@@ -136,7 +136,7 @@ async fn remove(
     }
 }
 
-/// Has a client placed no more. `name`: of its session.
+/// Removes a client's placement. `name`: of its session.
 pub(super) async fn remove_checked(inspector: &Inspector, name: String) -> Response {
     match inspector.unplace(name).await {
         Ok(Ok(_)) => StatusCode::NO_CONTENT.into_response(),

@@ -1,4 +1,4 @@
-//! The port for probes: whether the node lives and whether it is ready, in a word. It has no users, so it tells nothing else.
+//! The probe port: whether the node is alive and whether it is ready, in one word. It has no users, so it answers nothing else.
 
 use axum::Router;
 use axum::extract::State;

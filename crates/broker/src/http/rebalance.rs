@@ -1,4 +1,4 @@
-//! `/v1/rebalance`: what the rebalancer has planned, or plans now. Any node is asked; it asks the rebalancer.
+//! `/v1/rebalance`: the rebalancer's plan, stored or computed now. Any node accepts the request and passes it to the rebalancer.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use super::cluster::bad_body;
 use super::{Answer, ApiState, Inspector, failure, inspect::Silence, silent};
 use crate::api::redirection::RebalanceRequest;
 
-/// Time between two looks whether the rebalancer has answered.
+/// Time between two checks whether the rebalancer has answered.
 const LOOK: Duration = Duration::from_millis(20);
-/// Looks until whoever asks is told that nobody answers: eight seconds.
+/// Checks before the request fails: eight seconds.
 const LOOKS: usize = 400;
 
 pub(super) fn router() -> OpenApiRouter<ApiState> {
@@ -81,7 +81,7 @@ fn refused(error: &RebalanceError) -> Response {
 }
 
 impl Inspector {
-    /// What came of moves at this node.
+    /// Results of moves at this node.
     pub(super) async fn rebalance_counts(&self) -> Result<RebalanceCounts, Silence> {
         self.of_hub(|hub| hub.rebalance_counts().clone()).await
     }

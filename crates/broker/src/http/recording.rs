@@ -10,9 +10,9 @@ use super::{Answer, ApiState, Inspector, Silence, bad_field, silent};
 use crate::api::overlay::text_of_query;
 use crate::api::recording::{RecordedSession, RecordingPage};
 
-/// Sessions on one page at most.
+/// Most sessions on a page.
 const SESSIONS: usize = 1000;
-/// Filters on one page at most, but for those of a session that has more by itself.
+/// Most filters on a page, except for a session that alone has more.
 const FILTERS: usize = 20_000;
 
 pub(super) fn router() -> OpenApiRouter<ApiState> {
@@ -59,7 +59,7 @@ fn limit_of(query: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("`limit` must be a number of sessions, 1 to {SESSIONS}"))
 }
 
-/// The first of them, and where the next page begins.
+/// The first page, and where the next one begins.
 fn cut(mut records: Vec<SessionRecord>, limit: usize) -> (Vec<SessionRecord>, Option<String>) {
     let mut filters = 0;
     let fits = |record: &SessionRecord| {
@@ -96,7 +96,7 @@ fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> (String, Vec<Rec
 }
 
 impl Inspector {
-    /// The sessions after a name, by name, as many as are wanted.
+    /// The sessions after a name, sorted by name, up to a number.
     async fn session_records(
         &self,
         after: Option<String>,

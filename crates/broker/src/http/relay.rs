@@ -1,6 +1,6 @@
-//! Asks the HTTP APIs of other nodes, in the name of whoever asks here, so that any node answers for the cluster.
+//! Sends requests to the HTTP APIs of other nodes, with the credentials of the original request, so that any node answers for the cluster.
 //!
-//! `?node=NAME` hands a request on to that node, whatever its path. What comes from another node is not handed on again.
+//! `?node=NAME` relays a request to that node, whatever its path. A request from another node is not relayed again.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::api::NodeEntry;
 use crate::api::cluster::UnansweredEntry;
 use crate::api::overlay::text_of_query;
 
-/// In a request: which node asks.
+/// In a request: the node that sends it.
 const FROM: HeaderName = HeaderName::from_static("thicket-from");
-/// In an answer to another node: the identity of who answers.
+/// In an answer to another node: the identity of the node that answers.
 const BY: HeaderName = HeaderName::from_static("thicket-by");
-/// Longer than the other node gives its threads.
+/// Longer than the other node waits for its threads.
 const DEADLINE: Duration = Duration::from_secs(PATIENCE.as_secs() + 1);
-/// Longest answer that is read as a whole.
+/// Longest answer that is read into memory.
 const ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// The node that answers.
@@ -40,10 +40,10 @@ pub(crate) struct Own {
     pub(crate) id: String,
 }
 
-/// In whose name others are asked.
+/// On whose behalf other nodes are asked.
 #[derive(Debug, Clone)]
 pub(super) struct OnBehalf {
-    /// With which this node was asked.
+    /// The credentials of the request to this node.
     authorization: Option<HeaderValue>,
     is_node: bool,
 }
@@ -53,11 +53,11 @@ pub(super) struct OnBehalf {
 struct Other {
     name: String,
     id: String,
-    /// HOST:PORT of its API, or why it cannot be asked.
+    /// HOST:PORT of its API, or why there is none.
     address: Result<String, &'static str>,
 }
 
-/// What another node answered, if it did.
+/// The answer of another node, if there was one.
 pub(super) struct Answered {
     name: String,
     id: String,
@@ -73,7 +73,7 @@ impl OnBehalf {
         }
     }
 
-    /// Whether another node asks, which asks the rest itself.
+    /// Whether another node sent the request; it asks the rest itself.
     pub(super) const fn is_node(&self) -> bool {
         self.is_node
     }
@@ -89,7 +89,7 @@ impl Answered {
     }
 }
 
-/// Hands a request on to the node that it names, if that is another one.
+/// Relays a request to the node that it names, if that is another one.
 pub(super) async fn relay(
     State(inspector): State<Inspector>,
     request: Request,
@@ -144,7 +144,7 @@ impl Inspector {
         Ok(answer)
     }
 
-    /// Asks all other nodes that are up, all at once.
+    /// Sends a request to all other nodes that are up, in parallel.
     pub(super) async fn ask_others(
         &self,
         asks: &OnBehalf,
@@ -195,7 +195,7 @@ impl Inspector {
             .collect())
     }
 
-    /// The head of an answer; its body comes as it is read.
+    /// Returns the head of an answer; its body is streamed.
     async fn send(
         &self,
         other: &Other,
@@ -207,10 +207,10 @@ impl Inspector {
     ) -> Result<Response, String> {
         let address = other.address.as_ref().map_err(|why| (*why).to_owned())?;
         if asks.authorization.is_some() && self.links.is_none() && !is_loopback(address) {
-            // Whoever reaches a node without a secret can say that it is one, and where it is to be asked.
+            // Without a secret, whoever reaches a node can claim to be another one, with any address for its API.
             return Err("credentials are passed on only where links are authenticated: set a cluster secret".to_owned());
         }
-        // The name is one that every node answers to.
+        // Every node answers to this name.
         let mut request = hyper::Request::builder()
             .method(method)
             .uri(path)
@@ -234,7 +234,7 @@ impl Inspector {
         };
         let connected = timeout(DEADLINE, exchange).await;
         let mut sender = connected.unwrap_or_else(|_| Err(late()))?;
-        // What is done with a body, an import for one, may take as long as the other node lets it.
+        // Processing a body, for example an import, may take as long as the other node permits.
         let has_body = !request.body().is_end_stream();
         let sent = sender.send_request(request);
         let answer = if has_body {

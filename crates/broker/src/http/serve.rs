@@ -1,8 +1,8 @@
-//! Who may be connected to the HTTP API, over what, and for how long.
+//! Connections to the HTTP API: how many, over which layers, and for how long.
 //!
-//! A connection serves one request. Until the head of that is whole its seat may be taken from it: when there are no more, a newcomer
-//! gets the seat of whoever has waited longest for its head, of the address with most seats. So a stranger who opens connections and
-//! says nothing turns away strangers only; whoever says at once what it wants is served.
+//! A connection serves one request. Until the head of the request is complete it can lose its seat: when no seat is free, a new connection takes the
+//! seat of the one that has waited longest for its head, at the address with most seats. So a stranger that opens connections and sends nothing
+//! displaces only strangers; a client that sends its request at once is served.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -32,14 +32,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::counters::Counter;
 
-/// A connection on which no byte moves for this long is over.
+/// A connection without traffic for this long is closed.
 const IDLE: Duration = Duration::from_secs(60);
 /// Largest head of a request, and most that is read of a body at a time.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Of a body that was refused before its end, most that is read after the answer, and for how long.
 const LINGER_BYTES: usize = 16 * 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
-/// When the process has no descriptor left, time until the next attempt.
+/// Pause after the process has run out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The seats of the API.
@@ -47,13 +47,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Seats {
     most: usize,
     taken: Mutex<Taken>,
-    /// Connections that got no seat, or lost theirs to a newcomer.
+    /// Connections that got no seat, or lost theirs to a newer one.
     pub(crate) turned_away: Counter,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Numbers rise: a lower one came earlier.
+    /// Rises: a lower number came earlier.
     next: u64,
     seats: HashMap<u64, Holder>,
 }
@@ -72,7 +72,7 @@ struct Seat {
     seats: Arc<Seats>,
     number: u64,
     source: Source,
-    /// Hears when a newcomer has taken it.
+    /// Notified when a newer connection has taken the seat.
     lost: Arc<Notify>,
 }
 
@@ -80,24 +80,24 @@ struct Seat {
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
-    /// The name in its certificate, if it has shown a good one.
+    /// The name in its certificate, if it has presented a valid one.
     pub(super) certificate_name: Option<String>,
 }
 
-/// Gives the TLS of a new connection; `None`: the connection is plain.
+/// Returns the TLS configuration for a new connection; `None`: the connection is plain.
 pub(super) type TlsOf = Arc<dyn Fn() -> Option<Arc<ServerConfig>> + Send + Sync>;
 
-/// What a server does with those who connect.
+/// How a server treats its connections.
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) router: Router,
     pub(super) seats: Arc<Seats>,
-    /// Time for the TLS handshake, and for the head of a request.
+    /// Time allowed for the TLS handshake, and for the head of a request.
     pub(super) head: Duration,
     pub(super) tls: TlsOf,
 }
 
-/// Serves whoever connects, for ever.
+/// Serves connections forever.
 pub(super) async fn serve(listener: TcpListener, service: Service) {
     loop {
         match listener.accept().await {
@@ -115,7 +115,7 @@ pub(super) async fn serve(listener: TcpListener, service: Service) {
     }
 }
 
-/// One connection, from its first byte to its last.
+/// Serves one connection, from its first byte to its last.
 async fn converse(stream: TcpStream, address: SocketAddr, service: Service, seat: Seat) {
     let stream = Impatient::new(stream);
     tokio::select! {
@@ -124,7 +124,7 @@ async fn converse(stream: TcpStream, address: SocketAddr, service: Service, seat
     }
 }
 
-/// Why a connection ends is not reported: a peer broke off or sent nonsense.
+/// The reason why a connection ends is not reported: the peer disconnected or sent invalid data.
 async fn answer(stream: Impatient, address: SocketAddr, service: Service, seat: &Seat) {
     let Some(tls) = (service.tls)() else {
         return answer_plain(stream, address, None, service, seat).await;
@@ -173,8 +173,8 @@ async fn answer_plain(
     }
 }
 
-/// Reads what is left of a body that was refused before its end: the peer may still be writing, and closing now would reset the connection
-/// before the answer is read.
+/// Reads the rest of a body that was refused before its end: the peer may still be sending, and closing now would reset the connection before the
+/// peer has read the answer.
 async fn discard(stream: &mut (impl AsyncRead + Unpin)) {
     let mut scratch = vec![0; BUFFER_BYTES];
     let mut left = LINGER_BYTES;
@@ -189,7 +189,7 @@ async fn discard(stream: &mut (impl AsyncRead + Unpin)) {
     }
 }
 
-/// A body that says whether it was read to its end.
+/// A body that records whether it was read to its end.
 struct Watched {
     body: Incoming,
     is_read: Arc<AtomicBool>,
@@ -242,12 +242,12 @@ impl Seats {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections now.
+    /// Current number of connections.
     pub(crate) fn taken(&self) -> usize {
         self.lock().seats.len()
     }
 
-    /// A seat; `None`: all who have one are being served.
+    /// A seat; `None`: all seats belong to connections that are being served.
     fn take(this: &Arc<Self>, address: IpAddr) -> Option<Seat> {
         let (source, lost) = (Source::from(address), Arc::new(Notify::new()));
         let mut taken = this.lock();
@@ -276,7 +276,7 @@ impl Seats {
 }
 
 impl Taken {
-    /// Of those who have not said yet what they want, of the address with most seats, the one that came first.
+    /// The oldest of those whose request is incomplete, at the address with most seats.
     fn least_deserving(&self) -> Option<u64> {
         let mut of: HashMap<Source, usize> = HashMap::new();
         for holder in self.seats.values() {
@@ -290,7 +290,7 @@ impl Taken {
 }
 
 impl Seat {
-    /// From now on nobody takes it.
+    /// From now on no other connection can take it.
     fn keep(&self) {
         if let Some(holder) = self.seats.lock().seats.get_mut(&self.number) {
             holder.is_serving = true;
@@ -304,7 +304,7 @@ impl Drop for Seat {
     }
 }
 
-/// A stream that fails when nothing has moved on it for too long.
+/// A stream that fails after a time without traffic.
 struct Impatient {
     stream: TcpStream,
     deadline: Pin<Box<Sleep>>,
@@ -318,7 +318,7 @@ impl Impatient {
         }
     }
 
-    /// What a read or a write came to, unless its time is over.
+    /// The result of a read or a write, or an error if its time is over.
     fn within<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! Export and import of sessions and retained messages, as lines of JSON ([`crate::api::transfer`]), page by page: neither end holds
-//! more than a few of them.
+//! Export and import of sessions and retained messages, as lines of JSON ([`crate::api::transfer`]), page by page: neither side holds more than a few
+//! pages.
 
 mod export;
 mod import;

@@ -1,4 +1,4 @@
-//! `/v1/watch`: what this node sees of the cluster, once a second, as server-sent events.
+//! `/v1/watch`: the state of the cluster as this node sees it, once a second, as server-sent events.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -27,17 +27,17 @@ use crate::api::{NodeEntry, TrafficCounts};
 
 /// Time between two events.
 const PERIOD: Duration = Duration::from_secs(1);
-/// What costs a look at every session is looked at once in so many events.
+/// What requires a scan of all sessions is done only once in so many events.
 const COSTLY: u64 = 5;
-/// Topics in an event, the heaviest.
+/// Topics in an event, those with most traffic.
 const TOPICS: usize = 15;
 
-/// Who may watch at a time: fewer than may ask, so that watchers leave room for probes and monitoring.
+/// Limits how many clients watch at a time: fewer than may connect, so that probes and monitoring always can.
 #[derive(Debug, Clone)]
 pub(crate) struct Watchers(Arc<Semaphore>);
 
 impl Watchers {
-    /// `connections`: to the API at a time.
+    /// `connections`: limit of the API.
     pub(crate) fn new(connections: u32) -> Self {
         let most = usize::try_from(connections / 4).unwrap_or(1).max(1);
         Self(Arc::new(Semaphore::new(most)))
@@ -70,7 +70,7 @@ pub(super) async fn watch(
     .into_response()
 }
 
-/// Until nobody listens any more, or whoever does must ask again.
+/// Sends events until the client disconnects or must authenticate again.
 async fn tell(inspector: Inspector, sender: mpsc::Sender<Event>, lease: Option<Lease>) {
     let mut looker = Looker::new(inspector);
     let mut ticks = interval(PERIOD);
@@ -85,7 +85,7 @@ async fn tell(inspector: Inspector, sender: mpsc::Sender<Event>, lease: Option<L
         }
         let event = match looker.look().await {
             Ok(entry) => Event::default().json_data(entry),
-            // The page says that nobody answers when no more events come.
+            // The page shows that the node does not answer when no more events arrive.
             Err(_) => continue,
         };
         let Ok(event) = event else { return };
@@ -95,7 +95,7 @@ async fn tell(inspector: Inspector, sender: mpsc::Sender<Event>, lease: Option<L
     }
 }
 
-/// Events as they come.
+/// The events as a stream.
 struct Watch {
     receiver: mpsc::Receiver<Event>,
     _seat: OwnedSemaphorePermit,
@@ -109,12 +109,12 @@ impl Stream for Watch {
     }
 }
 
-/// Remembers what rates are made of.
+/// Keeps the previous values for rates.
 struct Looker {
     inspector: Inspector,
     looks: u64,
     traffic: TrafficCounts,
-    /// Bytes of the links so far, by node.
+    /// Bytes carried by the links so far, by node.
     carried: HashMap<String, u64>,
 }
 
@@ -183,7 +183,7 @@ impl Looker {
     }
 }
 
-/// What nodes have set otherwise than this one, though it must be the same on all of them.
+/// Settings of other nodes that differ from this one's, though they must be the same on all.
 fn disagreements(nodes: &[NodeEntry]) -> Vec<String> {
     let each = nodes.iter().flat_map(|node| {
         let words = node.disagreements.iter();

@@ -1,4 +1,4 @@
-//! Why the handshake of a client came to nothing, in a word to count by and in a sentence to act on.
+//! Why a client's handshake failed: a word for metrics and a sentence for operators.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use thicket_transport::tls::rustls::{CertificateError, Error};
 
 use crate::log;
 
-/// What a handshake ended by.
+/// The reason why a handshake failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// For metrics.
@@ -69,7 +69,7 @@ const CONNECT: u8 = 0x10;
 const HANDSHAKE: u8 = 0x16;
 
 impl Failure {
-    /// `first`: the first byte that came. `None`: nothing to speak of, such as a balancer that looks whether the port is open.
+    /// `first`: the first byte received. `None`: not worth reporting, such as a balancer that checks whether the port is open.
     pub(super) fn of_tls(error: Option<&io::Error>, first: Option<u8>) -> Option<Self> {
         let first = first?;
         if first == CONNECT {
@@ -96,7 +96,7 @@ impl Failure {
         })
     }
 
-    /// `None`: it ended before it had asked for something wrong.
+    /// `None`: it ended before an invalid request.
     pub(super) fn of_websocket(error: Option<&io::Error>) -> Option<Self> {
         let is_wrong = error.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData);
         is_wrong.then_some(NO_WEBSOCKET)

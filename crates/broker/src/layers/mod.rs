@@ -1,8 +1,8 @@
-//! What may lie between a socket and MQTT: a PROXY header at its start, TLS, WebSocket, in this order from the socket.
+//! The layers between a socket and MQTT: a PROXY header at its start, TLS, WebSocket, in this order from the socket.
 //!
-//! Nothing here waits. A read takes what the kernel has through all layers at once; a write seals everything it is given and hands it
-//! to the kernel in as few calls as it takes. What the layers themselves owe the peer (a handshake, a pong, an alert) waits here
-//! until the next flush.
+//! Nothing here blocks. A read passes everything the kernel has through all layers at once; a write encodes everything it is given and passes it to
+//! the kernel in as few calls as possible. What the layers themselves must send to the peer (a handshake, a pong, an alert) waits here until the next
+//! flush.
 
 mod failure;
 mod tls;
@@ -21,9 +21,9 @@ pub(crate) use failure::Failure;
 pub(crate) use tls::Tls;
 pub(crate) use websocket::WebSocket;
 
-/// Reads of one turn that bring nothing for the owner, only for the layers; more must wait for the next round.
+/// Reads in one turn that yield data only for the layers and none for MQTT; more must wait for the next round.
 const IDLE_READS: usize = 8;
-/// Longest PROXY header, with a little of what follows.
+/// Longest PROXY header, and a little of what follows.
 const PREFACE_READ: usize = 4 * 1024 + 256;
 
 /// A socket with layers.
@@ -31,31 +31,31 @@ const PREFACE_READ: usize = 4 * 1024 + 256;
 pub(crate) struct Layered {
     stream: Stream,
     seat: Option<Seat>,
-    /// Read with the PROXY header, or a part of it.
+    /// Bytes read together with the PROXY header, or a part of it.
     early: Vec<u8>,
     tls: Option<Tls>,
     websocket: Option<WebSocket>,
-    /// The peer said that nothing follows.
+    /// The peer has ended its direction.
     is_over: bool,
-    /// Between nodes.
+    /// Set for links between nodes.
     link: Option<LinkLayer>,
 }
 
-/// What a link between nodes began with.
+/// The keys in use when a link began.
 #[derive(Debug)]
 struct LinkLayer {
     links: Arc<Links>,
     trust: Arc<Trust>,
-    /// Its proof was asked for.
+    /// Its proof was returned.
     is_told: bool,
 }
 
-/// What came of waiting for a PROXY header.
+/// The result of reading a PROXY header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preface {
-    /// It is not whole yet.
+    /// It is incomplete.
     Waiting,
-    /// It is read; the address of the client, if it names one.
+    /// It is complete; the address of the client, if it names one.
     Client(Option<SocketAddr>),
 }
 
@@ -95,12 +95,12 @@ impl Layered {
         }
     }
 
-    /// Bytes that were read of the socket before this was made of it.
+    /// Bytes that were read from the socket before this was created.
     pub(crate) fn put_back(&mut self, bytes: &[u8]) {
         self.early.extend_from_slice(bytes);
     }
 
-    /// By which keys both ends of a link have proved themselves; once, when that is done.
+    /// The keys by which both ends of a link have authenticated; returned once, when that is done.
     pub(crate) fn take_proof(&mut self) -> Option<Proof> {
         let link = self.link.as_mut().filter(|link| !link.is_told)?;
         let tls = self.tls.as_ref().filter(|tls| !tls.is_handshaking())?;
@@ -108,13 +108,13 @@ impl Layered {
         link.trust.proof(tls.shown())
     }
 
-    /// By which keys they have.
+    /// The keys by which they have authenticated.
     pub(crate) fn proof(&self) -> Option<Proof> {
         let tls = self.tls.as_ref().filter(|tls| !tls.is_handshaking())?;
         self.link.as_ref()?.trust.proof(tls.shown())
     }
 
-    /// Says in the log that a link, or the handshake of a client, has come to nothing. `error`: why it ends; `None`: the other end ended it.
+    /// Logs that a link, or a client's handshake, has failed. `error`: why it ends; `None`: the peer closed it.
     pub(crate) fn note_end(&self, error: Option<&io::Error>) -> Option<Failure> {
         if self.link.is_some() {
             self.note_end_of_link(error);
@@ -155,7 +155,7 @@ impl Layered {
         &mut self.stream
     }
 
-    /// Of a client; that of a node names no user.
+    /// The name in a client's certificate; a node's certificate names no user.
     pub(crate) fn certificate_name(&self) -> Option<String> {
         if self.link.is_some() {
             return None;
@@ -163,7 +163,7 @@ impl Layered {
         self.tls.as_ref().and_then(Tls::certificate_name)
     }
 
-    /// Reads on for the PROXY header. Call it before everything else, and until it is there.
+    /// Continues to read the PROXY header. Call it before any other method, until the header is complete.
     pub(crate) fn try_read_preface(&mut self, buffer: &mut [u8]) -> io::Result<Preface> {
         loop {
             let room = buffer.len().min(PREFACE_READ);
@@ -188,7 +188,7 @@ impl Layered {
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
         for _ in 0..IDLE_READS {
             if self.is_over {
-                // The answer to a close frame; whoever closed need not take it.
+                // The answer to a close frame; the peer need not read it.
                 let _ = self.try_flush();
                 return Ok(Taken::End);
             }
@@ -199,7 +199,7 @@ impl Layered {
                     return Ok(Taken::Nothing { drained: true });
                 }
                 Err(error) => {
-                    // An alert or a close frame may say why; whoever broke the rules need not take it.
+                    // An alert or a close frame may name the reason; the peer need not read it.
                     let _ = self.try_flush();
                     return Err(error);
                 }
@@ -212,7 +212,7 @@ impl Layered {
         Ok(Taken::Nothing { drained: false })
     }
 
-    /// One read of the socket through all layers: how many bytes came out, and whether the kernel has no more. `None`: the end.
+    /// One read of the socket through all layers: number of bytes for MQTT, and whether the kernel has no more. `None`: the end.
     fn read_once(&mut self, buffer: &mut [u8]) -> io::Result<Option<(usize, bool)>> {
         let Some(tls) = &mut self.tls else {
             let Some((count, drained)) = read_raw(&mut self.stream, &mut self.early, buffer)?
@@ -260,7 +260,7 @@ impl Layered {
         Ok(of_payload)
     }
 
-    /// Writes to what lies under WebSocket: how much of both was taken.
+    /// Writes to the layer under WebSocket: how many bytes of head and payload were accepted.
     fn write_under(&mut self, head: &[u8], payload: &[u8]) -> io::Result<(usize, usize)> {
         let slices = [IoSlice::new(head), IoSlice::new(payload)];
         let count = match &mut self.tls {
@@ -268,7 +268,7 @@ impl Layered {
             Some(tls) => {
                 let count = tls.seal(&slices)?;
                 match tls.write_sealed(&mut self.stream) {
-                    // What is sealed is as good as sent; the flush that follows finds out that the peer is slow.
+                    // Encrypted bytes count as sent; the flush that follows notices that the peer is slow.
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
                     Ok(()) | Err(_) => count,
                 }
@@ -278,7 +278,7 @@ impl Layered {
         Ok((of_head, count - of_head))
     }
 
-    /// Writes records that are sealed already.
+    /// Writes encrypted records.
     fn flush_sealed(&mut self) -> io::Result<()> {
         match &mut self.tls {
             Some(tls) => tls.write_sealed(&mut self.stream),
@@ -313,7 +313,7 @@ impl Layered {
         self.seat = None;
     }
 
-    /// Says goodbye in every layer, as far as the peer takes it at once.
+    /// Closes every layer, as far as the socket accepts the bytes at once.
     pub(crate) fn finish(&mut self) {
         if let Some(websocket) = &mut self.websocket {
             websocket.close();
@@ -327,7 +327,7 @@ impl Layered {
     }
 }
 
-/// Bytes read early come first. `None`: the end.
+/// Returns bytes that were read early first. `None`: the end.
 fn read_raw(
     stream: &mut Stream,
     early: &mut Vec<u8>,
@@ -346,7 +346,7 @@ fn read_raw(
     Ok((count > 0).then_some((count, count < buffer.len())))
 }
 
-/// The peer broke a rule of a layer.
+/// The peer violated a rule of a layer.
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }

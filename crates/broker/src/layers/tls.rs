@@ -1,4 +1,4 @@
-//! TLS inside rounds: records that came are opened in one go, all that is to be said is sealed in one go.
+//! TLS inside rounds: all received records are decrypted at once, and all output is encrypted at once.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use thicket_transport::tls::rustls::{
 use super::invalid;
 use crate::transport::{Stream, again_if_interrupted};
 
-/// Bytes sealed for a peer that has not taken them yet: what a connection may hold besides its out-buffer.
+/// Encrypted bytes that the peer has not accepted yet: what a connection may hold besides its out-buffer.
 const SEALED: usize = 256 * 1024;
-/// Largest record there is, with room for its seal (RFC 8446 5.2).
+/// Largest TLS record with its overhead (RFC 8446 5.2).
 const LARGEST_RECORD: usize = 17 * 1024;
 
 /// One side of a TLS connection.
@@ -22,20 +22,20 @@ const LARGEST_RECORD: usize = 17 * 1024;
 pub(crate) struct Tls {
     connection: Connection,
     is_over: bool,
-    /// That came: it tells who speaks something else.
+    /// The first byte received: it shows if the peer does not speak TLS.
     first_byte: Option<u8>,
 }
 
 impl Tls {
-    /// The side that was connected to.
+    /// The side that accepted the connection.
     pub(crate) fn new(config: Arc<ServerConfig>) -> io::Result<Self> {
         let connection = ServerConnection::new(config).map_err(invalid)?;
         Ok(Self::of(connection.into()))
     }
 
-    /// The side that connected, to a node: `config` says whom it believes, by whatever name.
+    /// The side that connected, to a node: `config` decides which certificates are accepted, whatever name they have.
     pub(crate) fn towards_node(config: Arc<ClientConfig>) -> io::Result<Self> {
-        // The name is sent along, and nobody looks at it.
+        // The name is sent, but not checked.
         let name = ServerName::try_from("thicket").map_err(invalid)?;
         let connection = ClientConnection::new(config, name).map_err(invalid)?;
         Ok(Self::of(connection.into()))
@@ -50,7 +50,7 @@ impl Tls {
         }
     }
 
-    /// The two ends have not agreed yet.
+    /// The handshake is not complete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
@@ -59,15 +59,15 @@ impl Tls {
         self.first_byte
     }
 
-    /// A buffer for what comes out and one for what goes in. A record kept from before may come out with the first bytes that go
-    /// in, so there must be room for one more.
+    /// Splits into a buffer for decrypted bytes and one for encrypted bytes. A record kept from before may be decrypted with the first new bytes, so
+    /// the first part is larger by one record.
     pub(crate) fn split(buffer: &mut [u8]) -> (&mut [u8], &mut [u8]) {
         let sealed = (buffer.len() / 2).saturating_sub(LARGEST_RECORD).max(1);
         let plain = buffer.len() - sealed;
         buffer.split_at_mut(plain)
     }
 
-    /// Opens all of `sealed`; how many bytes came out.
+    /// Decrypts all of `sealed`; returns the number of decrypted bytes.
     pub(crate) fn open(&mut self, mut sealed: &[u8], plain: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         self.first_byte = self.first_byte.or_else(|| sealed.first().copied());
@@ -88,12 +88,12 @@ impl Tls {
         Ok(filled)
     }
 
-    /// The peer said that nothing follows.
+    /// The peer has ended its direction.
     pub(crate) const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Seals as much as there is room for; `WouldBlock`: there is none.
+    /// Encrypts as much as the buffer has capacity for; `WouldBlock`: it has none.
     pub(crate) fn seal(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let count = self.connection.writer().write_vectored(slices)?;
         let wanted = slices.iter().any(|slice| !slice.is_empty());
@@ -103,7 +103,7 @@ impl Tls {
         Ok(count)
     }
 
-    /// Hands sealed records to the kernel, many at a time.
+    /// Passes encrypted records to the kernel, many at a time.
     pub(crate) fn write_sealed(&mut self, stream: &mut Stream) -> io::Result<()> {
         while self.connection.wants_write() {
             again_if_interrupted(|| self.connection.write_tls(stream))?;
@@ -115,12 +115,12 @@ impl Tls {
         self.connection.wants_write()
     }
 
-    /// Tells the peer that nothing follows.
+    /// Sends the peer a `close_notify`.
     pub(crate) fn close(&mut self) {
         self.connection.send_close_notify();
     }
 
-    /// The certificates the other end has shown.
+    /// The certificates that the peer has presented.
     pub(crate) fn shown(&self) -> &[CertificateDer<'static>] {
         self.connection.peer_certificates().unwrap_or_default()
     }
@@ -133,7 +133,7 @@ impl Tls {
     }
 }
 
-/// Whether it was the other end that ended the connection, and said why.
+/// Whether the peer ended the connection with an alert.
 pub(super) fn is_refusal(error: &io::Error) -> bool {
     let inside = error.get_ref().and_then(|error| error.downcast_ref());
     matches!(inside, Some(rustls::Error::AlertReceived(_)))

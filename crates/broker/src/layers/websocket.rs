@@ -1,4 +1,4 @@
-//! WebSocket inside rounds: frames are opened in place, everything a flush has to say becomes one frame.
+//! WebSocket inside rounds: frames are decoded in place, and each flush is one frame.
 
 use std::io;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use thicket_transport::websocket::{
 use super::invalid;
 use crate::config;
 
-/// The status of a close frame that ends a connection in good order (RFC 6455 7.4.1).
+/// The status of a close frame for a normal end (RFC 6455 7.4.1).
 const NORMAL: u16 = 1000;
 
 /// The server's side of a WebSocket.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
     state: State,
-    /// Framed, and not yet with the layer below: nothing else goes before it.
+    /// Frame bytes that the layer below has not accepted yet: nothing is sent before them.
     pub(crate) unsent: Vec<u8>,
-    /// Bytes of the owner that belong to the frame whose header was written.
+    /// Payload bytes that belong to the frame whose header was written.
     frame_left: usize,
-    /// The answer to the last ping (RFC 6455 5.5.3: the last is enough).
+    /// The answer to the last ping (RFC 6455 5.5.3: answering the last is enough).
     pong: Option<Box<[u8]>>,
-    /// The status of a close frame to be sent.
+    /// The status of a close frame to send.
     close: Option<u16>,
-    /// Our close frame is in `unsent` or further.
+    /// Our close frame is in `unsent` or was sent.
     has_closed: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The request as far as it came.
+    /// The request so far.
     Handshake {
         request: Vec<u8>,
         settings: Arc<config::WebSocket>,
@@ -60,12 +60,12 @@ impl WebSocket {
         matches!(self.state, State::Handshake { .. })
     }
 
-    /// Takes what came; the payloads of data frames are moved to the start of `bytes`. How many bytes they are.
+    /// Decodes received bytes; the payloads of data frames are moved to the start of `bytes`. Returns their length.
     pub(crate) fn unframe(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let State::Handshake { request, settings } = &mut self.state else {
             return self.decode(bytes);
         };
-        // What does not fit belongs to the frames; nobody sends so many before the answer.
+        // Bytes beyond the limit would be frames; no client sends so many before the answer.
         if request.len() + bytes.len() > 2 * LONGEST_HANDSHAKE {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -115,13 +115,13 @@ impl WebSocket {
         }
     }
 
-    /// Our close frame goes out before anything that the owner has still to say: no data follows it (RFC 6455 5.5.1).
+    /// Our close frame is sent before remaining data of MQTT, which is dropped: no data follows a close frame (RFC 6455 5.5.1).
     pub(super) fn has_ended(&mut self) -> bool {
         self.queue_owed();
         self.has_closed && self.frame_left == 0
     }
 
-    /// The next `len` bytes of the owner go out: how many of them belong to the frame under way, which is begun if there is none.
+    /// The next `len` bytes of payload are sent: returns how many belong to the current frame, which is begun if there is none.
     pub(crate) fn begin_frame(&mut self, len: usize) -> usize {
         if self.frame_left == 0 && len > 0 {
             self.queue_owed();
@@ -131,7 +131,7 @@ impl WebSocket {
         self.frame_left.min(len)
     }
 
-    /// The layer below took so much of `unsent` and of the payload.
+    /// The layer below has accepted so many bytes of `unsent` and of the payload.
     pub(crate) fn consume(&mut self, of_unsent: usize, of_payload: usize) {
         self.unsent.drain(..of_unsent);
         if self.unsent.is_empty() && self.unsent.capacity() > 64 {
@@ -140,7 +140,7 @@ impl WebSocket {
         self.frame_left -= of_payload;
     }
 
-    /// Puts control frames that wait into `unsent`, unless a data frame is not at its end.
+    /// Moves pending control frames into `unsent`, unless a data frame is incomplete.
     pub(crate) fn queue_owed(&mut self) {
         if self.frame_left > 0 || self.has_closed || matches!(self.state, State::Handshake { .. }) {
             return;
@@ -161,7 +161,7 @@ impl WebSocket {
         !self.unsent.is_empty() || owes
     }
 
-    /// Ends the connection from our side.
+    /// Closes the connection from this side.
     pub(crate) fn close(&mut self) {
         if self.close.is_none() {
             self.close = Some(NORMAL);

@@ -1,4 +1,4 @@
-//! Lines of the log as log records of OTLP.
+//! Exports lines of the log as OTLP log records.
 
 use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -10,13 +10,13 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Of this process, as the log is.
+/// One for the process, like the log.
 static EXPORTER: RwLock<Weak<Exporter>> = RwLock::new(Weak::new());
 
-/// Lines that exporting causes; a line about a request must not cause the next one.
+/// Target of the lines that exporting causes: a line about a request must not cause the next request.
 const OWN_TARGET: &str = "thicket_telemetry";
 
-/// Lines go to this exporter from now on, as long as it exists, beside where they go anyway.
+/// From now on lines are also sent to this exporter, as long as it exists.
 pub(crate) fn export_to(exporter: &Arc<Exporter>) {
     let mut current = EXPORTER.write().unwrap_or_else(PoisonError::into_inner);
     *current = Arc::downgrade(exporter);
@@ -55,7 +55,7 @@ fn record_of(event: &Event<'_>) -> LogRecord {
     }
 }
 
-/// Text and fields of a line.
+/// Message and fields of a line.
 #[derive(Default)]
 struct Line {
     message: String,

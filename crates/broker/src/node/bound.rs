@@ -1,4 +1,4 @@
-//! The sockets of a node's listeners, bound before any thread begins, and what follows from their addresses.
+//! The sockets of a node's listeners, bound before any thread starts, and the addresses derived from them.
 
 use std::{
     io,
@@ -18,10 +18,10 @@ use crate::{
     listener::{self, Listener},
 };
 
-/// An address that is listened on, with a socket for each thread.
+/// A bound address, with a socket for each thread.
 pub(super) struct Bound {
     pub(super) id: ListenerId,
-    /// None of a Unix socket.
+    /// `None` for a Unix socket.
     pub(super) address: Option<SocketAddr>,
     pub(super) listen: Listen,
     pub(super) entrance: Arc<Entrance>,
@@ -45,12 +45,12 @@ impl Bound {
         }
     }
 
-    /// As a browser reaches it, if it speaks WebSocket.
+    /// The URL for browsers, if it is a WebSocket listener.
     pub(super) fn websocket(&self) -> Option<WebSocketEntry> {
         let (listen, bound) = (&self.listen, self.address?);
         let path = listen.websocket.as_ref()?.path.clone();
         let advertised = listen.advertise.as_ref();
-        // A balancer writes the PROXY header; a browser cannot.
+        // A browser cannot send the PROXY header; a balancer does.
         if listen.proxy_protocol && advertised.is_none() {
             return None;
         }
@@ -101,7 +101,7 @@ pub(super) fn bind_all(
     Ok(all)
 }
 
-/// Each once: a listener may have several addresses.
+/// Each listener once: it may have several addresses.
 pub(super) fn entrances(bound: &[Bound]) -> Vec<Arc<Entrance>> {
     let mut all: Vec<_> = bound
         .iter()
@@ -111,8 +111,8 @@ pub(super) fn entrances(bound: &[Bound]) -> Vec<Arc<Entrance>> {
     all
 }
 
-/// Where the node's own bridges come in: the first listener for plain TCP, one without a topic prefix if there is one. A
-/// configuration with bridges has such a listener.
+/// The address for the node's own bridges: the first listener for plain TCP, preferably one without a topic prefix. A configuration with bridges has
+/// such a listener.
 pub(super) fn own_address(bound: &[Bound]) -> SocketAddr {
     let plain = bound.iter().filter(|bound| bound.listen.is_plain());
     let best = plain.min_by_key(|bound| !bound.listen.topic_prefix.is_empty());
@@ -120,8 +120,8 @@ pub(super) fn own_address(bound: &[Bound]) -> SocketAddr {
         .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
-/// Where links of other nodes can come in: the first listener for them, without TLS between nodes the first for plain TCP; none
-/// that suits: the first address at all.
+/// The address for links of other nodes: the first listener that accepts links; without TLS between nodes the first for plain TCP; if there is none,
+/// the first address.
 pub(super) fn link_address(config: &Config, bound: &[Bound]) -> SocketAddr {
     let suits = bound.iter().filter(|bound| bound.listen.takes_links());
     let address = suits.chain(bound).find_map(|bound| bound.address);
@@ -136,7 +136,7 @@ fn looks_for_others(config: &Config) -> bool {
     config.multicast.is_some() || config.dns.is_some() || !config.seeds.is_empty()
 }
 
-/// A name may have addresses this host does not (`localhost` without IPv6): one that works suffices.
+/// A name may have addresses that this host lacks (`localhost` without IPv6): one that works is enough.
 fn bind_one(
     listen: &Listen,
     entrance: &Arc<Entrance>,
@@ -191,7 +191,7 @@ pub(super) fn bind_http(
     })
 }
 
-/// Deals the sockets out: one of each address for each thread.
+/// Distributes the sockets: one of each address to each thread.
 pub(super) fn by_thread(bound: Vec<Bound>, threads: usize) -> Vec<Vec<Listener>> {
     let mut dealt: Vec<Vec<Listener>> = (0..threads).map(|_| Vec::new()).collect();
     for Bound {

@@ -1,24 +1,24 @@
-//! Under which name and address others find a node.
+//! The host and addresses under which others reach a node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use crate::config::Config;
 
-/// What follows from where the node listens.
+/// Names and addresses derived from where the node listens.
 pub(crate) struct Places {
     pub(super) name: String,
     /// Where other nodes reach it.
     pub(crate) address: String,
-    /// What announcements say: a wildcard is left to those who hear it, they know the way they heard it on.
+    /// The address in announcements: a wildcard is left to the receivers, which use the datagram's source address.
     pub(crate) announced: String,
-    /// The host under which this one is known, if somebody said which.
+    /// The host under which this node is known, if it is configured.
     advertised_host: Option<String>,
 }
 
 impl Places {
     pub(super) fn of(config: &Config, first: SocketAddr) -> Self {
         let reached = SocketAddr::new(outward(first.ip()), first.port());
-        // Announcements travel over IPv4, so a listener for IPv6 is not where their sender's address leads.
+        // Announcements travel over IPv4, so their source address does not lead to an IPv6 listener.
         let announced = if first.is_ipv4() { first } else { reached };
         Self {
             name: config
@@ -41,7 +41,7 @@ impl Places {
         }
     }
 
-    /// HOST:PORT under which others reach what listens at an address of this host.
+    /// HOST:PORT under which others reach an address of this host.
     pub(super) fn outward(&self, address: SocketAddr) -> String {
         let port = address.port();
         match &self.advertised_host {
@@ -58,12 +58,12 @@ pub(super) fn host_name() -> String {
         .into_owned()
 }
 
-/// For a wildcard, the address this host uses towards others; loopback if it has no network.
+/// For a wildcard, the address that this host uses towards others; loopback if it has no network.
 fn outward(ip: IpAddr) -> IpAddr {
     if !ip.is_unspecified() {
         return ip;
     }
-    // Connecting a datagram socket sends nothing; it only asks the routing table. The addresses are for documentation (RFC 5737, RFC 3849).
+    // Connecting a datagram socket sends nothing; it only queries the routing table. The addresses are for documentation (RFC 5737, RFC 3849).
     let (any, elsewhere, fallback) = match ip {
         IpAddr::V4(_) => ("0.0.0.0:0", "192.0.2.1:9", IpAddr::V4(Ipv4Addr::LOCALHOST)),
         IpAddr::V6(_) => ("[::]:0", "[2001:db8::1]:9", IpAddr::V6(Ipv6Addr::LOCALHOST)),

@@ -1,7 +1,7 @@
-//! What a node keeps in its data directory: opened at the start, dealt out to the threads.
+//! The data directory of a node: opened at the start, distributed to the threads.
 //!
-//! Each worker has a log of its own; the store is one for all. A thread writes what its machines gathered in a round before
-//! anything of the round leaves (`WorkerStorage::store`), and after each second has it synced on the syncer's thread.
+//! Each worker has its own log; all share one store. A thread writes what its worker and hub gathered in a round before anything of the round leaves
+//! (`WorkerStorage::store`), and has it synced once a second on the syncer's thread.
 
 mod syncer;
 mod worker;
@@ -32,9 +32,9 @@ pub enum SyncMode {
     None,
 }
 
-/// Size of a segment. Two are allocated for each worker, so that a full disk is met before anything is accepted.
+/// Size of a segment. Two are allocated for each worker, so that a full disk is detected before anything is accepted.
 const SEGMENT_BYTES: u64 = 16 * 1024 * 1024;
-/// The smallest part of a disk that is left free, and that a segment takes: one in this many bytes.
+/// On a small disk, the part that is kept free, and that a segment takes: one in this many bytes.
 const PART_OF_DISK: u64 = 32;
 
 /// The data of a node.
@@ -49,7 +49,7 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Opens what an earlier start left, or makes it. `seed`: from the system.
+    /// Opens the data of an earlier start, or creates the files. `seed`: from the system.
     ///
     /// # Errors
     /// [`StorageError`] with the file and what to do.
@@ -83,7 +83,7 @@ impl Storage {
         })
     }
 
-    /// What worker `index` of `workers` has: its log, and those of workers that are no more and fall to it.
+    /// The storage of worker `index` of `workers`: its log, and those assigned to it of workers that no longer exist.
     ///
     /// # Errors
     /// [`StorageError`] with the file and what to do.
@@ -104,7 +104,7 @@ impl Storage {
     }
 }
 
-/// Bytes of the disk the directory is on; what the system does not say counts as plenty.
+/// Size of the disk of the directory; an unknown size counts as ample.
 fn disk_bytes(directory: &DataDirectory) -> u64 {
     rustix::fs::statvfs(directory.path()).map_or(u64::MAX, |facts| {
         facts.f_blocks.saturating_mul(facts.f_frsize)

@@ -1,4 +1,4 @@
-//! The thread that waits for the disk, so that no worker does: syncs, and segments allocated ahead.
+//! The thread that waits for the disk instead of the workers: it syncs, and allocates segments ahead.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ enum Job {
     Store(Arc<Store>, Sender<Result<()>>),
 }
 
-/// A handle to the thread; it ends with the last handle.
+/// A handle to the thread, which ends with the last handle.
 #[derive(Debug, Clone)]
 pub(super) struct Syncer(Sender<Job>);
 
@@ -32,17 +32,17 @@ impl Syncer {
         Ok(Self(sender))
     }
 
-    /// Syncs a log; the answer goes to `done`.
+    /// Syncs a log; the result goes to `done`.
     pub(super) fn sync(&self, job: SyncJob<OsFiles>, done: Sender<SyncDone>) {
         self.order(Job::Sync(job, done));
     }
 
-    /// Allocates the next segment of a log; the log sees it when it is there.
+    /// Allocates the next segment of a log, which uses it once it exists.
     pub(super) fn prepare(&self, job: PrepareJob<OsFiles>) {
         self.order(Job::Prepare(job));
     }
 
-    /// Syncs the store; the answer goes to `done`.
+    /// Syncs the store; the result goes to `done`.
     pub(super) fn sync_store(&self, store: Arc<Store>, done: Sender<Result<()>>) {
         self.order(Job::Store(store, done));
     }
@@ -55,7 +55,7 @@ impl Syncer {
 
 impl Job {
     fn run(self, disk: &Disk) {
-        // Nobody listens when the node has stopped meanwhile: it synced all itself.
+        // The receiver is gone if the node has stopped meanwhile: it has synced everything itself.
         match self {
             Self::Sync(job, done) => {
                 let _ = done.send(disk.time(|| job.run()));

@@ -16,23 +16,23 @@ use crate::disk::{self, Disk};
 
 /// Time between two syncs in `interval` mode.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Time between two looks at the room on the disk while something is stored: others fill it up too.
+/// Time between two checks of free disk space while something is stored: other processes fill the disk too.
 const LOOK: Duration = Duration::from_millis(10);
-/// With less room than this in a log, its next segment is waited for: a round gathers half of that and one read more.
+/// When a log has less capacity than this, its next segment is waited for: a round gathers at most half of it and one read more.
 const LOW_ROOM: u64 = 8 * 1024 * 1024;
 
-/// Why a thread cannot begin with what was stored.
+/// Why a thread cannot start from the stored data.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
-    /// The files.
+    /// The files cannot be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// What is in them.
+    /// The content is not valid.
     #[error("{0}; start the version that wrote it, or restore the data directory from a backup")]
     Content(#[from] RecoverError),
 }
 
-/// What a thread stores.
+/// The storage of one thread.
 #[derive(Debug)]
 pub(crate) struct WorkerStorage {
     directory: Arc<DataDirectory>,
@@ -40,27 +40,27 @@ pub(crate) struct WorkerStorage {
     syncer: Syncer,
     disk: Arc<Disk>,
     sync: SyncMode,
-    /// Which worker, of how many.
+    /// Index of the worker, and number of workers.
     index: u8,
     workers: u8,
-    /// Room of the log below which its next segment is waited for.
+    /// Capacity of the log below which its next segment is waited for.
     low_room: u64,
     log: OpenLog,
-    /// Logs of workers that are no more.
+    /// Logs of workers that no longer exist.
     others: Vec<(u32, Replay)>,
     synced: Answers<SyncDone>,
     store_synced: Answers<Result<(), StorageError>>,
     is_store_dirty: bool,
-    /// Changes of values that found no room yet, in order.
+    /// Changes of values that exceeded the capacity, in order.
     deferred: Vec<StoreOperation>,
-    /// Room in the store when it was last looked at.
+    /// Capacity of the store at the last check.
     store_room: u64,
     look_at: Instant,
     tick_at: Instant,
     was_full: bool,
 }
 
-/// Where the syncer answers, and where that is read.
+/// Sender and receiver of the syncer's answers.
 type Answers<T> = (Sender<T>, Receiver<T>);
 
 /// A log is read first, then written.
@@ -68,7 +68,7 @@ type Answers<T> = (Sender<T>, Receiver<T>);
 enum OpenLog {
     Read(Box<Replay>),
     Written(Box<Log>),
-    /// Between the two, or after reading failed.
+    /// Between reading and writing, or after reading failed.
     Nothing,
 }
 
@@ -101,7 +101,7 @@ impl WorkerStorage {
         }
     }
 
-    /// Hands everything that was stored to machines that begin.
+    /// Hands all stored data to a new worker and hub.
     ///
     /// # Errors
     /// [`RecoveryError`]: the node must not start.
@@ -148,7 +148,7 @@ impl WorkerStorage {
         kind: thicket_node::Keyspace,
         worker: &mut Worker,
     ) -> Result<(), RecoveryError> {
-        // The first byte of a key is the log; each worker reads what is its own, all at the same time.
+        // The first byte of a key is the log; each worker reads its own keys, all in parallel.
         for log in (self.index..=u8::MAX).step_by(usize::from(self.workers)) {
             for entry in self.store.iterate_prefix(keyspace(kind), &[log]) {
                 let entry = entry?;
@@ -181,7 +181,7 @@ impl WorkerStorage {
         Ok(())
     }
 
-    /// What the workers that are no more had is stored anew, so their logs can go.
+    /// Removes the logs of workers that no longer exist: their data was stored again.
     fn remove_others(&mut self) -> Result<(), StorageError> {
         if self.others.is_empty() {
             return Ok(());
@@ -196,13 +196,13 @@ impl WorkerStorage {
         Ok(())
     }
 
-    /// Stores what the machines gathered. When this returns, it survives the end of the process, and in `commit` mode a loss of power.
+    /// Stores what worker and hub gathered. When this returns, it survives the end of the process, and in `commit` mode a loss of power.
     ///
     /// # Errors
-    /// [`StorageError`]: nobody knows what is stored, so nothing of the round may leave: the node must end.
+    /// [`StorageError`]: it is unknown what is stored, so nothing of the round may leave: the node must end.
     pub(crate) fn store(&mut self, unstored: &Unstored<'_>) -> Result<LogStatus, StorageError> {
-        // The record first: entries of a session that is not known are passed over, but a session without its messages would have
-        // lost them.
+        // The record before the values: entries of an unknown session are ignored at recovery, but a session without its messages would have lost
+        // them.
         if let OpenLog::Written(log) = &mut self.log
             && !unstored.record.is_empty()
         {
@@ -221,10 +221,10 @@ impl WorkerStorage {
         Ok(self.status())
     }
 
-    /// Stores changes of values, after those that found no room before.
+    /// Stores changes of values, after those deferred for lack of capacity.
     ///
-    /// What is new was refused before it came here if there was no room (`LogStatus::values_room`); what comes all the same is about
-    /// clients that come and go. It waits in memory: if the process ends before there is room, those changes never were.
+    /// New data was refused earlier if there was no capacity (`LogStatus::values_room`); the changes that still arrive are about clients that connect
+    /// and disconnect. They wait in memory: if the process ends before there is capacity, they are lost.
     fn store_values(&mut self, operations: &[StoreOperation]) -> Result<(), StorageError> {
         if operations.is_empty() && self.deferred.is_empty() {
             return Ok(());
@@ -249,7 +249,7 @@ impl WorkerStorage {
         }
     }
 
-    /// The last change of each key is enough.
+    /// Keeps only the last change of each key.
     fn defer(&mut self, operations: &[StoreOperation]) {
         self.look_at_room();
         let changed: HashSet<_> = operations.iter().map(|it| (it.keyspace, &it.key)).collect();
@@ -258,7 +258,7 @@ impl WorkerStorage {
         self.deferred.extend_from_slice(operations);
     }
 
-    /// Waits for the next segment if this one is nearly full, which happens while the disk is slower than the clients.
+    /// Waits for the next segment if this one is nearly full, as happens while the disk is slower than the clients.
     fn wait_for_room(&mut self) -> Result<(), StorageError> {
         if let OpenLog::Written(log) = &mut self.log
             && log.room() < self.low_room
@@ -269,7 +269,7 @@ impl WorkerStorage {
         Ok(())
     }
 
-    /// No segment before this one is needed.
+    /// Segments before this one are no longer needed.
     pub(crate) fn remove_before(&mut self, segment: u64) {
         if let OpenLog::Written(log) = &mut self.log {
             log.remove_before(segment);
@@ -277,7 +277,7 @@ impl WorkerStorage {
         }
     }
 
-    /// How the log stands, and how much room there is.
+    /// The state of the log, and its capacity.
     pub(crate) fn status(&self) -> LogStatus {
         let OpenLog::Written(log) = &self.log else {
             return stored_status(self.store_room);
@@ -285,31 +285,31 @@ impl WorkerStorage {
         LogStatus {
             segment: log.current_segment(),
             bytes: log.needed_bytes(),
-            // What is allocated is there for sure, whoever else fills up the disk.
+            // Only allocated space counts: it stays available even if other processes fill the disk.
             room: log.room().saturating_sub(record_bytes(0)),
             values_room: self.store_room,
         }
     }
 
-    /// How much room there is for values.
+    /// The capacity for values.
     pub(crate) const fn store_status(&self) -> LogStatus {
         stored_status(self.store_room)
     }
 
-    /// When `tick` is wanted.
+    /// When `tick` is due.
     pub(crate) const fn next_tick(&self) -> Instant {
         self.tick_at
     }
 
-    /// Bytes of records that a round may gather before it is stored.
+    /// Bytes of records that a round may gather before they are stored.
     pub(crate) fn round_bytes(&self) -> u64 {
         self.status().room / 2
     }
 
-    /// Syncs what is due about once a second and looks at the room on the disk more often; `Some`: how the log stands now.
+    /// Syncs about once a second and checks free disk space more often; `Some`: the new state of the log.
     ///
     /// # Errors
-    /// [`StorageError`]: a sync failed, so nobody knows what is on the disk: the node must end.
+    /// [`StorageError`]: a sync failed, so it is unknown what is on the disk: the node must end.
     pub(crate) fn tick(&mut self, now: Instant) -> Result<Option<LogStatus>, StorageError> {
         if now < self.look_at {
             return Ok(None);
@@ -369,7 +369,7 @@ impl WorkerStorage {
         self.disk.note_log(self.index, bytes, is_full);
     }
 
-    /// Waits until everything is on disk, as the last thing a thread does.
+    /// Waits until everything is on disk; the last step of a thread.
     pub(crate) fn close(&mut self) {
         if let Err(error) = self.store_values(&[]) {
             tracing::error!(%error, "the last changes of sessions were not stored");
@@ -382,7 +382,7 @@ impl WorkerStorage {
         }
         let result = match &mut self.log {
             OpenLog::Written(log) => {
-                // A sync that is out answers, or the thread that runs it has ended.
+                // A pending sync answers, or the thread that runs it has ended.
                 while log.is_syncing() {
                     match self.synced.1.recv_timeout(INTERVAL * 10) {
                         Ok(done) => {
@@ -404,7 +404,7 @@ impl WorkerStorage {
     }
 }
 
-/// The status for a machine without a log.
+/// The status for a worker or hub without a log.
 const fn stored_status(room: u64) -> LogStatus {
     LogStatus {
         segment: 0,

@@ -1,4 +1,4 @@
-//! Connections that have so much time, all of one kind the same, with what is known of each.
+//! Connections with a deadline, the same for all of a kind, and a value for each.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use thicket_node::ConnectionId;
 use thicket_session::time::Instant;
 
-/// All of one thread, in the order they began.
+/// All connections of one thread, in the order they began.
 #[derive(Debug)]
 pub(super) struct Deadlines<T> {
     patience: Duration,
     waiting: HashMap<ConnectionId, (Instant, T)>,
-    /// May name some that are no longer waiting, or another that took the number.
+    /// May contain connections that no longer wait, or numbers that another connection reuses.
     queue: VecDeque<(Instant, ConnectionId)>,
 }
 
@@ -34,7 +34,7 @@ impl<T> Deadlines<T> {
         self.waiting.get_mut(&connection).map(|(_, known)| known)
     }
 
-    /// It waits no longer; what is known of it.
+    /// The connection waits no longer; returns its value.
     pub(super) fn finish(&mut self, connection: ConnectionId) -> Option<T> {
         let (_, known) = self.waiting.remove(&connection)?;
         self.forget_finished();
@@ -54,7 +54,7 @@ impl<T> Deadlines<T> {
         self.queue.front().map(|(_, connection)| *connection)
     }
 
-    /// One that took too long.
+    /// A connection that has exceeded its time.
     pub(super) fn next_late(&self, now: Instant) -> Option<ConnectionId> {
         self.next_deadline().filter(|deadline| *deadline <= now)?;
         self.first()
@@ -83,7 +83,7 @@ mod tests {
         deadlines.start(at(0), id(1), 'a');
         deadlines.start(at(10), id(2), 'b');
         assert_eq!(deadlines.finish(id(1)), Some('a'));
-        // The number is another connection's now.
+        // The number belongs to another connection now.
         deadlines.start(at(20), id(1), 'c');
         assert_eq!(deadlines.next_late(at(100)), None);
         assert_eq!(deadlines.next_late(at(110)), Some(id(2)));

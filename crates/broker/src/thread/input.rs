@@ -1,4 +1,4 @@
-//! The first half of a round: everything there is goes in.
+//! The first half of a round: inputs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,13 +22,13 @@ use crate::mailbox::Letter;
 use crate::sockets::{Owner, Read};
 use crate::transport::{Stream, Transport};
 
-/// Bytes read in one round before outputs get their turn; the rest is read in the next, which follows at once.
+/// Bytes read in one round before outputs are performed; the rest is read in the next, which follows at once.
 const READ_PER_ROUND: usize = 8 * 1024 * 1024;
-/// So many bytes that wait to be stored end the reading of a round too: one message may have many recipients.
+/// This many bytes waiting to be stored also end the reading of a round: one message may have many recipients.
 const UNSTORED: usize = 4 * 1024 * 1024;
 
 impl Thread {
-    /// Hands over losses, new connections, bytes, mail and timeouts.
+    /// Hands in lost connections, new connections, bytes, letters and timeouts.
     pub(super) fn take_in(&mut self, now: Now, events: &Events) {
         for event in events {
             self.note_event(now, event);
@@ -62,7 +62,7 @@ impl Thread {
         self.note_socket(now, ConnectionId(index), event);
     }
 
-    /// An event may be meant for an earlier socket of this index; then nothing is found and nothing is lost.
+    /// An event may be meant for an earlier socket of this index; it then changes nothing.
     fn note_socket(&mut self, now: Now, connection: ConnectionId, event: &Event) {
         let Some(socket) = self.sockets.find(connection) else {
             return;
@@ -80,13 +80,13 @@ impl Thread {
         if event.is_writable() {
             self.sockets.set_writable(connection);
         }
-        // A peer that is not read from would otherwise never be found dead.
+        // A peer that is not read from would otherwise never be detected as gone.
         if broken && !reading {
             self.sockets.mark_lost(connection);
         }
     }
 
-    /// The owner hears that the connection is over, and its index is free.
+    /// Notifies the owner that the connection is closed; its index is freed.
     pub(super) fn hand_in_closed(&mut self, now: Now, connection: ConnectionId, owner: Owner) {
         if owner == Owner::Preface {
             return self.fail_preface(connection, &io::ErrorKind::ConnectionReset.into());
@@ -138,7 +138,7 @@ impl Thread {
             return;
         };
         if let Stream::Tcp(stream) = &stream {
-            // Fails only on a connection that is over already, which the first read will tell.
+            // Fails only on a connection that is closed already, which the first read will show.
             let _ = stream.set_nodelay(true);
         }
         let transport = match entrance.dress(stream, seat) {
@@ -164,7 +164,7 @@ impl Thread {
         }
     }
 
-    /// Reads on for the PROXY header of a connection; when it is there, the worker gets to know the client.
+    /// Continues to read the PROXY header of a connection; when it is complete, the connection is handed to the worker.
     fn advance_preface(&mut self, now: Now, connection: ConnectionId) {
         match self.sockets.read_preface(connection, &mut self.buffer) {
             Ok(Preface::Waiting) => {}
@@ -185,7 +185,7 @@ impl Thread {
         }
     }
 
-    /// Nobody knows of the connection yet, so nobody is told.
+    /// The connection has no owner yet, so nobody is notified.
     pub(super) fn fail_preface(&mut self, connection: ConnectionId, error: &io::Error) {
         self.sockets.remove(connection);
         if let Some((_, peer)) = self.prefaces.finish(connection) {
@@ -196,7 +196,7 @@ impl Thread {
         }
     }
 
-    /// Registers a socket with this thread; what the kernel holds for it already comes as a first event.
+    /// Registers a socket with this thread; bytes that the kernel holds already arrive as a first event.
     fn keep(&mut self, mut transport: Transport, owner: Owner) -> Option<ConnectionId> {
         let token = self.token_of(self.sockets.next_id());
         if let Err(error) = transport.register(self.poll.registry(), token) {
@@ -215,7 +215,7 @@ impl Thread {
         let unstored = self.storage.as_ref().map_or(UNSTORED, |storage| {
             UNSTORED.min(usize::try_from(storage.round_bytes()).unwrap_or(usize::MAX))
         });
-        // Those that join the queue meanwhile have had their turn.
+        // Sockets that join the queue meanwhile have had their turn.
         for _ in 0..self.sockets.reads_waiting() {
             let Some((connection, owner)) = self.sockets.next_to_read() else {
                 return;
@@ -251,7 +251,7 @@ impl Thread {
         }
     }
 
-    /// Whatever the client of an ended connection still sends is dropped; how many bytes that were.
+    /// Discards what the client of a closed connection still sends; returns the number of bytes.
     fn drop_bytes(&mut self, connection: ConnectionId) -> usize {
         match self.sockets.drop_bytes(connection, &mut self.buffer) {
             Read::Bytes(count) => {
@@ -373,7 +373,7 @@ impl Thread {
         }
     }
 
-    /// A socket from another thread is ours now.
+    /// A socket from another thread belongs to this one now.
     fn adopt(
         &mut self,
         now: Now,
@@ -407,7 +407,7 @@ impl Thread {
         }
     }
 
-    /// Another node's socket comes with what it has proved, unless that counts no more.
+    /// A link's socket arrives with its proof; it is closed if that is no longer accepted.
     fn adopt_link(
         &mut self,
         now: Now,
@@ -430,7 +430,7 @@ impl Thread {
         hub.handle_input(now, HubInput::LinkAdopted { link, state, key });
     }
 
-    /// Tells the hub, once, by which key the other end of a link has proved itself. `false`: it counts no more.
+    /// Notifies the hub, once, of the key by which the other end of a link has authenticated. `false`: it is no longer accepted.
     fn note_proof(&mut self, now: Now, connection: ConnectionId) -> bool {
         let socket = self.sockets.find(connection);
         let Some(proof) = socket.and_then(|socket| socket.transport.take_proof()) else {
@@ -446,7 +446,7 @@ impl Thread {
         true
     }
 
-    /// Whether a link with this proof could come about now; one without any is the hub's to refuse.
+    /// Whether a link with this proof would be accepted now; one without a proof is left to the hub to refuse.
     fn allows(&self, proof: Option<Proof>) -> bool {
         match (&self.links, proof) {
             (Some(links), Some(proof)) => links.trust().allows(proof),
@@ -454,7 +454,7 @@ impl Thread {
         }
     }
 
-    /// Links that began with keys that count no more, or that this node shows no more, begin again.
+    /// Closes and redials links whose keys are no longer accepted, or no longer this node's own.
     fn end_outdated_links(&mut self) {
         let Some(links) = &self.links else {
             return;
@@ -467,7 +467,7 @@ impl Thread {
         }
     }
 
-    /// The connection may be over, and its index another's.
+    /// The connection may be closed, and its index reused.
     fn hand_in_verdict(
         &mut self,
         now: Now,
@@ -490,7 +490,7 @@ impl Thread {
         }
     }
 
-    /// Tries the next address of a dial; `last` is why the one before failed.
+    /// Tries the next address of a dial; `last` is why the previous one failed.
     pub(super) fn try_next(&mut self, now: Now, mut dial: Dial, last: Option<&io::Error>) {
         let Some(address) = dial.rest.pop_front() else {
             let none = io::Error::from(io::ErrorKind::NotFound);
@@ -512,7 +512,7 @@ impl Thread {
         }
     }
 
-    /// What is to lie between us and another node.
+    /// The layers for a link to another node.
     fn dress_link(&self, stream: TcpStream) -> io::Result<Transport> {
         let stream = Stream::Tcp(stream);
         match &self.links {
@@ -521,7 +521,7 @@ impl Thread {
         }
     }
 
-    /// The kernel said something of a connection we opened.
+    /// The kernel reported an event of a connection that this node opened.
     fn advance_dial(&mut self, now: Now, connection: ConnectionId) {
         let Some(socket) = self.sockets.find(connection) else {
             return;
@@ -533,7 +533,7 @@ impl Thread {
                     return;
                 };
                 self.sockets.set_connected(connection);
-                // TLS has something to say first.
+                // TLS must send first.
                 self.sockets.set_writable(connection);
                 if let Some(hub) = &mut self.hub {
                     hub.handle_input(
@@ -575,7 +575,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What a `Dial` names, if it needs no resolver.
+/// The address in a `Dial`, if it needs no resolver.
 pub(super) fn literal(address: &str) -> Option<VecDeque<SocketAddr>> {
     address
         .parse()

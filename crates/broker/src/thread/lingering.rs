@@ -1,7 +1,7 @@
-//! Connections that the node has ended and whose clients still send.
+//! Connections that the node has closed and whose clients still send.
 //!
-//! Closing a socket with unread bytes resets it, and a reset destroys what the client has not read yet: the DISCONNECT or CONNACK that says why.
-//! So what still comes is read and dropped, until the client ends too, for a bounded time and number of bytes.
+//! Closing a socket with unread bytes resets it, and a reset destroys what the client has not read yet: the DISCONNECT or CONNACK with the reason. So
+//! what still arrives is read and discarded, until the client closes too, for a bounded time and number of bytes.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use thicket_session::time::Instant;
 
 use super::deadlines::Deadlines;
 
-/// How long a client may take to end its half.
+/// How long a client may take to close its direction.
 const LINGER: Duration = Duration::from_secs(2);
 /// Bytes it may still send.
 const BYTES: usize = 16 * 1024 * 1024;
 /// Connections of a thread. When there are more, the oldest one is closed.
 const MOST: usize = 256;
 
-/// All of one thread, with the bytes that are left to each.
+/// All connections of one thread, with the bytes that each may still send.
 #[derive(Debug)]
 pub(super) struct Lingering(Deadlines<usize>);
 
@@ -30,7 +30,7 @@ impl Lingering {
         self.0.start(now, connection, BYTES);
     }
 
-    /// Its client has sent so many bytes more. `false`: that is enough.
+    /// Its client has sent `count` more bytes. `false`: the limit is reached.
     pub(super) fn note_read(&mut self, connection: ConnectionId, count: usize) -> bool {
         let Some(left) = self.0.get_mut(connection) else {
             return false;
@@ -39,7 +39,7 @@ impl Lingering {
         *left > 0
     }
 
-    /// It is closed.
+    /// The connection is closed.
     pub(super) fn end(&mut self, connection: ConnectionId) {
         self.0.finish(connection);
     }
@@ -48,7 +48,7 @@ impl Lingering {
         self.0.next_deadline()
     }
 
-    /// One to be closed: it took too long, or there are too many.
+    /// A connection to close: it took too long, or there are too many.
     pub(super) fn next_due(&self, now: Instant) -> Option<ConnectionId> {
         if self.0.len() > MOST {
             return self.0.first();
@@ -75,7 +75,7 @@ mod tests {
         assert!(!lingering.note_read(one, 1));
         lingering.end(one);
         assert!(!lingering.note_read(one, 0), "closed");
-        // The number is another connection's now.
+        // The number belongs to another connection now.
         lingering.begin(at(20), one);
         assert_eq!(lingering.next_deadline(), Some(at(2010)));
         assert_eq!(lingering.next_due(at(2009)), None);

@@ -1,7 +1,7 @@
 //! One thread of the node: rounds over its sockets, its worker and, on thread 0, the hub.
 //!
-//! A round is one return of the readiness poll: everything there is goes in (`input`), everything ordered comes out and every
-//! connection with something to send is flushed once (`output`).
+//! A round is one return of the readiness poll: all inputs are handed in (`input`), all outputs are performed, and every connection with something to
+//! send is flushed once (`output`).
 
 mod deadlines;
 mod input;
@@ -44,10 +44,10 @@ pub(crate) const MAILBOX: Token = Token(0);
 const READ_BUFFER: usize = 128 * 1024;
 /// Readiness events taken from the kernel in one round.
 const EVENTS: usize = 1024;
-/// After a stop, time for the clients' goodbyes to leave.
+/// After a stop, time for the DISCONNECTs to be sent.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// What a thread is made of. It travels to the new thread, which makes the machines there: they never leave it.
+/// The parts of a thread. They move to the new thread, which creates worker and hub there: these never leave it.
 pub(crate) struct Parts {
     pub(crate) id: WorkerId,
     pub(crate) clock: Clock,
@@ -56,28 +56,28 @@ pub(crate) struct Parts {
     pub(crate) outgoing: Outgoing,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) worker: (WorkerConfig, u64),
-    /// On thread 0. The numbers are seeds.
+    /// On thread 0. The number is a seed.
     pub(crate) hub: Option<(HubConfig, u64)>,
     pub(crate) authenticator: Authenticator,
     pub(crate) resolver: Resolver,
-    /// What protects links; `None`: they are plain.
+    /// The protection of links; `None`: they are plain.
     pub(crate) links: Option<Arc<Links>>,
     pub(crate) counters: Arc<Counters>,
-    /// Who hears of events.
+    /// The receivers of events.
     pub(crate) hooks: Arc<Hooks>,
-    /// `None`: nothing is traced.
+    /// `None`: tracing is off.
     pub(crate) traces: Option<TracePlan>,
     pub(crate) flapping: Arc<Flapping>,
-    /// Hears from a thread whose clients are gone after `StopWorker`.
+    /// Receives a report when the thread's clients are gone after `StopWorker`.
     pub(crate) stopped: Sender<WorkerId>,
-    /// Where the node keeps data.
+    /// The storage of the thread.
     pub(crate) storage: Option<WorkerStorage>,
-    /// Hears once that what was stored is there and everybody knows, or why not.
+    /// Receives one report: that stored data is recovered and interests are replicated to all threads, or why not.
     pub(crate) recovered: Sender<Result<(), RecoveryError>>,
 }
 
 impl Parts {
-    /// Reports the listeners to the thread's poll.
+    /// Registers the listeners with the thread's poll.
     pub(crate) fn register_listeners(&mut self) -> io::Result<()> {
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             listener.register(self.poll.registry(), Token(MAILBOX.0 + 1 + index))?;
@@ -96,13 +96,13 @@ pub(crate) struct Thread {
     listeners: Vec<Listener>,
     /// The listeners until `Serve`.
     waiting_listeners: Vec<Listener>,
-    /// Hears that the thread is ready, once.
+    /// Receives one report that the thread is ready.
     recovered: Option<Sender<Result<(), RecoveryError>>>,
     /// Tokens kept for listeners, also after they are closed.
     listener_tokens: usize,
     sockets: Sockets,
     dials: Dials,
-    /// Connections whose PROXY header is still to come: where they came in, and from whom.
+    /// Connections whose PROXY header is not complete: their listener and the peer.
     prefaces: Deadlines<(ListenerId, SocketAddr)>,
     lingering: Lingering,
     worker: Worker,
@@ -122,42 +122,42 @@ pub(crate) struct Thread {
     buffer: Box<[u8]>,
     letters: Vec<Letter>,
     to_flush: Vec<ConnectionId>,
-    /// What this worker last said of its clients.
+    /// The worker's last summary of its clients.
     summary: Summary,
-    /// On thread 0: what each worker last said.
+    /// On thread 0: the last summary of each worker.
     summaries: Vec<Summary>,
     /// Verdicts known at once, handed in when the worker's outputs are drained.
     verdicts: Vec<(ConnectionId, Verdict)>,
     /// Dials ordered, begun when the hub's outputs are drained: one that fails at once is an input.
     dials_due: Vec<Dial>,
-    /// Who waits for a placement, by its number.
+    /// The recipients of placements, by number.
     placements: HashMap<u64, PlacementAnswer>,
     next_placement: u64,
-    /// Who waits for a publication, by its number.
+    /// The recipients of publication results, by number.
     publications: HashMap<u64, PublishAnswer>,
     next_publication: u64,
     /// Why the node must end.
     problem: Option<String>,
 }
 
-/// How far a thread is on its way out.
+/// The phase of a thread, from running to stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Serving.
     Running,
-    /// The worker said goodbye; its connections are closing, until then at the latest.
+    /// The worker has sent its DISCONNECTs; its connections are closing, until then at the latest.
     WorkerStopping(Instant),
-    /// The clients are gone. The hub, where there is one, goes on.
+    /// The clients are gone. The hub, if there is one, still runs.
     WorkerStopped,
     /// Nothing is left to do.
     Done,
 }
 
 impl Thread {
-    /// Call it on the thread itself. The machines begin with what was stored.
+    /// Must be called on the thread itself. Worker and hub start from the stored data.
     ///
     /// # Errors
-    /// [`RecoveryError`]: what was stored cannot be read, and the node must not start.
+    /// [`RecoveryError`]: the stored data cannot be read, and the node must not start.
     pub(crate) fn new(mut parts: Parts) -> Result<Self, RecoveryError> {
         let (worker, worker_seed) = parts.worker;
         let workers = usize::from(worker.workers);
@@ -216,7 +216,7 @@ impl Thread {
         })
     }
 
-    /// Rounds until the node stops.
+    /// Runs rounds until the node stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         let mut unfinished = true;
@@ -257,7 +257,7 @@ impl Thread {
         Ok(())
     }
 
-    /// What came in a round leaves at its end: its length is the time that each message of it took here.
+    /// What arrives in a round leaves at its end: so its length is the time that each of its messages took here.
     fn note_round(&self, took: Duration, delivered: u64) {
         self.counters.rounds.add(took, 1);
         let delivered = self.worker.delivered() - delivered;
@@ -266,18 +266,18 @@ impl Thread {
         }
     }
 
-    /// Says that this thread may serve: what was stored is there, and all others know what it wants.
+    /// Reports that this thread may serve: its data is recovered, and its interests are replicated to all threads.
     fn report_ready(&mut self) {
         if self.worker.is_settled()
             && let Some(recovered) = self.recovered.take()
         {
-            // Nobody waits any more when another thread could not recover.
+            // Fails if another thread could not recover: then the receiver is gone.
             let _ = recovered.send(Ok(()));
         }
     }
 
-    /// Time from `now`, when the round began, until something is due without the kernel's word; `None`: nothing is. Whoever sleeps that long
-    /// is late by the round at most, and rounds before a sleep are short: reading the clock again would cost more.
+    /// Time from `now`, when the round began, until something is due without an event of the kernel; `None`: nothing is. The sleep ends late by the
+    /// length of the round at most, and rounds before a sleep are short: reading the clock again would cost more.
     fn time_to_sleep(&self, now: Instant) -> Option<Duration> {
         if self.sockets.has_work() {
             return Some(Duration::ZERO);
@@ -298,7 +298,7 @@ impl Thread {
         Some(next?.since(now))
     }
 
-    /// Hands over what is due.
+    /// Hands in timeouts that are due.
     fn take_timeouts(&mut self, now: Now) {
         if self
             .worker
@@ -323,7 +323,7 @@ impl Thread {
         }
     }
 
-    /// Closes the listeners; the worker says goodbye.
+    /// Closes the listeners; the worker disconnects its clients.
     fn stop_worker(&mut self, now: Now) {
         self.listeners.clear();
         self.waiting_listeners.clear();
@@ -331,7 +331,7 @@ impl Thread {
         self.phase = Phase::WorkerStopping(now.instant + GOODBYE);
     }
 
-    /// The hub says goodbye. It is the last thing this thread does.
+    /// The hub closes its links. It is the last thing this thread does.
     fn stop_hub(&mut self, now: Now) {
         if let Some(hub) = &mut self.hub {
             hub.shut_down(now);
@@ -354,12 +354,12 @@ impl Thread {
         } else {
             Phase::Done
         };
-        // Nobody listens if the node was dropped without waiting.
+        // The receiver is gone if the node was dropped without waiting.
         let _ = self.stopped.send(self.id);
     }
 }
 
-/// The earlier one of those that are there.
+/// The earlier of two deadlines.
 fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -18,13 +18,13 @@ use crate::mailbox::{Letter, Summary};
 use crate::sockets::Owner;
 use crate::transport::Taken;
 
-/// After the goodbye of the node, what the peer sent meanwhile is read and forgotten, this often at most.
+/// After the node's last packets, what the peer sent meanwhile is read and discarded, in at most this many reads.
 const LAST_READS: usize = 4;
-/// Mail between worker 0 and the hub, and room that writing makes, call for more outputs in the same round, but not for ever.
+/// Messages between worker 0 and the hub, and capacity freed by writing, lead to more outputs in the same round, in at most this many passes.
 const PASSES: usize = 8;
 
 impl Thread {
-    /// Performs everything ordered. `true`: not all of it, so a round must follow at once.
+    /// Performs all outputs. `true`: some are left, so a round must follow at once.
     ///
     /// # Errors
     /// What must be stored before it leaves could not be stored: nothing more may leave.
@@ -32,7 +32,7 @@ impl Thread {
         let mut busy = true;
         for _ in 0..PASSES {
             busy = self.settle(now).map_err(io::Error::other)?;
-            // What came in while outputs were performed has filled buffers too.
+            // Inputs during the outputs have filled buffers too.
             self.store(now).map_err(io::Error::other)?;
             self.flush_all(now);
             busy |= self.wants_round();
@@ -45,12 +45,12 @@ impl Thread {
         Ok(busy)
     }
 
-    /// Whether the machines have more to say after what was stored and written.
+    /// Whether worker or hub have more outputs after what was stored and written.
     fn wants_round(&self) -> bool {
         self.worker.wants_round() || self.hub.as_ref().is_some_and(Hub::wants_round)
     }
 
-    /// Stores what the machines gathered.
+    /// Stores what worker and hub gathered.
     fn store(&mut self, now: Now) -> Result<(), StorageError> {
         self.store_worker(now)?;
         self.store_hub()
@@ -77,7 +77,7 @@ impl Thread {
         Ok(())
     }
 
-    /// What is due on the disk; before the inputs of a round, which ask for room.
+    /// Runs what is due on the disk; before the inputs of a round, which depend on its capacity.
     pub(super) fn tick_storage(&mut self, now: Now) -> Result<(), StorageError> {
         let Some(storage) = &mut self.storage else {
             return Ok(());
@@ -91,7 +91,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Lets the machines finish and performs their outputs. `true`: one of them has new inputs because of that.
+    /// Lets worker and hub finish and performs their outputs. `true`: one of them has new inputs because of that.
     fn settle(&mut self, now: Now) -> Result<bool, StorageError> {
         self.worker.end_round(now);
         self.store_worker(now)?;
@@ -115,7 +115,7 @@ impl Thread {
         Ok(again)
     }
 
-    /// Tells the hub how many clients there are, if that has changed.
+    /// Reports the number of clients to the hub, if that has changed.
     fn report_summary(&mut self) {
         let summary = Summary {
             clients: self.worker.client_count(),
@@ -134,7 +134,7 @@ impl Thread {
         }
     }
 
-    /// On thread 0: the other nodes are told the sum.
+    /// On thread 0: the hub reports the sum to the other nodes.
     pub(super) fn note_summary(&mut self, from: WorkerId, summary: Summary) {
         self.summaries[usize::from(from.0)] = summary;
         let sum = |part: fn(&Summary) -> u64| self.summaries.iter().map(part).sum();
@@ -144,7 +144,7 @@ impl Thread {
         }
     }
 
-    /// The worker's outputs are drained, so mail from the hub may go in at once.
+    /// The worker's outputs are drained, so messages from the hub may be handed in at once.
     fn settle_hub(&mut self, now: Now) -> Result<bool, StorageError> {
         let Some(hub) = &mut self.hub else {
             return Ok(false);
@@ -222,7 +222,7 @@ impl Thread {
         }
     }
 
-    /// `true`: the worker of this thread has mail.
+    /// `true`: the worker of this thread has a message.
     fn perform_hub(&mut self, now: Now, output: HubOutput) -> bool {
         match output {
             HubOutput::Flush(link) => self.sockets.mark_dirty(link),
@@ -297,9 +297,9 @@ impl Thread {
         }
     }
 
-    /// Gives a socket away; between worker 0 and the hub it stays where it is.
+    /// Hands a socket over; between worker 0 and the hub it stays where it is.
     fn hand_over(&mut self, now: Now, connection: ConnectionId, to: Peer, state: Box<Handover>) {
-        // What was ordered to be written before must not be left behind.
+        // Outputs that were ordered before must be written.
         self.flush(now, connection);
         if to == Peer::Hub && self.hub.is_some() {
             if let Some(socket) = self.sockets.find(connection) {
@@ -325,7 +325,7 @@ impl Thread {
         );
     }
 
-    /// Writes what the peer takes at once and ends. A client may read its last words before the socket is closed (`lingering`).
+    /// Writes what the socket accepts at once and closes. A client may read the last packets before the socket is closed (`lingering`).
     fn close(&mut self, now: Now, connection: ConnectionId) {
         self.sockets.mark_dirty(connection);
         self.flush(now, connection);
@@ -362,7 +362,7 @@ impl Thread {
         self.to_flush = list;
     }
 
-    /// Writes what is pending until the peer takes no more, if the connection is dirty.
+    /// Writes pending bytes until the socket accepts no more, if the connection is dirty.
     fn flush(&mut self, now: Now, connection: ConnectionId) {
         let Some(socket) = self.sockets.start_flush(connection) else {
             return;
@@ -383,7 +383,7 @@ impl Thread {
                 return self.sockets.mark_dirty(connection);
             };
             if pending.is_empty() {
-                // What the layers hold, be it theirs or sealed.
+                // Output of the layers, their own or encrypted.
                 return match socket.transport.try_flush() {
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.set_blocked(),

@@ -1,4 +1,4 @@
-//! What a connection tells, copied out of its bytes, and what it changes in the session.
+//! Events of a connection, copied from its bytes, and their effects on the session.
 
 use thicket_mqtt::{PacketId, Publish, ReasonCode};
 use thicket_session::client::{CleanStart, DisconnectReason, Event};
@@ -12,7 +12,7 @@ use crate::endpoint::Address;
 use crate::message::Message;
 use crate::placement::PLACEMENT;
 
-/// An event of the client machine that outlives the bytes it came in.
+/// An event of the client state machine that outlives its bytes.
 #[derive(Debug)]
 pub(super) enum Happened {
     Connected {
@@ -73,7 +73,7 @@ impl Happened {
     }
 }
 
-/// A message whose session is gone goes out anew at QoS 1; at QoS 2 it might be there already.
+/// A message whose session is lost is sent again at QoS 1; at QoS 2 it might have been delivered already.
 fn to_send_again(publish: &Publish<'_>) -> Option<Box<Message>> {
     use thicket_mqtt::Qos;
     match publish.qos {
@@ -121,7 +121,7 @@ impl Ended {
 }
 
 impl Session {
-    /// Takes in what happened; an answer ends the connection.
+    /// Handles an event; a returned value ends the connection.
     pub(super) async fn on_happened(
         &mut self,
         happened: Happened,
@@ -160,7 +160,7 @@ impl Session {
             }
             Happened::Acknowledged(packet_id, code) => {
                 if let Some(pending) = self.waiting.remove(&packet_id) {
-                    // Only a PUBCOMP says that it does not know the identifier: the exchange was over before PUBREL went out again.
+                    // Only a PUBCOMP reports an unknown identifier: the exchange had completed before PUBREL was sent again.
                     let is_over = code == ReasonCode::PacketIdentifierNotFound;
                     pending.settle(if code.is_error() && !is_over {
                         Err(Error::Refused(code))
@@ -198,7 +198,7 @@ impl Session {
         None
     }
 
-    /// Answers that were waited for on the connection before do not come any more.
+    /// Requests of the previous connection will not be answered any more: their outcome is unknown.
     fn doubt_what_was_asked(&mut self) {
         for (_, asked) in self.asked.drain() {
             let filters = match asked {

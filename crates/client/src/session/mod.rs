@@ -1,4 +1,4 @@
-//! One session of a client: a task that keeps it connected and makes it what the client's [`Assignment`] says.
+//! One session of a client: a task that keeps it connected and makes it match the client's [`Assignment`].
 
 mod events;
 mod serve;
@@ -23,9 +23,9 @@ use crate::routes::{Routes, Ticket};
 
 use self::serve::End;
 
-/// A connection that ended sooner counts as an attempt that failed.
+/// A connection that ended sooner counts as a failed attempt.
 const LASTING: Duration = Duration::from_secs(1);
-/// Redirections followed in a row before the pause of a failed attempt.
+/// Most redirections followed in a row before the pause of a failed attempt.
 const MOST_HOPS: usize = 4;
 
 /// A message on its way to the broker.
@@ -35,20 +35,20 @@ pub(crate) struct Outgoing {
     pub(crate) pending: Pending,
 }
 
-/// Who waits for it.
+/// The publisher that waits for it.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) reply: oneshot::Sender<Result<(), Error>>,
     pub(crate) ticket: Ticket,
 }
 
-/// What a session shall be; only the latest counts.
+/// The assignment of a session; only the latest counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Assignment {
-    /// Where the control plane wants it, and the number of its answer: a new one is followed even if the address is the same.
+    /// Where the control plane places it, and the number of its answer: a new answer is followed even if the address is the same.
     pub(crate) address: Option<(u64, Address)>,
     pub(crate) filters: BTreeMap<String, Subscription>,
-    /// User properties of the CONNECT.
+    /// User properties for the CONNECT.
     pub(crate) properties: Vec<(String, String)>,
     pub(crate) leave: Leave,
 }
@@ -56,11 +56,11 @@ pub(crate) struct Assignment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subscription {
     pub(crate) qos: Qos,
-    /// Another session has it as well, and was sent what is retained.
+    /// Another session has it as well, and received the retained messages.
     pub(crate) is_moved: bool,
 }
 
-/// What a session asks the broker for.
+/// A request of a session to the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
     Subscribe,
@@ -71,22 +71,22 @@ pub(crate) enum Ask {
 pub(crate) enum Leave {
     #[default]
     Stay,
-    /// When nothing comes any more and all that was to be sent is acknowledged. The session ends.
+    /// When no more messages arrive and all sent ones are acknowledged. The session ends.
     WhenRead,
-    /// When all that was to be sent is acknowledged, or it takes too long.
+    /// When all sent messages are acknowledged, or after a timeout.
     Now { keep_session: bool },
 }
 
-/// What a session tells its client.
+/// A report of a session to its client.
 #[derive(Debug)]
 pub(crate) enum Report {
     Connected {
         address: Address,
         placement: Option<String>,
-        /// Dropped when the client has followed the placement: the session does nothing before it knows what it shall have.
+        /// Dropped when the client has followed the placement: the session waits until it has its assignment.
         followed: oneshot::Sender<()>,
     },
-    /// The session is about to send a SUBSCRIBE or UNSUBSCRIBE; it sends what is agreed to.
+    /// The session is about to send a SUBSCRIBE or UNSUBSCRIBE; it sends only what the client agrees to.
     Asking {
         filters: Vec<String>,
         ask: Ask,
@@ -96,21 +96,21 @@ pub(crate) enum Report {
         filter: String,
         result: Result<ReasonCode, Error>,
     },
-    /// The session does not have this subscription any more.
+    /// The session no longer has this subscription.
     Unsubscribed {
         filter: String,
     },
-    /// Nothing came for some time after the last unsubscription.
+    /// No messages arrived for some time after the last unsubscription.
     Drained,
-    /// The broker knows a better node for a topic or filter.
+    /// The broker has named a better node for a topic or filter.
     Better {
         topic: String,
         is_filter: bool,
         address: Address,
     },
-    /// The broker does not want this session.
+    /// The broker refused this session.
     Refused(ReasonCode),
-    /// The broker has sent it to another one, which it is about to reach.
+    /// The broker has redirected it to another one, which it is about to connect to.
     Redirected,
     Problem(String),
     TakenOver,
@@ -118,7 +118,7 @@ pub(crate) enum Report {
     Left,
 }
 
-/// What sessions of one client share.
+/// The part that sessions of one client share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) port: u16,
@@ -127,7 +127,7 @@ pub(crate) struct Shared {
     pub(crate) first_pause: Duration,
     pub(crate) longest_pause: Duration,
     pub(crate) quiet: Duration,
-    /// Brokers that may be tried: those configured, and those of the placement.
+    /// Brokers to try: those configured, and those of the placement.
     pub(crate) known: Mutex<Vec<Address>>,
     pub(crate) ledger: Ledger,
     pub(crate) routes: Arc<Routes>,
@@ -145,29 +145,29 @@ pub(crate) struct Session {
     clean_start: CleanStart,
     assignment: watch::Receiver<Assignment>,
     outgoing: mpsc::Receiver<Outgoing>,
-    /// The number of the answer that was followed last.
+    /// The number of the last answer that was followed.
     followed: u64,
     candidates: VecDeque<Address>,
-    /// Where it was connected last.
+    /// The address of its last connection.
     last: Option<Address>,
     hops: usize,
     failures: u32,
     /// Messages under way.
     waiting: HashMap<PacketId, Pending>,
-    /// Messages that come before those in `outgoing`.
+    /// Messages to send before those in `outgoing`.
     first: VecDeque<Outgoing>,
-    /// Subscriptions that the broker has.
+    /// Subscriptions confirmed by the broker.
     subscribed: BTreeSet<String>,
     asked: HashMap<PacketId, Asked>,
-    /// Filters asked for, or not any more, on a connection that ended before the answer: the session may have them or not.
+    /// Filters with an unanswered request on a connection that has ended: the session may have them or not.
     doubtful: BTreeSet<String>,
-    /// Filters refused: not asked again until they are assigned anew.
+    /// Refused filters: not requested again until they are assigned again.
     refused: BTreeSet<String>,
-    /// Messages that came and are not with the application yet.
+    /// Received messages that the application has not taken yet.
     arrived: VecDeque<(Message, Option<String>)>,
     last_arrival: Instant,
     drain: Option<Drain>,
-    /// The connection before this one, kept until this one has the session: to close it before would be to lose it.
+    /// The previous connection, kept open until this one has the session: closing it earlier would lose the session.
     previous: Option<(ReadHalf<Stream>, WriteHalf<Stream>)>,
 }
 
@@ -177,13 +177,13 @@ enum Asked {
     Unsubscribe(Vec<String>),
 }
 
-/// How far the wait for silence has come.
+/// The progress of waiting for silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drain {
     Quiet {
         since: Instant,
     },
-    /// A PINGREQ is on its way: what the broker sent before its answer has come.
+    /// A PINGREQ was sent: its answer comes after everything that the broker sent before.
     Pinged,
     Done,
 }
@@ -223,7 +223,7 @@ impl Session {
         }
     }
 
-    /// Serves until the session is left.
+    /// Runs until the session is left.
     pub(crate) async fn run(mut self) {
         let mut ready = None;
         loop {
@@ -278,7 +278,7 @@ impl Session {
         self.report(Report::Left).await;
     }
 
-    /// Connects to the next address that takes it. `None`: the session is to be left, and there is nothing to be read.
+    /// Connects to the next address that accepts. `None`: the session must be left, and has nothing to drain.
     async fn establish(&mut self) -> Option<(Stream, Address)> {
         loop {
             let leave = self.assignment.borrow_and_update().leave;
@@ -291,7 +291,7 @@ impl Session {
                 let shared = &self.shared;
                 if self.last.is_some() || self.failures > 0 {
                     let wait = pause(shared.first_pause, shared.longest_pause, self.failures);
-                    // A change of plans cuts the wait short, and is looked at above.
+                    // A new assignment ends the wait early, and is handled above.
                     if let Ok(changed) = tokio::time::timeout(wait, self.assignment.changed()).await
                     {
                         changed.ok()?;
@@ -315,7 +315,7 @@ impl Session {
         }
     }
 
-    /// Where it was, where it should be, and then any other.
+    /// The addresses to try: the last one, the assigned one, and then all others.
     fn fresh_candidates(&mut self) -> VecDeque<Address> {
         let assigned = self.assignment.borrow().address.clone();
         let mut others = self
@@ -346,11 +346,11 @@ impl Session {
     }
 
     async fn report(&self, report: Report) {
-        // Without a client nobody wants to know.
+        // If the client is gone, the report is not needed.
         let _ = self.shared.reports.send((self.number, report)).await;
     }
 
-    /// Tells those who still wait that nothing comes any more.
+    /// Notifies waiting publishers that no answer will come.
     fn settle_all(&mut self) {
         self.outgoing.close();
         let mut pending: Vec<Pending> = self.waiting.drain().map(|(_, pending)| pending).collect();
@@ -370,7 +370,7 @@ impl Pending {
             self.ticket.on_refused();
         }
         drop(self.ticket);
-        // Whoever asked may not wait for the answer.
+        // The caller may not wait for the answer.
         let _ = self.reply.send(result);
     }
 }

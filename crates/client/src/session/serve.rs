@@ -29,7 +29,7 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 pub(super) enum End {
     Lost(String),
     Redirected(Vec<Address>),
-    /// The control plane wants the session elsewhere, and a connection stands there.
+    /// The control plane places the session elsewhere, and a connection there is established.
     Switch {
         stream: Stream,
         address: Address,
@@ -42,19 +42,19 @@ pub(super) enum End {
 
 type Dialling = Pin<Box<dyn Future<Output = (Address, io::Result<Stream>)> + Send>>;
 
-/// What lives as long as a connection.
+/// The state of one connection.
 struct Connection {
     reader: ReadHalf<Stream>,
     writer: WriteHalf<Stream>,
     buffer: Box<[u8]>,
     is_flushed: bool,
-    /// The way to the node the control plane wants, while this one serves on.
+    /// The connection to the node of the placement, while this one still serves.
     dialling: Option<Dialling>,
     /// When the wait for last acknowledgements ends.
     closing: Option<Instant>,
 }
 
-/// What a select came up with.
+/// The result of a select.
 enum Woken {
     Read(io::Result<usize>),
     Written(io::Result<usize>),
@@ -91,7 +91,7 @@ impl Session {
                 return end;
             }
             let woken = self.wait(&mut connection).await;
-            // The session has one connection at a time: what is under way here comes again there.
+            // The session has one connection at a time: messages under way here are sent again there.
             if let Woken::Dialled(address, Ok(stream)) = woken {
                 return End::Switch {
                     stream,
@@ -118,7 +118,7 @@ impl Session {
             .map_err(|error| error.to_string())
     }
 
-    /// Adds the topics that nobody declared to a request for a placement: those of this moment, so that no change of plans is needed.
+    /// Adds the undeclared topics of this moment to a request for a placement, so that no change of plans is needed.
     fn name_learned_topics(&self, properties: &mut Vec<(String, String)>) {
         if !properties.iter().any(|(name, _)| name == MAX_SESSIONS) {
             return;
@@ -254,7 +254,7 @@ impl Session {
     }
 
     async fn on_all(&mut self, happened: Vec<Happened>, address: &Address) -> Option<End> {
-        // The events below forget what the identifiers stood for.
+        // The events below remove the identifiers, so this comes first.
         while let Some((packet_id, place)) = self.client.poll_acknowledgement_property() {
             let (topic, is_filter) =
                 match (self.asked.get(&packet_id), self.waiting.get(&packet_id)) {
@@ -278,7 +278,7 @@ impl Session {
         end
     }
 
-    /// Makes the session more like what it shall be.
+    /// Takes the steps that make the session match its assignment.
     async fn act(&mut self, connection: &mut Connection, address: &Address) -> Option<End> {
         let assignment = self.assignment.borrow_and_update().clone();
         if !self.is_connected() {
@@ -311,7 +311,7 @@ impl Session {
         });
         let missing: Vec<String> = missing.map(|(filter, _)| filter.clone()).collect();
         let missing = self.agree(missing, Ask::Subscribe).await;
-        // One filter a packet: so an answer about a better node is about one.
+        // One filter for each packet, so that an answer about a better node is about one filter.
         for filter in missing {
             let how = wanted[&filter];
             let request = SubscribeFilter {
@@ -323,7 +323,7 @@ impl Session {
                     retain_handling: if how.is_moved {
                         RetainHandling::DoNotSend
                     } else if self.doubtful.contains(&filter) {
-                        // What is retained is in the session, or is still to come.
+                        // Retained messages are in the session already, or will still arrive.
                         RetainHandling::SendIfNew
                     } else {
                         RetainHandling::SendAtSubscribe
@@ -332,7 +332,7 @@ impl Session {
             };
             match self.client.subscribe(now, &[request], None) {
                 Ok(packet_id) => drop(self.asked.insert(packet_id, Asked::Subscribe(filter))),
-                // Tried again when an identifier is free.
+                // Retried when an identifier is free.
                 Err(error) if error.is_would_block() => drop(self.doubtful.insert(filter)),
                 Err(error) => {
                     self.refused.insert(filter.clone());
@@ -349,7 +349,7 @@ impl Session {
             let filters: Vec<&str> = surplus.iter().map(String::as_str).collect();
             match self.client.unsubscribe(now, &filters) {
                 Ok(packet_id) => drop(self.asked.insert(packet_id, Asked::Unsubscribe(surplus))),
-                // Tried again when an identifier is free.
+                // Retried when an identifier is free.
                 Err(_) => {
                     self.subscribed.retain(|filter| !surplus.contains(filter));
                     self.doubtful.extend(surplus);
@@ -358,7 +358,7 @@ impl Session {
         }
     }
 
-    /// Those of `filters` that the client still wants to be asked for: from now on it relies on none of them until the broker has answered.
+    /// Those of `filters` that the client agrees to: until the broker has answered, it does not rely on them.
     async fn agree(&self, filters: Vec<String>, ask: Ask) -> Vec<String> {
         if filters.is_empty() {
             return filters;
@@ -370,11 +370,11 @@ impl Session {
             agreed,
         })
         .await;
-        // A client that has ended wants nothing.
+        // A client that has ended agrees to none.
         is_agreed.await.unwrap_or_default()
     }
 
-    /// Sends what waits, as far as the broker takes it.
+    /// Publishes waiting messages, up to the broker's limits.
     async fn publish_waiting(&mut self) {
         let now = self.now();
         for _ in 0..BATCH {
@@ -405,7 +405,7 @@ impl Session {
         }
     }
 
-    /// Connects to where the control plane wants the session; the connection here serves until that one stands.
+    /// Connects to the node of the placement; the connection here serves until that one is established.
     fn follow_placement(
         &mut self,
         assignment: &super::Assignment,
@@ -476,12 +476,12 @@ impl Session {
             session_expiry_interval: (has_expiry && !keep_session).then_some(0),
             ..Disconnect::new(ReasonCode::Success)
         };
-        // It is connected, so the packet goes.
+        // It is connected, so the packet is sent.
         let _ = self.client.disconnect(&goodbye);
         Some(End::Left)
     }
 
-    /// Writes what is left to be said, as far as the broker listens.
+    /// Writes remaining bytes, as far as the broker accepts them.
     async fn say_last_words(&mut self, connection: &mut Connection) {
         if self.client.state() != ConnectionState::Closing {
             return;
@@ -494,7 +494,7 @@ impl Session {
                     Ok(_) | Err(_) => return,
                 }
             }
-            // The broker may be gone already.
+            // The broker may have closed already.
             let _ = writer.shutdown().await;
         };
         let _ = tokio::time::timeout(LAST_WORDS, saying).await;

@@ -1,4 +1,4 @@
-//! Figures over HTTP: a Prometheus endpoint, and the API of our nodes.
+//! Figures over HTTP: from a Prometheus endpoint, or the API of Thicket nodes.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use super::{Figure, Sample};
 /// Longest page that is read.
 const LONGEST_PAGE: u64 = 16 * 1024 * 1024;
 
-/// All samples of a metric, added up.
+/// The sum of all samples of a metric.
 pub(super) fn metric(agent: &ureq::Agent, url: &str, name: &str) -> Result<Sample, String> {
     let page = fetch(agent, url)?;
     parse_metric(&page, name).ok_or_else(|| format!("there is no metric `{name}`"))
@@ -28,7 +28,7 @@ struct Counts {
 #[derive(Deserialize)]
 struct Node {
     is_self: bool,
-    /// Older nodes tell nothing.
+    /// Older nodes do not report it.
     #[serde(default)]
     state: Option<NodeState>,
 }
@@ -40,7 +40,7 @@ struct NodeState {
     draining: bool,
 }
 
-/// What the node tells of itself; its CPU is a mean of 5 s already.
+/// The state that the node reports; its CPU is a mean of 5 s already.
 fn state_of_node(agent: &ureq::Agent, http: &str) -> Option<NodeState> {
     let page = fetch(agent, &format!("http://{http}/v1/nodes")).ok()?;
     let nodes: Vec<Node> = serde_json::from_str(&page).ok()?;
@@ -48,7 +48,7 @@ fn state_of_node(agent: &ureq::Agent, http: &str) -> Option<NodeState> {
     own.state
 }
 
-/// Messages of clients, connections, and CPU where the node tells it; and whether it is drained.
+/// Messages of clients, connections, and CPU if the node reports it; and whether it is draining.
 pub(super) fn node(
     agent: &ureq::Agent,
     http: &str,
@@ -80,7 +80,7 @@ fn fetch(agent: &ureq::Agent, url: &str) -> Result<String, String> {
     body.read_to_string().map_err(|error| error.to_string())
 }
 
-/// The text format of Prometheus: `name{labels} value [time]`, with `# TYPE name kind` before.
+/// Parses the text format of Prometheus: `name{labels} value [time]`, after `# TYPE name kind`.
 fn parse_metric(page: &str, name: &str) -> Option<Sample> {
     let (mut sum, mut found) = (0.0, false);
     let mut is_counter = name.ends_with("_total");

@@ -1,4 +1,4 @@
-//! What tells the load of a broker.
+//! Sources of a broker's load.
 
 mod http;
 mod process;
@@ -10,45 +10,45 @@ use std::time::Duration;
 
 use rate::{Mean, Rate};
 
-/// Between two readings of a source.
+/// Time between two readings of a source.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
-/// A figure that is older is unknown.
+/// An older figure is unknown.
 pub(crate) const STALE: Duration = Duration::from_secs(5);
 
-/// Where figures of a broker come from.
+/// A source of figures of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// The `$SYS` topics of Mosquitto and of our nodes: messages and connections.
+    /// The `$SYS` topics of Mosquitto and of Thicket nodes: messages and connections.
     Sys,
-    /// A process of this host: its CPU.
+    /// A process on this host: its CPU.
     Process {
         /// Its identifier.
         pid: u32,
     },
-    /// The HTTP API of a node of ours: messages, connections, CPU, and whether it is drained.
+    /// The HTTP API of a Thicket node: messages, connections, CPU, and whether it is draining.
     Node {
         /// HOST:PORT.
         http: String,
     },
-    /// A metric of a Prometheus endpoint; all its samples are added up.
+    /// A metric of a Prometheus endpoint; the sum of all its samples.
     Metric {
-        /// Of the page.
+        /// URL of the page.
         url: String,
-        /// Name of the metric. A counter is taken by its growth a second, a gauge as it is.
+        /// Name of the metric. Of a counter its growth a second is the figure, of a gauge its value.
         name: String,
-        /// What it stands for.
+        /// The figure that it gives.
         figure: Figure,
     },
 }
 
-/// What a source tells.
+/// A figure of the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
     /// Share of what the process may use.
     Cpu,
-    /// A second, both ways.
+    /// Messages a second, in both directions.
     Messages,
-    /// Now.
+    /// Current connections.
     Connections,
 }
 
@@ -70,27 +70,27 @@ impl fmt::Display for Source {
     }
 }
 
-/// One figure as it was read.
+/// One reading of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Sample {
-    /// It only grows; divided by `per` its growth a second is the figure.
+    /// A counter; the figure is its growth a second, divided by `per`.
     Counter { value: f64, per: f64 },
-    /// It is the figure.
+    /// The figure.
     Gauge(f64),
-    /// It is the figure, and a mean of 5 s already.
+    /// The figure, already a mean of 5 s.
     Mean(f64),
 }
 
-/// What a source told at once.
+/// One reading of a source.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    /// As means of 5 s.
+    /// Means of 5 s.
     pub figures: Vec<(Figure, f64)>,
-    /// The broker is a node that is about to leave.
+    /// The broker is a draining node.
     pub is_draining: bool,
 }
 
-/// Reads a source again and again.
+/// Reads a source repeatedly.
 #[derive(Debug)]
 pub(crate) struct Reader {
     source: Source,
@@ -105,9 +105,9 @@ struct Kept {
 }
 
 impl Reader {
-    /// A reader of anything but [`Source::Sys`], which its own connection reads.
+    /// A reader of any source but [`Source::Sys`], which has a connection of its own.
     pub fn new(source: Source) -> Self {
-        // What is near must not be looked for at a proxy from the environment.
+        // Nearby sources must not be requested through a proxy from the environment.
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(2 * EVERY))
             .proxy(None)
@@ -119,10 +119,10 @@ impl Reader {
         }
     }
 
-    /// What it tells now. The first reading of a counter says nothing yet.
+    /// The current figures. The first reading of a counter gives none.
     ///
     /// # Errors
-    /// In words: the source does not answer, or not what it should.
+    /// The reason, in words: the source does not answer, or its answer is not valid.
     pub fn read(&mut self, now_s: f64) -> Result<Reading, String> {
         let (samples, is_draining) = match &self.source {
             Source::Sys => (Vec::new(), false),

@@ -1,10 +1,10 @@
-//! CPU of a process of this host.
+//! CPU of a process on this host.
 
 use thicket_process::Process;
 
 use super::Sample;
 
-/// CPU seconds so far. A process with fewer threads than it may use processors cannot use them all, so its share is of those it can.
+/// CPU seconds so far. A process with fewer threads than permitted processors cannot use them all, so its share is relative to those it can use.
 pub(super) fn cpu(pid: u32) -> Result<Sample, String> {
     let process = Process::of(pid);
     let value = process.cpu_seconds().map_err(|error| error.to_string())?;

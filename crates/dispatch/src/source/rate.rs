@@ -7,12 +7,12 @@ const WINDOW_S: f64 = 5.0;
 /// Growth of a counter.
 #[derive(Debug, Default)]
 pub(crate) struct Rate {
-    /// By rising time; all but the first within the window.
+    /// Ascending by time; all but the first are within the window.
     points: VecDeque<(f64, f64)>,
 }
 
 impl Rate {
-    /// A counter that fell began anew.
+    /// Adds a point. A counter that fell has restarted.
     pub fn push(&mut self, at_s: f64, value: f64) {
         if self.points.back().is_some_and(|&(_, last)| value < last) {
             self.points.clear();
@@ -23,7 +23,7 @@ impl Rate {
         }
     }
 
-    /// Over the window; `None` before the second point.
+    /// Growth a second over the window; `None` before the second point.
     pub fn a_second(&self) -> Option<f64> {
         let (&(from, before), &(to, now)) = (self.points.front()?, self.points.back()?);
         (to > from).then(|| (now - before) / (to - from))

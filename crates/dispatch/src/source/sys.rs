@@ -1,29 +1,29 @@
-//! Mosquitto's `$SYS` topics: counters that come every `sys_interval`. No I/O.
+//! Mosquitto's `$SYS` topics: counters that arrive every `sys_interval`. No I/O.
 
 use super::Figure;
 use super::rate::Rate;
 
-/// What to subscribe to. The time that the broker runs comes with every interval, also when nothing else changed.
+/// The subscriptions. The broker's uptime arrives with every interval, even when nothing else has changed.
 pub(crate) const TOPICS: [&str; 4] = [
     "$SYS/broker/uptime",
     "$SYS/broker/publish/messages/received",
     "$SYS/broker/publish/messages/sent",
     "$SYS/broker/clients/connected",
 ];
-/// What belongs to an interval comes within this.
+/// All messages of an interval arrive within this time.
 const GATHER_S: f64 = 0.1;
-/// Intervals without a word after which a broker has fallen silent.
+/// A broker without messages for this many intervals is silent.
 const MISSED: f64 = 3.0;
 /// The interval of Mosquitto's default configuration.
 const USUAL_INTERVAL_S: f64 = 10.0;
 
-/// What the topics of one broker said.
+/// The values of one broker's topics.
 #[derive(Debug, Default)]
 pub(crate) struct SysTopics {
     received: f64,
     sent: f64,
     connected: Option<f64>,
-    /// Begin of the latest interval; `None`: it is counted already.
+    /// Start of the latest interval; `None`: it is counted already.
     tick_s: Option<f64>,
     last_tick_s: Option<f64>,
     interval_s: Option<f64>,
@@ -31,7 +31,7 @@ pub(crate) struct SysTopics {
 }
 
 impl SysTopics {
-    /// A message of one of [`TOPICS`].
+    /// Handles a message of one of [`TOPICS`].
     pub fn handle(&mut self, now_s: f64, topic: &str, payload: &[u8]) {
         let text = std::str::from_utf8(payload).unwrap_or_default();
         let number = text
@@ -52,13 +52,13 @@ impl SysTopics {
             }
             Some(1) => self.received = number,
             Some(2) => self.sent = number,
-            // This connection is one of them, and no client.
+            // This connection is one of them, and not a client.
             Some(3) => self.connected = Some((number - 1.0).max(0.0)),
             _ => {}
         }
     }
 
-    /// The figures of an interval, once all of it has come, and for how many seconds they hold.
+    /// The figures of an interval, once it is complete, and for how many seconds they are valid.
     pub fn poll(&mut self, now_s: f64) -> Option<(Vec<(Figure, f64)>, f64)> {
         let tick = self.tick_s.filter(|tick| now_s >= tick + GATHER_S)?;
         self.tick_s = None;
@@ -74,12 +74,12 @@ impl SysTopics {
         ))
     }
 
-    /// For how long the broker may say nothing.
+    /// How long the broker may be silent.
     pub fn patience_s(&self) -> f64 {
         MISSED * self.interval_s.unwrap_or(USUAL_INTERVAL_S).max(1.0)
     }
 
-    /// When it spoke last.
+    /// When it last sent something.
     pub fn last_tick_s(&self) -> Option<f64> {
         self.last_tick_s
     }
@@ -109,7 +109,7 @@ mod tests {
             figures,
             [(Figure::Messages, 2_000.0), (Figure::Connections, 3.0)]
         );
-        // Nothing but the time came: nothing was received.
+        // Only the uptime arrived: no messages were received.
         topics.handle(2.0, TOPICS[0], b"2 seconds");
         let (figures, patience) = topics.poll(2.5).unwrap();
         assert_eq!(figures[0], (Figure::Messages, 1_000.0));

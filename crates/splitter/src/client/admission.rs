@@ -16,13 +16,13 @@ use crate::Shared;
 use crate::memory::{Key, Place, Remembered, Turn};
 use crate::node::{self, Failure, Opening, Session, Template};
 
-/// For a CONNECT, and for an earlier connection of the same client to end.
+/// Timeout of a CONNECT, and of the end of an earlier connection of the same client.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A client that has been let in, and its sessions.
+/// An accepted client, and its sessions.
 pub(crate) struct Admitted {
     pub(crate) stream: TcpStream,
-    /// What the client sent behind its CONNECT.
+    /// Bytes that the client sent after its CONNECT.
     pub(crate) rest: Vec<u8>,
     pub(crate) template: Template,
     pub(crate) login: Option<(String, Vec<u8>)>,
@@ -37,7 +37,7 @@ pub(crate) struct Admitted {
     pub(crate) key: Key,
 }
 
-/// What is needed of the client's CONNECT beyond its bytes.
+/// Fields of the client's CONNECT.
 struct Asked {
     keep_alive: u16,
     keeps_session: bool,
@@ -46,10 +46,10 @@ struct Asked {
     login: Option<(String, Vec<u8>)>,
 }
 
-/// Reads a CONNECT, opens the sessions that the client has or begins anew, and makes the CONNACK. The problem if there is no client to
-/// serve: it has been told.
+/// Reads a CONNECT, opens the client's sessions or new ones, and makes the CONNACK. Returns the problem if the client is refused; the answer was sent
+/// already.
 pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result<Admitted, String> {
-    // A client that does not care is served all the same.
+    // A failure does not matter: the client is served all the same.
     let _ = stream.set_nodelay(true);
     let mut bytes = Vec::with_capacity(1024);
     let reading = read_connect(&mut stream, &mut bytes, shared.config.maximum_packet_size);
@@ -76,7 +76,7 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
     let mut first = match node::open(&shared.config, &template, opening, at).await {
         Ok(first) => first,
         Err(Failure::Refused(connack)) => {
-            // It closes the connection as well.
+            // The connection is closed in any case.
             let _ = stream.write_all(&connack).await;
             return Err("a node refused it".to_owned());
         }
@@ -94,7 +94,7 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
         () = turn.is_over() => return Err("a newer connection took the session".to_owned()),
     };
     if place.reopened() != reopened {
-        // The earlier one was opening session 1 elsewhere, and may have taken it once more.
+        // The earlier one was opening session 1 elsewhere, and may have taken it over again.
         let at = addresses(1, &known, shared);
         first = match node::open(&shared.config, &template, opening, at).await {
             Ok(again) => again,
@@ -120,7 +120,7 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
                 None
             }
             Ok(None) => {
-                // A session without all of its parts is none: the client begins anew and knows it.
+                // Without all of its parts a session is lost: the client starts a new one, as its CONNACK shows.
                 tracing::warn!(
                     client_id = template.client_id,
                     "sessions are gone: begins anew"
@@ -133,7 +133,7 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
         match again {
             None => {}
             Some(Ok(anew)) => first = anew,
-            // Nothing is lost: the client tries again.
+            // Nothing is lost: the client reconnects.
             Some(Err(failure)) => {
                 tracing::warn!(
                     client_id = template.client_id,
@@ -196,7 +196,7 @@ async fn read_connect(
                     let mut answer = Vec::new();
                     let connack = Packet::Connack(Box::new(Connack::new(error.reason_code())));
                     if connack.encode(version, &mut answer).is_ok() {
-                        // It closes the connection as well.
+                        // The connection is closed in any case.
                         let _ = stream.write_all(&answer).await;
                     }
                 }
@@ -218,10 +218,10 @@ fn read(raw: Vec<u8>, shared: &Shared) -> Result<(Template, Asked), (ProtocolVer
     };
     let connect: &Connect<'_> = &connect;
     if connect.authentication_method.is_some() {
-        // An exchange of its own for each session, which the client does not expect.
+        // Each session would need an exchange of its own, which the client does not expect.
         return Err((version, ReasonCode::BadAuthenticationMethod));
     }
-    // Who must not be without an identifier hears it from the node.
+    // The node refuses a client that must have an identifier and has none.
     let may_be_nameless = match version {
         ProtocolVersion::V31 => false,
         ProtocolVersion::V311 => connect.clean_start,
@@ -262,7 +262,7 @@ fn read(raw: Vec<u8>, shared: &Shared) -> Result<(Template, Asked), (ProtocolVer
     Ok((template, asked))
 }
 
-/// The sessions that a placement names: the splitter may not have been the same then.
+/// The sessions that a placement names: the splitter may have restarted since.
 async fn known_sessions(
     template: &Template,
     asked: &Asked,
@@ -299,7 +299,7 @@ fn addresses(number: usize, known: &BTreeMap<usize, Placed>, shared: &Shared) ->
     placed.into_iter().chain(others).collect()
 }
 
-/// Topics and filters that only the placement knows.
+/// Topics and filters that only the placement has.
 fn learn(remembered: &mut Remembered, known: &BTreeMap<usize, Placed>) {
     for (number, placed) in known {
         remembered
@@ -316,7 +316,7 @@ fn beyond_first(numbers: &BTreeSet<usize>) -> BTreeSet<usize> {
         .collect()
 }
 
-/// The sessions beyond the first, `None` if one of them is not there any more.
+/// Resumes the sessions beyond the first; `None` if one of them no longer exists.
 async fn resume(
     template: &Template,
     numbers: &BTreeSet<usize>,
@@ -340,7 +340,7 @@ async fn resume(
     Ok(Some(sessions))
 }
 
-/// Ends sessions of an earlier run. One that cannot be reached ends by its expiry.
+/// Ends sessions of an earlier run. An unreachable one expires.
 async fn end_all(
     template: &Template,
     numbers: &BTreeSet<usize>,
@@ -366,7 +366,7 @@ async fn end_all(
     }
 }
 
-/// The node's answer; it names the client identifier if the splitter chose it.
+/// The node's answer, with the client identifier if the splitter assigned it.
 fn connack_for(first: &Session, template: &Template, asked: &Asked) -> Vec<u8> {
     if !asked.is_assigned || !template.version.has_properties() {
         return first.connack.clone();
@@ -390,7 +390,7 @@ async fn refuse<T>(
     let mut bytes = Vec::new();
     let connack = Packet::Connack(Box::new(Connack::new(code)));
     if connack.encode(version, &mut bytes).is_ok() {
-        // It closes the connection as well.
+        // The connection is closed in any case.
         let _ = stream.write_all(&bytes).await;
     }
     Err(format!("refused: {code:?}"))

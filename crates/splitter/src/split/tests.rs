@@ -78,7 +78,7 @@ fn an_exchange_of_qos_2_stays_in_its_session_over_connections() {
     );
     let pubcomp = bytes(V311, &Packet::Pubcomp(ack(3)));
     assert_eq!(node(&mut split, 2, &pubcomp), [Output::ToClient(pubcomp)]);
-    // It is over: session 1 says what a broker says to a PUBREL it does not know.
+    // The exchange is complete: session 1 answers as a broker does to an unknown PUBREL.
     assert_eq!(client(&mut split, &pubrel), [Output::ToNode(1, pubrel)]);
 }
 
@@ -186,7 +186,7 @@ fn what_has_no_session_is_named_and_what_has_one_or_needs_none_is_not() {
         let subscribe = Subscribe::new(id(1), filter, Qos::AtMostOnce);
         packets.extend(bytes(V5, &Packet::Subscribe(subscribe)));
     }
-    // A packet that is not whole is looked at later.
+    // An incomplete packet is examined later.
     packets.extend(&publish(V5, "later", Qos::AtMostOnce, 0)[..5]);
     assert_eq!(split.unassigned(&packets), names(&["new"], &["new/+"]));
 }

@@ -21,20 +21,19 @@ use crate::files::{Files, OsFiles, StoredFile};
 use segment::{HEADER_LEN, Kind, MAXIMUM_BODY, RecordHeader};
 use spare::{Segment, Spare};
 
-/// The smallest segment that is allocated where the disk is nearly full, in bytes.
+/// The smallest segment, in bytes, allocated when the disk is nearly full.
 pub const MINIMUM_SEGMENT_BYTES: u64 = 256 * 1024;
 
-/// How a log is kept.
+/// The configuration of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogConfig {
     /// The node that writes it; the log of another node is refused.
     pub node: u64,
-    /// Random, another one at each start, not known to clients: makes old bytes and payloads different from records.
+    /// Random, different at each start, unknown to clients: makes records differ from old bytes and payloads.
     pub seed: u64,
-    /// Size of a segment in bytes, 64 MiB by default; smaller ones are made where the disk has no room for that.
+    /// Size of a segment in bytes, 64 MiB by default; segments are smaller if the disk lacks the space.
     pub segment_bytes: u64,
-    /// Bytes of the disk that are left free, 64 MiB by default. Only a new generation may use them, so that a full log can be
-    /// made smaller.
+    /// Bytes of the disk that stay free, 64 MiB by default. Only a new generation may use them, so that a full log can shrink.
     pub reserve_bytes: u64,
 }
 
@@ -51,10 +50,10 @@ impl LogConfig {
     }
 }
 
-/// Where a record went.
+/// The place of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
-    /// Number of the segment: rises over the life of the log.
+    /// Number of the segment: rises during the life of the log.
     pub segment: u64,
     /// Number of the record, one more than that of the record before. It is on disk once [`Log::synced`] is above it.
     pub sequence: u64,
@@ -62,33 +61,33 @@ pub struct Appended {
 
 /// The append-only log of one worker: records in segments, each record one write.
 ///
-/// A record is in the hands of the operating system when [`append`](Self::append) returns, and survives SIGKILL. It survives a loss
-/// of power once a sync that began later is done.
+/// A record is in the operating system when [`append`](Self::append) returns, and survives SIGKILL. It survives a loss of power once a sync that
+/// began later has completed.
 #[derive(Debug)]
 pub struct Log<F: Files = OsFiles> {
     files: F,
     directory: PathBuf,
     config: LogConfig,
-    /// Segments that are there, oldest first; the last one is written to.
+    /// Existing segments, oldest first; the last one is written to.
     segments: VecDeque<SegmentInfo>,
     current: Segment<F::File>,
-    /// Where the next record goes.
+    /// Offset of the next record.
     offset: u64,
     spare: Arc<Spare<F>>,
     next_sequence: u64,
     synced: u64,
-    /// Files with records that no begun sync covers; at most one a segment.
+    /// Files with records that no begun sync covers; at most one for each segment.
     dirty: Vec<(PathBuf, F::File)>,
     is_syncing: bool,
-    /// Segments before this one go with the next sync.
+    /// Segments before this one are removed by the next sync.
     removal: Option<u64>,
-    /// Segments before this one were asked to go.
+    /// Segments before this one are no longer needed.
     needed_from: u64,
     failed: bool,
     buffer: Vec<u8>,
 }
 
-/// A segment that is there.
+/// An existing segment.
 #[derive(Debug, Clone, Copy)]
 struct SegmentInfo {
     number: u64,
@@ -96,21 +95,21 @@ struct SegmentInfo {
 }
 
 impl<F: Files> Log<F> {
-    /// Opens or creates the log in `directory`: first what it holds is replayed, then [`Replay::finish`] gives the log.
+    /// Opens or creates the log in `directory`: its content is replayed first, then [`Replay::finish`] returns the log.
     ///
     /// # Errors
-    /// [`StorageError`] with the file and what to do: one belongs to another node or format, is damaged, or is missing.
+    /// [`StorageError`] with the file and what to do: a file belongs to another node or format, is damaged, or is missing.
     pub fn open(files: F, directory: &Path, config: LogConfig) -> Result<Replay<F>> {
         Replay::open(files, directory, config)
     }
 
-    /// Writes one record, made of `parts` one after the other, with one write.
+    /// Writes one record, the concatenation of `parts`, with one write.
     ///
-    /// Never fails for want of room while the record with its header ([`record_bytes`]) is within [`room`](Self::room).
+    /// Never fails with `NoRoom` while the record with its header ([`record_bytes`]) is within [`room`](Self::room).
     ///
     /// # Errors
-    /// `NoRoom` and `TooLarge`: nothing changed, and later records may be appended. `Failed` and `Io`: the record may be found after a
-    /// start or not, and the log takes no more.
+    /// `NoRoom` and `TooLarge`: nothing changed, and later records may be appended. `Failed` and `Io`: the record may or may not be found at the next
+    /// start, and the log accepts no more.
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Appended> {
         self.append_kind(Kind::Node, parts)
     }
@@ -144,7 +143,7 @@ impl<F: Files> Log<F> {
     }
 
     fn write_buffer(&mut self) -> Result<()> {
-        // The next record overwrites what a failed write left; its sequence number keeps a rest of it from being read.
+        // The next record overwrites the rest of a failed write; its sequence number keeps that rest from being read.
         let written = self.current.file.write_all_at(&self.buffer, self.offset);
         let len = self.buffer.len() as u64;
         self.shrink_buffer();
@@ -169,7 +168,7 @@ impl<F: Files> Log<F> {
         Ok(())
     }
 
-    /// One huge record must not hold its memory for ever.
+    /// The memory of one huge record must not be kept forever.
     fn shrink_buffer(&mut self) {
         const KEPT: usize = 1 << 20;
         if self.buffer.capacity() > KEPT {
@@ -177,7 +176,7 @@ impl<F: Files> Log<F> {
         }
     }
 
-    /// Makes sure that a record of `len` bytes fits at `offset`: in the next segment, or in this one if it is still empty.
+    /// Ensures that a record of `len` bytes fits at `offset`: in the next segment, or in this one if it is still empty.
     fn make_room(&mut self, len: u64) -> Result<()> {
         if self.offset > HEADER_LEN {
             return self.enter_next_segment(len, self.config.reserve_bytes);
@@ -193,7 +192,7 @@ impl<F: Files> Log<F> {
         Ok(())
     }
 
-    /// From here on records go to the next segment, which holds at least one of `len` bytes.
+    /// Continues in the next segment, which holds at least one record of `len` bytes.
     fn enter_next_segment(&mut self, len: u64, reserve_bytes: u64) -> Result<()> {
         let next = self.spare.take(len, reserve_bytes)?;
         self.segments.push_back(SegmentInfo {
@@ -205,7 +204,7 @@ impl<F: Files> Log<F> {
         Ok(())
     }
 
-    /// How many bytes may be appended for sure, headers of records included ([`record_bytes`]), however the disk fills up.
+    /// How many bytes can certainly be appended, including headers of records ([`record_bytes`]), even if the disk fills up.
     #[must_use]
     pub fn room(&self) -> u64 {
         if self.failed {
@@ -215,29 +214,29 @@ impl<F: Files> Log<F> {
         (self.current.bytes - self.offset).max(self.spare.room())
     }
 
-    /// Whether the last attempt to allocate the next segment found no room on the disk.
+    /// Whether the last attempt to allocate the next segment found the disk full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.spare.is_full()
     }
 
-    /// Whether the next segment is still to be allocated: call [`poll_room`](Self::poll_room), or let another thread run
+    /// Whether the next segment must still be allocated: call [`poll_room`](Self::poll_room), or let another thread run
     /// [`begin_prepare`](Self::begin_prepare).
     #[must_use]
     pub fn wants_segment(&self) -> bool {
         self.spare.is_wanted()
     }
 
-    /// Allocates the next segment if it is not there yet; to be called about once a second, and whenever
-    /// [`wants_segment`](Self::wants_segment) says so and a few milliseconds do not matter.
+    /// Allocates the next segment if it does not exist yet. Call it about once a second, and whenever [`wants_segment`](Self::wants_segment) returns
+    /// true and a few milliseconds do not matter.
     ///
     /// # Errors
-    /// What the system says, except that a full disk is none: then [`is_full`](Self::is_full) says so.
+    /// The system's error. A full disk is not an error: [`is_full`](Self::is_full) reports it.
     pub fn poll_room(&mut self) -> Result<()> {
         self.begin_prepare().map_or(Ok(()), PrepareJob::run)
     }
 
-    /// The work of [`poll_room`](Self::poll_room), to be done by another thread; `None` if there is none.
+    /// The work of [`poll_room`](Self::poll_room), for another thread; `None` if there is none.
     #[must_use]
     pub fn begin_prepare(&self) -> Option<PrepareJob<F>> {
         if self.failed {
@@ -246,8 +245,7 @@ impl<F: Files> Log<F> {
         PrepareJob::new(&self.spare)
     }
 
-    /// Allocates the next segment if it is not there yet, as [`poll_room`](Self::poll_room) does, but waits for another thread that
-    /// is at it.
+    /// Allocates the next segment if it does not exist yet, as [`poll_room`](Self::poll_room) does, but waits for another thread that is doing it.
     ///
     /// # Errors
     /// As [`poll_room`](Self::poll_room).
@@ -258,9 +256,9 @@ impl<F: Files> Log<F> {
         PrepareJob::of(&self.spare).run()
     }
 
-    /// Starts a new segment, in which the node rewrites what lives; gives its number for [`remove_before`](Self::remove_before).
+    /// Starts a new segment, in which the node rewrites live data; returns its number for [`remove_before`](Self::remove_before).
     ///
-    /// May use the reserve of the disk, so that a full log can be made smaller.
+    /// May use the reserve of the disk, so that a full log can shrink.
     ///
     /// # Errors
     /// As [`append`](Self::append); on `NoRoom` nothing changed.
@@ -274,11 +272,11 @@ impl<F: Files> Log<F> {
         Ok(appended.segment)
     }
 
-    /// Asks for the segments before `segment` to be deleted, as soon as all that was appended until now is synced: the next
-    /// [`sync`](Self::sync), or [`SyncJob`], does both.
+    /// Requests that the segments before `segment` are deleted, as soon as all records appended so far are synced: the next [`sync`](Self::sync), or
+    /// [`SyncJob`], does both.
     ///
-    /// The segment with the newest record stays. A crash on the way leaves some of the segments, oldest gone first, so that a
-    /// replay always gives the end of the log without a gap.
+    /// The segment with the newest record stays. A crash in between leaves some of the segments; the oldest are removed first, so that a replay
+    /// always returns the end of the log without a gap.
     pub fn remove_before(&mut self, segment: u64) {
         let is_empty = self.offset == HEADER_LEN;
         let segment = segment.min(self.current.number - u64::from(is_empty));
@@ -296,20 +294,20 @@ impl<F: Files> Log<F> {
             .map_or(self.current.number, |info| info.number)
     }
 
-    /// Number of the segment that records go to.
+    /// Number of the segment that is written to.
     #[must_use]
     pub fn current_segment(&self) -> u64 {
         self.current.number
     }
 
-    /// Bytes that the segments take on disk, without the one allocated ahead.
+    /// Bytes of the segments on disk, without the one allocated ahead.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
         self.segments.iter().map(|info| info.bytes).sum()
     }
 
-    /// Bytes that the segments take on disk, without those that [`remove_before`](Self::remove_before) named: they go with the next
-    /// sync, but what is needed of the log is known now.
+    /// Bytes of the segments on disk, without those that [`remove_before`](Self::remove_before) named: they are deleted by the next sync, but the
+    /// needed size is known now.
     #[must_use]
     pub fn needed_bytes(&self) -> u64 {
         let needed = |info: &&SegmentInfo| info.number >= self.needed_from;
@@ -326,7 +324,7 @@ impl<F: Files> Log<F> {
         self.synced
     }
 
-    /// The number that the next record gets.
+    /// The number of the next record.
     #[must_use]
     pub fn next_sequence(&self) -> u64 {
         self.next_sequence

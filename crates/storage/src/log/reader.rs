@@ -1,4 +1,4 @@
-//! Reading one segment from its start, with a buffer of bounded size.
+//! Reads one segment from its start, with a buffer of bounded size.
 
 use std::path::PathBuf;
 
@@ -16,15 +16,15 @@ pub(crate) struct Reader<F> {
     pub(crate) header: SegmentHeader,
     /// Length of the file.
     len: u64,
-    /// Where the next record starts.
+    /// Offset of the next record.
     pub(crate) offset: u64,
     buffer: Vec<u8>,
-    /// Where in the file the buffer starts.
+    /// Offset of the buffer in the file.
     buffer_offset: u64,
 }
 
 impl<F: StoredFile> Reader<F> {
-    /// Starts behind the header.
+    /// Starts after the header.
     pub(crate) fn new(file: F, path: PathBuf, header: SegmentHeader) -> Result<Self> {
         let len = file
             .byte_len()
@@ -40,14 +40,14 @@ impl<F: StoredFile> Reader<F> {
         })
     }
 
-    /// The body of the record that [`peek`](Self::peek) just found; `offset` moves behind it.
+    /// The body of the record that [`peek`](Self::peek) just found; `offset` moves past it.
     pub(crate) fn take(&mut self, header: RecordHeader) -> &[u8] {
         let start = (self.offset - self.buffer_offset) as usize + RECORD_HEADER_LEN;
         self.offset += segment::record_len(u64::from(header.body_len));
         &self.buffer[start..start + header.body_len as usize]
     }
 
-    /// The header of the record at `offset` if there is a valid one.
+    /// The header of the record at `offset`, if it is valid.
     pub(crate) fn peek(&mut self) -> Result<Option<RecordHeader>> {
         let salt = self.header.salt;
         let head = self.fill(RECORD_HEADER_LEN)?;
@@ -55,7 +55,7 @@ impl<F: StoredFile> Reader<F> {
             return Ok(None);
         };
         let needed = RECORD_HEADER_LEN as u64 + u64::from(body_len);
-        // A damaged length must not make us take memory that no record needs.
+        // A damaged length must not cause an allocation that no record needs.
         if needed > self.len.saturating_sub(self.offset) {
             return Ok(None);
         }
@@ -63,7 +63,7 @@ impl<F: StoredFile> Reader<F> {
         Ok(RecordHeader::decode(salt, bytes).map(|(header, _)| header))
     }
 
-    /// The bytes from `offset` on, at least `needed` unless the file ends before.
+    /// The bytes from `offset` on, at least `needed` unless the file ends first.
     fn fill(&mut self, needed: usize) -> Result<&[u8]> {
         let skip = self.offset.saturating_sub(self.buffer_offset);
         let outside = self.offset < self.buffer_offset || skip > self.buffer.len() as u64;
@@ -84,7 +84,7 @@ impl<F: StoredFile> Reader<F> {
         let keep_from = self.buffer.len() - held;
         self.buffer.copy_within(keep_from.., 0);
         self.buffer_offset = self.offset;
-        // Records start at multiples of 8: no marker is cut in two by the end of the buffer.
+        // Records start at multiples of 8, so the end of the buffer never splits a marker.
         let target = needed.max(BUFFER_BYTES).next_multiple_of(8) as u64;
         let target = target.min(left) as usize;
         self.buffer.resize(target, 0);
@@ -96,7 +96,7 @@ impl<F: StoredFile> Reader<F> {
         Ok(&self.buffer)
     }
 
-    /// Looks through the rest of the segment, from `offset` on, for what `self` cannot reach in order.
+    /// Scans the rest of the segment, from `offset` on, for records that `self` cannot reach in order.
     pub(crate) fn look_behind(&mut self) -> Result<Behind> {
         let mut behind = Behind {
             used_until: self.offset,
@@ -125,9 +125,9 @@ impl<F: StoredFile> Reader<F> {
     }
 }
 
-/// How far to go to the next place where a record may start, and where the last byte on the way that is not zero ends.
+/// The distance to the next place where a record may start, and the end of the last byte before it that is not zero.
 fn to_next_marker(bytes: &[u8], marker: [u8; 4]) -> (u64, Option<u64>) {
-    // Nearly always: space that was allocated and never used.
+    // The usual case: space that was allocated and never used.
     if bytes.iter().all(|&byte| byte == 0) {
         return (bytes.len() as u64, None);
     }
@@ -146,11 +146,11 @@ fn to_next_marker(bytes: &[u8], marker: [u8; 4]) -> (u64, Option<u64>) {
     (at.min(bytes.len()) as u64, used)
 }
 
-/// What lies behind the last record that can be reached in order.
+/// What follows the last record that can be reached in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Behind {
-    /// Behind the last byte that is not zero.
+    /// The end of the last byte that is not zero.
     pub(crate) used_until: u64,
-    /// The highest number of records that a valid record there says were synced.
+    /// The highest number of synced records according to a valid record there.
     pub(crate) synced: u64,
 }

@@ -1,8 +1,8 @@
-//! Reading a log when the node starts: every record in order, what a crash tore cut off, damage refused.
+//! Reads a log when the node starts: returns every record in order, truncates a torn tail, and refuses damage.
 //!
-//! A record that cannot be read is the end of the log if nothing shows that it was ever safe: then it was torn by the crash, and what
-//! follows it was never synced either. Each record says how many records were synced when it was written; if one that lies behind, in
-//! this segment or a later one, counts the unreadable one among them, then the disk lost what it had promised to keep.
+//! A record that cannot be read is the end of the log if nothing shows that it was ever synced: the crash tore it, and what follows it was never
+//! synced either. Each record contains how many records were synced when it was written. If a later record, in this segment or another, counts the
+//! unreadable one as synced, the disk has lost data it had confirmed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,25 +15,25 @@ use super::{Log, LogConfig, SegmentInfo, sync};
 use crate::error::{Result, StorageError, io_error};
 use crate::files::{Files, OsFiles, StoredFile};
 
-/// A record as it was appended.
+/// A record that was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Number of its segment.
     pub segment: u64,
-    /// Its own number.
+    /// Number of the record.
     pub sequence: u64,
     /// What was appended.
     pub body: &'a [u8],
 }
 
-/// What a crash tore and the start cut off: written, but never synced.
+/// The torn tail that was truncated at the start: written, but never synced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The file.
     pub path: PathBuf,
-    /// Where in it the torn bytes began.
+    /// Offset of the torn bytes.
     pub offset: u64,
-    /// How many bytes were cut off, those in later files included.
+    /// How many bytes were truncated, including those in later files.
     pub bytes: u64,
 }
 
@@ -47,31 +47,31 @@ impl fmt::Display for TornTail {
     }
 }
 
-/// What a log held when it was opened.
+/// The content of a log when it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Records read.
     pub records: u64,
     /// Bytes in their bodies.
     pub bytes: u64,
-    /// What was cut off, if anything.
+    /// The truncated tail, if any.
     pub torn: Option<TornTail>,
 }
 
-/// A log being read; becomes a [`Log`] when all is read.
+/// A log that is being read; becomes a [`Log`] when all is read.
 #[derive(Debug)]
 pub struct Replay<F: Files = OsFiles> {
     files: F,
     directory: PathBuf,
     config: LogConfig,
     headers: Vec<SegmentHeader>,
-    /// Which of `headers` is read.
+    /// Index in `headers` of the segment being read.
     index: usize,
     /// `None` if the log is empty.
     reader: Option<Reader<F::File>>,
     /// Number of the next record; `None` until the first one is read.
     next_sequence: Option<u64>,
-    /// For each segment read, the number of the record behind its last one.
+    /// For each segment read, the number after its last record.
     ends: Vec<u64>,
     synced: u64,
     is_at_end: bool,
@@ -93,7 +93,7 @@ impl<F: Files> Replay<F> {
             headers,
             index: 0,
             reader: None,
-            // A log whose first segments were deleted begins with a record that was synced before, and tells its number.
+            // A log whose first segments were deleted begins with a synced record, which has its number.
             next_sequence: first.is_none_or(|first| first == 1).then_some(0),
             ends: Vec::new(),
             synced: 0,
@@ -116,7 +116,7 @@ impl<F: Files> Replay<F> {
     /// The next record, or `None` at the end of the log.
     ///
     /// # Errors
-    /// `Damaged`: bytes that were safely on disk are not readable; nothing was changed. `Io`: reading failed.
+    /// `Damaged`: synced bytes are unreadable; nothing was changed. `Io`: reading failed.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>> {
         loop {
             match self.peek()? {
@@ -159,7 +159,7 @@ impl<F: Files> Replay<F> {
         Ok(None)
     }
 
-    /// No further record can be read in this segment: goes on with the next one, or ends, or finds damage.
+    /// This segment has no further readable record: continues with the next one, ends, or detects damage.
     fn leave_segment(&mut self) -> Result<()> {
         let Some(expected) = self.next_sequence else {
             return Err(self.damaged("the first record of the log is not readable"));
@@ -179,7 +179,7 @@ impl<F: Files> Replay<F> {
         self.end(expected)
     }
 
-    /// Tells a torn tail from damage.
+    /// Distinguishes a torn tail from damage.
     fn end(&mut self, expected: u64) -> Result<()> {
         let reader = self.reader.as_mut().expect("not at the end");
         let offset = reader.offset;
@@ -218,10 +218,10 @@ impl<F: Files> Replay<F> {
         }
     }
 
-    /// Reads what is left, cuts a torn tail off, waits until all that was read is on disk, and gives the log to append to.
+    /// Reads the rest, truncates a torn tail, waits until all that was read is on disk, and returns the log for appending.
     ///
     /// # Errors
-    /// As [`next_record`](Self::next_record), and what the system says. `NoRoom`: a new log found no room for its first segment.
+    /// As [`next_record`](Self::next_record), and the system's error. `NoRoom`: the disk is too full for the first segment of a new log.
     pub fn finish(mut self) -> Result<(Log<F>, Recovered)> {
         while self.next_record()?.is_some() {}
         let recovered = self.recovered.clone();
@@ -264,26 +264,26 @@ impl<F: Files> Replay<F> {
         Ok((log, recovered))
     }
 
-    /// Makes the last segment that was read ready for more.
+    /// Prepares the last segment that was read for appending.
     fn continue_segment(
         &self,
         reader: &Reader<F::File>,
         is_torn: bool,
     ) -> Result<Segment<F::File>> {
-        // From the last one backwards, so that a crash on the way leaves no hole.
+        // Backwards from the last one, so that a crash in between leaves no gap.
         for header in self.headers[self.index + 1..].iter().rev() {
             sync::remove(&self.files, &self.directory, header.number)?;
         }
         let (file, path) = (&reader.file, &reader.path);
         let mut bytes = file.byte_len().map_err(io_error(path, "read the length"))?;
         if is_torn {
-            // Cut and synced before anything is appended: else a rest of it might be read behind a later record.
+            // Truncated and synced before anything is appended: otherwise a rest of it could be read after a later record.
             file.truncate(reader.offset)
                 .map_err(io_error(path, "cut"))?;
             bytes = reader.offset;
         }
         self.sync_from(self.synced)?;
-        // A record may end, unpadded, with the file itself if that was cut by hand.
+        // A record may end without padding at the end of the file if the file was truncated by hand.
         bytes = bytes.max(reader.offset);
         Ok(Segment {
             number: reader.header.number,
@@ -294,7 +294,7 @@ impl<F: Files> Replay<F> {
         })
     }
 
-    /// Syncs the segments that hold records from number `synced` on: after a SIGKILL they may be in the system's memory only.
+    /// Syncs the segments that contain records from number `synced` on: after a SIGKILL they may be only in the system's memory.
     fn sync_from(&self, synced: u64) -> Result<()> {
         for (index, &end) in self.ends.iter().enumerate() {
             if end > synced || index == self.index {
@@ -330,7 +330,7 @@ impl<F: Files> Replay<F> {
     }
 }
 
-/// Headers of all segments, in order and without a hole; what a crash left of a segment in the making is removed.
+/// Headers of all segments, in order and without a gap; unfinished segments left by a crash are removed.
 fn read_headers<F: Files>(
     files: &F,
     directory: &Path,

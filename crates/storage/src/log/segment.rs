@@ -1,7 +1,7 @@
-//! Bytes of a segment: a header, then records.
+//! The format of a segment: a header, then records.
 //!
-//! All numbers are little-endian. The header is written and synced before the segment gets its name, so a segment under its name
-//! always has one. Bytes after the last record are zero, or what a torn write left.
+//! All numbers are little-endian. The header is written and synced before the segment is renamed to its final name, so a segment under that name
+//! always has one. Bytes after the last record are zero, or the rest of a torn write.
 //!
 //! | header, 64 bytes | | record, a multiple of 8 bytes | |
 //! | --- | --- | --- | --- |
@@ -13,8 +13,7 @@
 //! | 32 | salt, u64 | 24 | how many records were known to be synced, u64 |
 //! | 40 | zero | 32 | body, then zeros up to a multiple of 8 |
 //!
-//! The salt differs in each segment and no client knows it, so that neither bytes left from elsewhere nor a payload made to look
-//! like a record is taken for one.
+//! The salt differs in each segment and no client knows it, so that neither leftover bytes nor a payload that imitates a record is read as one.
 
 use std::path::{Path, PathBuf};
 
@@ -33,10 +32,10 @@ pub(crate) const MAXIMUM_BODY: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"thicklog";
 const SUFFIX: &str = ".segment";
-/// A segment in the making; what a crash leaves of it is removed.
+/// Suffix of an unfinished segment; a crash may leave one, which is removed.
 pub(crate) const UNFINISHED_SUFFIX: &str = ".segment-new";
 
-/// What the header of a segment says.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
@@ -44,12 +43,12 @@ pub(crate) struct SegmentHeader {
     pub(crate) salt: u64,
 }
 
-/// What a record is for.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Bytes of the node.
     Node,
-    /// First of a generation: no bytes, so that the first segment of a log always begins with a synced record.
+    /// First of a generation: it is empty, and ensures that the first segment of a log always begins with a synced record.
     Generation,
 }
 
@@ -63,24 +62,24 @@ pub(crate) struct RecordHeader {
     pub(crate) synced: u64,
 }
 
-/// Path of a segment under its name.
+/// Path of a finished segment.
 pub(crate) fn path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:012}{SUFFIX}"))
 }
 
-/// Path of a segment in the making.
+/// Path of an unfinished segment.
 pub(crate) fn unfinished_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:012}{UNFINISHED_SUFFIX}"))
 }
 
-/// The number in a segment's name; `None` if the name is none of ours.
+/// The number in a segment's name; `None` if the name is not that of a segment.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
     let ours = digits.len() >= 12 && digits.bytes().all(|byte| byte.is_ascii_digit());
     ours.then(|| digits.parse().ok())?
 }
 
-/// How long a record with a body of `body_len` bytes is.
+/// Length of a record with a body of `body_len` bytes.
 pub(crate) fn record_len(body_len: u64) -> u64 {
     RECORD_HEADER_LEN as u64 + body_len.next_multiple_of(8)
 }
@@ -107,7 +106,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Reads and checks the header of segment `number` of `node`.
+    /// Decodes and checks the header of segment `number` of `node`.
     pub(crate) fn decode(bytes: &[u8], path: &Path, number: u64, node: u64) -> Result<Self> {
         let damaged = |problem: &str| StorageError::Damaged {
             path: path.to_owned(),
@@ -117,7 +116,7 @@ impl SegmentHeader {
         if bytes.len() < HEADER_LEN as usize || bytes[..8] != MAGIC {
             return Err(damaged("not the header of a log segment"));
         }
-        // Another format may put its checksum elsewhere, so the format is looked at first.
+        // Another format may have its checksum elsewhere, so the format is checked first.
         let format = u32_at(bytes, 8);
         if format != FORMAT {
             return Err(StorageError::ForeignFormat {
@@ -158,13 +157,13 @@ impl SegmentHeader {
     }
 }
 
-/// First bytes of every record of a segment; never zero, so that empty space is no record.
+/// First bytes of every record of a segment; never zero, so that empty space is not a record.
 pub(crate) fn marker(salt: u64) -> [u8; 4] {
     (((salt >> 32) as u32) | 1).to_le_bytes()
 }
 
 impl RecordHeader {
-    /// Replaces `out` by the whole record: header, `parts` one after the other, zeros.
+    /// Replaces `out` by the whole record: header, the concatenation of `parts`, zeros.
     ///
     /// `body_len` is the sum of the lengths of `parts`.
     pub(crate) fn encode(&self, salt: u64, parts: &[&[u8]], out: &mut Vec<u8>) {
@@ -188,13 +187,13 @@ impl RecordHeader {
         out.resize(out.len().next_multiple_of(8), 0);
     }
 
-    /// Length of the body that the first bytes of a record claim; `None` if these are no first bytes of a record.
+    /// Length of the body that the first bytes of a record claim; `None` if they are not those of a record.
     pub(crate) fn claimed_body_len(salt: u64, bytes: &[u8]) -> Option<u32> {
         let found = bytes.len() >= RECORD_HEADER_LEN && bytes[..4] == marker(salt);
         found.then(|| u32_at(bytes, 8))
     }
 
-    /// Reads and checks the record at the start of `bytes`, which hold at least header and claimed body.
+    /// Decodes and checks the record at the start of `bytes`, which hold at least header and claimed body.
     pub(crate) fn decode(salt: u64, bytes: &[u8]) -> Option<(Self, &[u8])> {
         let body_len = Self::claimed_body_len(salt, bytes)?;
         let end = RECORD_HEADER_LEN.checked_add(body_len as usize)?;

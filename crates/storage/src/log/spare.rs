@@ -1,4 +1,4 @@
-//! Making segments, and the one that is made ahead.
+//! Creates segments, including the one allocated ahead.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use super::{LogConfig, MINIMUM_SEGMENT_BYTES, mix};
 use crate::error::{Result, StorageError, io_error, is_no_room};
 use crate::files::{Files, StoredFile};
 
-/// A segment that records can be written to.
+/// A segment for appending.
 #[derive(Debug)]
 pub(crate) struct Segment<F> {
     pub(crate) number: u64,
     pub(crate) salt: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: F,
-    /// Length of the file: allocated.
+    /// Allocated length of the file.
     pub(crate) bytes: u64,
 }
 
-/// The segment after the current one, made by whichever thread comes first.
+/// The segment after the current one, created by whichever thread comes first.
 #[derive(Debug)]
 pub(crate) struct Spare<F: Files> {
     files: F,
@@ -31,22 +31,22 @@ pub(crate) struct Spare<F: Files> {
 
 #[derive(Debug)]
 struct Next<S> {
-    /// Number of the segment that is or will be made.
+    /// Number of this segment.
     number: u64,
     state: State<S>,
 }
 
 #[derive(Debug)]
 enum State<S> {
-    /// To be made.
+    /// It must be created.
     Wanted,
-    /// The disk had no room for it.
+    /// The disk was full.
     Full,
     Ready(Segment<S>),
 }
 
 impl<F: Files> Spare<F> {
-    /// Nothing made yet; the first will be `number`.
+    /// Nothing is created yet; the first will be `number`.
     pub(crate) fn new(files: F, directory: PathBuf, config: LogConfig, number: u64) -> Self {
         let state = State::Wanted;
         Self {
@@ -63,13 +63,13 @@ impl<F: Files> Spare<F> {
             .expect("no thread panics while it makes a segment")
     }
 
-    /// What `look` finds; `None` while another thread makes the segment.
+    /// The result of `look`; `None` while another thread creates the segment.
     fn look<T>(&self, look: impl FnOnce(&State<F::File>) -> T) -> Option<T> {
         let next = self.next.try_lock().ok()?;
         Some(look(&next.state))
     }
 
-    /// Bytes for records in the segment made ahead; 0 while another thread makes it.
+    /// Bytes for records in the segment allocated ahead; 0 while another thread creates it.
     pub(crate) fn room(&self) -> u64 {
         let room = self.look(|state| match state {
             State::Ready(segment) => segment.bytes - HEADER_LEN,
@@ -78,17 +78,17 @@ impl<F: Files> Spare<F> {
         room.unwrap_or(0)
     }
 
-    /// Whether the disk had no room.
+    /// Whether the disk was full.
     pub(crate) fn is_full(&self) -> bool {
         self.look(|state| matches!(state, State::Full)) == Some(true)
     }
 
-    /// Whether it is still to be made; not while another thread makes it, and not while the disk was found full.
+    /// Whether it must still be created; false while another thread creates it, and while the disk is known to be full.
     pub(crate) fn is_wanted(&self) -> bool {
         self.look(|state| matches!(state, State::Wanted)) == Some(true)
     }
 
-    /// The next segment, with room for a record of `len` bytes; made now if it was not made ahead.
+    /// The next segment, which fits a record of `len` bytes; created now if it was not allocated ahead.
     pub(crate) fn take(&self, len: u64, reserve: u64) -> Result<Segment<F::File>> {
         let needed = HEADER_LEN + len;
         let mut next = self.next();
@@ -106,7 +106,7 @@ impl<F: Files> Spare<F> {
         }
     }
 
-    /// Makes the next segment: as large as configured, or half, or half of that, where room is scarce.
+    /// Creates the next segment: as large as configured, or half, or half of that and so on, as the disk permits.
     fn make(&self, next: &mut Next<F::File>, needed: u64, reserve: u64) -> Result<()> {
         let smallest = MINIMUM_SEGMENT_BYTES
             .min(self.config.segment_bytes)
@@ -156,10 +156,10 @@ impl<F: Files> PrepareJob<F> {
         }
     }
 
-    /// Allocates it, unless that was done meanwhile.
+    /// Allocates it, unless that has been done meanwhile.
     ///
     /// # Errors
-    /// What the system says, except that a full disk is none: then [`Log::is_full`](super::Log::is_full) says so.
+    /// The system's error. A full disk is not an error: [`Log::is_full`](super::Log::is_full) reports it.
     pub fn run(self) -> Result<()> {
         let mut next = self.spare.next();
         if matches!(next.state, State::Ready(_)) {
@@ -170,7 +170,7 @@ impl<F: Files> PrepareJob<F> {
     }
 }
 
-/// Where segments are made.
+/// The directory for segments.
 struct Place<'a, F> {
     files: &'a F,
     directory: &'a Path,
@@ -178,7 +178,7 @@ struct Place<'a, F> {
 }
 
 impl<F: Files> Place<'_, F> {
-    /// Makes segment `number` under its name, header synced; `None` if that would leave less than `reserve` bytes on the disk.
+    /// Creates segment `number` under its name, header synced; `None` if that would leave less than `reserve` bytes on the disk.
     fn create(&self, number: u64, bytes: u64, reserve: u64) -> Result<Option<Segment<F::File>>> {
         let free = self
             .files
@@ -209,7 +209,7 @@ impl<F: Files> Place<'_, F> {
                 bytes,
             })),
             Err(error) => {
-                // What is left of it takes room; the next start removes it if this fails too.
+                // The unfinished file takes space; if removing it fails too, the next start removes it.
                 let _ = self.files.remove(&unfinished);
                 if is_no_room(&error) {
                     return Ok(None);
@@ -233,7 +233,7 @@ fn write_header<F: Files>(
     Ok(file)
 }
 
-/// Makes a segment at least `needed` bytes long, for a record that is larger than a segment.
+/// Extends a segment to at least `needed` bytes, for a record that is larger than a segment.
 pub(crate) fn grow<F: Files>(
     files: &F,
     directory: &Path,

@@ -1,4 +1,4 @@
-//! Syncing a log, on this thread or another.
+//! Syncs a log, on this thread or another.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,18 @@ use super::{Log, segment};
 use crate::error::{Result, StorageError, io_error};
 use crate::files::{Files, StoredFile};
 
-/// What one sync does; may run on any thread while the log goes on appending.
+/// The work of one sync; may run on any thread while the log continues to append.
 #[derive(Debug)]
 pub struct SyncJob<F: Files> {
     files: F,
     directory: PathBuf,
     dirty: Vec<(PathBuf, F::File)>,
     up_to: u64,
-    /// Segments to be deleted once synced: first, and the one behind the last.
+    /// Segments to delete after the sync: the first, and the one after the last.
     removal: Option<(u64, u64)>,
 }
 
-/// What a sync did, for [`Log::finish_sync`].
+/// The result of a sync, for [`Log::finish_sync`].
 #[derive(Debug)]
 #[must_use = "the log must hear of it"]
 pub struct SyncDone {
@@ -27,7 +27,7 @@ pub struct SyncDone {
 }
 
 impl<F: Files> SyncJob<F> {
-    /// Waits for the disk, then deletes the segments that [`Log::remove_before`] named.
+    /// Syncs, then deletes the segments that [`Log::remove_before`] named.
     pub fn run(self) -> SyncDone {
         let mut done = SyncDone {
             up_to: self.up_to,
@@ -51,7 +51,7 @@ impl<F: Files> SyncJob<F> {
     }
 }
 
-/// Deletes one segment; gone when this returns, so that no crash leaves an older one without a younger one.
+/// Deletes one segment and syncs the directory, so that no crash leaves an older one without a newer one.
 pub(crate) fn remove<F: Files>(files: &F, directory: &Path, number: u64) -> Result<()> {
     let path = segment::path(directory, number);
     files.remove(&path).map_err(io_error(&path, "delete"))?;
@@ -64,7 +64,7 @@ impl<F: Files> Log<F> {
     /// Waits until all that was appended is on disk.
     ///
     /// # Errors
-    /// What the system says; then the log takes no more. `Failed` if that was so before. `Busy` while a [`SyncJob`] is out.
+    /// The system's error; then the log accepts no more. `Failed` if a sync has failed before. `Busy` while a [`SyncJob`] is pending.
     pub fn sync(&mut self) -> Result<()> {
         self.check_usable()?;
         if self.is_syncing {
@@ -78,9 +78,9 @@ impl<F: Files> Log<F> {
         }
     }
 
-    /// A sync of all that was appended until now, to be run by another thread; `None` if there is nothing to sync, or one is on its way.
+    /// A sync of all that was appended so far, for another thread; `None` if there is nothing to sync, or one is pending.
     ///
-    /// What it gives must come back to [`finish_sync`](Self::finish_sync) before the next sync begins.
+    /// Its result must be passed to [`finish_sync`](Self::finish_sync) before the next sync begins.
     #[must_use]
     pub fn begin_sync(&mut self) -> Option<SyncJob<F>> {
         let nothing = self.dirty.is_empty() && self.removal.is_none();
@@ -98,10 +98,10 @@ impl<F: Files> Log<F> {
         })
     }
 
-    /// Takes note of a sync that ran.
+    /// Notes the result of a sync.
     ///
     /// # Errors
-    /// What the sync met; then the log takes no more, because nobody knows which bytes are on disk.
+    /// The error of the sync; then the log accepts no more, because it is unknown which bytes are on disk.
     pub fn finish_sync(&mut self, done: SyncDone) -> Result<()> {
         self.is_syncing = false;
         if let Some(first) = done.first_segment {
@@ -119,7 +119,7 @@ impl<F: Files> Log<F> {
         }
     }
 
-    /// Whether a [`SyncJob`] is out, whose answer is still to come to [`finish_sync`](Self::finish_sync).
+    /// Whether a [`SyncJob`] is pending, whose result must still be passed to [`finish_sync`](Self::finish_sync).
     #[must_use]
     pub fn is_syncing(&self) -> bool {
         self.is_syncing

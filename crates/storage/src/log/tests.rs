@@ -18,7 +18,7 @@ fn config(seed: u64) -> LogConfig {
     }
 }
 
-/// Opens the log and gives all bodies with their numbers.
+/// The log after opening, with all bodies and their numbers.
 type Read = (Log<MemoryFiles>, Vec<(u64, Vec<u8>)>, Recovered);
 
 fn open(disk: &MemoryFiles, seed: u64) -> Result<Read> {
@@ -40,7 +40,7 @@ fn file(number: u64) -> PathBuf {
     segment::path(Path::new(DIRECTORY), number)
 }
 
-/// What must come back: everything that was appended and not deleted, and how much of it must.
+/// What must be recovered: everything that was appended and not deleted, and how much of it is certain.
 #[derive(Debug, Default)]
 struct Model {
     /// Segment, number and body of each record appended, oldest first.
@@ -75,7 +75,7 @@ impl Model {
     }
 }
 
-/// One life of the log: appends, syncs, generations, deletions, by seed.
+/// One run of the log: appends, syncs, generations, deletions, by seed.
 fn live(log: &mut Log<MemoryFiles>, model: &mut Model, random: &mut u64) {
     let mut generation = None;
     for _ in 0..mix(random) % 60 {
@@ -141,7 +141,7 @@ fn what_was_synced_is_there_after_a_loss_of_power() {
             let (mut log, records, _) =
                 open(&disk, seed * 100 + life).unwrap_or_else(|error| panic!("{context}: {error}"));
             model.check(&records, model.synced, &context);
-            // What did not come back is gone for good, and its numbers are given again.
+            // What was not recovered is lost for good, and its numbers are reused.
             let next = log.next_sequence();
             model.written.retain(|(_, sequence, _)| *sequence < next);
             model.synced = next;
@@ -454,8 +454,8 @@ fn damage_is_refused_and_a_torn_tail_cut_off() {
 
 #[test]
 fn a_record_that_was_cut_off_never_comes_back() {
-    // Records 3 to 5 of the last segment are whole, but behind a torn one. Were they only skipped, a new record of the same
-    // length in place of the torn one would lead to them.
+    // Records 3 to 5 of the last segment are intact, but after a torn one. If they were only skipped, a new record of the same length in place of the
+    // torn one would lead to them.
     let disk = three_segments(false);
     disk.edit(&file(3), |bytes| bytes[record_at(2) + 40] ^= 1)
         .expect("it is there");

@@ -1,4 +1,4 @@
-//! Certificates that are believed whatever name they bear.
+//! Accepts certificates whatever name they have.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-/// Does not look at a server's name; what is signed with its certificate is checked.
+/// Does not check a server's name; signatures with its certificate are checked.
 #[derive(Debug)]
 pub(super) struct AnyName {
-    /// Who must have signed the certificate; `None`: anybody.
+    /// The authorities that must have signed the certificate; `None`: any.
     pub authorities: Option<RootCertStore>,
     pub provider: Arc<CryptoProvider>,
 }

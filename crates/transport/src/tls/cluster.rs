@@ -6,17 +6,15 @@
 //!                                         '--> key of HMAC-SHA256 for announcements
 //! ```
 //!
-//! Everybody who has the secret has the same authority; nobody else can sign for it. Each process signs itself a certificate for a key
-//! that it draws at its start, shows it to whoever links with it, and believes certificates of that authority only. So both ends of a
-//! link prove that they know the secret, and what a link carries has keys of its own that are not derived from the secret: who learns
-//! it later cannot read what was recorded.
+//! All nodes with the secret have the same authority; nobody else can sign for it. Each process generates a key at its start and signs a certificate
+//! for it, presents that on its links, and accepts only certificates of the authority. So both ends of a link prove that they have the secret. The
+//! session keys of a link are not derived from the secret: whoever learns it later cannot decrypt recorded traffic.
 //!
-//! A stranger who connects is shown the node's certificate before it has to show its own, as TLS 1.3 wants it. It can test a guess of
-//! the secret on the signature in it, without asking again. So secrets are to be random; Argon2id makes each guess at one that is not
-//! cost 19 MiB and some hundredths of a second. A node that connects says nothing derived from the secret before the other end has
-//! proved itself.
+//! TLS 1.3 presents the node's certificate to a connecting stranger before the stranger presents its own. The stranger can test guesses of the secret
+//! on the signature offline. So secrets must be random; for weak ones Argon2id makes each guess cost 19 MiB and some hundredths of a second. A node
+//! that connects sends nothing derived from the secret before the other end has authenticated.
 //!
-//! Certificates are valid at any time: a node whose clock is wrong still links, and what takes trust away is another secret.
+//! Certificates are valid at any time: a node whose clock is wrong can still link, and trust is revoked by changing the secret.
 
 use std::sync::Arc;
 
@@ -38,21 +36,21 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use super::link::LinkKeys;
 use super::{AnyName, TlsError, library};
 
-/// Names what is derived and how: another way gets another label.
+/// Labels the derivation: another one gets another label.
 const SALT: &[u8] = b"thicket cluster secret 1";
 const AUTHORITY: &[u8] = b"authority of links";
 const ANNOUNCEMENTS: &[u8] = b"announcements";
-/// The protocol a link asks for (ALPN): nothing else speaks it.
+/// The ALPN protocol of links: nothing else uses it.
 const PROTOCOL: &[u8] = b"thicket-link";
 
-/// What one secret stands for.
+/// The keys derived from one secret.
 pub struct ClusterKey {
     issuer: Issuer<'static, KeyPair>,
     authority: CertificateDer<'static>,
     announcements: AnnouncementKey,
 }
 
-/// Signs announcements, and tells those of nodes with the same secret from others.
+/// Signs announcements, and verifies those of nodes with the same secret.
 #[derive(Clone)]
 pub struct AnnouncementKey(hmac::Key);
 
@@ -60,10 +58,10 @@ impl ClusterKey {
     /// Derives the keys. Takes some hundredths of a second and 19 MiB: not for a thread that serves.
     ///
     /// # Errors
-    /// The cryptography refused, which it does for no secret.
+    /// The cryptography library refused, which no secret causes.
     pub fn derive(secret: &[u8]) -> Result<Self, TlsError> {
         let mut master = [0; 32];
-        // The parameters OWASP names; changed together with the salt only.
+        // The parameters that OWASP recommends; change them only together with the salt.
         let parameters = Params::new(19 * 1024, 2, 1, Some(master.len())).map_err(refused)?;
         Argon2::new(Algorithm::Argon2id, Version::V0x13, parameters)
             .hash_password_into(secret, SALT, &mut master)
@@ -84,7 +82,7 @@ impl ClusterKey {
         })
     }
 
-    /// For the announcements of nodes with this secret.
+    /// The key for announcements of nodes with this secret.
     #[must_use]
     pub const fn announcements(&self) -> &AnnouncementKey {
         &self.announcements
@@ -96,7 +94,7 @@ impl ClusterKey {
         Ok(roots)
     }
 
-    /// A certificate of this authority, and its key, which is drawn anew.
+    /// A certificate of this authority, and its new key.
     fn issue(&self) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), TlsError> {
         let key = KeyPair::generate_for(&PKCS_ED25519).map_err(refused)?;
         let mut params = valid_always("thicket node");
@@ -122,14 +120,14 @@ impl AnnouncementKey {
     /// Length of a signature, bytes.
     pub const SIGNATURE: usize = 32;
 
-    /// The signature under a text.
+    /// The signature of a text.
     #[must_use]
     pub fn sign(&self, text: &[u8]) -> [u8; Self::SIGNATURE] {
         let tag = hmac::sign(&self.0, text);
         tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
     }
 
-    /// Whether it is; takes the same time wherever it differs.
+    /// Whether the signature is valid; the comparison takes constant time.
     #[must_use]
     pub fn verify(&self, text: &[u8], signature: &[u8]) -> bool {
         hmac::verify(&self.0, text, signature).is_ok()
@@ -143,8 +141,8 @@ impl std::fmt::Debug for AnnouncementKey {
 }
 
 impl LinkKeys {
-    /// Links under secrets: this process shows a certificate of the first, and believes those of all. TLS 1.3 only, with proof of
-    /// both ends.
+    /// Keys for links under secrets: this process presents a certificate of the first, and accepts those of all. TLS 1.3 only, both ends
+    /// authenticate.
     ///
     /// # Errors
     /// There is no secret, or the system has no randomness.
@@ -160,7 +158,7 @@ impl LinkKeys {
             Arc::new(roots.clone()),
             Arc::clone(&provider),
         );
-        // A stranger need not be told what is believed here.
+        // A stranger need not learn which authorities are accepted here.
         let verifier = verifier.clear_root_hint_subjects().build();
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])
@@ -168,7 +166,7 @@ impl LinkKeys {
             .with_client_cert_verifier(verifier.map_err(refused)?)
             .with_single_cert(vec![certificate.clone()], private.clone_key())
             .map_err(library)?;
-        // Each link proves itself with the keys of its day: nothing is resumed.
+        // Each link authenticates with the current keys: no session is resumed.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -192,7 +190,7 @@ impl LinkKeys {
     }
 }
 
-/// From the epoch of every clock to the time that says "no end" (RFC 5280 4.1.2.5).
+/// From the start of every clock's epoch to the time that means "no end" (RFC 5280 4.1.2.5).
 fn valid_always(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -322,7 +320,7 @@ mod tests {
         assert!(!ours.announcements().verify(b"here I am", &signature[..31]));
     }
 
-    /// The number was computed apart, with Python's cryptography.
+    /// The number was computed independently, with Python's cryptography.
     #[test]
     fn what_is_derived_stays_the_same_from_release_to_release() {
         let key = keys(&["the secret of this cluster"]).own();

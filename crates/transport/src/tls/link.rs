@@ -1,4 +1,4 @@
-//! TLS between equals: both ends show a certificate of one authority, and which of its certificates it is does not matter.
+//! Mutual TLS between nodes: both ends present a certificate of one authority; any of its certificates is accepted.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::{
     private_key,
 };
 
-/// What the TLS of links is made of. The files are read again at every [`LinkTls::load`].
+/// The TLS files of links. They are read again at every [`LinkTls::load`].
 ///
-/// Whoever has a certificate of the authority is one of us, by whatever name and address: nodes move, and are dialled by
-/// addresses. So the authority is to sign nobody else.
+/// A certificate of the authority makes its holder a member, whatever name and address it has: nodes move, and are dialled by addresses. So the
+/// authority must not sign for anybody else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkTls {
-    /// PEM: this end's certificate first, then those between it and the authority.
+    /// PEM: this end's certificate first, then the chain to the authority.
     pub certificate: PathBuf,
     /// PEM: its private key.
     pub key: PathBuf,
@@ -30,7 +30,7 @@ pub struct LinkTls {
 }
 
 impl LinkTls {
-    /// For the end that is connected to.
+    /// For the end that accepts the connection.
     #[must_use]
     pub fn server(&self) -> ServerTls {
         ServerTls {
@@ -44,7 +44,7 @@ impl LinkTls {
     /// For the end that connects.
     ///
     /// # Errors
-    /// A file cannot be read or is no good, or key and certificate do not go together.
+    /// A file cannot be read or is not valid, or key and certificate do not match.
     pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let provider = Arc::new(provider::default_provider());
         let verifier = AnyName {
@@ -58,16 +58,16 @@ impl LinkTls {
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_client_auth_cert(certificates(&self.certificate)?, private_key(&self.key)?)
             .map_err(|error| pair(&self.certificate, &self.key, &error))?;
-        // Links are few and stand long; each proves itself with the certificates of its day.
+        // Links are few and long-lived; each authenticates with the current certificates.
         config.resumption = Resumption::disabled();
         Ok(Arc::new(config))
     }
 }
 
-/// What links are made of: both sides' TLS, and the authorities whose certificates are believed, each with a name.
+/// The keys of links: both sides' TLS, and the authorities whose certificates are accepted, each with a name.
 ///
-/// The name of a key is the start of the SHA-256 of an authority's public key. It tells which one a link was proved by, and nothing
-/// else of it.
+/// The name of a key is the start of the SHA-256 of an authority's public key. It identifies the key by which a link authenticated, and reveals
+/// nothing else of it.
 #[derive(Debug)]
 pub struct LinkKeys {
     server: Arc<ServerConfig>,
@@ -77,7 +77,7 @@ pub struct LinkKeys {
 }
 
 impl LinkKeys {
-    /// `each`: the authorities, one in each store; `shown`: what this end shows, which one of them has signed.
+    /// `each`: the authorities, one in each store; `shown`: the certificate of this end, signed by one of them.
     pub(super) fn new(
         server: Arc<ServerConfig>,
         client: Arc<ClientConfig>,
@@ -100,10 +100,10 @@ impl LinkKeys {
         keys
     }
 
-    /// Links with certificates from files. Reads them.
+    /// Reads the certificates of links from files.
     ///
     /// # Errors
-    /// A file cannot be read or is no good, or they do not go together.
+    /// A file cannot be read or is not valid, or they do not match.
     pub fn of_files(files: &LinkTls) -> Result<Self, TlsError> {
         let each = authorities(&files.authority)?.roots.into_iter();
         let each = each.map(|anchor| RootCertStore::from_iter([anchor]));
@@ -112,7 +112,7 @@ impl LinkKeys {
         Ok(Self::new(server, client, &shown, each.collect()))
     }
 
-    /// For the end that is connected to.
+    /// For the end that accepts the connection.
     #[must_use]
     pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.server)
@@ -124,24 +124,24 @@ impl LinkKeys {
         Arc::clone(&self.client)
     }
 
-    /// The key this end proves itself by; `None`: one of an authority that is not believed here.
+    /// The key by which this end authenticates; `None`: its authority is not accepted here.
     #[must_use]
     pub const fn own(&self) -> Option<[u8; 4]> {
         self.own
     }
 
-    /// The keys others may prove themselves by.
+    /// The keys by which others may authenticate.
     pub fn accepted(&self) -> impl Iterator<Item = [u8; 4]> {
         self.each.iter().map(|(name, _)| *name)
     }
 
-    /// Whether others may prove themselves by this key.
+    /// Whether others may authenticate by this key.
     #[must_use]
     pub fn accepts(&self, key: [u8; 4]) -> bool {
         self.accepted().any(|name| name == key)
     }
 
-    /// The key whose authority has signed the certificate that the other end has shown, with those between the two.
+    /// The key whose authority has signed the certificate chain that the other end has presented.
     #[must_use]
     pub fn key_of(&self, shown: &[CertificateDer<'_>]) -> Option<[u8; 4]> {
         let (end, between) = shown.split_first()?;
@@ -167,7 +167,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// An authority, and files of a certificate it has signed.
+    /// An authority, and the files of a certificate it has signed.
     fn node_of(
         directory: &Path,
         name: &str,
@@ -211,12 +211,12 @@ pub(super) mod tests {
         ]
     }
 
-    /// What came of a handshake: the first error of either end.
+    /// The result of a handshake: the first error of either end.
     pub(in super::super) fn run(ends: &mut [Connection; 2]) -> Result<(), String> {
         run_with(ends, |_| {})
     }
 
-    /// The same with somebody on the way.
+    /// The same with a man in the middle.
     pub(in super::super) fn run_with(
         ends: &mut [Connection; 2],
         mut tap: impl FnMut(&mut Vec<u8>),
@@ -262,7 +262,7 @@ pub(super) mod tests {
         let here = node_of("here", &ours, &our_pem);
         let there = node_of("there", &ours, &our_pem);
         let stranger = node_of("stranger", &theirs, &their_pem);
-        // Believes us, but shows what another has signed.
+        // Trusts us, but presents a certificate that another authority has signed.
         let spy = node_of("spy", &theirs, &our_pem);
         assert_eq!(meet(&here, &there), Ok(()));
         for (name, client, server) in [

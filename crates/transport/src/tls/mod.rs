@@ -22,7 +22,7 @@ pub use name::certificate_name;
 pub use rustls;
 pub use validity::Validity;
 
-/// Where distributions keep the certificates a host trusts.
+/// Where distributions keep the authorities that a host trusts.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -43,7 +43,7 @@ pub enum TlsError {
         /// Why.
         problem: String,
     },
-    /// There is no certificate in it.
+    /// It contains no certificate.
     #[error("there is no certificate in {}", path.display())]
     Empty {
         /// The file.
@@ -57,7 +57,7 @@ pub enum TlsError {
         /// Why.
         problem: String,
     },
-    /// The key is not that of the certificate, or of a kind nobody knows.
+    /// The key does not match the certificate, or is of an unknown kind.
     #[error("{} and {} do not go together: {problem}", certificate.display(), key.display())]
     Pair {
         /// The file of the certificate.
@@ -67,44 +67,44 @@ pub enum TlsError {
         /// Why.
         problem: String,
     },
-    /// No file was given and the system has none where we look.
+    /// No file was given and none was found at the system's usual places.
     #[error("this system has no file of trusted certificates where it is usual: give one")]
     NoSystemRoots,
-    /// The library refused.
+    /// An error of the TLS library.
     #[error("TLS: {0}")]
     Library(String),
 }
 
-/// Whether clients show certificates.
+/// Whether clients must present certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientCertificates {
     /// They are not asked for one.
     #[default]
     Off,
-    /// They may; one that is shown must be good.
+    /// They may; one that is presented must be valid.
     Optional,
     /// They must.
     Required,
 }
 
-/// What a listener's TLS is made of. The files are read again at every [`ServerTls::load`].
+/// The TLS files of a listener. They are read again at every [`ServerTls::load`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
-    /// PEM: the server's certificate first, then those between it and the authority.
+    /// PEM: the server's certificate first, then the chain to the authority.
     pub certificate: PathBuf,
     /// PEM: its private key.
     pub key: PathBuf,
-    /// PEM: authorities whose clients are believed. Needed unless `client_certificates` is off.
+    /// PEM: authorities whose clients are trusted. Needed unless `client_certificates` is off.
     pub client_authorities: Option<PathBuf>,
-    /// Whether clients show certificates.
+    /// Whether clients must present certificates.
     pub client_certificates: ClientCertificates,
 }
 
 impl ServerTls {
-    /// Reads the files and puts them together.
+    /// Reads the files and builds the configuration.
     ///
     /// # Errors
-    /// A file cannot be read or is no good, or key and certificate do not go together.
+    /// A file cannot be read or is not valid, or key and certificate do not match.
     pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -135,13 +135,13 @@ impl ServerTls {
         let mut config = builder
             .with_single_cert(chain, key)
             .map_err(|error| pair(&self.certificate, &self.key, &error))?;
-        // Tickets are sealed, not kept: clients that come back cost no handshake and the node no memory.
+        // Tickets are encrypted, not stored: resumption costs clients no full handshake and the node no memory.
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(library)?;
         config.send_tls13_tickets = 1;
         Ok(Arc::new(config))
     }
 
-    /// All that [`ServerTls::load`] would refuse: each file that cannot be used, or that they do not go together.
+    /// All faults that [`ServerTls::load`] would refuse: each invalid file, or that key and certificate do not match.
     #[must_use]
     pub fn faults(&self) -> Vec<TlsError> {
         let Err(first) = self.load() else {
@@ -164,22 +164,22 @@ impl ServerTls {
     }
 }
 
-/// What a client trusts, and what it shows.
+/// The authorities a client trusts, and the certificate it presents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientTls {
-    /// PEM: authorities whose servers are believed; `None`: those the system trusts.
+    /// PEM: authorities whose servers are trusted; `None`: those the system trusts.
     pub authorities: Option<PathBuf>,
-    /// PEM: certificate and key to show.
+    /// PEM: certificate and key to present.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Believe whatever the server shows.
+    /// Accept any certificate of the server.
     pub insecure: bool,
 }
 
 impl ClientTls {
-    /// Reads the files and puts them together.
+    /// Reads the files and builds the configuration.
     ///
     /// # Errors
-    /// A file cannot be read or is no good, or key and certificate do not go together.
+    /// A file cannot be read or is not valid, or key and certificate do not match.
     pub fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -251,7 +251,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-/// Whether a file of PEM says of itself that it is encrypted (RFC 7468 11, RFC 1421 4.6.1.1).
+/// Whether the headers of a PEM file mark it as encrypted (RFC 7468 11, RFC 1421 4.6.1.1).
 fn is_encrypted(path: &Path) -> bool {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----")
@@ -269,7 +269,7 @@ fn refuse_outdated(path: &Path, all: &[CertificateDer<'_>]) -> Result<(), TlsErr
     })
 }
 
-/// Never with bytes of the file: it may be a key.
+/// Never includes bytes of the file: it may be a key.
 fn in_words(error: &rustls::pki_types::pem::Error) -> String {
     use rustls::pki_types::pem::Error;
     match error {
@@ -296,7 +296,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
 
 fn system_authorities() -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
-    // A system's file may hold some that are out of fashion.
+    // A system's file may contain some in obsolete formats.
     store.add_parsable_certificates(certificates(system_file()?)?);
     Ok(store)
 }
@@ -311,10 +311,10 @@ fn system_file() -> Result<&'static Path, TlsError> {
 /// The certificates of the authorities in a PEM file, or of those that the system trusts.
 ///
 /// # Errors
-/// The file cannot be read or is no good, or the system has none.
+/// The file cannot be read or is not valid, or the system has none.
 pub fn trusted(file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     match file {
-        // As a whole, so that one that cannot be used is refused here.
+        // Checked as a whole, so that an unusable one is refused here.
         Some(path) => authorities(path).and_then(|_| certificates(path)),
         None => certificates(system_file()?),
     }

@@ -1,4 +1,4 @@
-//! Whose certificate it is: its common name, or the first host name in it.
+//! The name in a certificate: its common name, or its first host name.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
@@ -13,8 +13,8 @@ const IA5_STRING: u8 = 0x16;
 /// id-at-commonName, 2.5.4.3.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// The name a certificate gives its owner: the common name of its subject, or, without one, its first DNS name. `None` if it has
-/// neither, or one that is no clean text.
+/// The name of a certificate's owner: the common name of its subject, or, without one, its first DNS name. `None` if it has neither, or one that is
+/// empty, not text, or has control characters.
 ///
 /// The certificate must have been verified before: here its name is only read.
 #[must_use]
@@ -22,7 +22,7 @@ pub fn certificate_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let name = common_name(parsed.subject());
     let name = name.or_else(|| parsed.valid_dns_names().next().map(str::to_owned));
-    // It becomes part of logs and rules.
+    // It is used in logs and rules.
     name.filter(|name| !name.is_empty() && !name.chars().any(char::is_control))
 }
 
@@ -49,7 +49,7 @@ fn common_name(subject: &[u8]) -> Option<String> {
     None
 }
 
-/// Tags and contents of DER, one after the other; ends early at what is not DER.
+/// Tags and contents of consecutive DER values; ends early at invalid DER.
 struct Values<'a>(&'a [u8]);
 
 impl<'a> Values<'a> {

@@ -1,4 +1,4 @@
-//! From when to when certificates hold.
+//! The validity periods of certificates.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
 use super::{TlsError, certificates};
 
-/// When the certificates of a file hold, all together: servers send the whole chain.
+/// When all certificates of a file are valid: servers send the whole chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
     /// Seconds since 1970.
@@ -18,10 +18,10 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Of the certificates in a PEM file.
+    /// The period of the certificates in a PEM file.
     ///
     /// # Errors
-    /// It cannot be read, or holds something else.
+    /// It cannot be read, or contains something else.
     pub fn of_file(path: &Path) -> Result<Self, TlsError> {
         let each = certificates(path)?
             .iter()
@@ -58,7 +58,7 @@ fn of(certificate: &CertificateDer<'_>) -> Option<Validity> {
     })
 }
 
-/// Whether a certificate is older than version 3, which has no extensions, so that nobody knows what it is for.
+/// Whether a certificate is older than version 3: it then has no extensions, and its purpose is unknown.
 pub(super) fn is_outdated(certificate: &CertificateDer<'_>) -> bool {
     X509Certificate::from_der(certificate).is_ok_and(|(_, it)| it.version() != X509Version::V3)
 }

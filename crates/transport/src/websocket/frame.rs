@@ -1,15 +1,14 @@
-//! Frames to bytes and back (RFC 6455, section 5).
+//! Encodes and decodes frames (RFC 6455, section 5).
 //!
-//! The decoder works in place: what it is given are the bytes of one read, what it leaves at their start are the payloads of the data
-//! frames, one after the other. It never waits for a whole frame and keeps nothing but a header or a control frame, 125 bytes at
-//! most, whatever length a peer claims.
+//! The decoder works in place: it gets the bytes of one read, and moves the payloads of the data frames to their start, one after the other. It never
+//! waits for a whole frame and keeps only a header or a control frame, at most 125 bytes, whatever length a peer claims.
 
 /// Longest header: two bytes, a length of eight, a mask of four.
 const LONGEST_HEADER: usize = 14;
 /// Longest payload of a control frame (section 5.5).
 const LONGEST_CONTROL: usize = 125;
 
-/// Whose frames are decoded.
+/// The side that decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// We are the server: frames must be masked.
@@ -18,16 +17,16 @@ pub enum Role {
     Client,
 }
 
-/// What a frame is (section 5.2).
+/// The kind of a frame (section 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opcode {
-    /// More of a message that was begun.
+    /// The continuation of a message.
     Continuation,
     /// Not for MQTT [MQTT-6.0.0-1].
     Text,
     /// Packets.
     Binary,
-    /// The peer ends the connection.
+    /// The peer closes the connection.
     Close,
     /// Wants a pong.
     Ping,
@@ -35,7 +34,7 @@ pub enum Opcode {
     Pong,
 }
 
-/// A control frame that came.
+/// A received control frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control<'a> {
     /// Answer with a pong of the same payload.
@@ -82,7 +81,7 @@ impl FrameError {
 pub struct Decoder {
     role: Role,
     maximum: u64,
-    /// A message was begun and not ended: continuations are due.
+    /// A message is incomplete: continuations follow.
     in_message: bool,
     state: State,
 }
@@ -123,7 +122,7 @@ const START: State = State::Header {
 };
 
 impl Decoder {
-    /// For a connection on which nothing has come after the handshake. `maximum` bounds the payload of one frame, in bytes.
+    /// For a connection on which nothing was received after the handshake. `maximum` bounds the payload of one frame, in bytes.
     #[must_use]
     pub const fn new(role: Role, maximum: u64) -> Self {
         Self {
@@ -134,11 +133,11 @@ impl Decoder {
         }
     }
 
-    /// Decodes all of `bytes`: payloads of data frames are moved to its start, and how many bytes they are is returned. Control
-    /// frames are told as they come.
+    /// Decodes all of `bytes`: payloads of data frames are moved to its start, and their total length is returned. Control frames are reported in
+    /// order.
     ///
     /// # Errors
-    /// The first frame the peer should not have sent. What came before it is lost; the connection is over.
+    /// The first invalid frame. What came before it is lost; the connection must be closed.
     pub fn decode(
         &mut self,
         bytes: &mut [u8],
@@ -154,7 +153,7 @@ impl Decoder {
                     let (header, len) = (*header, *len);
                     if let Some(header) = decode_header(&header[..len])? {
                         self.begin(header)?;
-                        // A control frame without payload is whole already.
+                        // A control frame without payload is complete already.
                         self.end_control(&mut on_control);
                     }
                 }
@@ -196,7 +195,7 @@ impl Decoder {
         matches!(self.state, State::Closed)
     }
 
-    /// A header is whole: checks it, and what comes next is its payload.
+    /// A header is complete: checks it; its payload follows.
     fn begin(&mut self, header: Header) -> Result<(), FrameError> {
         let mask = match (self.role, header.mask) {
             (Role::Server, Some(mask)) => mask,
@@ -257,7 +256,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Tells of a control frame, if one is whole.
+    /// Reports a control frame, if it is complete.
     fn end_control(&mut self, on_control: &mut impl FnMut(Control<'_>)) {
         let State::Control {
             opcode,
@@ -290,7 +289,7 @@ impl Decoder {
     }
 }
 
-/// `None`: the header is not whole yet. `bytes` holds no more than a header.
+/// `None`: the header is incomplete. `bytes` contains at most a header.
 fn decode_header(bytes: &[u8]) -> Result<Option<Header>, FrameError> {
     let &[first, second, ref rest @ ..] = bytes else {
         return Ok(None);
@@ -431,7 +430,7 @@ mod tests {
         bytes
     }
 
-    /// What a server makes of bytes that come in pieces of `step`: data, and control frames in words.
+    /// What a server decodes from bytes in pieces of `step`: data, and control frames in words.
     fn decode(bytes: &[u8], step: usize) -> Result<(Vec<u8>, Vec<String>), FrameError> {
         let mut decoder = Decoder::new(Role::Server, MAXIMUM);
         let (mut data, mut controls) = (Vec::new(), Vec::new());

@@ -3,19 +3,19 @@
 use base64ct::{Base64, Encoding};
 use sha1::{Digest, Sha1};
 
-/// A request or an answer is refused when it is longer, in bytes.
+/// Longest request or answer, in bytes; a longer one is refused.
 pub const LONGEST_HANDSHAKE: usize = 8 * 1024;
 /// Headers read; a browser sends about twenty.
 const MOST_HEADERS: usize = 64;
 /// Appended to a key before it is hashed (section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// The subprotocols of MQTT: that of the standard, and what clients of 3.1 say.
+/// The subprotocols of MQTT: that of the standard, and that of 3.1 clients.
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 
-/// A client's request that can be answered.
+/// A valid request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Bytes of the request; what follows are frames.
+    /// Bytes of the request; frames follow.
     pub len: usize,
     key: String,
     subprotocol: &'static str,
@@ -24,10 +24,10 @@ pub struct Request {
 /// A handshake that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// Malformed: not HTTP, or too long of it.
+    /// Malformed: not HTTP, or too long.
     #[error("not a request of HTTP: {0}")]
     Malformed(String),
-    /// Refused: HTTP for something else than this.
+    /// Refused: an HTTP request for something else.
     #[error("{0}")]
     Refused(&'static str),
     /// Refused: nothing is served at this path.
@@ -42,7 +42,7 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// What a server answers before it closes.
+    /// A server's answer before it closes.
     #[must_use]
     pub fn response(&self) -> Vec<u8> {
         let (status, more) = match self {
@@ -59,10 +59,10 @@ impl HandshakeError {
     }
 }
 
-/// Decodes a client's request for `path`; `None`: it is not whole yet.
+/// Decodes a client's request for `path`; `None`: it is incomplete.
 ///
 /// # Errors
-/// It is no request for a WebSocket that carries MQTT at that path; [`HandshakeError::response`] says so to the client.
+/// It is not a request for a WebSocket that carries MQTT at that path; [`HandshakeError::response`] is the answer.
 pub fn decode_request(bytes: &[u8], path: &str) -> Result<Option<Request>, HandshakeError> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -116,7 +116,7 @@ fn not_whole(seen: &[u8]) -> Result<(), HandshakeError> {
     )))
 }
 
-/// The server's yes.
+/// The server's positive answer.
 #[must_use]
 pub fn encode_response(request: &Request) -> Vec<u8> {
     // [MQTT-6.0.0-4]
@@ -129,7 +129,7 @@ pub fn encode_response(request: &Request) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A client's request. `nonce` comes from the system's randomness; returns the key whose acceptance to wait for, too.
+/// Encodes a client's request. `nonce` is from the system's randomness; also returns the key whose acceptance to expect.
 #[must_use]
 pub fn encode_request(host: &str, path: &str, nonce: [u8; 16]) -> (Vec<u8>, String) {
     let key = Base64::encode_string(&nonce);
@@ -140,7 +140,7 @@ pub fn encode_request(host: &str, path: &str, nonce: [u8; 16]) -> (Vec<u8>, Stri
     (request.into_bytes(), key)
 }
 
-/// Decodes a server's answer to a request with `key`; its length, or `None`: it is not whole yet.
+/// Decodes a server's answer to a request with `key`; returns its length, or `None`: it is incomplete.
 ///
 /// # Errors
 /// The server did not agree, or not to MQTT.
@@ -198,7 +198,7 @@ impl<'a> Headers<'a> {
         self.values(name).next()
     }
 
-    /// Whether a list separated by commas, over one or several headers, has `word`.
+    /// Whether a comma-separated list, in one or several headers, contains `word`.
     fn lists(&self, name: &str, word: &str) -> bool {
         self.values(name)
             .flat_map(|value| value.split(','))
@@ -212,7 +212,7 @@ mod tests {
 
     const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-    /// A good request with one header replaced, or left out.
+    /// A valid request with one header replaced, or left out.
     fn request(target: &str, name: &str, value: Option<&str>) -> Vec<u8> {
         let mut headers = vec![
             ("Host", "server.example.com"),

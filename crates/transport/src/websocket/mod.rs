@@ -1,5 +1,5 @@
-//! WebSocket (RFC 6455) as MQTT uses it: the subprotocol `mqtt`, binary frames only, packets cut into frames as the sender likes
-//! [MQTT-6.0.0-1] to [MQTT-6.0.0-4].
+//! WebSocket (RFC 6455) as MQTT uses it: the subprotocol `mqtt`, binary frames only, packets split into frames as the sender chooses [MQTT-6.0.0-1]
+//! to [MQTT-6.0.0-4].
 
 mod frame;
 mod handshake;

@@ -1,5 +1,5 @@
-//! A broker as simple as the specification allows: persistent sessions, all three QoS, No Local, user properties in 5.0,
-//! every connection cut anywhere.
+//! A broker as simple as the specification allows: persistent sessions, all three QoS, No Local, user properties in 5.0; every connection may break
+//! anywhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,10 +9,10 @@ use thicket_mqtt::{
 };
 use thicket_session::topic::matches;
 
-/// Open deliveries of a session at once.
+/// Most unacknowledged deliveries of a session.
 const WINDOW: usize = 4;
 
-/// A message a broker has.
+/// A message that a broker stores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) topic: String,
@@ -39,7 +39,7 @@ struct Session {
     window: usize,
 }
 
-/// One connection, seen from the broker.
+/// One connection, from the broker's side.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     client_id: Option<String>,
@@ -52,12 +52,12 @@ pub(super) struct Line {
 pub(super) struct Broker {
     sessions: BTreeMap<String, Session>,
     pub(super) lines: BTreeMap<usize, Line>,
-    /// Everything anybody published here, in order.
+    /// Everything that was published here, in order.
     pub(super) published: Vec<Kept>,
 }
 
 impl Broker {
-    /// Somebody who is no bridge publishes.
+    /// Publishes as a client that is not a bridge.
     pub(super) fn publish(&mut self, topic: &str, payload: &str, qos: Qos) {
         self.route(
             Kept {
@@ -71,7 +71,7 @@ impl Broker {
         );
     }
 
-    /// Somebody who is no bridge publishes this.
+    /// Publishes this as a client that is not a bridge.
     pub(super) fn publish_kept(&mut self, message: Kept) {
         self.route(message, None);
     }
@@ -82,7 +82,7 @@ impl Broker {
         self.published.iter().filter(is_it).count()
     }
 
-    /// Forgets all sessions, as a broker without a disk does when it starts anew.
+    /// Loses all sessions, as a broker without a disk does when it restarts.
     pub(super) fn forget(&mut self) {
         self.sessions.clear();
     }
@@ -120,7 +120,7 @@ impl Broker {
         self.deliver();
     }
 
-    /// Takes bytes of a line and answers.
+    /// Processes bytes of a line and answers.
     pub(super) fn handle_bytes(&mut self, line: usize, bytes: &[u8]) {
         let Some(entry) = self.lines.get_mut(&line) else {
             return;
@@ -281,7 +281,7 @@ impl Broker {
         }
     }
 
-    /// Sends what waits to those that are there.
+    /// Sends queued messages to connected clients.
     fn deliver(&mut self) {
         let lines: Vec<usize> = self.lines.keys().copied().collect();
         for line in lines {
@@ -292,7 +292,7 @@ impl Broker {
                 self.send_message(line, &message, packet_id, false);
             }
         }
-        // Nothing of QoS 0 waits for those that are away.
+        // Messages of QoS 0 are not queued for disconnected clients.
         let here: BTreeSet<_> = self
             .lines
             .values()
@@ -317,7 +317,7 @@ impl Session {
             return None;
         }
         let message = self.queue.pop_front()?;
-        // Identifiers come round quickly, so that one is often used again.
+        // Identifiers wrap around quickly, so that reuse is frequent.
         let packet_id = loop {
             self.next_id = self.next_id % 6 + 1;
             let packet_id = PacketId::new(self.next_id)?;
@@ -334,7 +334,7 @@ impl Session {
     }
 }
 
-/// The version a CONNECT names, once that much of it is there.
+/// The version that a CONNECT names, once that much of it has arrived.
 fn version_of(bytes: &[u8]) -> Option<ProtocolVersion> {
     thicket_mqtt::connect_version(bytes)
 }

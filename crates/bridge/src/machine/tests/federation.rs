@@ -1,4 +1,4 @@
-//! What crosses, under which name, and that it does not come back.
+//! What crosses, under which name, and that it does not return.
 
 use super::world::{World, config};
 use super::*;
@@ -102,7 +102,7 @@ fn an_echo_of_3_1_1_is_dropped_once_and_what_others_say_passes() {
 
 #[test]
 fn without_no_local_the_mark_stops_an_echo() {
-    // The naive broker honours No Local; a message that was marked before shows the second barrier.
+    // The simple broker supports No Local; a message that was marked before tests the second mechanism.
     let mut world = one_bridge(V5, vec![rule("#", Direction::Both, "", "")]);
     world.brokers[HERE].publish("a", "1", qos(1));
     world.settle();
@@ -114,7 +114,7 @@ fn without_no_local_the_mark_stops_an_echo() {
     assert_eq!(world.statistics(0).inward.looped, 1);
 }
 
-/// Publishes everywhere and settles, which panics if a message goes round and round.
+/// Publishes everywhere and settles, which panics if a message loops.
 fn check_ring(name: &str, world: &mut World, most: usize) {
     for broker in 0..world.brokers.len() {
         for number in 0..3 {
@@ -159,7 +159,7 @@ fn two_bridges_with_one_identifier_do_not_send_back_what_the_other_brought() {
             THERE,
         );
     }
-    // Sessions of their own all the same.
+    // The second bridge has sessions of its own.
     world.rename_last("second");
     world.settle();
     world.brokers[HERE].publish("a", "1", qos(1));

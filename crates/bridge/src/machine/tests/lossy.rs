@@ -1,4 +1,4 @@
-//! Both directions at once, over connections that break anywhere, with brokers that are away for a while.
+//! Both directions at once, over connections that break anywhere, with brokers that are down for a while.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::*;
 enum Step {
     /// At this broker, with this QoS.
     Publish(usize, u8),
-    /// So many bytes arrive at the broker of a side.
+    /// This many bytes arrive at the broker of a side.
     Up(bool, usize),
-    /// So many bytes arrive at the bridge.
+    /// This many bytes arrive at the bridge.
     Down(bool, usize),
     Cut(bool),
     Pass(u64),
@@ -78,7 +78,7 @@ proptest! {
                 _ => prop_assert_eq!(arrived, 1, "{} of QoS 2", payload),
             }
             let back = world.brokers[*broker].count(payload);
-            // At QoS 1 an echo may come again when a connection breaks before its PUBACK is there.
+            // At QoS 1 an echo may be repeated when a connection breaks before its PUBACK.
             let is_sure = is_v5 || *number == 2 || !steps.iter().any(|step| matches!(step, Step::Cut(_)));
             let most = if is_sure { 1 } else { usize::MAX };
             prop_assert!(back <= most, "{} came back: {}", payload, back);

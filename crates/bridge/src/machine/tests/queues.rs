@@ -1,4 +1,4 @@
-//! Bounds, sides that are away, sessions that are forgotten.
+//! Limits, sides that are down, sessions that are lost.
 
 use super::world::{World, config};
 use super::*;
@@ -76,7 +76,7 @@ fn a_full_queue_drops_qos_0_and_leaves_the_rest_with_the_broker_it_came_from() {
             },
         ),
     ] {
-        // The bounded direction is inward: the naive broker knows no Receive Maximum, so it sends more than there is room for.
+        // The bounded direction is inward: the simple broker ignores Receive Maximum, so it exceeds the limit.
         let mut world = world(version, bounds);
         world.take_away(HERE);
         for number in 0..30 {
@@ -131,7 +131,7 @@ fn a_broker_that_forgets_its_sessions_gets_what_was_open_anew() {
         for number in 0..6 {
             world.brokers[HERE].publish("a", &number.to_string(), qos(1 + number % 2));
         }
-        // The bridge has taken some, and sent them to a broker that dies before it reads them.
+        // The bridge has queued some, and sent them to a broker that fails before it reads them.
         world.down(0, Side::Local, usize::MAX);
         let count = world.spans[0].bridge.output(Side::Remote).len();
         let now = world.now;

@@ -11,7 +11,7 @@ pub(super) struct Span {
     config: BridgeConfig,
     /// By side: the number of a broker.
     pub(super) ends: [usize; 2],
-    /// By side: whether the transport stands.
+    /// By side: whether the transport is connected.
     is_open: [bool; 2],
     is_closing: [bool; 2],
     pub(super) reports: Vec<(Side, Report)>,
@@ -21,7 +21,7 @@ pub(super) struct World {
     pub(super) now: Instant,
     pub(super) brokers: Vec<Broker>,
     pub(super) spans: Vec<Span>,
-    /// Brokers that nobody reaches.
+    /// Brokers that are unreachable.
     pub(super) away: Vec<usize>,
 }
 
@@ -48,7 +48,7 @@ impl World {
         self.follow(self.spans.len() - 1);
     }
 
-    /// Gives the bridge that was built last client identifiers of its own.
+    /// Gives the last bridge its own client identifiers.
     pub(super) fn rename_last(&mut self, client_id: &str) {
         let number = self.spans.len() - 1;
         let config = &mut self.spans[number].config;
@@ -61,7 +61,7 @@ impl World {
         span * 2 + side.index()
     }
 
-    /// Does what the bridge orders.
+    /// Performs the bridge's orders.
     pub(super) fn follow(&mut self, number: usize) {
         while let Some(order) = self.spans[number].bridge.poll_order() {
             match order {
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// So many bytes arrive at a broker.
+    /// This many bytes arrive at a broker.
     pub(super) fn up(&mut self, number: usize, side: Side, count: usize) {
         let span = &mut self.spans[number];
         if !span.is_open[side.index()] {
@@ -98,7 +98,7 @@ impl World {
         self.follow(number);
     }
 
-    /// So many bytes arrive at a bridge.
+    /// This many bytes arrive at a bridge.
     pub(super) fn down(&mut self, number: usize, side: Side, count: usize) {
         let span = &mut self.spans[number];
         let broker = &mut self.brokers[span.ends[side.index()]];
@@ -110,7 +110,7 @@ impl World {
         self.follow(number);
     }
 
-    /// A transport breaks: what was on it is lost.
+    /// A transport breaks: bytes under way are lost.
     pub(super) fn cut(&mut self, number: usize, side: Side) {
         let span = &mut self.spans[number];
         self.brokers[span.ends[side.index()]].close(Self::line(number, side));
@@ -121,7 +121,7 @@ impl World {
         self.follow(number);
     }
 
-    /// The process of a bridge is killed and started anew.
+    /// The process of a bridge is killed and restarted.
     pub(super) fn kill(&mut self, number: usize) {
         for side in Side::ALL {
             let end = self.spans[number].ends[side.index()];
@@ -134,7 +134,7 @@ impl World {
         self.follow(number);
     }
 
-    /// A broker can be reached no more.
+    /// A broker becomes unreachable.
     pub(super) fn take_away(&mut self, broker: usize) {
         self.away.push(broker);
         for number in 0..self.spans.len() {
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Everything arrives, until nothing moves; panics if that does not end.
+    /// Delivers everything, until nothing moves; panics if that does not end.
     pub(super) fn settle(&mut self) {
         for round in 0..2000 {
             for number in 0..self.spans.len() {
@@ -164,7 +164,7 @@ impl World {
                 }
             }
             self.pass(Duration::from_millis(100));
-            // What has just been sent may have an answer.
+            // Bytes that were just sent may have an answer.
             if round > 20 && self.is_quiet() {
                 return;
             }
@@ -198,7 +198,7 @@ impl World {
     }
 }
 
-/// A bridge with a name and rules, everything else as usual.
+/// A bridge with a name and rules, and defaults for everything else.
 pub(super) fn config(id: &str, version: ProtocolVersion, rules: Vec<Rule>) -> BridgeConfig {
     BridgeConfig::new(id, version, rules)
 }

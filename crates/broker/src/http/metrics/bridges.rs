@@ -1,4 +1,4 @@
-//! What the bridges of a node have carried.
+//! Metrics of the node's bridges.
 
 use thicket_bridge::{LaneStatistics, Monitor, Statistics};
 
@@ -6,7 +6,7 @@ use thicket_telemetry::Kind::{self, Counter, Gauge};
 
 use super::Page;
 
-/// Name, kind, help, and where it stands.
+/// Name, kind, help, and the field.
 type Family = (&'static str, Kind, &'static str, fn(&LaneStatistics) -> u64);
 
 const FAMILIES: [Family; 9] = [

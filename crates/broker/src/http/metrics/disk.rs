@@ -1,4 +1,4 @@
-//! What is stored, and how the disk does.
+//! Metrics of the stored data and the disk.
 
 use thicket_telemetry::Kind::{Counter, Gauge};
 

@@ -1,11 +1,11 @@
-//! What the hooks of a node have delivered.
+//! Metrics of the node's hooks.
 
 use thicket_hooks::Statistics;
 use thicket_telemetry::Kind::{self, Counter, Gauge};
 
 use super::Page;
 
-/// Name, kind, help, and what stands under which outcome.
+/// Name, kind, help, and the field for each outcome.
 type Family = (
     &'static str,
     Kind,

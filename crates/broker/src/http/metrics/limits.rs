@@ -1,4 +1,4 @@
-//! What the bounds of a node have done: connections, memory, who was turned away.
+//! Metrics of the node's limits: connections, memory, refused clients.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What the exporter of telemetry has sent.
+//! Metrics of the telemetry exporter.
 
 use thicket_telemetry::Kind::{Counter, Gauge};
 use thicket_telemetry::{Items, Statistics};

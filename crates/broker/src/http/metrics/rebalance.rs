@@ -1,4 +1,4 @@
-//! Clients that were moved, and what came of that.
+//! Metrics of moved clients, and the results of the moves.
 
 use thicket_node::RebalanceCounts;
 use thicket_telemetry::Kind::{Counter, Gauge};

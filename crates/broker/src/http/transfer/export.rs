@@ -1,4 +1,4 @@
-//! What `POST /v1/export` answers with, made while it is read.
+//! The answer of `POST /v1/export`, made while it is read.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,18 +20,18 @@ use super::super::messages::body_of;
 use super::super::{Inspector, Silence};
 use crate::api::transfer::{EndLine, FORMAT, HeaderLine, Line, MessageLine, SessionLine, VERSION};
 
-/// Asked of a worker at a time, bytes.
+/// Bytes requested from a worker at a time.
 const PAGE_BYTES: usize = 512 * 1024;
 /// Pages that wait to be sent.
 const PAGES: usize = 2;
-/// When what a machine hands out is decoded: times in it are time left.
+/// The instant for decoding: times in a snapshot are remaining times.
 const AT: Instant = Instant::from_millis(0);
 
-/// Why an export ends before its end.
+/// Why an export ends early.
 enum Broken {
-    /// Nobody reads it any more.
+    /// The client has disconnected.
     Unread,
-    /// A thread of the node says nothing.
+    /// A thread of the node does not answer.
     Silent(Silence),
 }
 
@@ -41,7 +41,7 @@ impl From<Silence> for Broken {
     }
 }
 
-/// Pages as they are made.
+/// The pages as a stream.
 struct Pages(Receiver<String>);
 
 impl Stream for Pages {
@@ -60,7 +60,7 @@ impl Stream for Pages {
 pub(super) async fn answer(State(inspector): State<Inspector>) -> Response {
     let (sender, receiver) = channel(PAGES);
     tokio::spawn(async move {
-        // Without the last line whoever reads knows that something is missing.
+        // The missing last line shows the reader that the export is incomplete.
         if let Err(Broken::Silent(silence)) = export(&inspector, &sender).await {
             tracing::error!(%silence, "an export ended early");
         }
@@ -105,7 +105,7 @@ async fn export(inspector: &Inspector, out: &Sender<String>) -> Result<(), Broke
 fn add(item: Exported, lines: &mut Vec<Line>, end: &mut EndLine) {
     match item {
         Exported::Session(bytes) => {
-            // The worker wrote it a moment ago.
+            // The worker has just encoded it.
             let Ok(snapshot) = SessionSnapshot::decode(&bytes, AT) else {
                 return;
             };

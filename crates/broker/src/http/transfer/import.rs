@@ -1,4 +1,4 @@
-//! What `POST /v1/import` does with the lines of an export.
+//! The work of `POST /v1/import`.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -22,31 +22,31 @@ use super::super::{Inspector, Silence, bad_field, failure, silent};
 use crate::api::overlay::text_of_query;
 use crate::api::transfer::{FORMAT, HeaderLine, ImportEntry, Line, MessageBody, VERSION};
 
-/// Longest line, bytes: the largest packet as base64, and some more.
+/// Longest line, bytes: the largest packet as base64, and its envelope.
 const LINE_BYTES: usize = 400 * 1024 * 1024;
-/// Bytes of lines that are worked on together.
+/// Bytes of lines that form a batch.
 const BATCH_BYTES: usize = 1024 * 1024;
-/// Sessions that are claimed at the same time.
+/// Sessions that are claimed in parallel.
 const BATCH_SESSIONS: usize = 256;
-/// Problems told in words; the rest is counted.
+/// Problems reported in full; the rest is counted.
 const PROBLEMS: usize = 20;
-/// A claim that is not answered in this time is given up.
+/// A claim without an answer in this time is abandoned.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Between two looks at claims that are under way.
+/// Time between two checks of pending claims.
 const LOOK: Duration = Duration::from_millis(2);
-/// Before a machine decodes: times are time left.
+/// The instant for encoding: times in a snapshot are remaining times.
 const AT: Instant = Instant::from_millis(0);
 
-/// Numbers of imports, never repeated in a process.
+/// Numbers of imports, unique in a process.
 static NEXT_IMPORT: AtomicU64 = AtomicU64::new(1);
 
-/// Why an import ends before its end.
+/// Why an import ends early.
 enum Broken {
-    /// A line is not what it should be.
+    /// A line is not valid.
     Line { number: u64, problem: String },
-    /// The lines stop coming, or never end.
+    /// The body ends, or a line is too long.
     Unreadable(String),
-    /// A thread of the node says nothing.
+    /// A thread of the node does not answer.
     Silent(Silence),
 }
 
@@ -113,7 +113,7 @@ struct Import {
     batch: Vec<(u64, Line)>,
     batch_bytes: usize,
     batch_sessions: usize,
-    /// The sessions of this batch and the last one of the batch before, and whether they take messages.
+    /// The sessions of this batch and the last one of the batch before, and whether messages may be added to them.
     sessions: HashMap<String, bool>,
 }
 
@@ -205,7 +205,7 @@ impl Import {
         Ok(())
     }
 
-    /// Does what the lines of the batch say.
+    /// Carries out the lines of the batch.
     async fn work(&mut self) -> Result<(), Broken> {
         let batch = std::mem::take(&mut self.batch);
         (self.batch_bytes, self.batch_sessions) = (0, 0);
@@ -234,7 +234,7 @@ impl Import {
         self.import_messages(queued).await?;
         self.import_retained(retained).await?;
         if let Some(last) = last {
-            // Messages of the next batch may be its.
+            // Messages of the next batch may belong to it.
             self.sessions.retain(|client_id, _| *client_id == last);
         }
         Ok(())
@@ -276,7 +276,7 @@ impl Import {
                 }
             };
             let import = NEXT_IMPORT.fetch_add(1, Ordering::Relaxed);
-            // One that is there goes on where it is; others are dealt out.
+            // A session that exists stays on its worker; others are distributed.
             let home = homes.iter().position(|here| here[index]);
             let thread = home.unwrap_or(import as usize % homes.len());
             let replace = self.replace;
@@ -369,7 +369,7 @@ impl Import {
         }
     }
 
-    /// Messages of queues, those of one session together: whose, encoded, how many.
+    /// Messages of queues, grouped by session: client identifier, encoded messages, their number.
     fn encode_queues(&mut self, lines: Vec<(u64, Line)>) -> Vec<(String, Vec<u8>, u64)> {
         let mut runs: Vec<(String, Vec<Delivery>)> = Vec::new();
         for (number, line) in lines {
@@ -477,7 +477,7 @@ fn check_header(header: &HeaderLine) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a line is part of a session and not of its queue.
+/// Whether a line belongs to a session but not to its queue.
 fn belongs_to_session(line: &Line) -> bool {
     match line {
         Line::Pubrel(_) => true,
