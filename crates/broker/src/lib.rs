@@ -8,7 +8,7 @@
 //! Invariants:
 //!
 //! * No lock is taken for a message: threads exchange batches, with one lock for each round and receiver.
-//! A connection is written once a round, however many messages the round brings for it.
+//! * A connection is written once a round, however many messages the round brings for it.
 //! * What must be stored is stored before anything of the same round is written to a socket.
 //! * An idle connection owns no buffer; all reads of a thread share one.
 //! * What may block (name resolution, password hashes, HTTP) runs on threads of its own.

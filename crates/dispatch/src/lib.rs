@@ -211,6 +211,7 @@ fn open_all(listeners: &[Listener], poll: &Poll) -> Result<Vec<Open>, DispatchEr
             socket,
             listener: listener.clone(),
             tls,
+            waits: false,
         })
     };
     listeners.iter().enumerate().map(open).collect()

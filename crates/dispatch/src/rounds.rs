@@ -45,6 +45,8 @@ pub(crate) struct Open {
     pub socket: TcpListener,
     pub listener: Listener,
     pub tls: Option<Arc<ServerConfig>>,
+    /// No connection could be accepted, as with no descriptors left: the listener waits for the next tick.
+    pub waits: bool,
 }
 
 /// All clients and their state.
@@ -100,6 +102,11 @@ impl Rounds {
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.end_late();
+                for listener in 0..self.listeners.len() {
+                    if std::mem::take(&mut self.listeners[listener].waits) {
+                        self.accept(listener);
+                    }
+                }
                 let moved = std::mem::take(&mut self.tools.moved);
                 self.board.counts.bytes.fetch_add(moved, Ordering::Relaxed);
             }
@@ -138,7 +145,8 @@ impl Rounds {
                 Err(error) => {
                     tracing::debug!(%error, "cannot accept a connection");
                     if error.kind() != io::ErrorKind::ConnectionAborted {
-                        break;
+                        self.listeners[listener].waits = true;
+                        return;
                     }
                 }
             }
