@@ -11,7 +11,7 @@ use crate::wire_version::WireVersion;
 pub struct OverlayConfig {
     /// This node.
     pub node: NodeId,
-    /// The number of this start.
+    /// The incarnation of this start.
     pub incarnation: Incarnation,
     /// For display.
     pub name: String,
@@ -144,7 +144,7 @@ pub struct OverlayLimits {
     pub control_bytes: usize,
     /// Data that another node may send before our workers have admitted it; granted as credit. The last quarter is for QoS 1 and 2.
     pub credit_bytes: u64,
-    /// Bytes of unacknowledged messages for one node at which `has_room` becomes false.
+    /// Bytes of unacknowledged messages for one node above which `has_room` becomes false.
     pub resend_bytes_per_node: u64,
     /// The same, in messages.
     pub resend_messages_per_node: usize,

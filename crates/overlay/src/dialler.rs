@@ -39,7 +39,7 @@ pub(crate) struct Dialler {
 
 #[derive(Debug)]
 struct Address {
-    /// Who answered there last, or says to live there.
+    /// The node that last answered there, or that gives this as its address.
     node: Option<NodeId>,
     standing: Standing,
     state: State,
@@ -73,7 +73,7 @@ enum Standing {
 #[derive(Debug, Clone, Copy)]
 struct Free {
     dials: usize,
-    /// Of them, to addresses that were announced only.
+    /// Of these, to addresses known only from an announcement.
     announced: usize,
 }
 

@@ -169,7 +169,7 @@ pub struct Forward<'a> {
     pub qos: Qos,
     /// Recipient nodes, each once. Those that are down are skipped.
     pub destinations: &'a [NodeSlot],
-    /// Of the destinations, those with an interest in the topic, if not all are (what is retained goes to every node): they make
+    /// The destinations with an interest in the topic, if not all have one (retained messages are sent to every node). They determine
     /// the topic's tree, so that messages of a topic keep their order whether they are retained or not.
     pub interested: Option<&'a [NodeSlot]>,
     /// One encoded [`Record`], with the same number.
@@ -296,7 +296,7 @@ pub enum EventLevel {
     Error,
     /// Another node did something wrong.
     Warn,
-    /// An operator wants it at 3 a.m.
+    /// Of interest to an operator at 3 a.m.
     Info,
     /// A packet.
     Debug,

@@ -161,7 +161,7 @@ impl Overlay {
     fn accept(&mut self, now: Instant, id: LinkId, peer: Hello) {
         if let Err(refusal) = self.check_identity(&peer) {
             if peer.node == self.config.node && peer.process != self.process {
-                // The node that dials decides which of the two processes must end.
+                // The process that dials learns from the refusal whether it must end, so the other one is dialled too.
                 self.dialler.hear(now, &peer.address, None);
             }
             return self.refuse(now, id, &refusal);

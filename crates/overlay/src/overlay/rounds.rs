@@ -228,7 +228,7 @@ impl Overlay {
         self.last_pause
     }
 
-    /// Whether a node may have marked this one as down: its link is gone, and it is neither linked again nor down yet. This node's state of the
+    /// Whether a node may have marked this one as down: its link is gone, and it is neither linked again nor down yet. Its view of the
     /// cluster is then too old to answer clients from. As of the end of the last round, and after [`Self::note_time`].
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {

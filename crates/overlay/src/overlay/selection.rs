@@ -271,7 +271,7 @@ impl Overlay {
         if has_given_us_up {
             peer.inbound.begin_again();
         }
-        // Makes the next acknowledgement leave, which shows that this end is up.
+        // Causes an acknowledgement to be sent, which shows that this end is up.
         peer.owes_control = true;
         peer.control.start_link(resume.control_received);
         let lost = peer

@@ -444,7 +444,7 @@ fn a_change_of_what_is_not_here_has_the_whole_record_asked_for() {
         [(NodeId(77), None)].into_iter(),
     )));
     let ends_with = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).any(|part| part == end);
-    // Its payload; the packet around it may name the topic.
+    // Its payload; the surrounding packet may contain the topic.
     let payload = &wanted[wanted.len() - 19..];
     assert!(ends_with(&asked, payload), "{asked:?}");
     assert!(overlay.view.record(NodeId(77)).is_none());
