@@ -17,7 +17,8 @@
 //!
 //! # Invariants
 //!
-//! * A numbered message reaches each destination that stays up exactly once, over consecutive links if needed. A node that is
+//! * A numbered message reaches each destination that stays up exactly once, over consecutive links if needed. A node that is down
+//!   ([`Output::NodeDown`]) is no longer waited for.
 //! * [`Output::Acknowledged`] comes after every destination's hub has called [`Overlay::admitted`]; [`Output::InterestSettled`] after
 //!   every reachable node's hub has called [`Overlay::interests_applied`].
 //! * Between [`Output::NodeUp`] and [`Output::NodeDown`] of a slot, control messages arrive in order, each once.
