@@ -37,8 +37,8 @@ pub struct InterestValue {
 /// A change of one interest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterestChange {
-    /// Of which.
+    /// The interest.
     pub key: InterestKey,
-    /// What it is from now on, `None`: withdrawn.
+    /// Its new value; `None`: withdrawn.
     pub value: Option<InterestValue>,
 }

@@ -70,7 +70,7 @@ pub(crate) struct Peer {
 /// | `Up`, `Lost` | a link of a later process is selected | `Out`, `NodeDown`, then as there |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerState {
-    /// Not reachable: nothing waits for it.
+    /// Down: nothing waits for it.
     Out,
     /// Reachable over a link that is up.
     Up,
