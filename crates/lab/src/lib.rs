@@ -1,8 +1,8 @@
-//! A lab for MQTT brokers: experiments on networks of sites that give the same result when repeated.
+//! A lab for MQTT brokers: experiments on networks of sites, with reproducible results.
 //!
 //! A *scenario* is one TOML file: sites with a router, a broker and clients each, links with delay, rate and loss, broker systems, load, faults and
-//! what to vary. The lab builds the network from namespaces of this machine, runs every combination on every system, and writes samples, tables and a
-//! report. The method follows BORDER; `docs/lab.md` explains it and has the figures.
+//! parameters to vary. The lab builds the network from namespaces of this machine, runs every combination on every system, and writes samples, tables
+//! and a report. The method follows BORDER; `docs/lab.md` explains it and has the figures.
 //!
 //! * [`scenario`], [`topology`]: what a file says, checked, and the network it makes; pure;
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
