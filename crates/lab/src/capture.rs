@@ -12,7 +12,7 @@ use crate::error::LabError;
 use crate::net::wan;
 use crate::testbed::{Carried, Testbed};
 
-/// Bytes kept of a frame: its length is in the record.
+/// Bytes kept of a frame: its length is in the capture record.
 const KEPT: &str = "64";
 /// After this time without writes, all frames have been written.
 const QUIET: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins; files go to `folder`.
+    /// Begins; files are written to `folder`.
     pub fn start(testbed: &Testbed, folder: &Path) -> Result<Self, LabError> {
         if command::find("tcpdump").is_none() {
             return Err(LabError::Machine(

@@ -38,9 +38,9 @@ pub const TLS_PORT: u16 = 8883;
 /// How arriving publishers find their brokers.
 #[derive(Debug, Clone)]
 pub struct Entrance {
-    /// Where they go first.
+    /// How they attach.
     pub attach: Attach,
-    /// What they connect to: brokers, or a dispatcher.
+    /// The addresses they connect to: of brokers, or of a dispatcher.
     pub nodes: Vec<Node>,
     /// All brokers.
     pub brokers: Vec<Node>,
@@ -73,7 +73,7 @@ pub struct Cluster {
     own_program: PathBuf,
     folder: PathBuf,
     peers: Vec<Peer>,
-    /// By site; `None` where no broker of ours runs.
+    /// By site; `None` where the lab runs no broker.
     children: Vec<Option<Child>>,
     /// By site: when its process was started, and how long until it was ready, in seconds.
     started: Vec<(Instant, Option<f64>)>,

@@ -24,7 +24,7 @@ pub type Wanted = (Fault, Sender<Result<(), String>>);
 /// The result of a time line.
 #[derive(Debug, Default)]
 pub struct Followed {
-    /// When each fault was done, in seconds from the start.
+    /// When each fault was injected, in seconds from the start.
     pub done: Vec<(f64, String)>,
     /// Seconds that brokers took to start and join.
     pub joined_s: Vec<f64>,

@@ -31,7 +31,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The word of results.
+    /// The name in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Makes devices, addresses and routes, and starts the process behind them.
+    /// Creates devices, addresses and routes, and starts the process behind them.
     pub fn up(
         program: &Path,
         backend: Backend,
@@ -108,7 +108,7 @@ impl Links {
         }
         let mut fabric = Process::new(program)
             .args(["lab", "child", "fabric"])
-            // Ctrl-C is for the lab.
+            // Ctrl-C must only reach the lab.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -40,7 +40,7 @@ pub struct Device {
     pub name: String,
 }
 
-/// A router as the forwarding of multicast sees it.
+/// A router as used for forwarding multicast.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Router {
     /// Path of its namespace.
