@@ -158,7 +158,7 @@ pub enum Brokers {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ready {
-    /// A message comes back.
+    /// A test message is received.
     #[default]
     RoundTrip,
     /// This URL returns 200, fetched where the broker runs.

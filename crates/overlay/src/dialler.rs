@@ -2,12 +2,12 @@
 //!
 //! | state | event | next |
 //! |---|---|---|
-//! | (unknown) | heard of | `Waiting`, due at once |
+//! | (unknown) | received from configuration, discovery or a node | `Waiting`, due at once |
 //! | `Waiting` | due, its node has no link, and a dial is free | `Dialling` |
 //! | `Waiting` | its node lost its link | `Waiting`, due at once |
 //! | `Dialling` | dialled | `Unproved` |
 //! | `Dialling` | failed | `Waiting`, twice as long as before |
-//! | `Unproved` | it is known who answers there | `Linked` |
+//! | `Unproved` | the node that answers there is identified | `Linked` |
 //! | `Unproved`, `Linked` | link closed | `Waiting`, twice as long as before; at once if the link had been good |
 //! | `Unproved`, `Linked` | it was this node | `Own`, for ever |
 //!

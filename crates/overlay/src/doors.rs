@@ -68,7 +68,7 @@ pub enum Input<'a> {
         /// The link.
         link: LinkId,
     },
-    /// The instant that `poll_timeout` named has come (early, late or repeated calls are harmless).
+    /// The instant that `poll_timeout` returned has been reached (early, late or repeated calls are harmless).
     Timeout,
 }
 

@@ -179,7 +179,7 @@ impl KnownAs {
 pub(crate) struct Holder {
     /// HOST:PORT.
     pub(crate) address: String,
-    /// Set if the holder is the process that refuses; otherwise the holder is one that the refusing node sees.
+    /// Set if the holder is the process that refuses; otherwise the refusing node has the holder as up.
     pub(crate) incarnation: Option<Incarnation>,
 }
 

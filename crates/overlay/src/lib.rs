@@ -11,7 +11,7 @@
 //! 1. [`Overlay::handle_input`] for everything that happened, [`Overlay::handle_received`] for bytes of links;
 //! 2. [`Overlay::forward`], [`Overlay::set_interest`], [`Overlay::send_control`], [`Overlay::admitted`] as needed;
 //! 3. [`Overlay::end_round`], which writes to each link's out-buffer: messages of the overlay first, then data, control and acknowledgements;
-//! 4. [`Overlay::poll_output`] until there is no more, and for each `Flush(link)`: write [`Overlay::pending_output`], tell
+//! 4. [`Overlay::poll_output`] until there are no more, and for each `Flush(link)`: write [`Overlay::pending_output`], call
 //!    [`Overlay::handle_written`];
 //! 5. sleep until something happens or [`Overlay::poll_timeout`].
 //!
@@ -22,7 +22,7 @@
 //! * [`Output::Acknowledged`] comes after every destination's hub has called [`Overlay::admitted`]; [`Output::InterestSettled`] after
 //!   every reachable node's hub has called [`Overlay::interests_applied`].
 //! * Between [`Output::NodeUp`] and [`Output::NodeDown`] of a slot, control messages arrive in order, each once.
-//! * Nothing another node sends panics, or sets memory aside for a length merely claimed: bytes that cannot be read end the link.
+//! * Nothing that another node sends panics, or allocates memory for a length merely claimed: malformed bytes end the link.
 //! * Nothing reads a clock; the seed decides every nonce and every jitter; no order depends on a random hash.
 //!
 //! # Example

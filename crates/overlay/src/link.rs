@@ -7,19 +7,19 @@
 //! | `Dialled` (D: CONNECT is sent) | CONNACK, success | `Candidate` |
 //! | `Dialled` | CONNACK, error | closed; the reason is logged |
 //! | `Accepted` (A: waits for CONNECT) | CONNECT | `Candidate`, CONNACK sent |
-//! | `Dialled`, `Accepted` | anything on a link that is not proved, where links are | refused: closed |
+//! | `Dialled`, `Accepted` | anything on an unproved link, where links must be proved | refused: closed |
 //! | `Candidate` (lower id) | nothing else in use | `Selected`: sends `Select` and which versions of records it has |
 //! | `Candidate` (lower id) | another link in use | waits for the other's `Candidate` message: closed, or `Selected` in its place |
 //! | `Candidate` (higher id) | `Select` | `Selected`: sends which versions of records it has |
-//! | `Candidate` | as both above, the other end speaks no version above 10 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
+//! | `Candidate` | as both above, the other end has no version above 10 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
 //! | `Selected`, `Resumed` (lower id) | the other's `Candidate` message, sent before it saw our choice | the same |
-//! | `Selected` | `Versions` of all records | `Resumed`: sends its own record if the other end lacks it, `Resume`; asks for those it lacks itself |
-//! | `Selected` | the same, the other end speaks version 11 | `Resumed`: sends all records that the other end lacks, `Resume` |
+//! | `Selected` | `Versions` of all records | `Resumed`: sends its own record if the other end lacks it, `Resume`; requests those it lacks itself |
+//! | `Selected` | the same, the other end has version 11 | `Resumed`: sends all records that the other end lacks, `Resume` |
 //! | `Resumed` | `Resume` | `Up` |
 //! | `Up` | anything of `Resume`, `Select`, `Candidate`, `Versions` of all records | refused: closed |
 //! | before `Up` | handshake timeout | closed |
 //! | `Selected`, `Resumed`, `Up` | silence | closed |
-//! | any | bytes that cannot be read or are not named here | refused: closed |
+//! | any | malformed bytes, or a message not listed here | refused: closed |
 
 use thicket_mqtt::{Packet, ProtocolVersion, Publish};
 use thicket_session::time::Instant;

@@ -10,7 +10,7 @@
 //! | link | 6 `Leaving` | |
 //! | view | 1 `Record` | see [`NodeRecord`](crate::view::NodeRecord) |
 //! | view | 2 `Advertisement` | origin u64, topic with its length |
-//! | view | 3 `Versions` | whole u8, then to the end for each record: node u64, incarnation varint, process u64, version varint |
+//! | view | 3 `Versions` | purpose u8 (0 wanted, 1 all, 2 news), then to the end for each record: node u64, incarnation varint, process u64, version varint |
 //! | view | 4 `Change` | node u64, incarnation varint, process u64, versions before and after varint, the record's numbers varint, lost links as node u64, changed ones as node u64, RTT varint, epoch varint; a count varint before each list |
 //! | interests | 1 `Interests` | flags u8 (snapshot 1, last 2), from varint, to varint, entries to the end |
 //! | interests | 2 `InterestsApplied` | version varint |

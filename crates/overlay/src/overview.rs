@@ -84,7 +84,7 @@ pub struct Overview {
     pub tree_count: usize,
     /// An estimate of their memory here, in bytes.
     pub tree_bytes: usize,
-    /// Topics with an advertisement, and the node next on the way to each publisher's node (SRT).
+    /// Number of topics that other nodes have advertised.
     pub advertised: usize,
 }
 

@@ -63,9 +63,9 @@ pub(crate) struct Peer {
 /// |---|---|---|
 /// | `Out` | its link is up | `Up`, `NodeUp` |
 /// | `Up` | its link closed | `Lost` |
-/// | `Up` | it leaves | `Out`, `NodeDown` |
-/// | `Lost` | a link is up | `Up`; what was not acknowledged is sent again |
-/// | `Lost` | a dial to it failed, or the time is over, and no other node reaches it | `Out`, `NodeDown` |
+/// | `Up` | it shuts down | `Out`, `NodeDown` |
+/// | `Lost` | a link is up | `Up`; what was not acknowledged is resent |
+/// | `Lost` | a dial to it failed, or `out_after` is over, and no other node reaches it | `Out`, `NodeDown` |
 /// | `Lost` | others reach it, and it has had no link for `link_grace` | `Out`, `NodeDown` |
 /// | `Up`, `Lost` | a link of a later process is selected | `Out`, `NodeDown`, then as there |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

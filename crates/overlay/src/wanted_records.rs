@@ -13,8 +13,8 @@ use crate::record_versions::RecordAge;
 /// A record that this node lacks in its latest version.
 #[derive(Debug)]
 struct Wanted {
-    /// Since when this node has waited for the record; set if the neighbour had it when the link began. Until it arrives, for a limited time, this node does not count as
-    /// ready.
+    /// Since when this node has waited for the record; set if the neighbour had it when the link began. Until it arrives, for a limited time, this
+    /// node does not count as ready.
     awaited_since: Option<Instant>,
     /// The version that each neighbour has, by link.
     offers: BTreeMap<LinkId, RecordAge>,

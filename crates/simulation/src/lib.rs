@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | nodes | [`World::add_node`] with a [`spec::NodeSpec`] (workers, routing, backups, limits, data directory, slow rounds, drifting clocks), [`World::start`] |
 //! | clients | [`World::add_client`], [`World::connect_client`]; what the client machine offers is called on `world.clients[i].machine`, then [`client::SimulatedClient::finish`] |
-//! | links | [`links::Links::add`] one way with delay, bandwidth and loss, [`links::Links::set_route`] from host to host over one or more of them; hosts that share a link share its bandwidth. Where no route is set, [`net::Weather`] decides |
+//! | links | [`links::Links::add`] in one direction with delay, bandwidth and loss, [`links::Links::set_route`] from host to host over one or more of them; hosts that share a link share its bandwidth. Where no route is set, [`net::Weather`] decides |
 //! | time | [`World::run_for`], [`World::run_until`]; milliseconds |
 //!
 //! # Faults
@@ -22,7 +22,7 @@
 //! | --- | --- |
 //! | a process is killed, or a machine loses its power | [`World::kill`], [`World::lose_power`] |
 //! | a node is paused, with or without its clocks | [`net::Net::pause`], or [`World::pause`] until [`World::resume`]; [`World::freeze`] |
-//! | a link stalls, is cut, carries one way only, or loses everything silently | [`net::Net::part`] with a [`net::Parting`], [`net::Net::heal`] |
+//! | a link stalls, is cut, carries in one direction only, or loses everything silently | [`net::Net::part`] with a [`net::Parting`], [`net::Net::heal`] |
 //! | a connection is cut, or half-open | [`net::Net::cut`], [`net::Net::leave_half_open`] |
 //! | a disk is full, stalls or fails | [`World::set_room`], [`World::stall_disk`], [`disk::Disk::fail_after`] |
 //! | a wall clock is set | `world.nodes[i].spec.wall_ahead` |
@@ -37,8 +37,8 @@
 //! | convergence, repair | [`World::run_until`] with [`World::is_whole`] or [`World::is_covered`] |
 //! | counters of the nodes | [`World::traffic`], [`World::sessions`], [`World::memory`] |
 //!
-//! The resolution of time is a millisecond (delays between two milliseconds are right in the mean), and processors are infinitely fast unless `NodeSpec::round_millis` is set: delays, bytes, losses
-//! and repair are meaningful, messages a second are not.
+//! The resolution of time is a millisecond (delays between two milliseconds are right in the mean), and processors are infinitely fast unless
+//! `NodeSpec::round_millis` is set: delays, bytes, losses and repair are meaningful, messages a second are not.
 //!
 //! ```
 //! use thicket_mqtt::{ProtocolVersion, Publish, Qos};

@@ -1,8 +1,8 @@
 //! Networks with topology: links with a delay, a bandwidth and losses, and routes over them.
 //!
-//! A link carries bytes one way. A route names the links from one host to another in order; routes that share a link share its bandwidth, so a site's
-//! uplink is one link in the routes of all hosts behind it. TCP is modelled by its effect on a stream: bytes arrive in order, a lost segment arrives
-//! one retransmission later, and what follows it waits.
+//! A link carries bytes in one direction. A route names the links from one host to another in order; routes that share a link share its bandwidth, so
+//! a site's uplink is one link in the routes of all hosts behind it. TCP is modelled by its effect on a stream: bytes arrive in order, a lost segment
+//! arrives one retransmission later, and what follows it waits.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ pub enum Measure {
     },
     /// Idle connections: how fast they are established and what each costs (Comparison M3).
     Connections {
-        /// How many.
+        /// Number of connections.
         count: usize,
         /// Rest before memory is read.
         #[serde(default)]

@@ -129,7 +129,7 @@ pub enum Attach {
 }
 
 impl Attach {
-    /// As in a scenario.
+    /// The name in a scenario.
     const fn name(self) -> &'static str {
         match self {
             Self::RoundRobin => "round-robin",

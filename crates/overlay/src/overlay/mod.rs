@@ -444,8 +444,8 @@ impl Overlay {
             .unwrap_or(WireVersion::OLDEST)
     }
 
-    /// Whether the links that both ends have published connect this node with each node that is up, directly or over others; then the nodes that those reach are known
-    /// here too. As of the end of the last round.
+    /// Whether the links that both ends have published connect this node with each node that is up, directly or over others; then the nodes that
+    /// those reach are known here too. As of the end of the last round.
     #[must_use]
     pub fn is_listed(&self) -> bool {
         let component = self.trees.topology();

@@ -28,7 +28,8 @@ struct Branch {
 
 impl Tree {
     /// The tree of shortest paths to `root` over those of `members` that it reaches through other members. Of two paths with the same cost, the one
-    /// with fewer links is used, then the one over the lower address. Members without a path to the root are not in the tree.
+    /// with fewer links is used, then the one over the lower address. Members without a path to the root are not in the tree; if the root is not in
+    /// the topology, the tree has no nodes.
     #[must_use]
     pub fn spanning(topology: &Topology, root: NodeId, members: &[NodeId]) -> Self {
         let mut is_member = vec![false; topology.nodes().len()];
