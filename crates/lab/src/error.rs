@@ -49,7 +49,7 @@ pub enum LabError {
     /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
-    /// A system call failed.
+    /// An operation of the system failed.
     #[error("{what}: {source}")]
     System {
         /// What was tried.

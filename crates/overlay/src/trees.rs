@@ -547,7 +547,7 @@ mod tests {
             "it came back meanwhile"
         );
         assert_eq!(trees.elections, 0);
-        // First another root, and only then is its former parent found to be gone: 4 was reached over it.
+        // First another root is elected, and only then is the link with the former one lost: what was sent over it before may be lost.
         let mut stronger = same_but(&mesh(5, &[]), 2, 99);
         let mut moved = self::trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
         assert_eq!(

@@ -3,7 +3,8 @@
 use thicket_access::{Applicant, Judgement, Policy, scram};
 use thicket_node::{Admission, Enhanced, Now, Verdict, WorkerOutput};
 
-/// Answers an `Authenticate`. Without a policy, users named `good` are allowed and `bad` refused; for other names the answer is `Unavailable`.
+/// Answers an `Authenticate`. Without a policy, users named `good` are allowed and `bad` refused; other names get `Unavailable`, no name
+/// `NotAuthorized`.
 pub fn ask(policy: Option<&Policy>, asked: &WorkerOutput, now: Now) -> Verdict {
     let WorkerOutput::Authenticate {
         client_id,

@@ -38,7 +38,7 @@ pub(super) struct Wire {
     /// By the port where a frame arrives.
     shapers: Vec<Shaper>,
     queue: BinaryHeap<Due>,
-    /// Frames by number modulo their count: number `n` is at `n - first`.
+    /// Frames by number.
     frames: std::collections::HashMap<u64, Vec<u8>>,
     pool: Vec<Vec<u8>>,
     next_number: u64,
