@@ -1,4 +1,4 @@
-//! A second count of what links carry, by `tcpdump`, to hold the interfaces' counters against.
+//! A second count of what links carry, by `tcpdump`, to compare with the interfaces' counters.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use crate::error::LabError;
 use crate::net::wan;
 use crate::testbed::{Carried, Testbed};
 
-/// Bytes kept of a frame: its length is in the record.
+/// Bytes kept of a frame: its length is in the capture record.
 const KEPT: &str = "64";
-/// Nothing more is written for so long: all is there.
+/// After this time without writes, all frames have been written.
 const QUIET: Duration = Duration::from_secs(1);
 /// Longest wait for that.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins; files go to `folder`.
+    /// Begins; files are written to `folder`.
     pub fn start(testbed: &Testbed, folder: &Path) -> Result<Self, LabError> {
         if command::find("tcpdump").is_none() {
             return Err(LabError::Machine(
@@ -74,7 +74,7 @@ impl Capture {
         }
     }
 
-    /// Ends, and counts what was captured.
+    /// Ends the captures, and counts what was captured.
     pub fn finish(mut self) -> Result<Vec<Carried>, LabError> {
         self.settle();
         let mut carried = Vec::new();
@@ -114,7 +114,7 @@ fn file(folder: &Path, link: usize, end: usize) -> PathBuf {
     folder.join(format!("link-{link}-{end}.pcap"))
 }
 
-/// Starts a capture of what leaves by a device, and waits until it sees frames.
+/// Starts a capture of what leaves through a device, and waits until tcpdump listens.
 fn listen(namespace: &str, device: &str, file: &Path) -> Result<Child, LabError> {
     let mut child = Command::new("ip")
         .args(["netns", "exec", namespace, "tcpdump", "-i", device])
@@ -153,13 +153,13 @@ fn listen(namespace: &str, device: &str, file: &Path) -> Result<Child, LabError>
             }
             said.push_str(&line);
         }
-        // It goes on to say things at its end: somebody must read them.
+        // It writes more at its end, which must be read.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
     }
     Ok(child)
 }
 
-/// Bytes and frames on the wire, by the records of a capture file of this machine's byte order; `None`: it is none.
+/// Bytes and frames on the wire, from the records of a capture file in this machine's byte order; `None`: not a capture file.
 fn count(file: &[u8]) -> Option<(u64, u64)> {
     let word = |at: usize| {
         let bytes = file.get(at..at + 4)?;

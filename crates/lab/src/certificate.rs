@@ -1,5 +1,4 @@
-//! Certificates of brokers whose clients come over TLS: each signs its own, and clients believe whatever they are shown. What TLS costs does
-//! not depend on it.
+//! Certificates of brokers whose clients use TLS: each signs its own, and clients accept any certificate. The cost of TLS does not depend on it.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Becoming another program inside a namespace and control groups. A process of its own does it, so that no code runs between fork and exec.
+//! Becoming another program inside a namespace and control groups. A separate process does it, so that no code runs between fork and exec.
 
 use std::convert::Infallible;
 use std::os::unix::process::CommandExt;
@@ -22,7 +22,7 @@ pub fn enter(
     };
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| LabError::io("parent death signal")(error.into()))?;
-    // A lab that died before the line above sends no signal any more.
+    // If the lab died before the line above, the signal is never sent.
     if std::os::unix::process::parent_id() != lab {
         return Err(LabError::Machine("the lab has ended".to_owned()));
     }

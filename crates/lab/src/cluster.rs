@@ -1,4 +1,4 @@
-//! The brokers of one system on a testbed: start, ready, fail, stop.
+//! The brokers of one system on a testbed: starting, readiness, faults, stopping.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -23,24 +23,24 @@ use crate::scenario::{Attach, System};
 use crate::testbed::{Testbed, ended};
 use crate::topology::{Topology, broker_address, client_address};
 
-/// Between two looks at a broker that is not ready.
+/// Interval between checks of a broker that is not ready.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Time for one look.
+/// Timeout of one check.
 const LOOK: Duration = Duration::from_secs(2);
-/// Until a dispatcher has figures of all brokers: the load it goes by is a mean of seconds.
+/// Until a dispatcher has figures of all brokers: the load it uses is a mean over seconds.
 const SETTLED: Duration = Duration::from_secs(3);
-/// Time a broker has to end by itself.
+/// Time that a broker has to end by itself.
 const GRACE: Duration = Duration::from_secs(3);
 const PORT: u16 = 1883;
-/// Where clients come in over TLS.
+/// The port of clients with TLS.
 pub const TLS_PORT: u16 = 8883;
 
-/// How publishers that arrive find their brokers.
+/// How arriving publishers find their brokers.
 #[derive(Debug, Clone)]
 pub struct Entrance {
-    /// Where they go first.
+    /// How they attach.
     pub attach: Attach,
-    /// What they connect to: brokers, or a dispatcher.
+    /// The addresses they connect to: of brokers, or of a dispatcher.
     pub nodes: Vec<Node>,
     /// All brokers.
     pub brokers: Vec<Node>,
@@ -48,11 +48,11 @@ pub struct Entrance {
     pub pids: Vec<u32>,
     /// Their network namespaces, in this order.
     pub api_namespaces: Vec<PathBuf>,
-    /// How clients of the client library find them, if they do.
+    /// How clients of the client library find them, if these are used.
     pub by: Option<By>,
 }
 
-/// Each broker once: systems with one have it under the name of every site.
+/// Each broker once: systems with a single broker list it under the name of every site.
 #[must_use]
 pub fn each_once(nodes: &[Node]) -> Vec<Node> {
     let mut brokers: Vec<Node> = Vec::new();
@@ -73,11 +73,11 @@ pub struct Cluster {
     own_program: PathBuf,
     folder: PathBuf,
     peers: Vec<Peer>,
-    /// By site; `None` where no broker of ours runs.
+    /// By site; `None` where the lab runs no broker.
     children: Vec<Option<Child>>,
     /// By site: when its process was started, and how long until it was ready, in seconds.
     started: Vec<(Instant, Option<f64>)>,
-    /// Seconds from the first start until messages came through from everywhere to everywhere.
+    /// Seconds from the first start until messages passed from every broker to every other.
     pub formed_s: f64,
     /// What clients of each site connect to.
     pub nodes: Vec<Node>,
@@ -87,8 +87,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the system's brokers and waits until messages come through from each to each. Logs and files are in `folder`. With `has_tls`
-    /// they listen for TLS too.
+    /// Starts the system's brokers and waits until messages pass from each to each. Logs and files are in `folder`. With `has_tls` they listen for
+    /// TLS too.
     pub fn start(
         testbed: &Testbed,
         driver: &Driver,
@@ -189,7 +189,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts what sends clients to brokers, beside the clients of the first site, and waits until it answers.
+    /// Starts the dispatcher, beside the clients of the first site, and waits until it answers.
     fn start_dispatcher(&mut self, testbed: &Testbed) -> Result<(), LabError> {
         let Some(dispatcher) = self.driver.dispatcher.clone() else {
             return Ok(());
@@ -227,7 +227,7 @@ impl Cluster {
             }
             std::thread::sleep(PAUSE);
         }
-        // Until it has figures of brokers that do nothing yet.
+        // Until it has figures of brokers that are still idle.
         std::thread::sleep(SETTLED);
         Ok(())
     }
@@ -278,7 +278,7 @@ impl Cluster {
         (!taken.is_empty()).then(|| taken.iter().sum::<f64>() / taken.len() as f64)
     }
 
-    /// Starts the broker of a site, also after it has ended.
+    /// Starts the broker of a site, also again after it has ended.
     pub fn start_one(&mut self, testbed: &Testbed, site: usize) -> Result<(), LabError> {
         let (dir, places) = self.places(site)?;
         if self.children[site].is_none() {
@@ -356,7 +356,7 @@ impl Cluster {
         }
     }
 
-    /// Makes a broker that is ready join the first, where its driver has a command for it.
+    /// Makes a ready broker join the first one, where its driver has a command for that.
     pub fn join(&self, testbed: &Testbed, site: usize) -> Result<(), LabError> {
         if self.driver.join.is_empty() {
             return Ok(());
@@ -364,7 +364,7 @@ impl Cluster {
         self.command(testbed, site, &self.driver.join)
     }
 
-    /// Has a broker hand its clients and sessions to others.
+    /// Makes a broker hand its clients and sessions to others.
     pub fn drain(&self, testbed: &Testbed, site: usize) -> Result<(), LabError> {
         if self.driver.drain.is_empty() {
             return Err(LabError::Driver {
@@ -375,7 +375,7 @@ impl Cluster {
         self.command(testbed, site, &self.driver.drain)
     }
 
-    /// Seconds from the start of a site's process until it was ready; `None`: it is not yet. An error if it has ended.
+    /// Seconds from the start of a site's process until it was ready; `None`: not yet. An error if it has ended.
     pub fn look(&mut self, testbed: &Testbed, site: usize) -> Result<Option<f64>, LabError> {
         if let Some(child) = &mut self.children[site]
             && let Ok(Some(status)) = child.try_wait()
@@ -431,7 +431,7 @@ impl Cluster {
         self.folder.join(&self.peers[site].site).join("output.log")
     }
 
-    /// Bytes and publications that the brokers say they sent on their links, all together; `None` for what they do not say.
+    /// Bytes and publications that the brokers report as sent on their links, all together; `None` for what they do not report.
     #[must_use]
     pub fn sent_on_links(&self, testbed: &Testbed) -> [Option<u64>; 2] {
         let driver = &self.driver;
@@ -472,7 +472,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a site has a broker of ours.
+    /// Whether the lab runs a broker at a site.
     #[must_use]
     pub fn has_broker(&self, site: usize) -> bool {
         site < self.peers.len()
@@ -486,7 +486,7 @@ impl Cluster {
         }
     }
 
-    /// Ends all brokers, in order where they do so in time.
+    /// Ends all brokers, in order if they do so in time.
     pub fn stop(&mut self, testbed: &Testbed) {
         if let Some(mut dispatcher) = self.dispatcher.take() {
             let _ = dispatcher.kill();
@@ -516,7 +516,7 @@ fn agent() -> ureq::Agent {
         .into()
 }
 
-/// The sum of a metric's samples that have a label.
+/// The sum of those samples of a metric that have a label.
 fn sum_of(page: &str, metric: &str, label: &str) -> u64 {
     let samples = page.lines().filter(|line| {
         line.strip_prefix(metric)
@@ -530,7 +530,7 @@ fn lives(child: &mut Child) -> bool {
     matches!(child.try_wait(), Ok(None))
 }
 
-/// Brokers below a site in the tree of shortest ways from the first site.
+/// Brokers below a site in the tree of shortest paths from the first site.
 fn children(topology: &Topology, site: usize, peers: &[Peer]) -> Vec<Peer> {
     let links = topology.children(0, site).into_iter();
     links
@@ -558,7 +558,7 @@ pub fn wait_connected(nodes: &[Node], patience: Duration) -> Result<(), String> 
     }
 }
 
-/// One message of each node to all; what is wrong, if something is.
+/// Sends one message from each node to all; returns what is wrong, if anything.
 fn try_all(nodes: &[Node], attempt: u32) -> Result<Option<String>, LabError> {
     let workload = Workload::FanOut {
         publishers: nodes.len(),

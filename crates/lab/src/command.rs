@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::LabError;
 
-/// Runs a program to its end and answers what it printed.
+/// Runs a program to its end and returns its output.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String, LabError> {
     feed(program, arguments, "")
 }
@@ -21,7 +21,7 @@ pub fn feed(program: &str, arguments: &[&str], input: &str) -> Result<String, La
         .spawn()
         .map_err(LabError::io(name()))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that reads no further has failed, and says so itself.
+        // A program that stops reading has failed, and reports that itself.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(LabError::io(name()))?;

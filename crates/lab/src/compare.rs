@@ -1,4 +1,4 @@
-//! Two results side by side: ratios with confidence, if they were made alike.
+//! Two results side by side: ratios with confidence intervals, if they are comparable.
 
 use serde::Serialize;
 use thicket_bench::statistics::Estimate;
@@ -8,7 +8,7 @@ use crate::results::{Environment, Results};
 use crate::simulated;
 use crate::summary::{Row, rows};
 
-/// Figures that are compared.
+/// The figures to compare.
 const COMPARED: [&str; 18] = [
     "sustainable_msgs_per_s",
     "internal_msgs_per_s",
@@ -57,7 +57,7 @@ impl Ratio {
     }
 }
 
-/// Whether one of the two was played in virtual time and the other was not: what is compared then is the back ends.
+/// Whether exactly one of the two was simulated in virtual time: then the back ends are compared.
 #[must_use]
 pub fn is_across(a: &Results, b: &Results) -> bool {
     let is_simulated = |results: &Results| results.environment.backend == simulated::NAME;
@@ -69,17 +69,17 @@ pub fn is_across(a: &Results, b: &Results) -> bool {
 pub struct Spread {
     /// Name of the figure.
     pub figure: String,
-    /// Ratios there are.
+    /// Number of ratios.
     pub count: usize,
     /// The least of them.
     pub least: f64,
-    /// The middle one.
+    /// The median.
     pub median: f64,
     /// The greatest.
     pub most: f64,
 }
 
-/// The ratios of each figure taken together.
+/// The spread of the ratios of each figure.
 #[must_use]
 pub fn spreads(ratios: &[Ratio]) -> Vec<Spread> {
     let of = |figure: &&str| {
@@ -97,7 +97,7 @@ pub fn spreads(ratios: &[Ratio]) -> Vec<Spread> {
     COMPARED.iter().filter_map(of).collect()
 }
 
-/// Compares what both have. Refuses results of unlike machines, means or scenarios; virtual time is the same on all machines.
+/// Compares the rows in both. Refuses results of different machines, tools or scenarios; virtual time is the same on all machines.
 pub fn compare(a: &Results, b: &Results) -> Result<Vec<Ratio>, LabError> {
     let unlike = if is_across(a, b) {
         Vec::new()
@@ -139,7 +139,7 @@ pub fn compare(a: &Results, b: &Results) -> Result<Vec<Ratio>, LabError> {
     Ok(ratios)
 }
 
-/// How many of `figures` differ by chance at most, with 99 % confidence, where each does with 5 %.
+/// The 99 % bound of the number of figures, out of `figures`, that differ by chance if each does with 5 %.
 #[must_use]
 pub fn expected_to_differ(figures: usize) -> usize {
     let (mut at_most, mut exactly) = (0.0, 0.95_f64.powi(figures as i32));
@@ -199,7 +199,7 @@ fn differences(a: &Environment, b: &Environment) -> Vec<String> {
         .collect()
 }
 
-/// A scenario's text as a table without what may differ.
+/// A scenario's text as a table, without the keys that may differ.
 fn without_systems(text: &str) -> Option<toml::Table> {
     let mut table: toml::Table = toml::from_str(text).ok()?;
     for key in ["system", "repeats", "title", "source"] {

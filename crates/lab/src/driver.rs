@@ -1,8 +1,9 @@
-//! Drivers: how a kind of broker is found, configured, started and known to be ready. A driver is a TOML file; those in `drivers/` are built in.
+//! Drivers: how to find, configure and start a kind of broker, and how to detect that it is ready. A driver is a TOML file; those in `drivers/` are
+//! built in.
 //!
-//! Texts in it have places in braces: `{program}`, `{self}` (our own program), `{prepared}` (where `lab prepare` puts what is not installed),
-//! `{dir}` (a folder of the broker's own), `{site}`, `{index}` (from 1), `{address}`, `{first_address}`, the driver's settings and lists by name,
-//! and in what is repeated for each broker `{peer_site}`, `{peer_index}`, `{peer_address}`.
+//! Texts in it have placeholders in braces: `{program}`, `{self}` (our own program), `{prepared}` (where `lab prepare` puts what is not installed),
+//! `{dir}` (a folder of the broker's own), `{site}`, `{index}` (from 1), `{address}`, `{first_address}`, the driver's settings and lists by name, and
+//! in what is repeated for each broker `{peer_site}`, `{peer_index}`, `{peer_address}`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -32,11 +33,11 @@ const BUILT_IN: [(&str, &str); 9] = [
     ("external", include_str!("../drivers/external.toml")),
 ];
 
-/// A driver as its file says.
+/// A driver as in its file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Driver {
-    /// What it starts, in a line.
+    /// What it starts, in one line.
     pub about: String,
     /// Program to look for: a name in PATH, a path, or `{self}`.
     #[serde(default)]
@@ -44,10 +45,10 @@ pub struct Driver {
     /// How to get it where it is missing.
     #[serde(default)]
     pub install: Option<String>,
-    /// How to get it ready where it cannot be installed.
+    /// How to prepare it where it cannot be installed.
     #[serde(default)]
     pub prepare: Option<Prepare>,
-    /// Command whose output begins with a version, or has one.
+    /// Command whose output contains a version.
     #[serde(default)]
     pub version: Vec<String>,
     /// Where brokers run.
@@ -65,19 +66,19 @@ pub struct Driver {
     /// Whether the first broker is ready before the others start.
     #[serde(default)]
     pub first_alone: bool,
-    /// Words added to `start` where clients use TLS; `None`: it is not known how the broker does it.
+    /// Words added to `start` if clients use TLS; `None`: TLS is not supported by this driver.
     #[serde(default)]
     pub tls: Option<Vec<String>>,
-    /// The process that sends clients to brokers, where the system attaches them by one.
+    /// The process that sends clients to brokers, for systems that attach clients by it.
     #[serde(default)]
     pub dispatcher: Option<Dispatcher>,
-    /// How a broker says that it is ready.
+    /// How to detect that a broker is ready.
     #[serde(default)]
     pub ready: Ready,
     /// Longest wait for a broker, and for the cluster after that.
     #[serde(default = "patience")]
     pub patience_s: u64,
-    /// Multicast groups it discovers others by: the routers forward them.
+    /// Multicast groups of its discovery: the routers forward them.
     #[serde(default)]
     pub multicast: Vec<SocketAddrV4>,
     /// Settings with their defaults.
@@ -86,13 +87,13 @@ pub struct Driver {
     /// Environment of a broker.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Places that name all brokers.
+    /// Placeholders that list all brokers.
     #[serde(default)]
     pub lists: BTreeMap<String, List>,
-    /// Where a broker says how many bytes it sent on its links, if it does.
+    /// Where a broker reports how many bytes it sent on its links, if it does.
     #[serde(default)]
     pub link_bytes: Option<Counter>,
-    /// Where a broker counts the publications it sent to others, if it does.
+    /// Where a broker counts the publications that it sent to others, if it does.
     #[serde(default)]
     pub link_messages: Option<Counter>,
     /// Files in its folder.
@@ -103,7 +104,7 @@ pub struct Driver {
     pub kubernetes: Option<crate::kubernetes::Container>,
 }
 
-/// A process beside the clients of the first site; places are those of the first broker, and `{own_address}`.
+/// A process beside the clients of the first site; placeholders are those of the first broker, and `{own_address}`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dispatcher {
@@ -129,7 +130,7 @@ pub struct List {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counter {
-    /// Where it is, asked where the broker runs.
+    /// Its URL, fetched where the broker runs.
     pub url: String,
     /// Name of the counter.
     pub metric: String,
@@ -145,36 +146,36 @@ pub enum Brokers {
     /// One at every site.
     #[default]
     EverySite,
-    /// One at every site, which know nothing of each other.
+    /// One at every site; the brokers are not connected.
     Separate,
     /// One at the first site, for the clients of all.
     FirstSite,
-    /// None of ours: they run already.
+    /// None of the lab's: they run already.
     External,
 }
 
-/// How a broker says that it is ready. In any case messages must then come through from every broker to every other.
+/// How to detect that a broker is ready. In any case, messages must then pass from every broker to every other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ready {
-    /// A message comes back.
+    /// A test message is received.
     #[default]
     RoundTrip,
-    /// This URL answers 200, asked where the broker runs.
+    /// This URL returns 200, fetched where the broker runs.
     Http(String),
 }
 
-/// What makes a broker ready to start where no package installs it.
+/// How to prepare a broker that no package installs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prepare {
     /// Programs it needs, and how to get them.
     pub needs: BTreeMap<String, String>,
-    /// Files it begins with.
+    /// Files written first.
     pub files: Vec<Template>,
     /// Commands, run in the folder one after the other.
     pub commands: Vec<Vec<String>>,
-    /// The file that is there when all is done.
+    /// The file that exists when all is done.
     pub makes: String,
 }
 
@@ -195,7 +196,7 @@ pub struct Template {
     /// Added where clients use TLS; the certificate is `{dir}/tls.pem`, its key `{dir}/tls.key`.
     #[serde(default)]
     pub tls: String,
-    /// Its mode, 0644 if nothing is said.
+    /// Its mode; 0644 by default.
     #[serde(default)]
     pub mode: Option<u32>,
 }
@@ -204,7 +205,7 @@ const fn patience() -> u64 {
     30
 }
 
-/// A place's broker as templates see it.
+/// A broker as the placeholders of templates have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Name of its site.
@@ -316,7 +317,7 @@ impl Driver {
         })
     }
 
-    /// The version that the program says it has.
+    /// The version that the program reports.
     #[must_use]
     pub fn find_version(&self, name: &str, program: &Path) -> String {
         let prepared = crate::prepare::folder(name).display().to_string();
@@ -343,7 +344,7 @@ impl Driver {
         version_in(&text).unwrap_or_else(|| "unknown".to_owned())
     }
 
-    /// Values of the places, for the broker of `own`.
+    /// Values of the placeholders, for the broker `own`.
     pub fn places(
         &self,
         system: &System,
@@ -443,7 +444,7 @@ pub(crate) fn write_file(path: &Path, text: &str, mode: Option<u32>) -> Result<(
     Ok(())
 }
 
-/// Puts values into the places of a text; braces that hold no known name stay.
+/// Fills the placeholders of a text; braces without a known name stay.
 #[must_use]
 pub fn fill(text: &str, places: &BTreeMap<String, String>) -> String {
     let mut filled = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Facts of the machine and of the means that go into every result.
+//! Facts of the machine and of the tools, which are part of every result.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::results::Environment;
 use crate::scenario::{Limits, Scenario};
 use crate::testbed::congestion_control;
 
-/// Gathers them.
+/// Gathers the facts.
 #[must_use]
 pub fn environment(scenario: &Scenario, backend: Backend, program: &Path) -> Environment {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -41,7 +41,7 @@ pub fn environment(scenario: &Scenario, backend: Backend, program: &Path) -> Env
     }
 }
 
-/// Cores that all brokers may use together.
+/// Cores that all brokers together may use.
 fn wanted_cores(limits: &Limits, sites: usize, cores: usize) -> f64 {
     let each = limits
         .cpus
@@ -49,7 +49,7 @@ fn wanted_cores(limits: &Limits, sites: usize, cores: usize) -> f64 {
     each * sites as f64
 }
 
-/// The commit of the working copy that the program lies in, with `+` if it was changed since.
+/// The commit of the working copy that contains the program, with `+` if it has changes.
 fn commit(program: &Path) -> Option<String> {
     let folder = program.parent()?.to_str()?;
     let head = command::run("git", &["-C", folder, "rev-parse", "--short=12", "HEAD"]).ok()?;

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Misuse: the scenario says something that cannot be; the reason names line and key.
+    /// Misuse: the scenario is invalid; the reason names line and key.
     #[error("{}: {reason}", file.display())]
     Scenario {
         /// Its file.
         file: PathBuf,
-        /// What is wrong, where.
+        /// What is wrong, and where.
         reason: String,
     },
     /// Misuse: a driver's file, or what a scenario asks of a driver.
@@ -26,15 +26,15 @@ pub enum LabError {
     /// This machine does not allow it: no root, no namespaces, a tool is missing.
     #[error("this machine cannot run the lab: {0}")]
     Machine(String),
-    /// Misuse: what was asked does not fit the network that runs, or the measurement.
+    /// Misuse: the request does not fit the running network, or the measurement.
     #[error("{0}")]
     Misuse(String),
-    /// A command of the system refused.
+    /// A command of the system failed.
     #[error("{command}: {answer}")]
     Command {
         /// What was run.
         command: String,
-        /// What it said.
+        /// Its error output.
         answer: String,
     },
     /// A broker did not become ready, or the cluster did not pass messages on.
@@ -46,21 +46,21 @@ pub enum LabError {
     /// Two results that cannot be compared.
     #[error("{0}")]
     Unlike(String),
-    /// The user ended it.
+    /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
-    /// The system refused something.
+    /// An operation of the system failed.
     #[error("{what}: {source}")]
     System {
         /// What was tried.
         what: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl LabError {
-    /// Names what was tried beside the system's answer.
+    /// Adds what was tried to the system's error.
     pub(crate) fn io(what: impl Display) -> impl FnOnce(io::Error) -> Self {
         let what = what.to_string();
         move |source| Self::System { what, source }

@@ -1,4 +1,4 @@
-//! The time line of faults, followed while messages are published.
+//! Injects the faults of the time line while messages are published.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -11,26 +11,26 @@ use crate::scenario::{Action, Fault};
 use crate::testbed::Testbed;
 use crate::topology::changed;
 
-/// Between two looks at the clock and at the load.
+/// Interval between checks of the clock and of the load.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Between two looks at brokers that start.
+/// Interval between checks of brokers that start.
 const LOOK: Duration = Duration::from_millis(50);
-/// Over how long the use of CPU is averaged.
+/// The time over which CPU usage is averaged.
 const CPU_OVER: Duration = Duration::from_secs(2);
 
-/// A fault that somebody else wants now, with where the answer goes.
+/// A fault requested by another thread, with the channel for the answer.
 pub type Wanted = (Fault, Sender<Result<(), String>>);
 
-/// What became of a time line.
+/// The result of a time line.
 #[derive(Debug, Default)]
 pub struct Followed {
-    /// When each fault was done, in seconds from the start.
+    /// When each fault was injected, in seconds from the start.
     pub done: Vec<(f64, String)>,
     /// Seconds that brokers took to start and join.
     pub joined_s: Vec<f64>,
 }
 
-/// Does each fault when it is due, and those that come as orders, until `stop`.
+/// Injects each fault when it is due, and those requested meanwhile, until `stop`.
 ///
 /// An interruption kills the brokers, which ends the load at once.
 pub fn follow(
@@ -57,7 +57,7 @@ pub fn follow(
             let done = apply(&fault, testbed, cluster);
             let at_s = start.elapsed().as_secs_f64();
             followed.done.push((at_s, fault.describe()));
-            // Who does not wait for the answer has ended.
+            // A requester that does not wait for the answer has ended.
             let _ = answer.send(done.map_err(|error| error.to_string()));
         }
         let now_s = start.elapsed().as_secs_f64();
@@ -103,7 +103,7 @@ pub fn follow(
     Ok(followed)
 }
 
-/// The use of CPU of the broker that uses most, in percent of a core.
+/// The CPU usage of the busiest broker, in percent of a core.
 struct Busiest {
     at: Instant,
     used: Vec<f64>,
@@ -140,7 +140,7 @@ fn site_of(fault: &Fault, testbed: &Testbed) -> Option<usize> {
     testbed.topology.sites.iter().position(|site| site == name)
 }
 
-/// Does one fault now.
+/// Injects one fault now.
 pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Result<(), LabError> {
     let Some(name) = &fault.site else {
         return apply_to_links(fault, testbed);
@@ -170,7 +170,7 @@ pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Res
     Ok(())
 }
 
-/// Does a fault of links now; one of brokers does nothing.
+/// Injects a fault of links now; one of brokers does nothing.
 pub fn apply_to_links(fault: &Fault, testbed: &mut Testbed) -> Result<(), LabError> {
     let topology = &testbed.topology;
     let named = fault

@@ -1,4 +1,4 @@
-//! A network by hand: `lab up` keeps one running and takes orders over a socket, a JSON object a line, from other commands of the lab.
+//! A network controlled by hand: `lab up` keeps one running and accepts orders of other lab commands over a socket, one JSON object for each line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,52 +15,52 @@ use crate::net;
 use crate::scenario::Fault;
 use crate::testbed::{Carried, Testbed};
 
-/// Between two looks for orders.
+/// Interval between checks for orders.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Longest wait for an order's line, and for its answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What may be asked of a running network.
+/// An order to a running network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Break or repair something now.
+    /// Inject or repair a fault now.
     Do(Box<Fault>),
-    /// Say how things stand.
+    /// Report the status.
     Status,
-    /// End.
+    /// End the network.
     Down,
 }
 
-/// How a network stands.
+/// The status of a network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Sites, with the number of their brokers' processes.
     pub sites: Vec<(String, usize)>,
-    /// Links: both ends, settings now, what was carried.
+    /// Links: both ends, current settings, traffic.
     pub links: Vec<(String, String, crate::topology::LinkShape, Carried)>,
 }
 
-/// What comes back.
+/// The reply to an order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
     /// It is done.
     Done,
-    /// As asked.
+    /// The status.
     Status(Status),
     /// It could not be done.
     Refused(String),
 }
 
-/// Takes orders until one is to end, or `interrupted`.
+/// Accepts orders until one is to end, or `interrupted`.
 pub fn serve(
     testbed: &mut Testbed,
     mut cluster: Option<&mut Cluster>,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), LabError> {
     let path = socket(std::process::id());
-    // A number that was a dead lab's.
+    // A socket left by a dead lab with the same process number.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).map_err(LabError::io(path.display()))?;
     let result = take_orders(&listener, testbed, &mut cluster, interrupted);
@@ -82,7 +82,7 @@ fn take_orders(
             std::thread::sleep(PAUSE);
             continue;
         };
-        // Who does not finish an order gets no answer; the network stands.
+        // An incomplete order gets no answer; the network keeps running.
         let Ok(order) = read::<Order>(&stream) else {
             continue;
         };
@@ -137,7 +137,7 @@ fn status(testbed: &Testbed) -> Result<Status, LabError> {
     })
 }
 
-/// Gives an order to the one network that runs by hand.
+/// Sends an order to the network that runs by hand.
 pub fn order(order: &Order) -> Result<Reply, LabError> {
     let path = socket(running()?);
     let stream = UnixStream::connect(&path).map_err(LabError::io(path.display()))?;

@@ -1,7 +1,7 @@
-//! Takes away what a lab has made: processes, namespaces and control groups whose names begin with `thicket-PID-`.
+//! Removes what a lab has created: processes, namespaces and control groups whose names begin with `thicket-PID-`.
 //!
 //! A lab starts a janitor, a process that waits for its standard input to end and then cleans up. So the same code runs when a lab ends and when it
-//! is killed. What a janitor could not do, because it was killed as well, `thicket lab down` and the next lab do.
+//! is killed. If the janitor was killed as well, `thicket lab down` and the next lab clean up.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -40,7 +40,7 @@ impl Janitor {
         Ok(Self { child })
     }
 
-    /// Has it clean up, and waits for that.
+    /// Makes it clean up, and waits until it is done.
     pub fn finish(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
@@ -55,7 +55,7 @@ pub fn wait_and_clean(lab: u32) -> Result<(), LabError> {
     clean(&[lab])
 }
 
-/// Labs that have left something, by their process number: the living and the dead.
+/// Labs that have left something, by their process number, and whether each is alive.
 pub fn found() -> Vec<(u32, bool)> {
     let mut labs = BTreeSet::new();
     let namespaces = std::fs::read_dir("/run/netns").into_iter().flatten();
@@ -70,7 +70,7 @@ pub fn found() -> Vec<(u32, bool)> {
     labs.into_iter().map(|lab| (lab, is_alive(lab))).collect()
 }
 
-/// Cleans up after labs that live no more; answers them.
+/// Cleans up after dead labs; returns them.
 pub fn clean_dead() -> Result<Vec<u32>, LabError> {
     let found = found().into_iter();
     let dead: Vec<u32> = found
@@ -83,7 +83,7 @@ pub fn clean_dead() -> Result<Vec<u32>, LabError> {
     Ok(dead)
 }
 
-/// Ends the processes of these labs and takes away their namespaces and control groups.
+/// Ends the processes of these labs and removes their namespaces and control groups.
 pub fn clean(labs: &[u32]) -> Result<(), LabError> {
     let controllers = Controllers::detect();
     let ours = |name: &str| lab_of(name).is_some_and(|lab| labs.contains(&lab));
@@ -94,7 +94,7 @@ pub fn clean(labs: &[u32]) -> Result<(), LabError> {
         .collect();
     let start = Instant::now();
     loop {
-        // A process may have entered its groups and not yet its namespace.
+        // A process may have entered its groups but not yet its namespace.
         let mut pids = processes(&namespaces);
         pids.extend(controllers.processes(&ours));
         for &pid in &pids {
@@ -145,7 +145,7 @@ fn lab_of(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
 }
 
-/// Whether the process with this number is a lab; another program may have got the number since.
+/// Whether the process with this number is a lab; another program may have the number by now.
 fn is_alive(lab: u32) -> bool {
     let command = std::fs::read(format!("/proc/{lab}/cmdline")).unwrap_or_default();
     command.split(|&byte| byte == 0).any(|word| word == b"lab")

@@ -1,10 +1,10 @@
-//! A lab for MQTT brokers: experiments on networks of sites that give the same result when repeated.
+//! A lab for MQTT brokers: experiments on networks of sites, with reproducible results.
 //!
 //! A *scenario* is one TOML file: sites with a router, a broker and clients each, links with delay, rate and loss, broker systems, load, faults and
-//! what to vary. The lab builds the network from namespaces of this machine, runs every combination on every system, and writes samples, tables and a
-//! report. The method follows BORDER; `docs/lab.md` explains it and has the figures.
+//! parameters to vary. The lab builds the network from namespaces of this machine, runs every combination on every system, and writes samples, tables
+//! and a report. The method follows BORDER; `docs/lab.md` explains it and has the figures.
 //!
-//! * [`scenario`], [`topology`]: what a file says, checked, and the network it makes; pure;
+//! * [`scenario`], [`topology`]: the contents of a file, checked, and the resulting network; pure;
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
 //! * [`probe`], [`capture`]: the network is measured before any broker, and its counters are compared with a capture;
 //! * [`driver`], [`prepare`], [`cluster`]: how each kind of broker is installed, started and found ready;
@@ -16,8 +16,8 @@
 //!
 //! Left to others: clients, load and clock ([`thicket_bench`], in one process whose sockets are opened in the namespaces of the sites).
 //!
-//! Invariants: a result says on which machine and with which tools it was made, and whether it is valid; the same file and seed build the same network and
-//! the same load; no code is unsafe.
+//! Invariants: a result records on which machine and with which tools it was made, and whether it is valid; the same file and seed build the same
+//! network and the same load; no code is unsafe.
 //!
 //! ```
 //! use thicket_lab::scenario::Scenario;

@@ -1,4 +1,4 @@
-//! Control groups: limits and use of CPU and memory of each broker, by version 1 or 2, whichever this machine has.
+//! Control groups: limits and usage of CPU and memory of each broker, by version 1 or 2, whichever this machine has.
 
 use std::fs;
 use std::io;
@@ -31,7 +31,7 @@ pub enum Controllers {
         /// Its mount point.
         root: PathBuf,
     },
-    /// Nothing that may be written to.
+    /// Control groups are missing or not writable.
     None {
         /// Why.
         reason: String,
@@ -45,7 +45,7 @@ pub struct Group {
     name: String,
 }
 
-/// What the processes of a group have used.
+/// The resources that the processes of a group have used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Use {
     /// CPU time since the group was made, in seconds.
@@ -57,7 +57,7 @@ pub struct Use {
 }
 
 impl Controllers {
-    /// Looks what is mounted and whether a group can be made there.
+    /// Detects what is mounted and whether a group can be created there.
     #[must_use]
     pub fn detect() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -112,7 +112,7 @@ impl Controllers {
         }
     }
 
-    /// One word for results.
+    /// The name in results.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -141,7 +141,7 @@ impl Controllers {
         }
     }
 
-    /// Names of all groups that labs have made.
+    /// Names of all groups that labs have created.
     #[must_use]
     pub fn groups(&self) -> Vec<String> {
         let entries = self
@@ -155,7 +155,7 @@ impl Controllers {
             .collect()
     }
 
-    /// Processes in the groups whose names `ours` knows.
+    /// Processes in the groups for whose names `ours` holds.
     #[must_use]
     pub fn processes(&self, ours: &dyn Fn(&str) -> bool) -> Vec<Pid> {
         let names = self.groups().into_iter().filter(|name| ours(name));
@@ -170,7 +170,7 @@ impl Controllers {
             .collect()
     }
 
-    /// Removes the groups whose names `ours` knows. Their processes have ended.
+    /// Removes the groups for whose names `ours` holds. Their processes must have ended.
     pub fn remove(&self, ours: &dyn Fn(&str) -> bool) {
         for name in self.groups().into_iter().filter(|name| ours(name)) {
             for folder in self.folders(&name) {
@@ -179,7 +179,7 @@ impl Controllers {
         }
     }
 
-    /// Makes the group of a broker with its limits.
+    /// Creates the group of a broker with its limits.
     pub fn make(&self, name: &str, limits: &Limits) -> Result<Group, LabError> {
         for folder in self.folders(name) {
             fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
@@ -195,7 +195,7 @@ impl Controllers {
         Ok(group)
     }
 
-    /// Files to write and what, in this order.
+    /// The files to write and their contents, in this order.
     fn settings(&self, name: &str, limits: &Limits) -> Vec<(PathBuf, String)> {
         let quota = limits
             .cpus
@@ -247,7 +247,7 @@ impl Group {
         self.controllers.folders(&self.name)
     }
 
-    /// What the group has used; `None` without control groups.
+    /// The resources that the group has used; `None` without control groups.
     #[must_use]
     pub fn read(&self) -> Option<Use> {
         match &self.controllers {
@@ -283,7 +283,7 @@ impl Group {
     }
 }
 
-/// The number behind a word at the beginning of a line.
+/// The number after a word at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (word, value) = line.split_once(' ')?;
@@ -291,7 +291,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// Removes a group's folder; the last process may need a moment to be gone.
+/// Removes a group's folder; the last process may need a moment to end.
 fn remove(folder: &Path) {
     for _ in 0..50 {
         match fs::remove_dir(folder) {

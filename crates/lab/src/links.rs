@@ -1,4 +1,4 @@
-//! Links between routers, by one of two back ends: the kernel's `netem` where it has it, else the [`crate::fabric`] process.
+//! Links between routers, by one of two back ends: the kernel's `netem` if available, otherwise the [`crate::fabric`] process.
 
 use std::fmt::Write as _;
 use std::io::{BufReader, Write};
@@ -20,7 +20,7 @@ use crate::topology::{LinkShape, Topology, link_addresses, router_address};
 /// Bytes of a full frame.
 const FRAME_BYTES: f64 = 1514.0;
 
-/// Who delays the frames.
+/// What delays the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
@@ -31,7 +31,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The word of results.
+    /// The name in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl Backend {
         }
     }
 
-    /// `netem` if the kernel takes it on a device made for the purpose, else `wire`.
+    /// `netem` if the kernel accepts it on a test device, otherwise `wire`.
     #[must_use]
     pub fn choose() -> Self {
         let namespace = format!("{}{}-try", net::PREFIX, std::process::id());
@@ -58,7 +58,7 @@ impl Backend {
     }
 }
 
-/// Whether this user may make TAP devices: root may, others as their system has it.
+/// Whether this user may create TAP devices: root may, others if their system permits it.
 fn check_tap() -> Result<(), LabError> {
     const DEVICE: &str = "/dev/net/tun";
     let opened = std::fs::OpenOptions::new()
@@ -87,7 +87,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Makes devices, addresses and routes, and starts the process behind them.
+    /// Creates devices, addresses and routes, and starts the process behind them.
     pub fn up(
         program: &Path,
         backend: Backend,
@@ -108,7 +108,7 @@ impl Links {
         }
         let mut fabric = Process::new(program)
             .args(["lab", "child", "fabric"])
-            // Ctrl-C is for the lab.
+            // Ctrl-C must only reach the lab.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -136,7 +136,7 @@ impl Links {
         Ok(links)
     }
 
-    /// Gives links other settings, all at once with `wire`, one after the other with `netem`.
+    /// Changes the settings of links, all at once with `wire`, one after the other with `netem`.
     pub fn set(&mut self, changes: &[(usize, LinkShape)]) -> Result<(), LabError> {
         match self.backend {
             Backend::Netem => {
@@ -168,20 +168,20 @@ impl Links {
         self.set(&changes)
     }
 
-    /// Makes links what the scenario says.
+    /// Restores the links' settings of the scenario.
     pub fn heal(&mut self, links: &[usize]) -> Result<(), LabError> {
         let planned = |&index: &usize| (index, self.topology.links[index].shape);
         let changes: Vec<_> = links.iter().map(planned).collect();
         self.set(&changes)
     }
 
-    /// What a link is like now.
+    /// The current settings of a link.
     #[must_use]
     pub fn now(&self, link: usize) -> LinkShape {
         self.now[link]
     }
 
-    /// How punctual the link process was since the last report.
+    /// The punctuality of the link process since the last report.
     pub fn report(&mut self) -> Result<Report, LabError> {
         match self.ask(&Command::Report)? {
             Answer::Report(report) => Ok(report),
@@ -258,7 +258,7 @@ fn shape_by_kernel(
     Ok(())
 }
 
-/// The line for `tc -batch`. netem's limit counts packets in the delay, too, so these have their places besides the queue's.
+/// The line for `tc -batch`. netem's limit also counts packets in the delay, so it is the queue's limit plus those.
 fn netem_line(device: &str, shape: &LinkShape, how: &str) -> String {
     let delay_us = (shape.one_way_ms * 1000.0).round();
     let (rate, limit) = match shape.bandwidth_mbit {
@@ -335,7 +335,7 @@ fn router(topology: &Topology, sites: &[Site], site: usize) -> Router {
     }
 }
 
-/// What a site's router does with a datagram of each source: in from there, out to its own network and to its children.
+/// How a site's router forwards a datagram of each source: in from the source's direction, out to its own network and to its children.
 fn forwarding(topology: &Topology, site: usize) -> Vec<Forwarding> {
     let links = own_links(topology, site);
     let interface = |link: usize| 1 + links.iter().position(|&own| own == link).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The measurements of a scenario, each by what `thicket bench` has for it, with clients in the namespaces of the sites.
+//! The measurements of a scenario, each by the matching part of `thicket bench`, with clients in the namespaces of the sites.
 
 mod arrivals;
 pub(crate) mod placement;
@@ -25,30 +25,30 @@ use crate::scenario::{Action, Death, Fault, Measure, Scenario};
 
 /// Samples kept of a run.
 pub const MAX_SAMPLES: usize = 1_000_000;
-/// Messages a second that consumption may differ from publication by (Comparison 5.2), and the share.
+/// The rate, in messages a second, and the share by which consumption may differ from publication (Comparison 5.2).
 const STABLE: Criterion = Criterion::Stable {
     tolerance_per_s: 100.0,
     tolerance_share: 0.02,
 };
-/// Cores that a generator of one thread uses when it has no time left: what is missing goes to the kernel's own work.
+/// Cores that a generator of one thread uses at its limit: the rest of the core goes to the kernel's own work.
 const GENERATOR_CORES: f64 = 0.9;
-/// How far such a generator is behind its schedule, in ms: at high rates it uses the core whole also while it is in time.
+/// How far such a generator is behind its schedule, in ms: at high rates it also uses the whole core while it is on time.
 const GENERATOR_BEHIND_MS: f64 = 20.0;
-/// Rest before a death where brokers do not tell of replicas.
+/// Rest before a death if brokers do not report replicas.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// Figures, without those of the phases.
     pub metrics: BTreeMap<String, f64>,
-    /// What a reader must know.
+    /// Warnings for the reader.
     pub warnings: Vec<String>,
     /// How far clients were behind their schedule.
     pub behind_ms: f64,
     /// Samples as CSV.
     pub samples: Option<String>,
-    /// A drawing of what came over time.
+    /// A drawing of the arrivals over time.
     pub time_line: Option<String>,
 }
 
@@ -176,7 +176,7 @@ fn throughput(
     })
 }
 
-/// A rate that a search tried, and what each side used at it.
+/// A rate that a search tried, with the usage of each side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Tried {
     rate_per_s: f64,
@@ -218,15 +218,15 @@ impl Tried {
     }
 }
 
-/// The rate that bounds what was found from above.
+/// The upper bound of the result: the lowest rate that was not sustainable.
 fn lowest_not_sustained(tried: &[Tried]) -> Option<&Tried> {
     let failed = tried.iter().filter(|it| !it.is_sustainable);
     failed.min_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s))
 }
 
-/// How far clients were behind their schedule in the two rates that a search rests on: the highest sustainable one, and the lowest that
-/// was not. A generator at its limit is behind at the latter, and the rate is a lower bound then; one that is behind with time to spare
-/// was kept from running.
+/// How far clients were behind their schedule at the two rates that decide a search: the highest sustainable one, and the lowest that was not. A
+/// generator at its limit is behind at the latter, and the result is then a lower bound; one that is behind although it has time left was kept from
+/// running.
 fn behind_ms(tried: &[Tried]) -> f64 {
     let sustained = tried.iter().filter(|it| it.is_sustainable);
     let highest = sustained.max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
@@ -247,7 +247,7 @@ fn connections(clients: Clients, count: usize, hold_s: f64) -> Result<Measured, 
     })
 }
 
-/// A broker of the lab, killed and started by the thread that may.
+/// A broker of the lab, killed and started by the thread that may do so.
 #[derive(Debug)]
 struct Remote {
     site: String,
@@ -331,7 +331,7 @@ fn death(
         before: Duration::from_secs_f64(before_s.value()),
         after: Duration::from_secs_f64(after_s.value()),
     };
-    // Threads of the clients begin where this one is: at the first site.
+    // Threads of the clients start in the namespace of this one: at the first site.
     let place: Option<PathBuf> = nodes.first().and_then(|node| node.namespace.clone());
     if let Some(place) = &place {
         namespace::move_into(place).map_err(LabError::io(place.display()))?;

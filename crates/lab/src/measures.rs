@@ -1,4 +1,4 @@
-//! The six measures of Comparison (5.2), gathered from results that have some of them each.
+//! The six measures of Comparison (5.2), gathered from results that each have some of them.
 
 use crate::report::tls;
 use crate::results::Results;
@@ -9,10 +9,10 @@ use crate::summary::{Row, cell, rate_cell, rows};
 const RATE_PER_S: f64 = 1000.0;
 const DELAY: &str = "delay_mean_ms";
 
-/// A line of the table: what was measured, and of which systems.
+/// A line of the table: a measure, and its figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// Its number and what it is, with the unit.
+    /// Its number and description, with the unit.
     pub name: &'static str,
     /// Systems with their figures, in the order of the results.
     pub figures: Vec<(String, String)>,
@@ -96,7 +96,7 @@ pub fn table(results: &[Results]) -> (Vec<String>, Vec<Line>) {
     (systems, lines.collect())
 }
 
-/// The rows of results, each with its scenario; none of a scenario that cannot be read.
+/// The rows of results, each with its scenario; none if the scenario cannot be parsed.
 fn measured_rows(results: &Results) -> Vec<(Scenario, Row)> {
     let Ok((scenario, _)) = Scenario::parse(&results.scenario) else {
         return Vec::new();
@@ -105,7 +105,7 @@ fn measured_rows(results: &Results) -> Vec<(Scenario, Row)> {
     rows.map(|row| (scenario.clone(), row)).collect()
 }
 
-/// Whether the highest rate was searched that is sustainable, however long messages take.
+/// Whether the highest sustainable rate was searched, without a limit of delay.
 const fn is_search(scenario: &Scenario) -> bool {
     let measure = &scenario.measure;
     matches!(

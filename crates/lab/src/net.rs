@@ -1,7 +1,7 @@
-//! Namespaces, interfaces, addresses and routes of a topology, by `ip` in batches: one a namespace.
+//! Namespaces, interfaces, addresses and routes of a topology, created by `ip` in batches, one for each namespace.
 //!
-//! A site has three namespaces: its router with a bridge, its broker and its clients. Names begin with `thicket-PID-`, PID being the lab's, so
-//! that what a dead lab left can be told from what a living one uses.
+//! A site has three namespaces: its router with a bridge, its broker and its clients. Names begin with `thicket-PID-`, PID being the lab's, so that
+//! the remains of a dead lab can be distinguished from what a running one uses.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct Site {
     pub clients: String,
 }
 
-/// Where the system shows a namespace.
+/// The path of a namespace in the file system.
 #[must_use]
 pub fn path(namespace: &str) -> PathBuf {
     Path::new("/run/netns").join(namespace)
@@ -49,7 +49,7 @@ pub fn wan(other: usize) -> String {
     format!("wan{}", other + 1)
 }
 
-/// Makes the namespaces of all sites, with their networks up to the router.
+/// Creates the namespaces of all sites, with their networks up to the router.
 pub fn make_sites(
     sites: &[Site],
     congestion: Option<&str>,
@@ -79,7 +79,7 @@ pub fn make_sites(
     Ok(())
 }
 
-/// Gives the ends of all links their addresses and all routers their routes. The devices exist.
+/// Sets the addresses of the ends of all links, and the routes of all routers. The devices must exist.
 pub fn make_routes(sites: &[Site], topology: &Topology) -> Result<(), LabError> {
     for (number, site) in sites.iter().enumerate() {
         let mut batch = String::new();

@@ -1,4 +1,4 @@
-//! `thicket lab prepare`: gets a broker ready that no package installs, once, in a folder of the user's cache.
+//! `thicket lab prepare`: prepares a broker that no package installs, once, in a folder of the user's cache.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ pub fn folder(driver: &str) -> PathBuf {
     cache.join("thicket-lab").join(name)
 }
 
-/// Whether a driver's broker was prepared by the files that the driver has now.
+/// Whether a driver's broker was prepared from the files that the driver has now.
 pub(crate) fn is_done(driver: &str, prepare: &Prepare) -> bool {
     let folder = folder(driver);
     let is_there = |file: &Template| {
@@ -29,7 +29,7 @@ pub(crate) fn is_done(driver: &str, prepare: &Prepare) -> bool {
     folder.join(&prepare.makes).is_file() && prepare.files.iter().all(is_there)
 }
 
-/// Prepares a driver's broker; `say` gets each command. Answers the folder; a driver that needs none is refused.
+/// Prepares a driver's broker; `say` is called with each command. Returns the folder; a driver that needs no preparation is refused.
 pub fn prepare(driver: &str, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
     let refuse = |reason: String| LabError::Driver {
         driver: driver.to_owned(),

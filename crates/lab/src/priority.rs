@@ -1,15 +1,15 @@
-//! Running before other processes (SCHED_FIFO), where that is allowed: by `chrt`, as the system call has no safe wrapper.
+//! Running before other processes (SCHED_FIFO), if permitted: by `chrt`, as the system call has no safe wrapper.
 
 use std::process::{Command, Stdio};
 
-/// This thread, and those it starts, before others until this is dropped.
+/// This thread, and those it starts, run before others until this is dropped.
 #[derive(Debug)]
 pub struct Priority {
     granted: bool,
 }
 
 impl Priority {
-    /// Asks for it, `priority` from 1 to 99.
+    /// Requests it, `priority` from 1 to 99.
     #[must_use]
     pub fn raise(priority: u8) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Measures the network itself, before any broker runs: round trips of every pair of sites, and what a TCP connection gets through.
+//! Measures the network itself, before any broker runs: round trips between every pair of sites, and the throughput of a TCP connection.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,7 +14,7 @@ use crate::net::{self, Site};
 use crate::priority::Priority;
 use crate::topology::{Topology, broker_address};
 
-/// Where the echo and the sink listen.
+/// The port of the echo and the sink.
 const PORT: u16 = 7;
 /// Pairs probed at a time: more would measure the scheduler.
 const AT_A_TIME: usize = 8;
@@ -22,7 +22,7 @@ const AT_A_TIME: usize = 8;
 const WARM_UP: usize = 3;
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a measurement is made before what is off counts.
+/// How often a measurement is made before a deviation counts.
 const ATTEMPTS: usize = 3;
 /// Priority of the prober, below that of the link process.
 const PRIORITY: u8 = 40;
@@ -38,7 +38,7 @@ pub struct PairRtt {
     pub a: String,
     /// The other.
     pub b: String,
-    /// What the links add up to.
+    /// The sum over the links.
     pub expected_ms: f64,
     /// Fastest.
     pub min_ms: f64,
@@ -51,7 +51,7 @@ pub struct PairRtt {
 }
 
 impl PairRtt {
-    /// Whether the median is what the scenario says, within 0.5 ms or 5 %.
+    /// Whether the median is as in the scenario, within 0.5 ms or 5 %.
     #[must_use]
     pub fn is_right(&self) -> bool {
         let allowed = TOLERANCE_MS.max(self.expected_ms * TOLERANCE);
@@ -68,7 +68,7 @@ impl PairRtt {
     }
 }
 
-/// Probes every pair `probes` times, and again if some median is off: a busy machine may have kept the prober waiting, not the network.
+/// Probes every pair `probes` times, and again if some median is off: a busy machine may have delayed the prober, not the network.
 pub fn round_trips(
     topology: &Topology,
     sites: &[Site],
@@ -143,7 +143,7 @@ fn probe(namespace: &Path, from: usize, to: usize, probes: usize) -> io::Result<
     for number in 0..(probes + WARM_UP) as u64 {
         let start = Instant::now();
         socket.send(&number.to_le_bytes())?;
-        // An answer to an earlier probe that was given up is passed over.
+        // An answer to an earlier probe that timed out is ignored.
         let answered = loop {
             match socket.recv(&mut buffer) {
                 Ok(8) if buffer[..8] == number.to_le_bytes() => break true,
@@ -181,7 +181,7 @@ fn figures(
     }
 }
 
-/// Goodput of one TCP connection from a site's broker to another's over `seconds`, in Mbit/s, after a second to get going.
+/// Goodput of one TCP connection from a site's broker to another's over `seconds`, in Mbit/s, after a second of start-up.
 pub fn tcp_goodput(sites: &[Site], from: usize, to: usize, seconds: f64) -> Result<f64, LabError> {
     let failed = || LabError::io("TCP between sites");
     let listener = inside(&net::path(&sites[to].broker), || {

@@ -1,4 +1,4 @@
-//! What a run of the lab leaves: `results.json`, `runs.csv`, samples. Plain data that reads back.
+//! The files of a lab run: `results.json`, `runs.csv`, samples. Plain data that can be read again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,13 +16,13 @@ pub const VERSION: u32 = 1;
 /// Name of the main file.
 pub const FILE: &str = "results.json";
 
-/// Figures of what brokers say they sent to each other while messages were published: bytes, and publications.
+/// Figures of what brokers report as sent to each other while messages were published: bytes, and publications.
 pub const OWN_COUNTERS: [&str; 2] = ["publish_own_link_bytes", "publish_own_link_messages"];
 
-/// 1 where a search for the highest rate ended at what the load generator can do: the broker's rate is at least what was found.
+/// 1 if a search for the highest rate ended at the limit of the load generator: the broker's rate is at least the result.
 pub const GENERATOR_WAS_LIMIT: &str = "generator_was_limit";
 
-/// All of an experiment.
+/// The results of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// Version of this format.
@@ -35,10 +35,10 @@ pub struct Results {
     pub valid: bool,
     /// Why it ended early, if it did.
     pub ended_early: Option<String>,
-    /// Questions of the scenario that these means do not answer, each with the reason.
+    /// Questions of the scenario that these tools do not answer, each with the reason.
     #[serde(default)]
     pub left_out: Vec<String>,
-    /// The machine and the means.
+    /// The machine and the tools.
     pub environment: Environment,
     /// Text of the scenario's file.
     pub scenario: String,
@@ -69,7 +69,7 @@ pub struct Environment {
     pub oversubscribed: bool,
     /// Version of the lab.
     pub lab: String,
-    /// Commit of the working copy the program lies in, if it does.
+    /// Commit of the working copy that contains the program, if there is one.
     pub commit: Option<String>,
     /// Whether the lab was built with optimisation.
     pub optimised: bool,
@@ -90,17 +90,17 @@ pub struct Run {
     pub valid: bool,
     /// Why not.
     pub invalid: Vec<String>,
-    /// What a reader must know.
+    /// Warnings for the reader.
     pub warnings: Vec<String>,
     /// Figures by name, with the unit last in the name.
     pub metrics: BTreeMap<String, f64>,
     /// Traffic and use by phase.
     pub phases: Vec<Phase>,
-    /// What was broken, and when it really was, in seconds after the first message.
+    /// The faults, and when each was really injected, in seconds after the first message.
     pub faults: Vec<(f64, String)>,
     /// File of samples, below the results' folder.
     pub samples: Option<String>,
-    /// File of a drawing of what came over time, likewise.
+    /// File of a drawing of the arrivals over time, likewise.
     #[serde(default)]
     pub time_line: Option<String>,
 }
@@ -112,9 +112,9 @@ pub struct Phase {
     pub name: String,
     /// Its length.
     pub seconds: f64,
-    /// What the links carried in it.
+    /// The traffic of the links.
     pub links: Vec<LinkTraffic>,
-    /// What the brokers used in it.
+    /// The usage of the brokers.
     pub brokers: Vec<BrokerUse>,
 }
 
@@ -130,7 +130,7 @@ pub struct LinkTraffic {
     pub carried: Carried,
 }
 
-/// What a broker used in a phase.
+/// The usage of a broker in a phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BrokerUse {
     /// Its site.
@@ -159,7 +159,7 @@ impl Phase {
     }
 }
 
-/// The figures of a run from what the load generator says.
+/// The figures of a run from the outcome of the load generator.
 #[must_use]
 pub fn load_metrics(outcome: &Outcome) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
@@ -235,7 +235,7 @@ fn phase_metrics(phase: &Phase, put: &mut impl FnMut(String, f64)) {
     }
 }
 
-/// The longest time in which a subscriber got nothing, between two arrivals, in seconds.
+/// The longest time between two arrivals at a subscriber, in seconds.
 #[must_use]
 pub fn longest_silence_s(samples: &[Sample]) -> Option<f64> {
     let mut last: BTreeMap<u32, u64> = BTreeMap::new();
@@ -295,7 +295,7 @@ impl Results {
         Ok(())
     }
 
-    /// A line a run, a column a figure.
+    /// A line for each run, a column for each figure.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut names: Vec<&String> = self

@@ -1,8 +1,8 @@
-//! An experiment: every cell on every system, as often as the scenario says, phase by phase.
+//! An experiment: every cell on every system, as often as the scenario requires, phase by phase.
 //!
-//! A repeat builds the network anew, and every system starts anew on it; cells that differ in load only share the running brokers. So repeats are
-//! independent of each other. The load generator runs in a thread of its own and the time line of faults in the caller's, as brokers die with
-//! the thread that starts them.
+//! A repeat builds the network again, and every system starts again on it; cells that differ only in load share the running brokers. So repeats are
+//! independent of each other. The load generator runs in its own thread and the time line of faults in the caller's, as brokers die with the thread
+//! that starts them.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ const LATE_SHARE: f64 = 0.01;
 /// How far clients may be behind their schedule.
 const MAX_BEHIND_MS: f64 = 100.0;
 
-/// What a line about a run says of it, where it is there.
+/// The figures in the line about a run, if they exist.
 const TOLD: [(&str, &str); 5] = [
     ("sustainable_msgs_per_s", "messages/s sustainable"),
     ("connects_per_s", "connects/s"),
@@ -53,15 +53,15 @@ pub struct Options<'a> {
     pub program: &'a Path,
     /// Back end of the links.
     pub backend: Backend,
-    /// Where results go; it exists.
+    /// The folder for results; it must exist.
     pub folder: &'a Path,
-    /// Set when the user wants an end.
+    /// Set when the user interrupts the run.
     pub interrupted: &'a Arc<AtomicBool>,
-    /// Gets a line about every run.
+    /// Called with a line about every run.
     pub say: &'a dyn Fn(&str),
 }
 
-/// The brokers' ports for clients that use TLS, or the others.
+/// The brokers' addresses for clients, with the TLS port if they use TLS.
 fn of_tls(mut nodes: Vec<Node>, has_tls: bool) -> Vec<Node> {
     for node in nodes.iter_mut().filter(|_| has_tls) {
         node.address.set_port(TLS_PORT);
@@ -69,7 +69,7 @@ fn of_tls(mut nodes: Vec<Node>, has_tls: bool) -> Vec<Node> {
     nodes
 }
 
-/// Clients believe whatever certificate they are shown.
+/// Clients accept any certificate.
 fn layering(has_tls: bool) -> Result<Layering, LabError> {
     let tls = ClientTls {
         insecure: true,
@@ -82,7 +82,7 @@ fn layering(has_tls: bool) -> Result<Layering, LabError> {
     })
 }
 
-/// What happens to be there while a system runs.
+/// The state of a running experiment.
 struct Bench<'a> {
     options: &'a Options<'a>,
     scenario: &'a Scenario,
@@ -93,7 +93,7 @@ struct Bench<'a> {
     started: Instant,
 }
 
-/// Runs all of a scenario. What was measured is in the answer also if it ended early.
+/// Runs all of a scenario. The result contains what was measured, also if it ended early.
 pub fn run(
     text: &str,
     scenario: &Scenario,
@@ -220,7 +220,7 @@ impl Bench<'_> {
             for pair in pairs.iter().filter(|pair| !pair.is_right()) {
                 run.invalid.push(pair.describe());
             }
-            // What links did before is not this run's.
+            // Discards the report on the links for the time before this run.
             testbed.links.report()?;
             let measured = self.cell(
                 cell,
@@ -243,7 +243,7 @@ impl Bench<'_> {
         result
     }
 
-    /// The system, whose nodes are told how clients are placed where that is measured.
+    /// The system, with arguments for its nodes on the placement of clients if that is measured.
     fn with_arguments(&self, system: &System, cell: usize) -> System {
         let mut system = system.clone();
         if self.cells[cell].scenario.measure == Measure::Placement
@@ -278,7 +278,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// One run: its phases, with a look at all counters between them.
+    /// One run: its phases, with all counters read between them.
     fn cell(
         &self,
         cell: usize,
@@ -296,7 +296,7 @@ impl Bench<'_> {
         let look = |lab: &Option<(&mut Testbed, &mut Cluster)>| {
             Look::take(lab.as_ref().map(|(testbed, _)| &**testbed), pids)
         };
-        // What it took to form the cluster, or to forget the clients of the run before, is no control traffic.
+        // Traffic of forming the cluster, or of removing the clients of the previous run, is not control traffic.
         std::thread::sleep(Duration::from_secs_f64(scenario.phases.settle_s.value()));
         let start = look(&lab)?;
         std::thread::sleep(Duration::from_secs_f64(scenario.phases.control_s.value()));
@@ -381,17 +381,17 @@ impl Bench<'_> {
                 testbed.links.heal(&all)?;
             }
         }
-        // What was measured until here is whole; with samples on disk it is kept, whenever the interruption comes.
+        // The measurement is complete here; once the samples are on disk it is kept, whenever the interruption comes.
         self.check_interrupted()?;
         let (samples, time_line) = (measured.samples.as_deref(), measured.time_line.as_deref());
         run.keep(self.options.folder, cell, samples, time_line)?;
         Ok(measured)
     }
 
-    /// Adds a run with what became of it. Only an interruption ends the experiment.
+    /// Adds a run with its result. Only an interruption ends the experiment.
     fn keep(&mut self, mut run: Run, measured: Result<Measured, LabError>) -> Result<(), LabError> {
         if measured.is_err() {
-            // Brokers that the interruption ended fail in many ways.
+            // Brokers killed by the interruption cause all kinds of errors.
             self.check_interrupted()?;
         }
         match measured {
@@ -421,7 +421,7 @@ impl Bench<'_> {
         (self.options.say)(&format!("[{done}/{total}, {left:.0} s left] {line}"));
     }
 
-    /// Whether clients use TLS in any cell: cells that differ in load only share running brokers.
+    /// Whether clients use TLS in any cell: cells that differ only in load share running brokers.
     fn uses_tls(&self) -> bool {
         self.cells.iter().any(|cell| cell.scenario.workload.tls)
     }
@@ -444,7 +444,7 @@ impl Bench<'_> {
     }
 }
 
-/// All counters at a moment.
+/// All counters at one time.
 struct Look {
     at: Instant,
     carried: Vec<Carried>,
@@ -511,7 +511,7 @@ impl Look {
     }
 }
 
-/// Cells by network: neighbours that differ in load only.
+/// Cells by network: adjacent ones that differ only in load.
 fn groups(cells: &[Cell]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (index, cell) in cells.iter().enumerate() {
@@ -522,7 +522,7 @@ fn groups(cells: &[Cell]) -> Vec<Vec<usize>> {
                 && other.seed == cell.scenario.seed
         };
         match groups.iter_mut().find(|group| same(group)) {
-            // Faults leave brokers in a state that is not for another cell.
+            // Faults leave brokers in a state that is not suitable for another cell.
             Some(group) if leaves_no_trace(&cell.scenario) => group.push(index),
             _ => groups.push(vec![index]),
         }
@@ -530,7 +530,7 @@ fn groups(cells: &[Cell]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Whether brokers are after a run as they were before it.
+/// Whether brokers are in the same state after a run as before it.
 fn leaves_no_trace(scenario: &Scenario) -> bool {
     scenario.faults.is_empty()
         && !matches!(scenario.measure, Measure::Crash { .. } | Measure::Placement)

@@ -1,4 +1,4 @@
-//! What every back end does with a run: it begins it, keeps its files and says how it went.
+//! The part of a run that every back end shares: beginning it, keeping its files and summarising it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::results::{Environment, Results, Run, VERSION};
 use crate::scenario::{Cell, Scenario, System};
 use crate::summary::number;
 
-/// Figures that a line about a run has, where they are there, and their units.
+/// The figures, with their units, that a line about a run contains if they exist.
 pub type Told<'a> = [(&'a str, &'a str)];
 
 impl Run {
@@ -30,7 +30,7 @@ impl Run {
         }
     }
 
-    /// Writes samples (CSV) and a drawing (SVG) of what came over time, and notes their names.
+    /// Writes samples (CSV) and a drawing (SVG) of the arrivals over time, and stores their names.
     pub fn keep(
         &mut self,
         results: &Path,
@@ -54,7 +54,7 @@ impl Run {
         Ok(())
     }
 
-    /// How it went: `mesh qos=1 repeat 2: 5.3 ms, 0 lost`, and the first thing that makes it invalid.
+    /// A summary: `mesh qos=1 repeat 2: 5.3 ms, 0 lost`, and the first reason that makes it invalid.
     #[must_use]
     pub fn line(&self, told: &Told<'_>) -> String {
         let mut words = vec![self.system.clone()];
@@ -73,7 +73,7 @@ impl Run {
 }
 
 impl Results {
-    /// All of an experiment from its runs.
+    /// The results of an experiment from its runs.
     #[must_use]
     pub fn of(
         scenario: &Scenario,

@@ -1,4 +1,4 @@
-//! How a cluster grows: the rate that several brokers sustain over that of one times their number, measured and as Detti's model predicts it.
+//! How a cluster scales: the rate that several brokers sustain, divided by that of one times their number; measured and as Detti's model predicts it.
 
 use thicket_bench::workload::Workload;
 use thicket_placement::{CpuWeights, Prediction, Scenario as Population, TrafficModel, Tree};
@@ -7,23 +7,23 @@ use crate::results::Results;
 use crate::scenario::Scenario;
 use crate::summary::{in_words, rows};
 
-/// The figure that grows.
+/// The figure that scales.
 const RATE: &str = "sustainable_msgs_per_s";
-/// The parameter it grows by.
+/// The parameter that it scales with.
 const SITES: &str = "network.sites";
 
-/// A system with so many brokers.
+/// A system with a number of brokers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Growth {
     /// Its name.
     pub system: String,
     /// Other parameters, in words.
     pub others: String,
-    /// Brokers.
+    /// Number of brokers.
     pub brokers: usize,
-    /// Highest rate over that of the smallest cluster, for each broker.
+    /// Highest rate for each broker, divided by that of the smallest cluster.
     pub measured: f64,
-    /// The model's, for clients that attach at random.
+    /// The same in the model, for clients that attach at random.
     pub predicted: Option<f64>,
 }
 
@@ -86,7 +86,7 @@ pub fn growth(results: &Results) -> Vec<Growth> {
         .collect()
 }
 
-/// Work by the number of brokers.
+/// The work of brokers, by their number.
 enum Model {
     /// Pairs: the subscriber is elsewhere with probability 1 - 1/M.
     Pairs,
@@ -131,7 +131,7 @@ impl Model {
             .map(Self::Paper)
     }
 
-    /// Work of all brokers for the same load.
+    /// Work of all brokers together for the same load.
     fn work(&self, brokers: usize) -> Option<f64> {
         let prediction = match self {
             Self::Pairs => Prediction {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn pairs_lose_what_half_of_them_cost_on_two_brokers() {
         let model = Model::of(&Workload::Pair { pairs: 10 }).unwrap();
-        // 3 received + 1 sent; on two brokers half of the messages are received and sent once more.
+        // 3 for a message received and 1 for one sent; with two brokers, half of the messages are received and sent once more.
         assert_eq!(model.work(1), Some(4.0));
         assert_eq!(model.work(2), Some(6.0));
     }

@@ -1,11 +1,11 @@
-//! A running network as a page for a terminal.
+//! A running network shown in a terminal.
 
 use thicket_bench::report::Table;
 
 use crate::hand::Status;
 use crate::summary::number;
 
-/// The page: brokers, and links with what they carry now, from two looks `seconds` apart.
+/// The page: brokers, and links with their current traffic, from two readings `seconds` apart.
 #[must_use]
 pub fn screen(before: &Status, now: &Status, seconds: f64) -> String {
     let mut sites = Table::new(["SITE", "BROKER"]);

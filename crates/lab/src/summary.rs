@@ -1,4 +1,4 @@
-//! Runs of one system in one cell taken together: means with 95 % confidence.
+//! Summary of the runs of one system in one cell: means with 95 % confidence intervals.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ pub fn rows(results: &Results) -> Vec<Row> {
     rows
 }
 
-/// A mean with its interval, in as many digits as make sense.
+/// A mean with its interval, in a suitable number of digits.
 #[must_use]
 pub fn cell(estimate: &Estimate) -> String {
     match estimate.half_width_95 {
@@ -67,7 +67,7 @@ pub fn cell(estimate: &Estimate) -> String {
     }
 }
 
-/// The highest sustainable rate of a row, with `at least` where it is the load generator's limit in any repeat.
+/// The highest sustainable rate of a row, with `at least` if the load generator was the limit in any repeat.
 #[must_use]
 pub fn rate_cell(row: &Row) -> Option<String> {
     let rate = cell(row.figures.get(SUSTAINABLE)?);
@@ -78,7 +78,7 @@ pub fn rate_cell(row: &Row) -> Option<String> {
     })
 }
 
-/// A number for people: three significant digits, whole ones from 100 on.
+/// A number for display: three significant digits, whole ones from 100 on.
 #[must_use]
 pub fn number(value: f64) -> String {
     let size = value.abs();
@@ -104,7 +104,7 @@ fn thousands(value: i64) -> String {
 }
 
 impl Row {
-    /// Whether the highest sustainable rate is what the load generator could do in any repeat, so that the broker's is not lower.
+    /// Whether the load generator was the limit of the highest sustainable rate in any repeat, so that the broker's rate is at least that.
     #[must_use]
     pub fn is_lower_bound(&self) -> bool {
         let limit = self.figures.get(GENERATOR_WAS_LIMIT);

@@ -1,4 +1,4 @@
-//! A running network: sites, links, limits, and what counts its bytes.
+//! A running network: sites, links, limits, and counters of its bytes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -19,10 +19,10 @@ use crate::net::{self, Site, wan};
 use crate::scenario::{Limits, check_built};
 use crate::topology::Topology;
 
-/// What to build.
+/// The parameters of a testbed.
 #[derive(Debug, Clone)]
 pub struct Setup<'a> {
-    /// Our own program, for the processes behind the lab.
+    /// Our own program, for the lab's child processes.
     pub program: &'a Path,
     /// Sites and links.
     pub topology: Topology,
@@ -32,7 +32,7 @@ pub struct Setup<'a> {
     pub groups: Vec<SocketAddrV4>,
     /// Back end of the links.
     pub backend: Backend,
-    /// Decides which frames are lost.
+    /// Determines which frames are lost.
     pub seed: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct Testbed {
     janitor: Janitor,
 }
 
-/// Frames and bytes that a link has carried since it was made, Ethernet headers included, as the sending router counts them.
+/// Frames and bytes that a link has carried since it was created, Ethernet headers included, as counted by the sending router.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
     /// From the first site of the link to the second.
@@ -66,7 +66,7 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// What was carried since an earlier reading.
+    /// The traffic since an earlier reading.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Carried {
     }
 }
 
-/// Whether this machine lets us make namespaces; an error says what is missing.
+/// Whether this machine permits creating namespaces; an error names what is missing.
 pub fn check_machine() -> Result<(), LabError> {
     for tool in ["ip", "tc"] {
         if command::find(tool).is_none() {
@@ -98,7 +98,7 @@ pub fn check_machine() -> Result<(), LabError> {
     command::run("ip", &["netns", "delete", &name]).map(drop)
 }
 
-/// The congestion control of most machines, if the kernel has it: `net.ipv4.tcp_congestion_control` of this machine may be another.
+/// The congestion control of most machines, if the kernel has it: `net.ipv4.tcp_congestion_control` of this machine may differ.
 #[must_use]
 pub fn congestion_control() -> Option<&'static str> {
     let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
@@ -108,11 +108,11 @@ pub fn congestion_control() -> Option<&'static str> {
 }
 
 impl Testbed {
-    /// Builds it.
+    /// Builds the network.
     pub fn up(setup: &Setup<'_>) -> Result<Self, LabError> {
         check_built(setup.topology.sites.len()).map_err(LabError::Machine)?;
         let lab = std::process::id();
-        // Something of an earlier testbed of this process may be there if it could not be taken down.
+        // Parts of an earlier testbed of this process may remain if it could not be removed.
         janitor::clean(&[lab])?;
         let mut janitor = Janitor::start(setup.program)?;
         match Self::build(setup, lab) {
@@ -169,7 +169,7 @@ impl Testbed {
         spawn(command, argv, env, folder, log)
     }
 
-    /// Starts a command where the clients of a site are: it is no broker's, and nothing limits it.
+    /// Starts a command where the clients of a site are: it belongs to no broker, and has no limits.
     pub fn start_beside(
         &self,
         site: usize,
@@ -181,7 +181,7 @@ impl Testbed {
         spawn(command, argv, &BTreeMap::new(), folder, log)
     }
 
-    /// Our program again, which enters the namespace and the groups, and then becomes the command that follows.
+    /// Our own program, which enters the namespace and the groups, and then becomes the command that follows.
     fn enter(&self, namespace: &str, folders: &[PathBuf]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["lab", "child", "enter", "--lab"]);
@@ -196,7 +196,7 @@ impl Testbed {
         command
     }
 
-    /// What all links have carried.
+    /// The traffic of all links.
     pub fn carried(&self) -> Result<Vec<Carried>, LabError> {
         let mut by_site = Vec::new();
         for site in &self.sites {
@@ -218,7 +218,7 @@ impl Testbed {
         Ok(self.topology.links.iter().map(link).collect())
     }
 
-    /// What each broker has used; empty without control groups.
+    /// The usage of each broker; empty without control groups.
     #[must_use]
     pub fn used(&self) -> Vec<Use> {
         self.groups.iter().filter_map(Group::read).collect()
@@ -259,7 +259,7 @@ fn spawn(
         .open(&log)
         .map_err(LabError::io(log.display()))?;
     let errors = log.try_clone().map_err(LabError::io("log"))?;
-    // A node takes settings from such variables: what is set where the lab was started is not meant for its brokers.
+    // A node reads settings from such variables: those of the lab's environment are not meant for its brokers.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("THICKET_") {
             command.env_remove(name);
@@ -268,7 +268,7 @@ fn spawn(
     command
         .args(argv)
         .envs(env)
-        // Ctrl-C is for the lab.
+        // Ctrl-C must only reach the lab.
         .process_group(0)
         .current_dir(folder)
         .stdin(Stdio::null())

@@ -9,10 +9,10 @@ use thicket_bench::random::Random;
 
 use crate::scenario::{LinkSettings, Network, Shape};
 
-/// Packets that may wait for a link of limited rate, if nothing else is said.
+/// Default number of packets that may wait for a link of limited rate.
 const QUEUE_PACKETS: u32 = 100;
 
-/// What a link does to packets in each direction.
+/// The effect of a link on packets in each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LinkShape {
     /// Delay each way in milliseconds.
@@ -32,7 +32,7 @@ pub struct Link {
     pub a: usize,
     /// The other.
     pub b: usize,
-    /// What it does.
+    /// Its effect on packets.
     pub shape: LinkShape,
 }
 
@@ -45,14 +45,14 @@ pub struct Topology {
     pub links: Vec<Link>,
     /// Sites whose broker starts later.
     pub later: Vec<String>,
-    /// Between the starts of two brokers.
+    /// Time between the starts of two brokers.
     pub start_every: Duration,
-    /// For each site and destination the link to take; by breadth first search, ties to the lower link.
+    /// The next link for each site and destination; by breadth-first search, ties to the lower link.
     next: Vec<Vec<Option<usize>>>,
 }
 
 impl Topology {
-    /// Builds it; an error says what does not fit together.
+    /// Builds it; an error names the contradiction.
     pub fn new(network: &Network, names: &[String], seed: u64) -> Result<Self, String> {
         let mut random = Random::new(seed ^ 0x006E_6574_776F_726B);
         let pairs = pairs(network, names, &mut random);
@@ -103,7 +103,7 @@ impl Topology {
         }
     }
 
-    /// The links on the way between two sites; `None` without one.
+    /// The links on the path between two sites; `None` without one.
     #[must_use]
     pub fn path(&self, from: usize, to: usize) -> Option<Vec<usize>> {
         let (mut at, mut path) = (from, Vec::new());
@@ -124,7 +124,7 @@ impl Topology {
             .sum()
     }
 
-    /// The first link on the way.
+    /// The first link on the path.
     #[must_use]
     pub fn next_link(&self, from: usize, to: usize) -> Option<usize> {
         self.next[from][to]
@@ -137,7 +137,7 @@ impl Topology {
         if a == site { b } else { a }
     }
 
-    /// Links over which `site` passes on what comes from `source`: its children in the tree of shortest ways from there.
+    /// Links over which `site` forwards what arrives from `source`: those to its children in the tree of shortest paths from there.
     #[must_use]
     pub fn children(&self, source: usize, site: usize) -> Vec<usize> {
         (0..self.links.len())
@@ -149,7 +149,7 @@ impl Topology {
             .collect()
     }
 
-    /// The link by which what comes from `source` reaches `site`.
+    /// The link over which what `source` sends arrives at `site`.
     #[must_use]
     pub fn parent(&self, source: usize, site: usize) -> Option<usize> {
         self.path(source, site)?.last().copied()
@@ -213,7 +213,7 @@ fn shape(settings: &LinkSettings, random: &mut Random) -> LinkShape {
     let deviation = settings
         .one_way_sd_ms
         .map_or(0.0, crate::scenario::NonNegative::value);
-    // A draw for every link, so that a change of one link's settings leaves the others as they are.
+    // A draw for every link, so that a change of one link's settings does not affect the others.
     let draw = normal(random);
     LinkShape {
         one_way_ms: (settings.mean_one_way_ms() + deviation * draw).max(0.0),
@@ -227,7 +227,7 @@ fn shape(settings: &LinkSettings, random: &mut Random) -> LinkShape {
     }
 }
 
-/// Shape of a link from a file's settings where nothing is drawn: a change at run time.
+/// Settings of a link after a change at run time; nothing is drawn.
 #[must_use]
 pub fn changed(settings: &LinkSettings, before: &LinkShape) -> LinkShape {
     let has_delay = settings.rtt_ms.is_some() || settings.one_way_ms.is_some();
@@ -285,7 +285,7 @@ fn pairs(network: &Network, names: &[String], random: &mut Random) -> Vec<(usize
     }
 }
 
-/// A random tree, each site to an earlier one, and `extra` other pairs, as many as there are.
+/// A random tree, each site linked to an earlier one, and up to `extra` other pairs.
 fn random_pairs(count: usize, extra: usize, random: &mut Random) -> Vec<(usize, usize)> {
     let mut pairs: Vec<_> = (1..count).map(|site| (random.below(site), site)).collect();
     let mut others: Vec<_> = (0..count)

@@ -1,6 +1,6 @@
-//! The lab of a user who is not root: in a user namespace of its own, where the kernel lets it have one.
+//! The lab of a user who is not root: in its own user namespace, if the kernel permits one.
 //!
-//! In there the user is root over new network namespaces and mounts, and over nothing else. All of it ends with its last process.
+//! In it, the user is root over new network namespaces and mounts, and over nothing else. It ends with its last process.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::error::LabError;
 
 /// Set for the program in the namespace.
 const INSIDE: &str = "THICKET_LAB_USER_NAMESPACE";
-/// Named namespaces are kept below `/run`, which is not the user's.
+/// Named namespaces are kept below `/run`, which the user cannot write to.
 const OWN_RUN: &str = "mount -t tmpfs tmpfs /run && exec \"$0\" \"$@\"";
 const UNSHARE: [&str; 4] = ["--user", "--map-root-user", "--net", "--mount"];
 
@@ -21,7 +21,7 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Does nothing for root. For anybody else this program begins anew, with the same arguments, in a user namespace.
+/// Does nothing for root. Otherwise this program starts again, with the same arguments, in a user namespace.
 pub fn enter_if_needed(program: &Path) -> Result<(), LabError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());

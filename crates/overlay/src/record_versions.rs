@@ -1,12 +1,12 @@
-//! Which versions of records a node has: what the two ends of a new link compare, and what a node says of records of others that have
-//! changed, so that each is sent only to who lacks it (anti-entropy as in Scuttlebutt).
+//! Versions of records: the two ends of a new link compare theirs, and a node announces those of records that changed, so that each record is sent
+//! only to nodes that lack it (anti-entropy as in Scuttlebutt).
 
 use crate::identity::{Incarnation, NodeId};
 use crate::view::NodeRecord;
 use crate::wire::{Reader, WireError, ascending, incarnation, put_varint};
 
-/// What makes one record of a node newer than another. Two processes with one incarnation (a clock went back) must not pass for
-/// versions of each other: then everybody keeps the same one, and the node with the other goes above it.
+/// Orders the versions of a node's record. Two processes with the same incarnation (a clock went back) must not count as versions of each other: all
+/// nodes keep the record of the same process, and the other process raises its incarnation above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RecordAge {
     pub(crate) incarnation: Incarnation,
@@ -15,7 +15,7 @@ pub(crate) struct RecordAge {
 }
 
 impl RecordAge {
-    /// Older than any record: there is none.
+    /// Older than any record: stands for a missing one.
     pub(crate) const NONE: Self = Self {
         incarnation: Incarnation(0),
         process: 0,
@@ -23,14 +23,14 @@ impl RecordAge {
     };
 }
 
-/// What versions of records are said for.
+/// Why versions of records are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// The sender has these and wants what is newer.
+    /// The sender has these versions and requests newer ones.
     Wanted,
-    /// All that the sender has.
+    /// All versions that the sender has.
     All,
-    /// The sender has these now, and may be asked for them. Not before wire version 12.
+    /// The sender has these versions now, and they may be requested from it. Not before wire version 12.
     News,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct RecordVersions {
 }
 
 impl RecordVersions {
-    /// Of all records a node has.
+    /// The versions of all records of a node.
     pub(crate) fn of<'a>(records: impl Iterator<Item = &'a NodeRecord>) -> Self {
         Self {
             purpose: Purpose::All,
@@ -50,7 +50,7 @@ impl RecordVersions {
         }
     }
 
-    /// Of a node that has none.
+    /// The versions of a node without records.
     pub(crate) const fn none() -> Self {
         Self {
             purpose: Purpose::All,
@@ -58,7 +58,7 @@ impl RecordVersions {
         }
     }
 
-    /// The sender has these, or none, and wants later ones.
+    /// The sender has these versions, or none, and requests later ones.
     pub(crate) fn wanting(known: impl Iterator<Item = (NodeId, Option<RecordAge>)>) -> Self {
         let age =
             |(node, known): (NodeId, Option<RecordAge>)| (node, known.unwrap_or(RecordAge::NONE));
@@ -68,7 +68,7 @@ impl RecordVersions {
         }
     }
 
-    /// The sender has these now.
+    /// The sender has these versions now.
     pub(crate) const fn news(versions: Vec<(NodeId, RecordAge)>) -> Self {
         Self {
             purpose: Purpose::News,
@@ -76,7 +76,7 @@ impl RecordVersions {
         }
     }
 
-    /// Whether the sender should be sent this record.
+    /// Whether this record should be sent to the sender of the versions.
     pub(crate) fn lacks(&self, record: &NodeRecord) -> bool {
         let at = self
             .versions

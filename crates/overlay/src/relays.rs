@@ -1,7 +1,7 @@
-//! Records of other nodes that others are to hear of, until they do.
+//! Records of other nodes that changed and have not been announced to the neighbours yet.
 //!
-//! When many nodes start, each hears of each other one over all the links it gets. Who waits a little has most records to say to nobody: by
-//! then they list who has them from their node, and others have said the same here.
+//! When many nodes start, each receives the record of each other node over several links. A node that waits a little has to announce few of them: by
+//! then the records list the links of their nodes, and the neighbours have announced the same records here.
 
 use std::collections::BTreeMap;
 
@@ -12,53 +12,53 @@ use crate::identity::{LinkId, NodeId};
 /// A record of another node that changed.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    /// The links over which it came or was said to be there: what is at their other ends has it.
+    /// The links over which it arrived or was announced: the nodes at their other ends have it.
     pub(crate) brought_by: Vec<LinkId>,
-    /// When it came first.
+    /// When it first arrived.
     pub(crate) since: Instant,
 }
 
-/// By node, what is to be passed on; no more than the view has.
+/// The records to announce, by node; at most as many as in the view.
 #[derive(Debug, Default)]
 pub(crate) struct Relays {
     waiting: BTreeMap<NodeId, Relay>,
-    /// No later than the first of them.
+    /// Not later than the earliest `since`.
     first: Option<Instant>,
-    /// When some were taken last.
+    /// When records were last taken.
     taken: Instant,
 }
 
 impl Relays {
-    /// A new version of a record came.
+    /// A new version of a record has arrived.
     pub(crate) fn note(&mut self, now: Instant, node: NodeId, link: LinkId) {
         let relay = self.waiting.entry(node).or_insert_with(|| Relay {
             brought_by: Vec::new(),
             since: now,
         });
-        // Who brought the version before has not brought this one.
+        // A node that sent the version before need not have this one.
         relay.brought_by.clear();
         relay.brought_by.push(link);
         self.first.get_or_insert(now);
     }
 
-    /// The record as it is here is at the other end of this link too.
+    /// The node at the other end of this link has the version of the record that is here.
     pub(crate) fn note_repeated(&mut self, node: NodeId, link: LinkId) {
         if let Some(relay) = self.waiting.get_mut(&node) {
             relay.brought_by.push(link);
         }
     }
 
-    /// From when on they are gathered: the first of them came then or before, and no others were taken after it.
+    /// The start of the current gathering: the first record arrived then or before, and none were taken after it.
     pub(crate) fn first(&self) -> Option<Instant> {
         self.first.map(|first| first.max(self.taken))
     }
 
-    /// Takes that of one node.
+    /// Takes the record of one node.
     pub(crate) fn take(&mut self, node: NodeId) -> Option<Relay> {
         self.waiting.remove(&node)
     }
 
-    /// Takes those that came at `until` or before, if none were taken after that: they wait for each other.
+    /// Takes the records that arrived at `until` or before, unless some were taken after that: records are announced together.
     pub(crate) fn take_until(&mut self, now: Instant, until: Instant) -> Vec<(NodeId, Relay)> {
         if self.first().is_none_or(|first| first > until) {
             return Vec::new();

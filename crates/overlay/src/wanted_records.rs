@@ -1,7 +1,7 @@
-//! Records that others have in a later version than this node, and who is asked for each.
+//! Records of which other nodes have a later version than this node, and the link over which each is requested.
 //!
-//! Nodes say which versions of records they have; whoever lacks one asks a single node for it. When a node joins, or all start, each record
-//! comes to it about once, not once over each link. If that link ends, another node that has the record is asked.
+//! Nodes announce which versions of records they have; a node that lacks one requests it from a single neighbour. When a node joins, or all start, it
+//! receives each record about once, not once over each link. If the link of a request ends, another neighbour that has the record is asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,27 +10,28 @@ use thicket_session::time::Instant;
 use crate::identity::{LinkId, NodeId};
 use crate::record_versions::RecordAge;
 
-/// A record that is wanted.
+/// A record that this node lacks in its latest version.
 #[derive(Debug)]
 struct Wanted {
-    /// Since when a link is up only to the eye while this is missing: the node at its other end had it when the link began.
+    /// Since when this node has waited for the record; set if the neighbour had it when the link began. Until it arrives, for a limited time, this
+    /// node does not count as ready.
     awaited_since: Option<Instant>,
-    /// Who has which version.
+    /// The version that each neighbour has, by link.
     offers: BTreeMap<LinkId, RecordAge>,
     asked: Option<LinkId>,
 }
 
-/// By node, the records that are wanted.
+/// The wanted records, by node.
 #[derive(Debug)]
 pub(crate) struct WantedRecords {
     wanted: BTreeMap<NodeId, Wanted>,
-    /// Those for which somebody may have to be asked.
+    /// The records that may have to be requested.
     unasked: BTreeSet<NodeId>,
     maximum: usize,
 }
 
 impl WantedRecords {
-    /// For `maximum` nodes; what is more is passed over, as the view has no place for it.
+    /// For at most `maximum` nodes; offers of further nodes are ignored, as the view cannot hold them.
     pub(crate) const fn new(maximum: usize) -> Self {
         Self {
             wanted: BTreeMap::new(),
@@ -39,7 +40,8 @@ impl WantedRecords {
         }
     }
 
-    /// The node at the other end of `link` has this version, later than the one here. `awaited_since`: if it had it when the link began.
+    /// The neighbour at the other end of `link` has this version, which is later than the one here. `awaited_since`: set if it had it when the link
+    /// began.
     pub(crate) fn offer(
         &mut self,
         node: NodeId,
@@ -63,7 +65,7 @@ impl WantedRecords {
         }
     }
 
-    /// A version of a record came over a link.
+    /// A version of a record has arrived over a link.
     pub(crate) fn came(&mut self, node: NodeId, age: RecordAge, link: LinkId) {
         let Some(wanted) = self.wanted.get_mut(&node) else {
             return;
@@ -73,7 +75,7 @@ impl WantedRecords {
         self.review(node);
     }
 
-    /// A link ended: what was asked over it is asked elsewhere.
+    /// A link has ended: what was requested over it is requested over another one.
     pub(crate) fn forget_link(&mut self, link: LinkId) {
         let concerned = |(node, wanted): (&NodeId, &mut Wanted)| {
             wanted.asked.take_if(|asked| *asked == link);
@@ -85,7 +87,7 @@ impl WantedRecords {
         }
     }
 
-    /// Who is asked for the record of this node is to be looked at again.
+    /// Decides again whether the record of this node must be requested.
     pub(crate) fn review(&mut self, node: NodeId) {
         let Some(wanted) = self.wanted.get(&node) else {
             return;
@@ -98,13 +100,13 @@ impl WantedRecords {
         }
     }
 
-    /// Whether `ask` has something to do.
+    /// Whether `ask` may have a request to make.
     pub(crate) fn has_unasked(&self) -> bool {
         !self.unasked.is_empty()
     }
 
-    /// Whom to ask for what, each node once. `comes_by_itself`: the link over which a node sends such a version of its record itself; it
-    /// is not asked for, unless it was offered over that link.
+    /// The records to request, by link; each record is requested once. `comes_by_itself`: the link over which a node sends this version of its own
+    /// record unasked. Such a record is requested only if it was offered over that same link.
     pub(crate) fn ask(
         &mut self,
         comes_by_itself: impl Fn(NodeId, RecordAge) -> Option<LinkId>,
@@ -127,7 +129,7 @@ impl WantedRecords {
         asked
     }
 
-    /// Since when the records are missing that links which are up began with, the latest of them; no longer than that are they waited for.
+    /// The latest instant at which a link that is up began with records that are still missing; they are waited for a limited time from then on.
     pub(crate) fn awaited_since(&self) -> Option<Instant> {
         self.wanted.values().filter_map(|it| it.awaited_since).max()
     }

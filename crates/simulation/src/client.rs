@@ -1,4 +1,4 @@
-//! A client machine on a connection, with what it said to its owner.
+//! A client machine on a connection, with the events it reported to its owner.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::{
     pipe::{EndId, Read},
 };
 
-/// What a client's owner is told.
+/// Events for a client's owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     /// The server accepted the connection.
@@ -30,7 +30,7 @@ pub enum Told {
         /// After CONNACK.
         was_connected: bool,
     },
-    /// A message came.
+    /// A message was received.
     Message {
         /// Its topic.
         topic: String,
@@ -38,36 +38,36 @@ pub enum Told {
         payload: Vec<u8>,
         /// Its QoS on this connection.
         qos: Qos,
-        /// It was retained before.
+        /// It was a retained message.
         retain: bool,
     },
     /// A publication is acknowledged: PUBACK, PUBREC with an error, or PUBCOMP.
     Acknowledged {
-        /// Of the publication.
+        /// The publication.
         packet_id: PacketId,
-        /// What the server said of it.
+        /// The server's reason code.
         reason_code: ReasonCode,
     },
-    /// Not sent again: what the server knew of it is gone.
+    /// Not resent: the server's state for it is gone.
     Discarded {
-        /// Of the publication.
+        /// The publication.
         packet_id: PacketId,
     },
     /// SUBACK.
     Subscribed {
-        /// Of the SUBSCRIBE.
+        /// The SUBSCRIBE.
         packet_id: PacketId,
-        /// One a filter.
+        /// One for each filter.
         reason_codes: Vec<ReasonCode>,
     },
     /// UNSUBACK.
     Unsubscribed {
-        /// Of the UNSUBSCRIBE.
+        /// The UNSUBSCRIBE.
         packet_id: PacketId,
     },
-    /// The server ended the connection and said why.
+    /// The server ended the connection with a reason code.
     DisconnectedBy(ReasonCode),
-    /// The server broke the protocol: in words.
+    /// The server violated the protocol; a description.
     Broken(String),
     /// The connection is gone.
     Closed,
@@ -78,15 +78,15 @@ pub enum Told {
 pub struct SimulatedClient {
     /// Its place in `World::clients`.
     pub index: usize,
-    /// The machine that speaks the protocol.
+    /// The protocol state machine.
     pub machine: Client,
     /// Its connection.
     pub end: Option<EndId>,
     /// The node it is connected to.
     pub node: usize,
-    /// With when it was told, ms.
+    /// Events not taken yet, each with its time, ms.
     told: VecDeque<(u64, Told)>,
-    /// Nothing of what it had to say was left when it closed.
+    /// All its output had been written when it closed.
     pub has_said_all: bool,
 }
 
@@ -112,7 +112,7 @@ impl SimulatedClient {
         self.write(net);
     }
 
-    /// Drops the connection without a word.
+    /// Drops the connection without a DISCONNECT.
     pub fn drop_connection(&mut self, net: &mut Net) {
         if let Some(end) = self.end.take() {
             net.close(end);
@@ -121,14 +121,14 @@ impl SimulatedClient {
         }
     }
 
-    /// The connection is somebody else's problem now.
+    /// Gives the connection up without closing it.
     pub fn forget_connection(&mut self, net: &Net) {
         self.end = None;
         self.machine.handle_closed();
         self.told.push_back((net.now, Told::Closed));
     }
 
-    /// Reads what has come, and does what is due.
+    /// Reads the bytes that have arrived, and handles timeouts.
     pub fn round(&mut self, net: &mut Net) {
         let now = Instant::from_millis(net.now);
         while let Some(end) = self.end {
@@ -151,7 +151,7 @@ impl SimulatedClient {
         self.finish(net);
     }
 
-    /// Writes what there is; closes what is over.
+    /// Writes pending output; closes a connection that is finished.
     pub fn finish(&mut self, net: &mut Net) {
         self.write(net);
         if self.machine.state() == ConnectionState::Closing {
@@ -174,17 +174,17 @@ impl SimulatedClient {
         }
     }
 
-    /// What it was told since the last call, in order.
+    /// The events since the last call, in order.
     pub fn take_told(&mut self) -> Vec<Told> {
         self.told.drain(..).map(|(_, told)| told).collect()
     }
 
-    /// The same, each with the virtual time at which it came, ms.
+    /// The same, each with the virtual time at which it occurred, ms.
     pub fn take_told_at(&mut self) -> Vec<(u64, Told)> {
         self.told.drain(..).collect()
     }
 
-    /// Whether it is in service.
+    /// Whether it is connected.
     pub fn is_connected(&self) -> bool {
         self.machine.state() == ConnectionState::Connected
     }

@@ -1,4 +1,4 @@
-//! What a node stored: values, and a log a worker.
+//! The data that a node stored: values, and a log for each worker.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ struct Log {
     segments: BTreeMap<u64, Vec<Vec<u8>>>,
 }
 
-/// A disk that keeps all that was written.
+/// A disk that keeps everything written to it.
 #[derive(Debug)]
 pub struct Disk {
     values: BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>,
     logs: BTreeMap<u8, Log>,
-    /// Bytes that may still be written, of each log.
+    /// Bytes that each log may still take.
     pub room: u64,
     /// Segments removed so far.
     pub removed_segments: u64,
     /// Writes until the power fails: the values of a round are one, its record is another.
     left: Option<u64>,
-    /// Until then no write ends.
+    /// No write completes before this time.
     stalled_until: u64,
 }
 
@@ -42,33 +42,33 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// The power fails after so many writes: what is written later is not there.
+    /// The power fails after this many writes: later ones are lost.
     pub fn fail_after(&mut self, writes: u64) {
         self.left = Some(writes);
     }
 
-    /// No write ends before `at`, in the time of the world.
+    /// No write completes before `at`, in the time of the world.
     pub fn stall_until(&mut self, at: u64) {
         self.stalled_until = at;
     }
 
-    /// Until when a write that begins now takes, if it does not end at once.
+    /// When a write that begins now completes, if not at once.
     pub(crate) fn stalled_until(&self, now: u64) -> Option<u64> {
         (self.stalled_until > now).then_some(self.stalled_until)
     }
 
-    /// Whether the power has failed, so that its node does nothing any more.
+    /// Whether the power has failed, so that its node does nothing more.
     pub fn has_failed(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// The power is back.
+    /// Restores the power.
     pub fn repair(&mut self) {
         self.left = None;
         self.stalled_until = 0;
     }
 
-    /// Whether there still is power for a write.
+    /// Whether there is still power for a write.
     fn may_write(&mut self) -> bool {
         let Some(left) = &mut self.left else {
             return true;
@@ -78,7 +78,7 @@ impl Disk {
         may
     }
 
-    /// Stores a round, before anything of it may leave; all of it is on the disk unless the power fails.
+    /// Stores a round before any of its output may leave; all of it is on the disk unless the power fails.
     pub fn store(&mut self, log: u8, unstored: &Unstored<'_>) -> LogStatus {
         if !unstored.record.is_empty() && self.may_write() {
             self.store_record(log, unstored);
@@ -138,7 +138,7 @@ impl Disk {
         log.segments = kept;
     }
 
-    /// Hands all that was stored to machines that begin.
+    /// Passes everything stored to workers and hub that start.
     pub fn recover(&mut self, now: Now, workers: &mut [Worker], hub: &mut Hub) {
         let count = workers.len();
         for ((keyspace, key), value) in &self.values {
@@ -170,7 +170,7 @@ impl Disk {
                 worker.handle_stored(status);
             }
         }
-        // What the workers that are no more had is stored anew.
+        // The data of workers that no longer exist has been stored again by others.
         self.logs.retain(|log, _| usize::from(*log) < count);
     }
 }

@@ -1,9 +1,9 @@
-//! A whole cluster with its clients in one thread: virtual time, all chance from one seed.
+//! A whole cluster with its clients in one thread: virtual time, all randomness from one seed.
 //!
-//! It runs the workers and hubs of `thicket-node` themselves, not a model of them. Around them are a shell as `doors` describes it (`node`), a
-//! network whose connections delay, lose, hold and cut (`net`, `links`), disks that fill up, stall and fail (`disk`), and clients.
+//! It runs the workers and hubs of `thicket-node` themselves, not a model of them. Around them are a shell for the interface of `thicket-node`
+//! (`node`), a network whose connections delay, lose, hold and cut (`net`, `links`), disks that fill up, stall and fail (`disk`), and clients.
 //!
-//! Left to others: which faults to play and what must hold (`crates/node/tests/simulation`), scenarios of sites and loads (`lab`).
+//! Left to others: which faults to inject and what must hold (`crates/node/tests/simulation`), scenarios of sites and loads (`lab`).
 //!
 //! Invariants: there is no I/O, no clock and no thread; the same seed and the same calls give the same run, on any machine.
 //!
@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | nodes | [`World::add_node`] with a [`spec::NodeSpec`] (workers, routing, backups, limits, data directory, slow rounds, drifting clocks), [`World::start`] |
 //! | clients | [`World::add_client`], [`World::connect_client`]; what the client machine offers is called on `world.clients[i].machine`, then [`client::SimulatedClient::finish`] |
-//! | links | [`links::Links::add`] one way with delay, bandwidth and loss, [`links::Links::set_route`] from host to host over one or more of them; hosts that share a link share its bandwidth. Where no route is set, [`net::Weather`] decides |
+//! | links | [`links::Links::add`] in one direction with delay, bandwidth and loss, [`links::Links::set_route`] from host to host over one or more of them; hosts that share a link share its bandwidth. Where no route is set, [`net::Weather`] decides |
 //! | time | [`World::run_for`], [`World::run_until`]; milliseconds |
 //!
 //! # Faults
@@ -21,8 +21,8 @@
 //! | fault | how |
 //! | --- | --- |
 //! | a process is killed, or a machine loses its power | [`World::kill`], [`World::lose_power`] |
-//! | a node stands still, with or without its clocks | [`net::Net::pause`], or [`World::pause`] until [`World::resume`]; [`World::freeze`] |
-//! | a link stands still, is cut, carries one way only, or swallows everything | [`net::Net::part`] with a [`net::Parting`], [`net::Net::heal`] |
+//! | a node is paused, with or without its clocks | [`net::Net::pause`], or [`World::pause`] until [`World::resume`]; [`World::freeze`] |
+//! | a link stalls, is cut, carries in one direction only, or loses everything silently | [`net::Net::part`] with a [`net::Parting`], [`net::Net::heal`] |
 //! | a connection is cut, or half-open | [`net::Net::cut`], [`net::Net::leave_half_open`] |
 //! | a disk is full, stalls or fails | [`World::set_room`], [`World::stall_disk`], [`disk::Disk::fail_after`] |
 //! | a wall clock is set | `world.nodes[i].spec.wall_ahead` |
@@ -31,14 +31,14 @@
 //!
 //! | what | where |
 //! | --- | --- |
-//! | delay of a message | [`client::SimulatedClient::take_told_at`]: when each thing came, beside when the caller published it |
+//! | delay of a message | [`client::SimulatedClient::take_told_at`]: when each event occurred, to compare with when the caller published |
 //! | bytes, segments, losses of a link, with headers and acknowledgements if wanted | [`links::Links::carried`] |
 //! | bytes between nodes | [`net::Net::sent_between_nodes`] |
 //! | convergence, repair | [`World::run_until`] with [`World::is_whole`] or [`World::is_covered`] |
 //! | counters of the nodes | [`World::traffic`], [`World::sessions`], [`World::memory`] |
 //!
-//! Time has a grain of a millisecond (delays between two milliseconds are right in the mean) and processors are infinitely fast, unless `NodeSpec::round_millis` says otherwise: delays, bytes, losses
-//! and repair are meaningful, messages a second are not.
+//! The resolution of time is a millisecond (delays between two milliseconds are right in the mean), and processors are infinitely fast unless
+//! `NodeSpec::round_millis` is set: delays, bytes, losses and repair are meaningful, messages a second are not.
 //!
 //! ```
 //! use thicket_mqtt::{ProtocolVersion, Publish, Qos};

@@ -1,19 +1,19 @@
-//! What a network is made of where it is more than weather: links with a delay, a bandwidth and losses, and routes over them.
+//! Networks with topology: links with a delay, a bandwidth and losses, and routes over them.
 //!
-//! A link carries bytes one way. A route names the links from one host to another in order; where hosts share a link they share its
-//! bandwidth, so a site's uplink is one link in the routes of all who are behind it. TCP is modelled by what it does to a stream: bytes
-//! come in order, a segment that is lost comes a retransmission later, and what is behind it waits.
+//! A link carries bytes in one direction. A route names the links from one host to another in order; routes that share a link share its bandwidth, so
+//! a site's uplink is one link in the routes of all hosts behind it. TCP is modelled by its effect on a stream: bytes arrive in order, a lost segment
+//! arrives one retransmission later, and what follows it waits.
 
 use std::collections::BTreeMap;
 
 use crate::random::Random;
 
-/// Bytes of a segment of TCP.
+/// Bytes of a TCP segment.
 const SEGMENT: u64 = 1_460;
-/// The shortest time after which a lost segment is sent again, microseconds (RFC 6298 says a second, Linux does it after this).
+/// The shortest time after which a lost segment is retransmitted, microseconds (RFC 6298 specifies a second, Linux uses this).
 const RETRANSMISSION: u64 = 200_000;
 
-/// Who is at an end of a connection.
+/// The host at an end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Host {
     /// A node, by its place in `World::nodes`.
@@ -24,21 +24,21 @@ pub enum Host {
     Tester(usize),
 }
 
-/// What one way of a link is like.
+/// The properties of one direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     /// One-way delay, microseconds: least and most.
     pub delay_micros: (u64, u64),
-    /// Bytes a second; `None`: as many as there are.
+    /// Bytes a second; `None`: unlimited.
     pub bytes_per_second: Option<u64>,
-    /// Segments lost of a million.
+    /// Segments lost, in millionths.
     pub loss_millionths: u64,
-    /// Bytes of headers that each segment and each acknowledgement costs; 0: neither is counted.
+    /// Header bytes of each segment and each acknowledgement; 0: neither is counted.
     pub header_bytes: u64,
 }
 
 impl Link {
-    /// A link that takes so many milliseconds and does nothing else.
+    /// A link with this delay in milliseconds and no other property.
     #[must_use]
     pub const fn of_millis(delay: u64) -> Self {
         Self {
@@ -50,18 +50,18 @@ impl Link {
     }
 }
 
-/// One way of a link, by its number.
+/// One direction of a link, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(usize);
 
-/// What a link has carried.
+/// The traffic of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Carried {
-    /// Bytes of streams, and of headers where the link has them: retransmissions aside.
+    /// Bytes of streams, and of headers where the link has them, without retransmissions.
     pub bytes: u64,
-    /// Segments, a write being at least one, and acknowledgements where the link has headers.
+    /// Segments, at least one for each write, and acknowledgements where the link has headers.
     pub segments: u64,
-    /// Segments that were lost, and sent again.
+    /// Segments that were lost, and retransmitted.
     pub lost: u64,
 }
 
@@ -69,7 +69,7 @@ pub struct Carried {
 struct State {
     link: Link,
     carried: Carried,
-    /// Until when it is taken, microseconds.
+    /// Until when the link is busy, microseconds.
     busy_until: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Adds one way of a link.
+    /// Adds one direction of a link.
     pub fn add(&mut self, link: Link) -> LinkId {
         self.links.push(State {
             link,
@@ -91,24 +91,24 @@ impl Links {
         LinkId(self.links.len() - 1)
     }
 
-    /// Changes what a link is like from now on.
+    /// Changes the properties of a link from now on.
     pub fn set(&mut self, id: LinkId, link: Link) {
         self.links[id.0].link = link;
     }
 
-    /// Says how bytes go from one host to another; the way back is a route of its own.
+    /// Sets the route from one host to another; the opposite direction has its own route.
     pub fn set_route(&mut self, from: Host, to: Host, over: Vec<LinkId>) {
         self.routes.insert((from, to), over);
     }
 
-    /// What a link has carried so far.
+    /// The traffic of a link so far.
     #[must_use]
     pub fn carried(&self, id: LinkId) -> Carried {
         self.links[id.0].carried
     }
 
-    /// When bytes that leave now arrive, ms; `None` where no route says anything. Times between two milliseconds are rounded up or down by
-    /// chance, so that their mean is right.
+    /// When bytes that are sent now arrive, ms; `None` without a route. Times between two milliseconds are rounded up or down at random, so that
+    /// their mean is right.
     pub(crate) fn arrival(
         &mut self,
         random: &mut Random,
@@ -125,7 +125,7 @@ impl Links {
         for id in route {
             self.links[id.0].carry(random, &mut under_way, bytes, segments);
         }
-        // TCP acknowledges every second segment, and a lone one.
+        // TCP acknowledges every second segment, and the last one if their number is odd.
         if let Some(back) = self.routes.get(&(to, from)) {
             for id in back {
                 self.links[id.0].count_acknowledgements(segments.div_ceil(2));
@@ -136,7 +136,7 @@ impl Links {
         Some((whole + u64::from(up)).max(now))
     }
 
-    /// How long a byte takes from one host to another over idle links at least, ms; `None` where no route says anything.
+    /// The minimum time of a byte from one host to another over idle links, ms; `None` without a route.
     pub(crate) fn delay(&self, from: Host, to: Host) -> Option<u64> {
         let route = self.routes.get(&(from, to))?;
         let delay = |id: &LinkId| self.links[id.0].link.delay_micros.0;
@@ -144,14 +144,14 @@ impl Links {
     }
 }
 
-/// When the first and the last segment of what was written are where, microseconds: routers pass on a segment while later ones still come.
+/// The times of the first and the last segment of a write on its path, microseconds: routers pass on a segment while later ones still arrive.
 struct UnderWay {
     first: u64,
     last: u64,
 }
 
 impl State {
-    /// Takes what was written from one end of the link to the other.
+    /// Moves a write from one end of the link to the other.
     fn carry(&mut self, random: &mut Random, at: &mut UnderWay, bytes: u64, segments: u64) {
         let bytes = bytes + segments * self.link.header_bytes;
         self.carried.bytes += bytes;
@@ -182,7 +182,7 @@ impl State {
         at.last += late;
     }
 
-    /// Counts acknowledgements of what goes the other way; they take no bandwidth.
+    /// Counts acknowledgements for the opposite direction; they take no bandwidth.
     const fn count_acknowledgements(&mut self, count: u64) {
         if self.link.header_bytes > 0 {
             self.carried.bytes += count * self.link.header_bytes;

@@ -1,4 +1,4 @@
-//! What is between the machines: virtual time, connections, and who has to look up when.
+//! The network between the machines: virtual time, connections, and the wake-ups of machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,25 +10,25 @@ use crate::{
     random::{Random, mix},
 };
 
-/// Later than any run lasts: when held bytes arrive.
+/// Later than any run lasts: the arrival of held bytes.
 const NEVER: u64 = u64::MAX / 2;
 
-/// Who looks up more often than that in a millisecond goes on in the next one: two workers that give each other work must not keep a
-/// third machine, which would end that, from looking up at all.
+/// After this many wake-ups within a millisecond, further ones are deferred to the next: two workers that keep waking each other must not starve a
+/// third machine whose round would end that.
 const MOST_WAKES: u32 = 2_000;
 
-/// How slow and how ragged everything is.
+/// Delays and irregularities of the whole network.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
-    /// Longest delay of mail inside a node, ms.
+    /// Longest delay of messages inside a node, ms.
     pub mail_delay: u64,
     /// Delay of bytes between nodes, ms.
     pub link_delay: (u64, u64),
     /// Delay of bytes between clients and nodes, ms.
     pub client_delay: (u64, u64),
-    /// How many of 100 reads and writes are cut somewhere.
+    /// Percentage of reads and writes that are cut short at some point.
     pub cuts: u64,
-    /// Bytes a connection takes in before its sender waits.
+    /// Bytes that a connection buffers before its sender waits.
     pub room: usize,
 }
 
@@ -41,7 +41,7 @@ impl Weather {
         cuts: 0,
         room: 1 << 20,
     };
-    /// Everything takes its time, and comes in pieces.
+    /// Everything is delayed and arrives in pieces.
     pub const ROUGH: Self = Self {
         mail_delay: 4,
         link_delay: (0, 20),
@@ -51,12 +51,12 @@ impl Weather {
     };
 }
 
-/// Who holds an end of a connection.
+/// The holder of an end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Nobody any more, or nobody yet.
+    /// None any more, or none yet.
     Nobody,
-    /// A tester that says and hears single packets.
+    /// A tester that sends and receives single packets.
     Tester(usize),
     /// A client machine.
     Client(usize),
@@ -66,12 +66,12 @@ pub enum Place {
         node: usize,
         /// The machine.
         owner: Peer,
-        /// What the machine calls the connection.
+        /// The machine's identifier for the connection.
         connection: ConnectionId,
     },
 }
 
-/// Who has to look up.
+/// The target of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wake {
     /// A machine of a node.
@@ -82,7 +82,7 @@ pub enum Wake {
     Client(usize),
     /// Dials are due.
     Dials,
-    /// Its node stands still: it looks up later.
+    /// The node is paused: the wake-up is deferred.
     Nobody,
 }
 
@@ -92,7 +92,7 @@ struct Socket {
     /// Towards end 0 and towards end 1.
     pipes: [Pipe; 2],
     places: [Place; 2],
-    /// Who dialled, and who accepted.
+    /// The host that dialled, and the one that accepted.
     hosts: [Host; 2],
 }
 
@@ -109,21 +109,21 @@ impl Socket {
 /// How two nodes are partitioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parting {
-    /// Bytes wait until it is over.
+    /// Bytes wait until the partition heals.
     Held,
-    /// Connections are cut, and none come about.
+    /// Connections are cut, and no new ones are established.
     Cut,
-    /// Bytes from this node to the other one wait until it is over; those of the other one arrive. No connection comes about.
+    /// Bytes from this node to the other one wait until the partition heals; those in the opposite direction arrive. No new connection is
+    /// established.
     OneWay {
-        /// Who is not heard.
+        /// The node whose bytes are held.
         from: usize,
     },
-    /// A black hole: what is written vanishes, no end is seen, and no connection comes about. Connections of before stay half-open for
-    /// ever: whoever went away did so unheard.
+    /// A black hole: what is written is lost, no end is detected, and no new connection is established. Existing connections stay half-open for ever.
     Vanish,
 }
 
-/// The thread that a machine of a node runs on: the hub is on that of the first worker.
+/// The thread that a machine of a node runs on: the hub runs on that of the first worker.
 pub fn thread_of(peer: Peer) -> usize {
     match peer {
         Peer::Worker(id) => usize::from(id.0),
@@ -131,34 +131,34 @@ pub fn thread_of(peer: Peer) -> usize {
     }
 }
 
-/// Time, connections, chance.
+/// Time, connections and randomness.
 #[derive(Debug)]
 pub struct Net {
     /// Virtual time, ms.
     pub now: u64,
-    /// What all chance comes from.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// Chance of the network and of the shells.
+    /// Randomness of the network and of the shells.
     pub random: Random,
-    /// How slow everything is where no link says otherwise.
+    /// The delays where no link is set.
     pub weather: Weather,
     sockets: Vec<Socket>,
     agenda: BTreeSet<(u64, u64, Wake)>,
-    /// Wakes of this millisecond so far.
+    /// Wake-ups in this millisecond so far.
     wakes: u32,
     partings: BTreeMap<(usize, usize), Parting>,
-    /// Nodes that stand still, and until when.
+    /// Paused nodes, and until when.
     paused: BTreeMap<usize, u64>,
-    /// Threads of nodes that are busy with one thing, a slow round or a write to a disk, and until when.
+    /// Threads of nodes that are busy with a slow round or a write to a disk, and until when.
     busy: BTreeMap<(usize, usize), u64>,
-    /// Links and routes, for those whose connections are more than weather.
+    /// Links and routes, for hosts that do not use the weather.
     pub links: Links,
-    /// More interleavings, and more work: each read wakes who writes to that connection, also if it does not wait for room, and a round
-    /// looks at every connection in an order that chance decides, not only at those that have something to read.
+    /// More interleavings, and more work: each read wakes the writer of that connection even if it does not wait for buffer space, and a round
+    /// examines every connection in random order, not only those that have something to read.
     pub is_thorough: bool,
-    /// Connections of machines where something arrives, and when. Not kept where rounds look at all.
+    /// Connections of machines on which something arrives, and when. Not kept if rounds examine all connections.
     arrivals: BTreeMap<(usize, Peer), BTreeSet<(u64, ConnectionId)>>,
-    /// Bytes written to connections between nodes, by who wrote and to whom.
+    /// Bytes written to connections between nodes, by sender and receiver.
     sent: BTreeMap<(usize, usize), u64>,
 }
 
@@ -183,7 +183,7 @@ impl Net {
         }
     }
 
-    /// Wakes somebody at `at`; several wakes at one time are one, in an order that chance decides.
+    /// Schedules a wake-up at `at`; equal ones at one time are merged, and different ones occur in random order.
     pub fn wake(&mut self, at: u64, wake: Wake) {
         let earliest = self.now + u64::from(self.wakes > MOST_WAKES);
         let at = at.max(earliest);
@@ -199,7 +199,7 @@ impl Net {
         self.agenda.insert((at, salt, wake));
     }
 
-    /// The next one to look up, not after `until`; the time moves on to then.
+    /// The next wake-up, not after `until`; advances the time to it.
     pub fn next_wake(&mut self, until: u64) -> Option<Wake> {
         let &(at, _, _) = self.agenda.first().filter(|(at, _, _)| *at <= until)?;
         self.wakes = if at > self.now { 0 } else { self.wakes + 1 };
@@ -214,29 +214,29 @@ impl Net {
         }
     }
 
-    /// A node stands still, as after SIGSTOP: its sockets take bytes in, and it looks at nothing until `millis` have passed.
+    /// Pauses a node, as SIGSTOP does: its sockets buffer bytes, and it runs no round until `millis` have passed.
     pub fn pause(&mut self, node: usize, millis: u64) {
         self.paused.insert(node, self.now + millis);
     }
 
-    /// A node stands still until [`Self::resume`].
+    /// Pauses a node until [`Self::resume`].
     pub(crate) fn pause_for_good(&mut self, node: usize) {
         self.paused.insert(node, NEVER);
     }
 
-    /// A node that stood still goes on; its machines have to be woken.
+    /// Resumes a paused node; its machines have to be woken.
     pub(crate) fn resume(&mut self, node: usize) {
         self.paused.remove(&node);
     }
 
-    /// Whether a node stands still.
+    /// Whether a node is paused.
     pub fn is_paused(&self, node: usize) -> bool {
         self.paused
             .get(&node)
             .is_some_and(|until| *until > self.now)
     }
 
-    /// A thread of a node does one thing until `at`, and looks at nothing else.
+    /// A thread of a node is busy until `at`, and runs no round.
     pub fn keep_busy(&mut self, node: usize, thread: usize, at: u64) {
         let until = self.busy.entry((node, thread)).or_default();
         *until = at.max(*until);
@@ -267,7 +267,7 @@ impl Net {
         }
     }
 
-    /// Has a round of the machine at `at` or later look at the connection.
+    /// Makes a round of the machine at `at` or later examine the connection.
     pub(crate) fn expect(&mut self, at: u64, node: usize, owner: Peer, connection: ConnectionId) {
         if !self.is_thorough {
             let arrivals = self.arrivals.entry((node, owner)).or_default();
@@ -275,7 +275,7 @@ impl Net {
         }
     }
 
-    /// The connections of a machine where something has arrived since this was asked last; in a thorough world nobody knows.
+    /// The connections of a machine on which something has arrived since the last call; `None` in a thorough world, where rounds examine all.
     pub(crate) fn take_arrived(&mut self, node: usize, owner: Peer) -> Option<Vec<ConnectionId>> {
         if self.is_thorough {
             return None;
@@ -291,12 +291,12 @@ impl Net {
         Some(ids)
     }
 
-    /// The machines of a node are gone.
+    /// Forgets the arrivals of a node whose machines are gone.
     pub(crate) fn forget_arrivals(&mut self, node: usize) {
         self.arrivals.retain(|(of, _), _| *of != node);
     }
 
-    /// A connection from `from`, who is at the first of the hosts, to nobody yet at the second; the end that dialled.
+    /// Opens a connection from `from`, at the first of the hosts, to the second, where it has no holder yet; returns the end that dialled.
     pub fn open(&mut self, from: Place, hosts: [Host; 2]) -> EndId {
         let room = self.weather.room;
         self.sockets.push(Socket {
@@ -310,7 +310,7 @@ impl Net {
         }
     }
 
-    /// Gives an end to somebody, who is woken for what waits there.
+    /// Gives an end to a holder, which is woken for what waits there.
     pub fn give(&mut self, end: EndId, place: Place) {
         let socket = &mut self.sockets[end.socket.0];
         socket.places[end.end] = place;
@@ -327,7 +327,7 @@ impl Net {
         self.random.between(from, to)
     }
 
-    /// When what the holder of `end` sends now is at the other one.
+    /// When what the holder of `end` sends now arrives at the other end.
     fn arrival(&mut self, end: EndId, bytes: usize) -> u64 {
         if self.is_held(end) {
             return NEVER;
@@ -341,7 +341,7 @@ impl Net {
         }
     }
 
-    /// Whether what the holder of `end` sends waits for the end of a fault.
+    /// Whether what the holder of `end` sends is held until a partition heals.
     fn is_held(&self, end: EndId) -> bool {
         let socket = &self.sockets[end.socket.0];
         let parting = socket.nodes().and_then(|pair| self.partings.get(&pair));
@@ -352,7 +352,7 @@ impl Net {
         }
     }
 
-    /// Writes what the connection takes of `bytes`; how many they were.
+    /// Writes as many of `bytes` as the connection accepts; returns their number.
     pub fn write(&mut self, end: EndId, bytes: &[u8]) -> usize {
         let mut count = self.sockets[end.socket.0].pipes[end.other().end].takes(bytes.len());
         let refuses = count < bytes.len();
@@ -392,7 +392,7 @@ impl Net {
         if let Some(at) = next_at {
             self.wake_place((now + 1).max(at), place);
         }
-        // There is room again.
+        // The writer can continue.
         if waits || is_spurious {
             let writer = self.sockets[end.socket.0].places[end.other().end];
             self.wake_place(now, writer);
@@ -405,7 +405,7 @@ impl Net {
         self.sockets[end.socket.0].pipes[end.end].is_readable(self.now)
     }
 
-    /// The holder of `end` closes in order: what it wrote arrives.
+    /// The holder of `end` closes in order: what it wrote still arrives.
     pub fn close(&mut self, end: EndId) {
         let at = self.arrival(end, 0);
         let socket = &mut self.sockets[end.socket.0];
@@ -419,7 +419,7 @@ impl Net {
         self.wake_place(at, place);
     }
 
-    /// The network breaks a connection: what is under way is lost from somewhere on, and both ends hear of it, each in its time.
+    /// The network breaks a connection: of what is in transit, the last part is lost, and each end detects it in its own time.
     pub fn cut(&mut self, socket: SocketId) {
         for end in 0..2 {
             let at = self.now + self.delay(socket) + self.random.below(50);
@@ -430,7 +430,7 @@ impl Net {
         }
     }
 
-    /// Connections between nodes that both ends hold, or that are under way.
+    /// Connections between nodes that both ends hold, or that are being established.
     pub fn links(&self) -> Vec<SocketId> {
         let is_open = |socket: &Socket| !socket.pipes.iter().any(|pipe| pipe.is_deaf);
         (0..self.sockets.len())
@@ -441,7 +441,7 @@ impl Net {
             .collect()
     }
 
-    /// The holder of `end` is gone without a word: the other one hears nothing any more, and what it writes vanishes.
+    /// The holder of `end` is gone without closing: the other end receives nothing more, and what it writes is lost.
     pub fn leave_half_open(&mut self, end: EndId) {
         let socket = &mut self.sockets[end.socket.0];
         socket.places[end.end] = Place::Nobody;
@@ -449,13 +449,13 @@ impl Net {
         socket.pipes[end.other().end].fall_silent();
     }
 
-    /// Bytes that nodes have written to the connections between them, by who wrote and to whom.
+    /// Bytes that nodes have written to the connections between them, by sender and receiver.
     #[must_use]
     pub const fn sent_between_nodes(&self) -> &BTreeMap<(usize, usize), u64> {
         &self.sent
     }
 
-    /// Parts two nodes.
+    /// Partitions two nodes.
     pub fn part(&mut self, one: usize, other: usize, parting: Parting) {
         let pair = (one.min(other), one.max(other));
         self.partings.insert(pair, parting);
@@ -481,7 +481,7 @@ impl Net {
         }
     }
 
-    /// Ends a parting.
+    /// Heals a partition.
     pub fn heal(&mut self, one: usize, other: usize) {
         let pair = (one.min(other), one.max(other));
         match self.partings.remove(&pair) {
@@ -507,7 +507,7 @@ impl Net {
         self.partings.get(&pair).copied()
     }
 
-    /// Whether what `from` sends reaches `to`.
+    /// Whether what `from` sends arrives at `to`.
     pub fn reaches(&self, from: usize, to: usize) -> bool {
         match self.parting(from, to) {
             None => true,

@@ -1,4 +1,4 @@
-//! A node: its machines, and the shell around them as `doors` describes it.
+//! A node: its machines, and the shell around them for the interface of `thicket-node`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::{
     users,
 };
 
-/// What lies in a mailbox.
+/// A message in a mailbox.
 #[derive(Debug)]
 enum Letter {
     HubMessage(WorkerId, HubMessage),
@@ -35,18 +35,18 @@ struct Slot {
     end: EndId,
     owner: Peer,
     is_paused: bool,
-    /// Its last write was not taken whole.
+    /// Its last write was incomplete.
     is_blocked: bool,
 }
 
-/// Sockets of a thread by `ConnectionId`; the one freed last is used first, to have identifiers reused as soon as can be.
+/// Sockets of a thread by `ConnectionId`; the identifier freed last is reused first, so that identifiers are reused as early as possible.
 #[derive(Debug, Default)]
 struct Slots {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
-    /// Free when the round has ended.
+    /// Freed when the round has ended.
     removed: Vec<u32>,
-    /// Those whose last write was not taken whole; some may be gone or have gone on since.
+    /// Sockets whose last write was incomplete; some may be gone or have continued since.
     blocked: BTreeSet<ConnectionId>,
 }
 
@@ -90,7 +90,7 @@ impl Slots {
     }
 }
 
-/// The machines of a node that runs.
+/// The machines of a running node: its workers and its hub.
 #[derive(Debug)]
 pub struct Machines {
     /// Its workers, by number.
@@ -101,11 +101,11 @@ pub struct Machines {
     mail: BTreeMap<(Peer, Peer), VecDeque<(u64, Letter)>>,
     accepts: Vec<VecDeque<(u64, EndId)>>,
     verdicts: Vec<VecDeque<(u64, ConnectionId, EndId, Verdict)>>,
-    /// Dials that have ended, with the connection if there is one.
+    /// Dials that have ended, with the connection if one was established.
     pub dialled: VecDeque<(String, Option<EndId>)>,
-    /// Addresses that discovery found.
+    /// Addresses from discovery.
     pub heard_of: VecDeque<String>,
-    /// Machines whose round waits for the disk, and what they have to write to connections after.
+    /// Machines whose round waits for the disk, with the connections to write to afterwards.
     stuck: BTreeMap<Peer, Vec<ConnectionId>>,
 }
 
@@ -116,32 +116,32 @@ pub struct Node {
     pub index: usize,
     /// How it is configured.
     pub spec: NodeSpec,
-    /// What others call it.
+    /// Its identity.
     pub id: NodeId,
     incarnation: u64,
     /// Added to the time of the world for the node's own monotonic clock.
     clock_ahead: u64,
-    /// Its clocks stood still for so long in all, ms.
+    /// How long its clocks have been stopped in all, ms.
     clock_behind: u64,
-    /// What runs, if it runs.
+    /// Its machines, while it runs.
     pub machines: Option<Machines>,
-    /// What it stored.
+    /// The data that it stored.
     pub disk: Disk,
-    /// Dials ordered in this round, for the world to look at.
+    /// Dials ordered in this round, for the world to perform.
     pub to_dial: Vec<String>,
-    /// What the machines told their operator.
+    /// Events that the machines reported to their operator.
     pub events: VecDeque<(u64, thicket_node::Event)>,
-    /// How often another node went out in its eyes.
+    /// How often it has marked another node as down.
     pub downs: u64,
 }
 
-/// The place of the node that an address is of.
+/// The place of the node with an address.
 pub(crate) fn node_of(address: &str) -> Option<usize> {
     let (name, _) = address.split_once(':')?;
     name.strip_prefix("node-")?.parse().ok()
 }
 
-/// Events kept for a failure's message.
+/// Events kept for the message of a failed test.
 const KEPT_EVENTS: usize = 200;
 
 impl Node {
@@ -162,12 +162,12 @@ impl Node {
         }
     }
 
-    /// Where others dial it.
+    /// The address where other nodes dial it.
     pub fn address(&self) -> String {
         format!("node-{}:1883", self.index)
     }
 
-    /// Its clocks now.
+    /// The current time of its clocks.
     pub fn clock(&self, net: &Net) -> Now {
         let elapsed = self.elapsed(net.now);
         Now {
@@ -176,25 +176,25 @@ impl Node {
         }
     }
 
-    /// Time as the node's clocks count it, ms.
+    /// Elapsed time on the node's clocks, ms.
     fn elapsed(&self, now: u64) -> u64 {
         let drifted = now.saturating_add_signed(now as i64 * self.spec.drift_ppm / 1_000_000);
         drifted.saturating_sub(self.clock_behind)
     }
 
-    /// When the node's monotonic clock shows `instant`, in the time of the world: not later, at most a millisecond earlier.
+    /// The time of the world at which the node's monotonic clock shows `instant`: not later, at most a millisecond earlier.
     fn time_of(&self, instant: Instant) -> u64 {
         let elapsed = instant.as_millis().saturating_sub(self.clock_ahead) + self.clock_behind;
         let ppm = 1_000_000 + self.spec.drift_ppm;
         (elapsed as i128 * 1_000_000 / i128::from(ppm)) as u64
     }
 
-    /// The node's clocks stand still for so long from now. It must not be asked anything meanwhile.
+    /// The node's clocks stop for this long from now. It must not run meanwhile.
     pub(crate) const fn stop_clocks_for(&mut self, millis: u64) {
         self.clock_behind += millis;
     }
 
-    /// The next start has the incarnation of the first one again: its file was lost, or its clock set back.
+    /// The next start has the first incarnation again: its file was lost, or its clock was set back.
     pub const fn forget_incarnation(&mut self) {
         self.incarnation = 0;
     }
@@ -269,7 +269,7 @@ impl Node {
         }
     }
 
-    /// Stops the node in order: clients and other nodes are told, written is what the connections take at once.
+    /// Stops the node in order: clients and other nodes are notified, as far as the connections accept the bytes at once.
     pub fn stop(&mut self, net: &mut Net) {
         let now = self.clock(net);
         for peer in self.peers() {
@@ -285,7 +285,7 @@ impl Node {
         self.drop_machines(net);
     }
 
-    /// As [`Self::kill`], but nobody hears of it over the links.
+    /// As [`Self::kill`], but the links do not close at the other nodes.
     pub(crate) fn lose_power(&mut self, net: &mut Net) {
         let threads = self.machines.iter_mut().flat_map(|it| &mut it.threads);
         for slots in threads {
@@ -317,7 +317,7 @@ impl Node {
         }
     }
 
-    /// Users and rights are other ones from now on.
+    /// Replaces users and rights.
     pub fn reload(&mut self, policy: Policy, net: &mut Net) {
         let (now, policy) = (self.clock(net), Arc::new(policy));
         self.spec.policy = Some(Arc::clone(&policy));
@@ -331,11 +331,11 @@ impl Node {
         }
     }
 
-    /// One step of draining the node; what is left.
+    /// One step of draining the node; returns what is left.
     pub fn drain(&mut self, net: &mut Net) -> Drained {
         let now = self.clock(net);
         let mut left = Drained::default();
-        // First: nobody is sent here from now on.
+        // First the hub: from now on no client is sent here.
         if let Some(machines) = &mut self.machines {
             machines.hub.drain(now);
         }
@@ -353,7 +353,7 @@ impl Node {
         left
     }
 
-    /// The process is gone at once; what it stored stays, what it had not written to a socket is lost.
+    /// Kills the process at once; what it stored is kept, what it had not written to a socket is lost.
     pub fn kill(&mut self, net: &mut Net) {
         self.drop_machines(net);
     }
@@ -375,7 +375,7 @@ impl Node {
         forgotten
     }
 
-    /// A connection came to one of the threads.
+    /// Accepts a connection on one of the threads.
     pub fn accept(&mut self, net: &mut Net, end: EndId) {
         let Some(machines) = &mut self.machines else {
             net.close(end);
@@ -389,7 +389,7 @@ impl Node {
 
     /// One round of a worker, or of the hub.
     pub fn round(&mut self, peer: Peer, net: &mut Net) {
-        // A wake-up may be left over from a start with more workers.
+        // A wake-up may remain from a start with more workers.
         if self.machines.is_none() || !self.peers().contains(&peer) {
             return;
         }
@@ -421,7 +421,7 @@ impl Node {
         }
     }
 
-    /// Stores what has to be stored before the round may go on; false: it cannot go on now, or the node has ended.
+    /// Stores what must be stored before the round may continue; false: it cannot continue now, or the node has ended.
     fn store(
         &mut self,
         now: Now,
@@ -497,7 +497,7 @@ impl Node {
         }
     }
 
-    /// Ends the round and performs outputs until there is nothing left to do.
+    /// Ends the round and performs outputs until there are none left.
     fn finish_round(&mut self, peer: Peer, net: &mut Net) {
         let now = self.clock(net);
         let stuck = |machines: &mut Machines| machines.stuck.remove(&peer);
@@ -582,7 +582,7 @@ impl Node {
                 WorkerOutput::RemoveLogBefore { segment } => {
                     self.disk.remove_before(id.0, segment);
                 }
-                // Nobody in a simulation is an operator who publishes or looks at traces.
+                // No operator in a simulation publishes or reads traces.
                 WorkerOutput::Published { .. }
                 | WorkerOutput::Observed(_)
                 | WorkerOutput::Traced(_) => {}
@@ -612,7 +612,7 @@ impl Node {
                     Letter::WorkerMessage(to, message),
                     net,
                 ),
-                // Nobody here asks.
+                // Placements are not queried here.
                 HubOutput::Placed { .. } => {}
                 HubOutput::End { problem } => panic!("a node has to end: {problem}"),
                 HubOutput::Event(event) => {
@@ -624,7 +624,7 @@ impl Node {
     }
 }
 
-/// Where inputs of a round come from.
+/// The sources of a round's inputs.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Timeout,
@@ -642,7 +642,7 @@ fn keep(events: &mut VecDeque<(u64, thicket_node::Event)>, now: u64, event: thic
     events.push_back((now, event));
 }
 
-/// What the shell asks for after it has stored.
+/// The egress, which is available after storing.
 fn egress<M>(egress: Option<Egress<'_, M>>) -> Egress<'_, M> {
     egress.expect("what was gathered is stored")
 }
@@ -655,7 +655,7 @@ impl Machines {
         }
     }
 
-    /// Stores what the machine has to have stored before anything it said may leave.
+    /// Stores what the machine must have stored before its output may leave.
     fn store(&mut self, now: Now, peer: Peer, disk: &mut Disk) {
         match peer {
             Peer::Worker(id) => {
@@ -674,7 +674,7 @@ impl Machines {
         }
     }
 
-    /// Whether something of the machine has to be stored.
+    /// Whether the machine has something to store.
     fn has_unstored(&mut self, now: Now, peer: Peer) -> bool {
         match peer {
             Peer::Worker(id) => self.workers[usize::from(id.0)].unstored(now).is_some(),
@@ -682,7 +682,7 @@ impl Machines {
         }
     }
 
-    /// Whether the machine has more to say after what was stored and written.
+    /// Whether the machine needs another round after storing and writing.
     fn wants_round(&self, peer: Peer) -> bool {
         match peer {
             Peer::Worker(id) => self.workers[usize::from(id.0)].wants_round(),
@@ -690,7 +690,7 @@ impl Machines {
         }
     }
 
-    /// The disk of the node is full, or has room again.
+    /// Reports the status of the disk, which is full or has space again.
     pub fn tell_room(&mut self, disk: &Disk) {
         for (log, worker) in self.workers.iter_mut().enumerate() {
             worker.handle_log_status(disk.status(log as u8));
@@ -848,7 +848,7 @@ impl Machines {
         }
     }
 
-    /// Connections whose last write was not taken whole are tried again.
+    /// Adds the connections whose last write was incomplete.
     fn add_blocked(&mut self, peer: Peer, to_flush: &mut Vec<ConnectionId>) {
         let slots = &mut self.threads[thread_of(peer)];
         for connection in slots.blocked.clone() {
@@ -863,7 +863,7 @@ impl Machines {
         }
     }
 
-    /// Writes until nothing is pending or the connection takes no more.
+    /// Writes until nothing is pending or the connection accepts no more.
     fn flush(&mut self, now: Now, peer: Peer, connection: ConnectionId, net: &mut Net) {
         loop {
             let Some(slot) = self.threads[thread_of(peer)].get_mut(connection) else {

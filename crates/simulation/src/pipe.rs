@@ -1,10 +1,10 @@
-//! Connections as pairs of byte pipes: bytes arrive late, in pieces, or no more.
+//! Connections as pairs of byte pipes: bytes arrive late, in pieces, or not at all.
 
 use std::collections::VecDeque;
 
 use crate::random::Random;
 
-/// A connection of the whole world; never used again.
+/// A connection, unique in the world; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub usize);
 
@@ -27,37 +27,37 @@ impl EndId {
     }
 }
 
-/// What travels towards one end.
+/// The bytes in transit towards one end.
 #[derive(Debug, Default)]
 pub struct Pipe {
     /// When each piece arrives, ascending.
     pieces: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
-    /// When the end learns that there is no more.
+    /// When the end detects that there is no more.
     end_at: Option<u64>,
-    /// The receiving end has closed: nobody reads.
+    /// The receiving end has closed: nothing is read.
     pub is_deaf: bool,
-    /// What is written vanishes, and no end is ever seen.
+    /// What is written is lost, and no end is ever detected.
     pub is_broken: bool,
-    /// It did not take all that was written: the sender waits for room.
+    /// It did not accept all that was written: the sender waits for space.
     pub has_refused: bool,
-    /// Bytes it takes in before the sender has to wait.
+    /// Bytes that it buffers before the sender has to wait.
     pub room: usize,
 }
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Read {
-    /// These came.
+    /// Bytes that have arrived.
     Bytes(Vec<u8>),
-    /// No more will come.
+    /// No more will arrive.
     End,
-    /// Nothing has come yet.
+    /// Nothing has arrived yet.
     Nothing,
 }
 
 impl Pipe {
-    /// A pipe that takes in `room` bytes before its sender waits.
+    /// A pipe that buffers `room` bytes before its sender waits.
     pub fn new(room: usize) -> Self {
         Self {
             room,
@@ -65,7 +65,7 @@ impl Pipe {
         }
     }
 
-    /// How much a write of `len` bytes is taken now.
+    /// How much of a write of `len` bytes is accepted now.
     pub fn takes(&self, len: usize) -> usize {
         if self.is_deaf || self.is_broken || self.end_at.is_some() {
             len
@@ -74,7 +74,7 @@ impl Pipe {
         }
     }
 
-    /// Puts bytes under way; when they arrive.
+    /// Sends bytes; returns when they arrive.
     pub fn write(&mut self, bytes: &[u8], arrives_at: u64) -> u64 {
         let at = self
             .pieces
@@ -87,13 +87,13 @@ impl Pipe {
         at
     }
 
-    /// The sender closes in order: what is under way still arrives. When the end is seen.
+    /// The sender closes in order: what is in transit still arrives. Returns when the end is detected.
     pub fn finish(&mut self, at: u64) -> u64 {
         let at = self.pieces.back().map_or(at, |(last, _)| at.max(*last));
         *self.end_at.get_or_insert(at)
     }
 
-    /// The connection breaks: of what is under way only a part arrives. When the end is seen.
+    /// The connection breaks: of what is in transit only a part arrives. Returns when the end is detected.
     pub fn cut(&mut self, random: &mut Random, at: u64) -> u64 {
         let mut kept = random.below(self.bytes as u64 + 1) as usize;
         let mut left = VecDeque::new();
@@ -111,7 +111,7 @@ impl Pipe {
         at
     }
 
-    /// Nothing of what is under way or comes later arrives, and no end is seen.
+    /// What is in transit or sent later never arrives, and no end is detected.
     pub fn fall_silent(&mut self) {
         self.is_broken = true;
         self.pieces.clear();
@@ -119,14 +119,14 @@ impl Pipe {
         self.end_at = None;
     }
 
-    /// Nobody reads any more.
+    /// The receiving end reads no more.
     pub fn deafen(&mut self) {
         self.is_deaf = true;
         self.pieces.clear();
         self.bytes = 0;
     }
 
-    /// Holds everything under way back until at least `at`, in order.
+    /// Holds everything in transit back until at least `at`, in order.
     pub fn hold(&mut self, at: u64) {
         for (arrives, _) in &mut self.pieces {
             *arrives = (*arrives).max(at);
@@ -150,12 +150,12 @@ impl Pipe {
         }
     }
 
-    /// Whether anything is there to be read at `now`.
+    /// Whether there is something to read at `now`.
     pub fn is_readable(&self, now: u64) -> bool {
         self.next_at().is_some_and(|at| at <= now)
     }
 
-    /// When there is something to be read.
+    /// When there is something to read.
     pub fn next_at(&self) -> Option<u64> {
         match self.pieces.front() {
             _ if self.is_deaf => None,
@@ -164,7 +164,7 @@ impl Pipe {
         }
     }
 
-    /// Takes what has arrived, up to `limit` bytes.
+    /// Takes the bytes that have arrived, up to `limit`.
     pub fn read(&mut self, now: u64, limit: usize) -> Read {
         let mut read = Vec::new();
         while read.len() < limit

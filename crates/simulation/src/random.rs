@@ -1,4 +1,4 @@
-//! Everything that chance decides in a run comes from here, and all of it from one seed.
+//! The source of all randomness in a run, from one seed.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ impl Random {
         mix(self.state)
     }
 
-    /// A number below `bound`, 0 if there is none.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.next() % bound }
     }
@@ -33,13 +33,13 @@ impl Random {
         self.below(of) < count
     }
 
-    /// One of them.
+    /// One of the items.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         let index = self.below(items.len() as u64) as usize;
         &items[index]
     }
 
-    /// Any order.
+    /// Shuffles the items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for index in (1..items.len()).rev() {
             items.swap(index, self.below(index as u64 + 1) as usize);

@@ -14,41 +14,41 @@ use thicket_overlay::{
 pub struct NodeSpec {
     /// How many workers it has.
     pub workers: u8,
-    /// Nodes of another name are strangers.
+    /// Nodes of a cluster with another name are refused.
     pub cluster_name: String,
-    /// What its clients may use.
+    /// Limits for its clients.
     pub limits: Limits,
-    /// Where clients come from.
+    /// The listeners for clients.
     pub listeners: Vec<ListenerConfig>,
     /// Its wall clock is this much ahead, ms.
     pub wall_ahead: u64,
-    /// Who may connect and do what; `None`: see `users::ask`.
+    /// Who may connect, and what clients may do; `None`: see `users::ask`.
     pub policy: Option<Arc<Policy>>,
-    /// How messages find their way.
+    /// How messages are routed.
     pub routing: RoutingMode,
-    /// What makes a node the root of a tree.
+    /// How a root is chosen.
     pub root_policy: RootPolicy,
-    /// When the nodes do not all see each other.
+    /// The behaviour in a partition.
     pub partition: Partition,
-    /// The newest wire version it speaks.
+    /// The newest wire version that it supports.
     pub wire: WireVersion,
-    /// It has links over other nodes with those it has none with.
+    /// It opens tunnels to nodes with which it has no link.
     pub tunnels: bool,
     /// It has a data directory.
     pub stores: bool,
-    /// A log smaller than this is left as it is.
+    /// Logs smaller than this are not rewritten.
     pub small_log_bytes: u64,
     /// Backups of each persistent session on other nodes.
     pub backups: u8,
     /// Bytes kept for the sessions of one node that is down.
     pub hint_bytes: u64,
-    /// How long each round of a thread takes, ms: least and most.
+    /// How long each round of a thread takes, ms: minimum and maximum.
     pub round_millis: (u64, u64),
-    /// Its clocks go so much faster than time, millionths.
+    /// Its clocks run this much faster than time, millionths.
     pub drift_ppm: i64,
-    /// What other nodes may make grow.
+    /// Limits of what other nodes can make grow.
     pub overlay_limits: OverlayLimits,
-    /// Where clients go.
+    /// Where clients are redirected.
     pub redirection: RedirectionConfig,
 }
 

@@ -1,4 +1,4 @@
-//! Steps that scenarios are made of: a tester comes to the first node, subscribes, publishes, and what it then hears is compared.
+//! Steps of scenarios: a tester connects to the first node, subscribes and publishes, and the packets it receives are compared.
 
 use thicket_mqtt::{Connect, Packet, PacketId, ProtocolVersion, Publish, Qos, Subscribe};
 
@@ -15,7 +15,7 @@ pub fn qos(value: u8) -> Qos {
 }
 
 impl World {
-    /// A client in service, its CONNACK heard.
+    /// A connected client that has received its CONNACK.
     #[track_caller]
     pub fn client(&mut self, connect: Connect<'_>, connack: &str) -> TesterId {
         let tester = self.connect(0, connect);
@@ -23,7 +23,7 @@ impl World {
         tester
     }
 
-    /// A client in service that hears at once what waited for it.
+    /// A connected client that receives at once what waited for it.
     #[track_caller]
     pub fn client_with(&mut self, connect: Connect<'_>, expected: &[&str]) -> TesterId {
         let tester = self.connect(0, connect);
@@ -31,19 +31,19 @@ impl World {
         tester
     }
 
-    /// Lets a second pass; what the tester heard meanwhile.
+    /// Lets a second pass; returns what the tester received meanwhile.
     pub fn hear(&mut self, tester: TesterId) -> Vec<String> {
         self.run_for(1_000);
         self.tester(tester).take_heard()
     }
 
-    /// A 5.0 client in service, whose session ends with its connection.
+    /// A connected 5.0 client whose session ends with its connection.
     #[track_caller]
     pub fn plain(&mut self, client_id: &str) -> TesterId {
         self.client(Connect::new(ProtocolVersion::V5, client_id), "CONNACK")
     }
 
-    /// Subscribes with packet identifier 1 and hears that it worked.
+    /// Subscribes with packet identifier 1 and expects the SUBACK.
     #[track_caller]
     pub fn subscribe(&mut self, tester: TesterId, filter: &str, granted: u8) {
         self.send(

@@ -1,4 +1,4 @@
-//! A peer that says and hears single packets, for scenarios.
+//! A peer that sends and receives single packets, for scenarios.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,10 @@ use crate::{
     words::words,
 };
 
-/// A connection with what was heard on it.
+/// A connection with the packets received on it.
 #[derive(Debug)]
 pub struct Tester {
-    /// What it speaks.
+    /// Its protocol version.
     pub version: ProtocolVersion,
     /// Its connection.
     pub end: Option<EndId>,
@@ -22,7 +22,7 @@ pub struct Tester {
     heard: VecDeque<String>,
     /// Authentication Data of the last AUTH or CONNACK.
     pub authentication_data: Vec<u8>,
-    /// Acknowledges what it hears.
+    /// Acknowledges what it receives.
     pub acknowledges: bool,
     /// Reads nothing.
     pub is_asleep: bool,
@@ -55,7 +55,7 @@ impl Tester {
         self.to_write.extend_from_slice(bytes);
     }
 
-    /// Closes without a word.
+    /// Closes without a DISCONNECT.
     pub fn close(&mut self, net: &mut Net) {
         self.write(net);
         if let Some(end) = self.end.take() {
@@ -63,7 +63,7 @@ impl Tester {
         }
     }
 
-    /// Reads what has come, and writes what waits.
+    /// Reads what has arrived, and writes what waits.
     pub fn round(&mut self, net: &mut Net) {
         while let Some(end) = self.end
             && !self.is_asleep
@@ -84,7 +84,7 @@ impl Tester {
         self.write(net);
     }
 
-    /// Writes what the connection takes.
+    /// Writes what the connection accepts.
     pub fn write(&mut self, net: &mut Net) {
         while let Some(end) = self.end
             && !self.to_write.is_empty()
@@ -138,7 +138,7 @@ impl Tester {
         }
     }
 
-    /// What was heard since the last call.
+    /// The packets received since the last call.
     pub fn take_heard(&mut self) -> Vec<String> {
         self.heard.drain(..).collect()
     }

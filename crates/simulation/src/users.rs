@@ -1,9 +1,10 @@
-//! Who knows the users.
+//! The authentication of users.
 
 use thicket_access::{Applicant, Judgement, Policy, scram};
 use thicket_node::{Admission, Enhanced, Now, Verdict, WorkerOutput};
 
-/// Answers an `Authenticate`. Without a policy users named `good` may, `bad` may not, and of others nobody knows.
+/// Answers an `Authenticate`. Without a policy, users named `good` are allowed and `bad` refused; other names get `Unavailable`, no name
+/// `NotAuthorized`.
 pub fn ask(policy: Option<&Policy>, asked: &WorkerOutput, now: Now) -> Verdict {
     let WorkerOutput::Authenticate {
         client_id,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use thicket_mqtt::{Acknowledgement, Connack, Packet, Publish, ReasonCode};
 
-/// A packet as a server sends it, in words: what is absent or 0 is not said.
+/// A packet from a server, in words: fields that are absent or 0 are omitted.
 pub fn words(packet: &Packet<'_>) -> String {
     match packet {
         Packet::Connack(connack) => connack_words(connack),

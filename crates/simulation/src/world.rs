@@ -19,9 +19,9 @@ use crate::{
     tester::Tester,
 };
 
-/// Nodes hear of each other again after this, ms.
+/// Interval of discovery, ms.
 const DISCOVERY_INTERVAL: u64 = 2_000;
-/// A dial that nobody answers fails after this, ms.
+/// A dial without an answer fails after this, ms.
 const DIAL_TIMEOUT: u64 = 3_000;
 
 /// A cluster and its clients.
@@ -34,19 +34,19 @@ pub struct World {
     /// All clients, connected or not.
     pub clients: Vec<SimulatedClient>,
     testers: Vec<Tester>,
-    /// By when they are due; those of one time in the order in which they were ordered.
+    /// By due time; dials due at the same time in the order in which they were ordered.
     dials: BTreeMap<(u64, u64), Dial>,
     dials_so_far: u64,
     next_discovery: u64,
     stopped: Arc<AtomicBool>,
 }
 
-/// A node dials.
+/// A dial of a node.
 #[derive(Debug)]
 struct Dial {
     from: usize,
     address: String,
-    /// Nobody answered so far.
+    /// It has waited for an answer once.
     has_waited: bool,
 }
 
@@ -80,13 +80,13 @@ impl World {
     pub fn start(&mut self, node: usize) {
         self.nodes[node].start(&mut self.net);
         self.next_discovery = self.net.now;
-        // The next step does it for all nodes that start at one time.
+        // Otherwise the next step does it for all nodes that start at one time.
         if self.net.is_thorough {
             self.discover();
         }
     }
 
-    /// From when the flag is set on nothing happens any more, and time passes at once: whoever lets time pass ends soon.
+    /// Once the flag is set, nothing happens any more and time passes at once, so that a run ends soon.
     pub fn stop_when(&mut self, flag: Arc<AtomicBool>) {
         self.stopped = flag;
     }
@@ -96,7 +96,7 @@ impl World {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Drains a node until it has nothing left. False: it did not come to that.
+    /// Drains a node until nothing is left. False: it did not finish.
     pub fn drain(&mut self, node: usize) -> bool {
         for _ in 0..100 {
             if self.nodes[node].drain(&mut self.net) == thicket_node::Drained::default() {
@@ -107,7 +107,7 @@ impl World {
         false
     }
 
-    /// What a node measured of itself, if it is up.
+    /// Sets the load that a node measures, if it is up.
     pub fn set_load(&mut self, node: usize, load: NodeLoad) {
         let now = self.nodes[node].clock(&self.net);
         if let Some(machines) = &mut self.nodes[node].machines {
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// A node reads users and rights again.
+    /// Makes a node reload users and rights.
     pub fn reload(&mut self, node: usize, policy: thicket_access::Policy) {
         self.nodes[node].reload(policy, &mut self.net);
     }
@@ -126,7 +126,7 @@ impl World {
         self.nodes[node].stop(&mut self.net);
     }
 
-    /// The process of a node is gone from one moment to the next.
+    /// Kills the process of a node at once.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].kill(&mut self.net);
     }
@@ -136,23 +136,23 @@ impl World {
         self.nodes[node].forget(&mut self.net, forgotten)
     }
 
-    /// The machine of a node loses its power: as [`World::kill`], but its links stay half-open at the other nodes.
+    /// Cuts the power of a node's machine: as [`World::kill`], but its links stay half-open at the other nodes.
     pub fn lose_power(&mut self, node: usize) {
         self.nodes[node].lose_power(&mut self.net);
     }
 
-    /// A node stands still as a suspended virtual machine does: its own clocks do not go on meanwhile.
+    /// Pauses a node like a suspended virtual machine: its own clocks stop meanwhile.
     pub fn freeze(&mut self, node: usize, millis: u64) {
         self.net.pause(node, millis);
         self.nodes[node].stop_clocks_for(millis);
     }
 
-    /// A node stands still as after SIGSTOP, its clocks go on.
+    /// Pauses a node as SIGSTOP does; its clocks continue.
     pub fn pause(&mut self, node: usize) {
         self.net.pause_for_good(node);
     }
 
-    /// A node that stood still looks at everything that has come meanwhile.
+    /// Resumes a paused node, which then handles everything that has arrived meanwhile.
     pub fn resume(&mut self, node: usize) {
         self.net.resume(node);
         for peer in self.nodes[node].peers() {
@@ -160,12 +160,12 @@ impl World {
         }
     }
 
-    /// Whoever writes to the disk of a node waits for so long from now.
+    /// Writes to the disk of a node wait for this long from now.
     pub fn stall_disk(&mut self, node: usize, millis: u64) {
         self.nodes[node].disk.stall_until(self.net.now + millis);
     }
 
-    /// Lets time pass until something holds; how long that took, ms, or `None` if it did not within `limit`. Looked at every 10 ms.
+    /// Lets time pass until a condition holds; returns how long that took, ms, or `None` if it did not within `limit`. Checked every 10 ms.
     pub fn run_until(&mut self, limit: u64, holds: impl Fn(&Self) -> bool) -> Option<u64> {
         let from = self.net.now;
         while !holds(self) {
@@ -177,7 +177,7 @@ impl World {
         Some(self.net.now - from)
     }
 
-    /// The disk of a node takes this many bytes more.
+    /// The disk of a node accepts this many more bytes.
     pub fn set_room(&mut self, node: usize, room: u64) {
         let node = &mut self.nodes[node];
         node.disk.room = room;
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// Every node hears of every other that it can hear.
+    /// Discovery: every node receives the address of every other one that reaches it.
     fn discover(&mut self) {
         if self.net.now < self.next_discovery {
             return;
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// One machine looks up, if one has to before `until`; which one.
+    /// Runs the next machine, if one is due before `until`; returns which one.
     pub fn step(&mut self, until: u64) -> Option<Wake> {
         if self.is_stopped() {
             return None;
@@ -303,7 +303,7 @@ impl World {
         }
     }
 
-    /// A connection to a node, for a tester.
+    /// Opens a connection to a node, for a tester.
     pub fn open(&mut self, node: usize, version: ProtocolVersion) -> TesterId {
         let index = self.testers.len();
         let end = self.net.open(
@@ -320,7 +320,7 @@ impl World {
         &mut self.testers[id.0]
     }
 
-    /// Opens a connection and says CONNECT; the CONNACK is still to be heard.
+    /// Opens a connection and sends CONNECT; the CONNACK has not been received yet.
     pub fn connect(&mut self, node: usize, connect: Connect<'_>) -> TesterId {
         let id = self.open(node, connect.version);
         self.send(id, &Packet::Connect(Box::new(connect)));
@@ -339,17 +339,17 @@ impl World {
         self.testers[id.0].write(&mut self.net);
     }
 
-    /// Has a tester look whether something has come.
+    /// Makes a tester check whether something has arrived.
     pub fn wake_tester(&mut self, id: TesterId) {
         self.net.wake(self.net.now, Wake::Tester(id.0));
     }
 
-    /// The tester closes without a word.
+    /// The tester closes without a DISCONNECT.
     pub fn hang_up(&mut self, id: TesterId) {
         self.testers[id.0].close(&mut self.net);
     }
 
-    /// Lets a second pass and compares what the tester heard meanwhile.
+    /// Lets a second pass and compares what the tester received meanwhile.
     #[track_caller]
     pub fn expect(&mut self, id: TesterId, expected: &[&str]) {
         self.run_for(1_000);
@@ -357,7 +357,7 @@ impl World {
         assert_eq!(heard, expected, "seed {}", self.net.seed);
     }
 
-    /// A client that is not connected yet.
+    /// Adds a client that is not connected yet.
     pub fn add_client(&mut self, config: ClientConfig) -> usize {
         let index = self.clients.len();
         self.clients.push(SimulatedClient::new(index, config));
@@ -376,19 +376,19 @@ impl World {
         self.clients[client].finish(&mut self.net);
     }
 
-    /// The connection of a client breaks, whatever is under way.
+    /// Breaks the connection of a client; what is in transit may be lost.
     pub fn cut_client(&mut self, client: usize) {
         if let Some(EndId { socket, .. }) = self.clients[client].end {
             self.net.cut(socket);
         }
     }
 
-    /// A link breaks: what is under way may be lost.
+    /// Breaks a link; what is in transit may be lost.
     pub fn cut_link(&mut self, link: SocketId) {
         self.net.cut(link);
     }
 
-    /// Whether every node that runs sees every other.
+    /// Whether every running node has every other one as up.
     pub fn is_whole(&self) -> bool {
         let running = || self.nodes.iter().filter_map(|node| node.machines.as_ref());
         let count = running().count();
@@ -409,7 +409,7 @@ impl World {
         machines.is_some_and(|machines| machines.hub.is_ready())
     }
 
-    /// Whether every node that runs sees every other, and a link between any two that are not partitioned.
+    /// Whether every running node has every other one as up, with a link between any two that are not partitioned.
     pub fn is_meshed(&self) -> bool {
         let is_running = |node: &&Node| node.machines.is_some();
         let running: Vec<&Node> = self.nodes.iter().filter(is_running).collect();
@@ -428,7 +428,7 @@ impl World {
         self.is_whole() && running.iter().all(|node| links(node) >= expected)
     }
 
-    /// Whether the nodes see each other, and every persistent session has its backup.
+    /// Whether every running node has every other one as up, and every persistent session has its backups.
     pub fn is_covered(&self) -> bool {
         let lacking = |node: usize| {
             let traffic = self.traffic(node);
@@ -440,7 +440,7 @@ impl World {
         self.is_whole() && (0..self.nodes.len()).all(|node| lacking(node) == 0)
     }
 
-    /// The nodes that a node sees, itself included, ascending.
+    /// The nodes that a node has as up, itself included, ascending.
     pub fn reachable_from(&self, node: usize) -> Vec<usize> {
         let machines = self.nodes[node].machines.as_ref();
         let seen = machines
@@ -458,7 +458,7 @@ impl World {
             .collect()
     }
 
-    /// The incarnations of all nodes that a node knows.
+    /// The incarnations of all nodes that a node has known.
     pub fn incarnations(&self, node: usize) -> Vec<u64> {
         let machines = self.nodes[node].machines.iter();
         machines
@@ -483,7 +483,7 @@ impl World {
         self.nodes.iter().flat_map(of_node).collect()
     }
 
-    /// Where the memory of the workers of a node is, one after the other.
+    /// The memory of the workers of a node, one after the other.
     pub fn memory(&self, node: usize) -> Vec<MemoryReport> {
         let machines = self.nodes[node].machines.iter();
         machines
@@ -491,7 +491,7 @@ impl World {
             .collect()
     }
 
-    /// The nodes say how much of their CPU and memory is free, in percent, and hear it of each other.
+    /// Sets the free CPU and memory of the nodes, in percent, and lets them publish it.
     pub fn say_resources(&mut self, free: &[u8]) {
         for _ in 0..3 {
             for (node, free) in self.nodes.iter_mut().zip(free) {
@@ -503,7 +503,7 @@ impl World {
         }
     }
 
-    /// Whether the node's side of the cluster serves, and how many nodes it counts.
+    /// Whether the node's side of a partition has quorum, and how many members it counts.
     pub fn membership(&self, node: usize) -> MembershipReport {
         let machines = self.nodes[node].machines.as_ref().expect("it runs");
         machines.hub.membership()

@@ -1,4 +1,4 @@
-//! What the lab and its fabric process say to each other: JSON, one object a line.
+//! Messages between the lab and its fabric process: JSON, one object for each line.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::topology::LinkShape;
 
-/// The first line: what the process is to make.
+/// The first line: what the process must create.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Links it carries frames over: none with `netem`.
+    /// Links whose frames it carries: none with `netem`.
     pub links: Vec<WireLink>,
     /// Multicast groups it forwards.
     pub groups: Vec<SocketAddrV4>,
@@ -40,7 +40,7 @@ pub struct Device {
     pub name: String,
 }
 
-/// A router as the forwarding of multicast sees it.
+/// A router as used for forwarding multicast.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Router {
     /// Path of its namespace.
@@ -61,13 +61,13 @@ pub struct Interface {
 /// What a router does with a datagram of one source: interfaces by their place in [`Router::interfaces`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forwarding {
-    /// Where it must come in; from anywhere else it is dropped.
+    /// Where it must arrive; from anywhere else it is dropped.
     pub from: usize,
-    /// Where it goes out.
+    /// Where it is sent.
     pub to: Vec<usize>,
 }
 
-/// What the lab asks for later.
+/// Later requests of the lab.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
@@ -77,29 +77,29 @@ pub enum Command {
     Report,
 }
 
-/// What the process answers.
+/// Answers of the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// The devices are there. `realtime`: whether it runs before other processes.
+    /// The devices exist. `realtime`: whether it runs before other processes.
     Ready {
         /// SCHED_FIFO was granted.
         realtime: bool,
     },
     /// Links have their new settings.
     Done,
-    /// How it went since the last report.
+    /// The report on the time since the last one.
     Report(Report),
-    /// It could not do what it was asked.
+    /// The request failed.
     Failed(String),
 }
 
-/// How punctual the process was.
+/// The punctuality of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Frames carried.
     pub frames: u64,
-    /// Frames lost or without a place in a queue.
+    /// Frames lost or over the limit of a queue.
     pub dropped: u64,
     /// Frames written a millisecond or more after they were due.
     pub late: u64,

@@ -1,10 +1,11 @@
 //! The process behind the links: it carries frames with delay, rate and loss where the kernel has no `netem`, and forwards multicast.
 //!
-//! A link is a pair of TAP devices, one in each router's namespace. A frame read at one end is written at the other when it is due. One thread
-//! does it all: a round is one wake-up of epoll. After a wake-up the next one waits for `MODERATION`, so that frames that come close together
-//! cost one wake-up; sparse frames are not delayed by that.
+//! A link is a pair of TAP devices, one in each router's namespace. A frame read at one end is written at the other when it is due. One thread does
+//! all of it: a round is one wake-up of epoll. After a wake-up the next one waits for `MODERATION`, so that frames in quick succession cost one
+//! wake-up; sparse frames are not delayed by that.
 //!
-//! It is a process of its own, a hidden command of `thicket lab`, so that it may run before all others (SCHED_FIFO) and its CPU time is told apart.
+//! It is a separate process, a hidden command of `thicket lab`, so that it can run before all others (SCHED_FIFO) and its CPU time is counted
+//! separately.
 
 mod control;
 mod multicast;
@@ -30,9 +31,9 @@ use wire::Wire;
 
 /// Shortest time between two wake-ups.
 const MODERATION: Duration = Duration::from_micros(50);
-/// Priority where it may run before other processes.
+/// Priority if it may run before other processes.
 const PRIORITY: u8 = 50;
-/// Commands have come.
+/// Commands have arrived.
 const COMMANDS: Token = Token(usize::MAX);
 /// A frame is due.
 const TIMER: Token = Token(usize::MAX - 1);
@@ -68,7 +69,7 @@ pub fn run() -> io::Result<()> {
         let _ = reader.wake();
     });
     let served = fabric.serve(&mut poll, &commands);
-    // Until here: a waker that is dropped takes back what it said last, and nobody would hear of the end.
+    // Kept until here: dropping the waker discards its last wake-up, and the end would not be noticed.
     drop(waker);
     served
 }
@@ -123,7 +124,7 @@ impl Fabric {
         }
     }
 
-    /// Does what was asked; false when nobody can ask any more.
+    /// Performs all commands that have arrived; false when there can be no more.
     fn obey_all(&mut self, commands: &Receiver<String>) -> io::Result<bool> {
         use std::sync::mpsc::TryRecvError;
         loop {
@@ -162,7 +163,7 @@ fn answer(answer: &Answer) -> io::Result<()> {
     output.flush()
 }
 
-/// Wakes on time: without a page fault, without rounding. What is not allowed is left out.
+/// Reduces delays of wake-ups: no page faults, no rounding. What is not permitted is skipped.
 fn be_punctual() {
     let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT);
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -173,7 +174,7 @@ fn cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Lines of a child's answers, as the lab reads them.
+/// Reads one answer of the process, for the lab.
 pub(crate) fn read_answer(reader: &mut impl BufRead) -> io::Result<Answer> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {

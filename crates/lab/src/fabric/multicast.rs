@@ -1,7 +1,7 @@
-//! Forwards multicast between the routers: raw sockets on their interfaces, along the tree of shortest ways from each source.
+//! Forwards multicast between the routers: raw sockets on their interfaces, along the tree of shortest paths from each source.
 //!
-//! The kernel would do it for a daemon that holds its multicast routing socket, but those options need unsafe code. What is forwarded here
-//! is discovery, a few datagrams a second.
+//! The kernel would do it for a daemon that holds its multicast routing socket, but those options need unsafe code. What is forwarded here is
+//! discovery, a few datagrams a second.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -57,7 +57,7 @@ impl Multicast {
         })
     }
 
-    /// Forwards what has come in at the socket of `token`.
+    /// Forwards what has arrived at the socket of `token`.
     pub fn on_readable(&self, token: usize) {
         let mut place = token - self.first_token;
         for (site, sockets) in self.sites.iter().enumerate() {
@@ -89,16 +89,16 @@ impl Multicast {
         else {
             return;
         };
-        // A router is the end of what has no hops left, as everywhere.
+        // A router drops packets whose hop limit is reached.
         if !wanted || rule.from != interface || packet[8] <= 1 {
             return;
         }
         packet[8] -= 1;
-        // The sender's kernel leaves the checksum to its virtual card, so what is read here is unfinished: 0 means there is none (RFC 768).
+        // The sender's kernel leaves the checksum to its virtual network card, so it is incomplete here: 0 means that there is none (RFC 768).
         let checksum = usize::from(packet[0] & 0x0F) * 4 + 6;
         packet[checksum..checksum + 2].fill(0);
         for &out in &rule.to {
-            // Multicast promises nothing: what cannot be sent is lost.
+            // Multicast guarantees nothing: what cannot be sent is lost.
             let _ = self.sites[site][out].send_to(
                 packet,
                 &SocketAddr::from(SocketAddrV4::new(group, port)).into(),
@@ -113,7 +113,7 @@ fn open_router(router: &Router, groups: &[SocketAddrV4]) -> io::Result<Vec<Socke
         let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
         socket.bind_device(Some(name.as_bytes()))?;
-        // The sender's address stays in what is passed on.
+        // Forwarded packets keep the sender's address.
         socket.set_header_included_v4(true)?;
         socket.set_multicast_loop_v4(false)?;
         socket.set_multicast_if_v4(address)?;

@@ -1,27 +1,27 @@
-//! One direction of a link as arithmetic: when does a frame arrive, if at all. Pure.
+//! One direction of a link as arithmetic: when a frame arrives, if it does. Pure.
 
 use crate::topology::LinkShape;
 
-/// Bytes of a full Ethernet frame, which the bound of a queue counts in.
+/// Bytes of a full Ethernet frame, the unit of a queue's limit.
 const FRAME_BYTES: u64 = 1514;
 
 /// A direction of a link: a queue before a line of some rate, then a delay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shaper {
     delay_ns: u64,
-    /// Bits a second; 0 is no limit.
+    /// Bits a second; 0: unlimited.
     rate: u64,
     queue_bytes: u64,
     /// Probability of a loss, 0 to 1.
     loss: f64,
-    /// When the line has sent all it was given.
+    /// When the line has sent everything given to it.
     free_ns: u64,
-    /// Frames that the queue had no place for, and that were lost.
+    /// Frames over the queue's limit, and lost frames.
     pub dropped: u64,
 }
 
 impl Shaper {
-    /// A direction with nothing on its way.
+    /// A direction without frames in transit.
     #[must_use]
     pub fn new(shape: &LinkShape) -> Self {
         let mut shaper = Self {
@@ -36,7 +36,7 @@ impl Shaper {
         shaper
     }
 
-    /// Takes other settings from now on; what is on its way arrives as it would have.
+    /// Changes the settings from now on; frames in transit arrive as before.
     pub fn change(&mut self, shape: &LinkShape) {
         self.delay_ns = (shape.one_way_ms * 1e6) as u64;
         self.rate = shape.bandwidth_mbit.map_or(0, |mbit| (mbit * 1e6) as u64);

@@ -1,4 +1,4 @@
-//! Frames on their way over links: read, keep until due, write.
+//! Frames in transit over links: read, keep until due, write.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,23 +22,23 @@ use crate::topology::LinkShape;
 const FRAME: usize = 1600;
 /// Buffers kept for reuse.
 const POOL: usize = 4096;
-/// Frames on their way at most, over all links; what comes beyond is lost.
+/// Frames in transit at most, over all links; further ones are lost.
 const MAX_FRAMES: usize = 200_000;
-/// What reading and writing a frame and two wake-ups take each way, measured on idle links: so much earlier is a frame due.
+/// The time for reading and writing a frame and two wake-ups each way, measured on idle links: a frame is due earlier by this.
 const HEAD_START_NS: u64 = 80_000;
-/// From which on a frame counts as late.
+/// From this delay on, a frame counts as late.
 const LATE_NS: u64 = 1_000_000;
 
-/// A frame on its way: when it is due, its number, the port it leaves by.
+/// A frame in transit: when it is due, its number, the port it leaves by.
 type Due = Reverse<(u64, u64, usize)>;
 
 /// All links of the process. Port `2 k` is the first end of link `k`, `2 k + 1` the second.
 pub(super) struct Wire {
     ports: Vec<SyncDevice>,
-    /// By the port a frame comes in at.
+    /// By the port where a frame arrives.
     shapers: Vec<Shaper>,
     queue: BinaryHeap<Due>,
-    /// Frames by number modulo their count: number `n` is at `n - first`.
+    /// Frames by number.
     frames: std::collections::HashMap<u64, Vec<u8>>,
     pool: Vec<Vec<u8>>,
     next_number: u64,
@@ -98,7 +98,7 @@ impl Wire {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Takes in all frames that wait at a port.
+    /// Reads all frames that wait at a port.
     pub fn on_readable(&mut self, port: usize) {
         loop {
             let mut frame = self.pool.pop().unwrap_or_else(|| vec![0; FRAME]);
@@ -135,7 +135,7 @@ impl Wire {
             let Some(frame) = self.frames.remove(&number) else {
                 continue;
             };
-            // A device whose queue is full loses the frame, as a card would.
+            // A device whose queue is full loses the frame, as a network card would.
             let _ = self.ports[port].send(&frame);
             let late_ns = now_ns - due_ns;
             self.late += u64::from(late_ns >= LATE_NS);
@@ -158,7 +158,7 @@ impl Wire {
         }
     }
 
-    /// How it went since the last report.
+    /// The punctuality since the last report.
     pub fn report(&mut self, cpu_s: f64) -> Report {
         let report = Report {
             frames: self.lateness.len(),

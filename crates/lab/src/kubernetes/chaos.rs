@@ -7,10 +7,10 @@ use crate::error::LabError;
 use crate::scenario::{Action, Fault};
 use crate::topology::LinkShape;
 
-/// A fault that is never repaired lasts so long: longer than any run.
+/// The duration of a fault that is never repaired: longer than any run.
 const FOR_EVER_S: f64 = 86_400.0;
 
-/// What every pair of brokers has between them: the sum of the delays on the way, its narrowest rate, the loss of all its links.
+/// The link between every pair of brokers: the sum of the delays on the path, its narrowest rate, the combined loss of its links.
 pub fn links(place: &Place<'_>) -> Vec<Value> {
     let count = place.brokers();
     let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
@@ -32,7 +32,7 @@ pub fn links(place: &Place<'_>) -> Vec<Value> {
         .collect()
 }
 
-/// One action with all its parts: of two resources on the same pods, Chaos Mesh keeps the later.
+/// One action with all its parts: of two resources on the same pods, Chaos Mesh keeps only the later one.
 fn netem(shapes: &[&LinkShape]) -> Map<String, Value> {
     let delay_ms: f64 = shapes.iter().map(|shape| shape.one_way_ms).sum();
     let passes: f64 = shapes
@@ -112,7 +112,7 @@ pub fn faults(place: &Place<'_>) -> Result<Option<Value>, LabError> {
     })))
 }
 
-/// What happens; `None` where it is the end of something that began earlier.
+/// The fault; `None` if it ends an earlier one.
 fn template(place: &Place<'_>, fault: &Fault, number: usize) -> Result<Option<Value>, LabError> {
     let refuse = || {
         LabError::Misuse(format!(
@@ -162,7 +162,7 @@ fn template(place: &Place<'_>, fault: &Fault, number: usize) -> Result<Option<Va
     Ok(Some(template))
 }
 
-/// When a later entry of the time line repairs it.
+/// When a later entry of the time line repairs the fault.
 fn end_s(place: &Place<'_>, fault: &Fault) -> f64 {
     let repairs = |other: &&Fault| {
         other.at_s > fault.at_s

@@ -8,7 +8,7 @@ use crate::command;
 use crate::error::LabError;
 use crate::results::Results;
 
-/// Collects with `kubectl`; answers the results. A load that has not ended is an error.
+/// Collects with `kubectl`; returns the results. A load that has not ended is an error.
 pub fn collect(exported: &Path, out: &Path, say: &dyn Fn(&str)) -> Result<Results, LabError> {
     let path = exported.join(INDEX);
     let text = std::fs::read_to_string(&path).map_err(LabError::io(path.display()))?;
@@ -59,7 +59,7 @@ pub fn collect(exported: &Path, out: &Path, say: &dyn Fn(&str)) -> Result<Result
     Ok(all)
 }
 
-/// The folder of results out of the pod, as an archive.
+/// Copies the folder of results from the pod, as an archive.
 fn copy(namespace: &str, folder: &Path) -> Result<(), LabError> {
     let mut source = Command::new("kubectl")
         .args(["-n", namespace, "exec", "load", "-c", "keep", "--"])
@@ -84,7 +84,7 @@ fn copy(namespace: &str, folder: &Path) -> Result<(), LabError> {
     )))
 }
 
-/// Moves samples to where the whole's are, under names that no other part has.
+/// Moves samples to the common folder, under names that no other part has.
 fn move_samples(
     part: &str,
     mut results: Results,
@@ -104,7 +104,7 @@ fn move_samples(
     Ok(results)
 }
 
-/// Runs of two parts as those of one experiment.
+/// Joins runs of two parts into one experiment.
 fn join(mut known: Results, other: Results) -> Results {
     known.valid &= other.valid;
     known.ended_early = known.ended_early.or(other.ended_early);

@@ -18,9 +18,9 @@ use crate::error::LabError;
 use crate::scenario::{Cell, Measure, Scenario, System};
 use crate::topology::Topology;
 
-/// Name of the file that says what was exported.
+/// Name of the file that describes the export.
 pub const INDEX: &str = "lab.json";
-/// Where clients connect.
+/// The port of clients.
 const PORT: u16 = 1883;
 
 /// How a driver's brokers run in a container.
@@ -44,11 +44,11 @@ pub struct Part {
     pub name: String,
     /// The system.
     pub system: String,
-    /// What is varied between parts, with its value here.
+    /// The parameters that vary between parts, with their values here.
     pub parameters: Vec<(String, String)>,
 }
 
-/// What was exported.
+/// The contents of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Index {
     /// Text of the scenario.
@@ -57,7 +57,7 @@ pub struct Index {
     pub parts: Vec<Part>,
 }
 
-/// What is put into each part.
+/// The inputs of each part.
 struct Place<'a> {
     name: String,
     scenario: &'a Scenario,
@@ -69,7 +69,7 @@ struct Place<'a> {
     load_image: &'a str,
 }
 
-/// Writes manifests into a folder. `images` has those of drivers by name, and that of the load as `thicket`.
+/// Writes manifests into a folder. `images` has the images of drivers by name, and that of the load as `thicket`.
 pub fn export(
     text: &str,
     scenario: &Scenario,
@@ -175,7 +175,7 @@ impl Place<'_> {
     }
 }
 
-/// Cells by network: what differs in load only is one part, whose load runs all of them.
+/// Cells by network: cells that differ only in load are one part, whose load runs all of them.
 fn networks(cells: &[Cell]) -> Vec<Vec<&Cell>> {
     let mut groups: Vec<Vec<&Cell>> = Vec::new();
     for cell in cells {
@@ -217,7 +217,7 @@ fn external(
         "system".to_owned(),
         vec![toml::Value::Table(external)].into(),
     );
-    // Sweeps over the network are other parts.
+    // Sweeps over the network become separate parts.
     if let Some(toml::Value::Array(sweeps)) = table.get_mut("sweep") {
         let is_load = |sweep: &toml::Value| {
             let key = sweep.get("key").and_then(toml::Value::as_str);
@@ -230,12 +230,12 @@ fn external(
     Ok(text)
 }
 
-/// Whether a swept key makes another network, and so another part.
+/// Whether a swept key changes the network, and so makes another part.
 fn is_of_part(key: &str) -> bool {
     key.starts_with("network.") || key.starts_with("brokers.")
 }
 
-/// A name that Kubernetes takes.
+/// A name that Kubernetes accepts.
 fn plain(name: &str) -> String {
     let letter = |c: char| {
         if c.is_ascii_alphanumeric() {

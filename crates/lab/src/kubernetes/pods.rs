@@ -7,9 +7,9 @@ use crate::driver::{Peer, fill};
 use crate::error::LabError;
 use crate::topology::Topology;
 
-/// Where a broker's files are.
+/// The folder of a broker's files.
 const FOLDER: &str = "/lab";
-/// What keeps the results until they are collected.
+/// The container that keeps the results until they are collected.
 const KEEPER: &str = "busybox:1.36";
 
 /// Namespace, service and pods of the brokers.
@@ -21,7 +21,7 @@ pub fn brokers(place: &Place<'_>) -> Result<Vec<Value>, LabError> {
             "metadata": { "name": "brokers", "namespace": place.name },
             "spec": {
                 "clusterIP": "None",
-                // Brokers look for each other before they are ready.
+                // Brokers look each other up before they are ready.
                 "publishNotReadyAddresses": true,
                 "selector": { "app": "broker" },
                 "ports": [{ "name": "mqtt", "port": PORT }]
@@ -77,7 +77,7 @@ fn broker(place: &Place<'_>, peers: &[Peer], site: usize) -> Result<Vec<Value>, 
     if !files.is_empty() {
         let mut data = serde_json::Map::new();
         for (number, (path, text, _)) in files.iter().enumerate() {
-            // Keys of a ConfigMap have few characters.
+            // Keys of a ConfigMap may use only few characters.
             data.insert(format!("file-{number}"), text.clone().into());
             mounts.push(json!({
                 "name": "files", "mountPath": format!("{FOLDER}/{path}"), "subPath": format!("file-{number}")

@@ -1,4 +1,4 @@
-//! Publishers that arrive one after the other, and where their load goes (Dispatcher IV).
+//! Publishers that arrive one after the other, and the brokers that get their load (Dispatcher IV).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::cluster::Entrance;
 use crate::error::LabError;
 use crate::scenario::{Attach, Measure, Scenario};
 
-/// Publishers of the first site arrive.
+/// Publishers arrive at the first site.
 pub(super) fn measure(
     scenario: &Scenario,
     clients: &Clients,
@@ -47,7 +47,7 @@ pub(super) fn measure(
         attach: match entrance.attach {
             Attach::Dispatcher => By::Dispatch,
             Attach::Redirect => By::Redirect,
-            // The scenario's check lets no other way through.
+            // The scenario's check permits no other way.
             Attach::RoundRobin
             | Attach::Random
             | Attach::Local
@@ -55,7 +55,7 @@ pub(super) fn measure(
             | Attach::Learned => By::RoundRobin,
         },
         redirect: Redirect::Follow,
-        // A dispatcher relays for a client that it has sent on before and that comes again: no run has names of another.
+        // A dispatcher relays for a client that it has redirected before and that returns: so every run has its own names.
         prefix: clients.prefix.clone(),
     };
     let watch = Watch {
@@ -77,8 +77,8 @@ pub(super) fn measure(
     })
 }
 
-/// Messages a second of each broker after the last arrival, in the order of the brokers; 0 where nobody went. Clients that may be sent on later
-/// are where the last two seconds show them.
+/// Messages a second of each broker after the last arrival, in the order of the brokers; 0 if no publisher is there. Clients may still be redirected,
+/// so the last two seconds count.
 fn ends(outcome: &ArrivalsOutcome, brokers: &[Node]) -> Vec<f64> {
     let end = |node: &Node| {
         let address = node.address.to_string();
@@ -107,7 +107,7 @@ fn metrics(outcome: &ArrivalsOutcome, brokers: &[Node]) -> BTreeMap<String, f64>
     ])
 }
 
-/// Mean over all seconds of what the busiest broker uses more than the idlest, in percent of a core.
+/// Mean over all seconds of the difference in CPU between the busiest and the idlest broker, in percent of a core.
 fn cpu_difference(outcome: &ArrivalsOutcome) -> f64 {
     let seconds = outcome.processes.iter().map(|it| it.points.len()).min();
     let seconds = seconds.unwrap_or(0);

@@ -1,6 +1,6 @@
-//! Clients of the client library that find their nodes as the system attaches them (Detti V): what goes from node to node, and how long messages take.
+//! Clients of the client library that find their nodes as the system attaches them (Detti V): the traffic between nodes, and the delay of messages.
 //!
-//! A client is at a drawn site and comes to the node of its site first. What it does then, and what is counted, is `thicket bench placement`.
+//! A client is at a random site and first connects to the node of its site. What it does then, and what is counted, is in `thicket bench placement`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ use crate::cluster::Entrance;
 use crate::error::LabError;
 use crate::scenario::{Attach, Scenario, System};
 
-/// Where a node has its HTTP API, in the namespace of its site.
+/// The address of a node's HTTP API, in the namespace of its site.
 const API: ([u8; 4], u16) = ([127, 0, 0, 1], 18830);
 /// Clients that connect at a time.
 const IN_FLIGHT: usize = 8;
 
-/// How the clients of a system find their nodes; `None`: not by the client library.
+/// How the clients of a system find their nodes; `None`: without the client library.
 #[must_use]
 pub fn by(system: &System) -> Option<By> {
     match system.attach {
@@ -59,7 +59,7 @@ impl Site {
         let drive = move || {
             let moved = namespace.as_deref().map_or(Ok(()), namespace::move_into);
             let is_there = moved.is_ok();
-            // Who waits for it has not gone.
+            // The receiver waits for it.
             let _ = entered.send(moved);
             if is_there {
                 // It ends when its site is dropped, which is an error here.
@@ -87,7 +87,7 @@ impl Drop for Site {
     }
 }
 
-/// Attaches the clients and counts for as long as the workload says.
+/// Attaches the clients and counts for the duration of the workload.
 pub(super) fn measure(
     scenario: &Scenario,
     clients: &Clients,
@@ -134,7 +134,7 @@ fn experiment(scenario: &Scenario, clients: &Clients) -> Result<PlacementExperim
     })
 }
 
-/// The patterns that placement is measured with; an error names the key.
+/// The load for a pattern that placement is measured with; an error names the key.
 pub(crate) fn load_of(workload: &Workload) -> Result<Load, String> {
     match *workload {
         Workload::Pair { pairs } => Ok(Load::Pairs { topics: pairs }),

@@ -13,13 +13,13 @@ const BAR: u32 = 26;
 /// Bars in groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// What is the same for all its bars.
+    /// The parameters that all its bars have in common.
     pub title: String,
-    /// What the groups are values of.
+    /// The parameter of the groups.
     pub x: String,
     /// Unit of the bars.
     pub y: String,
-    /// Systems, a bar of each group for each.
+    /// Systems; each has a bar in each group.
     pub systems: Vec<String>,
     /// Groups with their bars.
     pub groups: Vec<(String, Vec<Option<Bar>>)>,
@@ -113,7 +113,7 @@ fn error_bar(
     bar: &Bar,
     x: f64,
 ) -> ErrorBar<f64, f64, plotters::element::ErrorBarOrientV<f64, f64>> {
-    // An interval below 0 is cut at the axis.
+    // An interval below 0 is cut off at the axis.
     let low = (bar.mean - bar.half_width_95).max(0.0);
     ErrorBar::new_vertical(
         x,

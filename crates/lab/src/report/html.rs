@@ -1,4 +1,4 @@
-//! The page around the figures.
+//! The HTML page around the figures.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ section.wide{flex:0 0 100%}section.one{max-width:380px}section.one h2{min-height
 .bad{background:#fbe3e4;border-left:4px solid #c00;padding:.5em 1em}.good{background:#e6f4ea;border-left:4px solid #080;padding:.5em 1em}\
 .key{margin-right:1.4em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}pre{background:#f6f6f6;padding:1em;overflow-x:auto}";
 
-/// A generator that is so far behind its schedule although it has time left was kept from running, in ms.
+/// A generator that is this far behind its schedule, in ms, although it has time left, was kept from running.
 const KEPT_FROM_RUNNING_MS: f64 = 10.0;
 
 /// Columns of the table of delays and losses, and of the table of costs.
@@ -41,7 +41,7 @@ const COSTS: [(&str, &str); 7] = [
     ("publish_broker_memory_mib", "memory MiB"),
 ];
 
-/// The results as one HTML file, with drawings of what came over time, each with its title.
+/// The results as one HTML file, with drawings of arrivals over time, each with its title.
 #[must_use]
 pub fn to_html(
     results: &Results,
@@ -80,7 +80,7 @@ pub fn to_html(
     );
     page.push_str("<div class=\"sections\">");
     for (title, figures) in figures(results) {
-        // A section of one small figure has room beside it.
+        // A section of one small figure leaves space beside it.
         let (class, title) = (
             if figures.len() == 1 { "one" } else { "wide" },
             escape(&title),
@@ -162,7 +162,7 @@ fn cost_of_tls(rows: &[Row], page: &mut String) {
     page.push_str("</table></div>\n");
 }
 
-/// What limited the highest sustainable rates: both sides' CPU at the lowest rate that was not.
+/// What limited the highest sustainable rates: both sides' CPU at the lowest rate that was not sustainable.
 fn limits_of_searches(rows: &[Row], page: &mut String) {
     let has_limit = |row: &&Row| row.figures.contains_key(GENERATOR_WAS_LIMIT);
     let limited: Vec<&Row> = rows.iter().filter(has_limit).collect();
@@ -237,7 +237,7 @@ fn validity(results: &Results, page: &mut String) {
     page.push_str("</ul></div>\n");
 }
 
-/// How far another back end is from this one, over all systems and cells, and in each.
+/// The ratios of another back end to this one, over all systems and cells, and in each.
 fn other_backend(backend: &str, beside: &Beside, page: &mut String) {
     let other = &beside.backend;
     let _ = write!(
@@ -272,7 +272,7 @@ fn other_backend(backend: &str, beside: &Beside, page: &mut String) {
     page.push_str("</table></div>\n");
 }
 
-/// What the means of this result do not answer.
+/// The questions that the tools of this result do not answer.
 fn left_out(questions: &[String], page: &mut String) {
     if questions.is_empty() {
         return;
@@ -284,7 +284,7 @@ fn left_out(questions: &[String], page: &mut String) {
     page.push_str("</ul>\n");
 }
 
-/// Columns that have a figure in some row; nothing if there is none.
+/// A table of the columns that have a figure in some row; nothing if there is none.
 fn table(title: &str, rows: &[Row], columns: &[(&str, &str)], page: &mut String) {
     let has_figures = |name: &str| rows.iter().any(|row| row.figures.contains_key(name));
     let columns = columns.iter().filter(|(name, _)| has_figures(name));

@@ -1,4 +1,4 @@
-//! `report.html` of several scenarios that ran one after the other: Comparison's measures side by side, and where the rest is.
+//! `report.html` of several scenarios that ran one after the other: Comparison's measures side by side, and links to the rest.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::error::LabError;
 use crate::measures::table;
 use crate::results::Results;
 
-/// Writes `report.html` into the folder that has those of all results below it, each in a folder of its name.
+/// Writes `report.html` into the folder that contains the folders of all results, each with its own report.
 pub fn write_joint(all: &[(String, Results)], folder: &Path) -> Result<(), LabError> {
     let path = folder.join("report.html");
     std::fs::write(&path, to_html(all)).map_err(LabError::io(path.display()))

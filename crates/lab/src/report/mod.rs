@@ -17,7 +17,7 @@ use crate::results::Results;
 use crate::scaling::Growth;
 use crate::summary::{Row, in_words, rows, short};
 
-/// Figures drawn where their numbers are there: name of the number, title, axis.
+/// The figures to draw if their numbers exist: name of the number, title, axis.
 const SHOWN: [(&str, &str, &str); 19] = [
     (
         "sustainable_msgs_per_s",
@@ -101,11 +101,11 @@ const SHOWN: [(&str, &str, &str); 19] = [
 pub struct Beside {
     /// The other back end.
     pub backend: String,
-    /// Its figures over those of the report's.
+    /// Its figures divided by those of the report.
     pub ratios: Vec<Ratio>,
 }
 
-/// Writes `report.html` into the folder, with how far another back end is from it.
+/// Writes `report.html` into the folder, with the ratios of another back end if given.
 pub fn write(results: &Results, folder: &Path, beside: Option<&Beside>) -> Result<(), LabError> {
     let path = folder.join("report.html");
     let mut time_lines = Vec::new();
@@ -121,7 +121,7 @@ pub fn write(results: &Results, folder: &Path, beside: Option<&Beside>) -> Resul
         .map_err(LabError::io(path.display()))
 }
 
-/// All figures of the results: for each number one figure a combination of all parameters but the last, which is on the axis.
+/// All figures of the results: for each number one figure for each combination of all parameters but the last, which is on the axis.
 fn figures(results: &Results) -> Vec<(String, Vec<Figure>)> {
     let rows = rows(results);
     SHOWN
@@ -131,7 +131,7 @@ fn figures(results: &Results) -> Vec<(String, Vec<Figure>)> {
         .collect()
 }
 
-/// Growth with the number of brokers, the model's bars beside the measured ones; `None` where nothing grows.
+/// Growth with the number of brokers, the model's bars beside the measured ones; `None` without different numbers of brokers.
 fn growth_figure(growth: &[Growth]) -> Option<Figure> {
     let mut systems = distinct(growth.iter().map(Growth::name));
     let measured = systems.len();
@@ -167,7 +167,7 @@ fn growth_figure(growth: &[Growth]) -> Option<Figure> {
     })
 }
 
-/// Whether a number is there, and is not 0 everywhere.
+/// Whether a number exists, and is not 0 everywhere.
 fn has_values(rows: &[Row], name: &str) -> bool {
     rows.iter()
         .filter_map(|row| row.figures.get(name))

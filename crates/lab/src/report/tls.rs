@@ -1,18 +1,18 @@
-//! What TLS costs: by how much it lowers the highest sustainable rate (Comparison M6).
+//! The cost of TLS: by how much it lowers the highest sustainable rate (Comparison M6).
 
 use crate::summary::{Row, SUSTAINABLE as RATE, number};
 
 /// The parameter it is about.
 const TLS: &str = "workload.tls";
 
-/// A system whose rate is known without and with TLS.
+/// A system whose rate was measured without and with TLS.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cost {
     /// Its name, with its other parameters.
     pub name: String,
     pub plain_per_s: f64,
     pub tls_per_s: f64,
-    /// Whether the first, and the second, is what the load generator could do, so that the broker's is not lower.
+    /// Whether the first, and the second, was limited by the load generator, so that the broker's rate is at least that.
     pub is_lower_bound: [bool; 2],
 }
 
@@ -27,7 +27,7 @@ impl Cost {
         bounded(self.tls_per_s, self.is_lower_bound[1])
     }
 
-    /// By how much TLS lowers the rate, as far as the two rates say it.
+    /// By how much TLS lowers the rate, as far as the two rates determine it.
     pub fn lowering(&self) -> String {
         let percent = 100.0 * self.lowered_by();
         match self.is_lower_bound {
@@ -38,7 +38,7 @@ impl Cost {
         }
     }
 
-    /// By how much TLS lowers the rate: 0.25: to three quarters.
+    /// By how much TLS lowers the rate, as a share; 0.25: to three quarters.
     pub fn lowered_by(&self) -> f64 {
         1.0 - self.tls_per_s / self.plain_per_s
     }

@@ -1,10 +1,10 @@
-//! A scenario in words.
+//! A scenario described in words.
 
 use super::{Cell, Placement, Scenario};
 use crate::topology::Topology;
 
 impl Scenario {
-    /// What will be built, run and varied, a line each.
+    /// What will be built, run and varied, one line each.
     #[must_use]
     pub fn explain(&self, cells: &[Cell]) -> String {
         let mut lines = vec![self.title.clone()];

@@ -1,4 +1,4 @@
-//! What breaks, and when.
+//! Faults, and when they occur.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,19 +16,19 @@ pub struct Fault {
     /// Not before a broker has used this much CPU for two seconds, in percent of a core.
     #[serde(default)]
     pub when_cpu_percent: Option<Positive>,
-    /// What happens.
+    /// The kind of fault.
     #[serde(rename = "do")]
     pub action: Action,
-    /// The broker it happens to: kill, power-off, pause, resume, restart, join, drain.
+    /// The broker concerned: kill, power-off, pause, resume, restart, join, drain.
     #[serde(default)]
     pub site: Option<String>,
-    /// The link it happens to: cut, heal, slow.
+    /// The link concerned: cut, heal, slow.
     #[serde(default)]
     pub link: Option<[String; 2]>,
     /// Sites on one side: partition.
     #[serde(default)]
     pub sites: Vec<String>,
-    /// What the link is like from then on: slow.
+    /// The link's settings from then on: slow.
     #[serde(default)]
     pub to: Option<LinkSettings>,
 }
@@ -39,21 +39,21 @@ pub struct Fault {
 pub enum Action {
     /// SIGKILL: the process is gone, its sockets close.
     Kill,
-    /// The machine is gone: its links fall silent, then the process dies.
+    /// The machine is gone: its links go silent, then the process dies.
     PowerOff,
     /// SIGSTOP.
     Pause,
     /// SIGCONT.
     Resume,
-    /// Start again a broker that was killed; after a power-off with its links.
+    /// Restart a broker that was killed; after a power-off, also its links.
     Restart,
     /// Start the broker of a site of `network.later`: it joins the others.
     Join,
-    /// A broker hands its clients and sessions to others, if its driver knows how.
+    /// A broker hands its clients and sessions to others, if its driver has a command for that.
     Drain,
     /// A link loses everything.
     Cut,
-    /// A link is as the scenario says again; without a link, all of them.
+    /// A link gets the scenario's settings again; without a link, all of them.
     Heal,
     /// All links between `sites` and the others are cut at once.
     Partition,
@@ -67,7 +67,7 @@ impl Fault {
         self.check_in(&Topology::new(network, names, 1)?, &at)
     }
 
-    /// An error unless it can happen in this network; `at` stands before the reason.
+    /// An error unless it is possible in this network; `at` precedes the reason.
     pub fn check_in(&self, topology: &Topology, at: &str) -> Result<(), String> {
         let names = &topology.sites;
         let site = || self.site.as_ref().ok_or(format!("{at}site is missing"));
@@ -128,7 +128,7 @@ impl Fault {
         }
     }
 
-    /// A fault that happens now, to nothing named yet.
+    /// A fault that occurs now, with nothing named yet.
     #[must_use]
     pub fn now(action: Action) -> Self {
         Self {

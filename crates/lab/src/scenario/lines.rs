@@ -1,10 +1,10 @@
-//! The line of what an error is about.
+//! The line in the file that an error refers to.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Puts the line in front of a reason that begins with a key, such as `workload.qos: 7 is ...` or `system.attach of NAME: ...`. A key that is not
-/// there has the line of what it would be in; a reason without a key stays as it is.
+/// Prepends the line number to a reason that begins with a key, such as `workload.qos: 7 is ...` or `system.attach of NAME: ...`. A key that is not
+/// in the file gets the line of its innermost table that is; a reason without a key is unchanged.
 pub(super) fn with_line(text: &str, reason: String) -> String {
     match line_of(text, &reason) {
         Some(line) => format!("line {line}, {reason}"),

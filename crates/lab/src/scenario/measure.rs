@@ -1,4 +1,4 @@
-//! What is measured of each system in each cell.
+//! The measurement of each system in each cell.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +12,9 @@ pub enum Measure {
     /// The load of `[workload]`, once.
     #[default]
     Load,
-    /// The highest rate that is sustainable (Comparison M1, Detti Fig. 2 and 22); the workload's own rate is not used.
+    /// The highest sustainable rate (Comparison M1, Detti Fig. 2 and 22); the workload's own rate is not used.
     Throughput {
-        /// Sustainable is a mean delay below this; without it: consumption follows publication and nothing is lost.
+        /// Sustainable means a mean delay below this; without it: consumption follows publication and nothing is lost.
         #[serde(default)]
         below_mean_ms: Option<Positive>,
         /// First rate that is tried, in messages a second of all publishers.
@@ -27,35 +27,35 @@ pub enum Measure {
         #[serde(default = "step")]
         step_s: Positive,
     },
-    /// Idle connections: how fast they come and what each costs (Comparison M3).
+    /// Idle connections: how fast they are established and what each costs (Comparison M3).
     Connections {
-        /// How many.
+        /// Number of connections.
         count: usize,
         /// Rest before memory is read.
         #[serde(default)]
         hold_s: NonNegative,
     },
-    /// Clients of the client library find their nodes as the system's `attach` says (Detti V). They are at drawn sites and come to the node of their
-    /// site first; the load is the workload's, of `social` or `pair`, for its `seconds`.
+    /// Clients of the client library find their nodes by the system's `attach` (Detti V). They are at random sites and first connect to the node of
+    /// their site; the load is the workload's, of `social` or `pair`, for its `seconds`.
     Placement,
-    /// A broker dies under load, with clients that have persistent sessions and reconnect (Comparison M5 and Fig. 5): a publisher and a subscriber
-    /// at the first broker, a subscriber at the one that dies. The load is `workload.rate_per_s` (100 if it is not there) at QoS 1, or at
-    /// `workload.qos` 2.
+    /// A broker dies under load, with clients that have persistent sessions and reconnect (Comparison M5 and Fig. 5): a publisher and a subscriber at
+    /// the first broker, a subscriber at the one that dies. The load is `workload.rate_per_s` (default 100) at QoS 1, or at QoS 2 if `workload.qos`
+    /// is 2.
     Crash {
         /// Site of the broker that dies.
         site: String,
-        /// How.
+        /// How it dies.
         #[serde(default)]
         how: Death,
-        /// Load before it.
+        /// Load before the death.
         #[serde(default = "before")]
         before_s: Positive,
-        /// Load after it.
+        /// Load after the death.
         #[serde(default = "after")]
         after_s: Positive,
     },
-    /// Publishers arrive one after the other, one of them heavier than the others (Dispatcher IV). They are at the first site; how they find
-    /// their broker is the system's `attach`.
+    /// Publishers arrive one after the other, one of them heavier than the others (Dispatcher IV). They are at the first site; how they find their
+    /// broker is the system's `attach`.
     Arrivals {
         /// Publishers, the heavy one included (Dispatcher Table II: 10).
         #[serde(default = "ten")]
@@ -63,15 +63,15 @@ pub enum Measure {
         /// Messages a second of each.
         #[serde(default = "usual_rate")]
         rate_per_s: Positive,
-        /// Messages a second of the heavy one.
+        /// Messages a second of the heavy publisher.
         #[serde(default = "heavy_rate")]
         heavy_rate_per_s: Positive,
         /// Its place in the order of arrival, from 1.
         heavy_at: usize,
-        /// Between two arrivals.
+        /// Time between two arrivals.
         #[serde(default = "five")]
         every_s: Positive,
-        /// After the last arrival; the first two seconds of it are left out of rates.
+        /// Time after the last arrival; its first two seconds are not used for rates.
         #[serde(default = "seven")]
         hold_s: Positive,
     },
@@ -84,9 +84,9 @@ pub enum Death {
     /// SIGKILL.
     #[default]
     Kill,
-    /// Its links fall silent, then the process dies.
+    /// Its links go silent, then the process dies.
     PowerOff,
-    /// It hands over what it has, then the process dies.
+    /// It hands over its clients and sessions, then the process dies.
     Drain,
 }
 

@@ -1,4 +1,4 @@
-//! A scenario: one TOML file that says what to build, what to run on it and what to vary.
+//! A scenario: one TOML file with what to build, what to run on it and what to vary.
 
 mod explain;
 mod fault;
@@ -33,10 +33,10 @@ pub struct Scenario {
     /// The experiment it follows, such as `BORDER Fig. 4`.
     #[serde(default)]
     pub source: Option<String>,
-    /// Decides all draws; a repeat adds its number.
+    /// The seed of all random choices; a repeat adds its number.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Times that everything is built and run anew.
+    /// How often everything is built and run again.
     #[serde(default = "one")]
     pub repeats: u64,
     /// Sites and the links between their routers.
@@ -55,7 +55,7 @@ pub struct Scenario {
     /// Lengths of the phases.
     #[serde(default)]
     pub phases: Phases,
-    /// What breaks while messages are published.
+    /// Faults while messages are published.
     #[serde(default, rename = "fault")]
     pub faults: Vec<Fault>,
     /// Parameters to vary.
@@ -81,7 +81,7 @@ pub struct System {
     pub name: String,
     /// A built-in driver, or the path of a driver's file.
     pub driver: String,
-    /// Settings that the driver knows, by name.
+    /// Settings of the driver, by name.
     #[serde(default)]
     pub settings: std::collections::BTreeMap<String, toml::Value>,
     /// Arguments added to the broker's command line.
@@ -90,19 +90,19 @@ pub struct System {
     /// The broker's program, if it is not where the driver looks.
     #[serde(default)]
     pub program: Option<PathBuf>,
-    /// Brokers that run already, HOST:PORT each, one a site (driver `external`).
+    /// Brokers that run already, HOST:PORT each, one for each site (driver `external`).
     #[serde(default)]
     pub addresses: Vec<String>,
     /// Their processes, if they run on this machine (driver `external`).
     #[serde(default)]
     pub pids: Vec<u32>,
-    /// How publishers that arrive (`measure.kind = "arrivals"`), or all clients (`"placement"`), find their broker.
+    /// How arriving publishers (`measure.kind = "arrivals"`), or all clients (`"placement"`), find their broker.
     #[serde(default)]
     pub attach: Attach,
     /// Sessions that a placed client may have, 1 to 16.
     #[serde(default)]
     pub max_sessions: Option<usize>,
-    /// How often a node refuses a learned client that would be better elsewhere.
+    /// How often a node refuses a learned client that has a better node.
     #[serde(default)]
     pub refusals: Option<u8>,
 }
@@ -114,22 +114,22 @@ pub enum Attach {
     /// In turn, as DNS round robin answers.
     #[default]
     RoundRobin,
-    /// The driver's dispatcher names it.
+    /// The driver's dispatcher chooses it.
     Dispatcher,
-    /// They come to the first one, and follow where brokers send them.
+    /// They connect to the first one, and follow redirections.
     Redirect,
-    /// At the broker of their site, which is drawn.
+    /// At the broker of their site, which is random.
     Random,
-    /// Both of a pair at one broker, in turn.
+    /// Both clients of a pair at one broker, in turn.
     Local,
-    /// They ask the node of their site where to be.
+    /// They ask the node of their site for their placement.
     Placed,
-    /// By MQTT 3.1.1, at drawn brokers; they are known by what they did before.
+    /// With MQTT 3.1.1, at random brokers; they are placed by what they did before.
     Learned,
 }
 
 impl Attach {
-    /// As in a scenario.
+    /// The name in a scenario.
     const fn name(self) -> &'static str {
         match self {
             Self::RoundRobin => "round-robin",
@@ -143,13 +143,13 @@ impl Attach {
     }
 }
 
-/// Sessions of a placed client where a system says nothing.
+/// Default sessions of a placed client.
 const SESSIONS: usize = 4;
-/// Refusals of a learned client where a system says nothing.
+/// Default refusals of a learned client.
 const REFUSALS: u8 = 0;
 
 impl System {
-    /// A system of a driver with nothing said about it.
+    /// A system of a driver with all defaults.
     #[must_use]
     pub fn of_driver(driver: &str) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl System {
         self.refusals.unwrap_or(REFUSALS)
     }
 
-    /// How its clients find their broker, in words; `None`: as always.
+    /// How its clients find their broker, in words; `None`: the default.
     #[must_use]
     pub fn describe_attach(&self) -> Option<String> {
         Some(match self.attach {
@@ -198,7 +198,7 @@ impl System {
         })
     }
 
-    /// What its keys say together with what is measured.
+    /// Checks its keys in combination with the measurement.
     fn check_attach(&self, measure: &Measure, workload: &Workload) -> Result<(), String> {
         let name = &self.name;
         if let (Some(_), false) = (self.max_sessions, self.attach == Attach::Placed) {
@@ -244,9 +244,9 @@ impl System {
 pub struct Phases {
     /// Brokers without clients: their control traffic.
     pub control_s: NonNegative,
-    /// Rest before the control phase, and after the last SUBACK as a part of the phase of subscriptions.
+    /// Rest before the control phase, and after the last SUBACK as part of the phase of subscriptions.
     pub settle_s: NonNegative,
-    /// Longest wait for messages still on their way at the end.
+    /// Longest wait for messages in transit at the end.
     pub drain_s: NonNegative,
 }
 
@@ -266,7 +266,7 @@ const fn one() -> u64 {
 }
 
 impl Scenario {
-    /// Reads a file; the answer has the scenario of every cell.
+    /// Reads a file; returns also the scenario of every cell.
     pub fn load(path: &Path) -> Result<(Self, Vec<Cell>), LabError> {
         let text = std::fs::read_to_string(path).map_err(LabError::io(path.display()))?;
         Self::parse(&text).map_err(|reason| LabError::Scenario {
@@ -275,7 +275,7 @@ impl Scenario {
         })
     }
 
-    /// Reads a scenario and makes its cells; an error is a text with line and key.
+    /// Parses a scenario and makes its cells; an error is a text with line and key.
     pub fn parse(text: &str) -> Result<(Self, Vec<Cell>), String> {
         let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         let check = scenario.check();
@@ -285,7 +285,7 @@ impl Scenario {
         Ok((scenario, cells))
     }
 
-    /// What no single key shows.
+    /// Checks that concern several keys.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.repeats == 0 || self.repeats > 1000 {
             return Err(format!("repeats: {} is not from 1 to 1000", self.repeats));
@@ -339,7 +339,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What the load of a measurement of placement has to be.
+    /// Checks the load of a measurement of placement.
     fn check_placement(&self) -> Result<(), String> {
         let workload = &self.workload;
         placement::load_of(&workload.plan())?;

@@ -1,37 +1,37 @@
-//! Sites and links as the file states them.
+//! Sites and links as in the file.
 
 use serde::{Deserialize, Serialize};
 
 use super::units::{NonNegative, Percent, Positive};
 
-/// Most sites, in virtual time.
+/// Maximum number of sites in virtual time.
 const MAX_SITES: usize = 1_000;
-/// Most sites with namespaces: each has a network 10.N.0.0.
+/// Maximum number of sites with namespaces: each has a network 10.N.0.0.
 const MAX_BUILT_SITES: usize = 200;
 
 /// The network of a scenario.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// How many sites, named s1, s2 and so on.
+    /// Number of sites, named s1, s2 and so on.
     #[serde(default)]
     pub sites: Option<usize>,
     /// Their names instead.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Which routers have a link.
+    /// Which routers are linked.
     #[serde(default)]
     pub shape: Shape,
-    /// Links of a random network beyond the tree that connects it.
+    /// Links of a random network in addition to the tree that connects it.
     #[serde(default)]
     pub extra_links: usize,
-    /// What holds for every link.
+    /// Settings of every link.
     #[serde(default)]
     pub link: LinkSettings,
     /// Links that differ, and all links of the shape `explicit`.
     #[serde(default)]
     pub links: Vec<LinkOverride>,
-    /// Between the starts of two brokers; 0: all start at once.
+    /// Time between the starts of two brokers; 0: all start at once.
     #[serde(default)]
     pub start_every_ms: NonNegative,
     /// Sites whose broker starts only by a fault `join`.
@@ -52,13 +52,13 @@ pub enum Shape {
     Star,
     /// A line whose ends have a link, too.
     Ring,
-    /// A random tree and `extra_links` more, by the seed.
+    /// A random tree and `extra_links` more, determined by the seed.
     Random,
-    /// The links of `[[network.links]]` and no others.
+    /// Only the links of `[[network.links]]`.
     Explicit,
 }
 
-/// What a link does to packets; the same in both directions.
+/// The effect of a link on packets; the same in both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSettings {
@@ -66,7 +66,7 @@ pub struct LinkSettings {
     pub rtt_ms: Option<NonNegative>,
     /// Delay each way in milliseconds, instead of `rtt_ms`.
     pub one_way_ms: Option<NonNegative>,
-    /// Standard deviation of the delay each way: each link draws its own once, by the seed, not below 0.
+    /// Standard deviation of the delay each way: drawn once for each link, by the seed, not below 0.
     pub one_way_sd_ms: Option<NonNegative>,
     /// Rate each way in Mbit/s, counted on Ethernet frames; absent: no limit.
     pub bandwidth_mbit: Option<Positive>,
@@ -82,16 +82,16 @@ pub struct LinkSettings {
 pub struct LinkOverride {
     /// The two sites.
     pub between: [String; 2],
-    /// What is different there.
+    /// The settings that differ.
     #[serde(default, rename = "link")]
     pub settings: LinkSettings,
 }
 
 impl LinkSettings {
-    /// These settings, with what they leave open taken from `base`.
+    /// These settings, with missing ones taken from `base`.
     #[must_use]
     pub fn over(self, base: Self) -> Self {
-        // A delay replaces the other way of saying one.
+        // A delay replaces the other form of it.
         let has_delay = self.rtt_ms.is_some() || self.one_way_ms.is_some();
         Self {
             rtt_ms: if has_delay { self.rtt_ms } else { base.rtt_ms },

@@ -1,26 +1,26 @@
-//! From one file to the cells of an experiment: every combination of the swept values.
+//! The cells of an experiment from one file: every combination of the swept values.
 
 use serde::{Deserialize, Serialize};
 
 use super::Scenario;
 
-/// Most cells of one file.
+/// Maximum number of cells of one file.
 const MAX_CELLS: usize = 10_000;
 
 /// A parameter and its values.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// Where it stands in the file: `workload.qos`, `network.link.rtt_ms`.
+    /// Its key in the file: `workload.qos`, `network.link.rtt_ms`.
     pub key: String,
-    /// What it becomes, in turn.
+    /// Its values, in turn.
     pub values: Vec<toml::Value>,
-    /// Other keys that change in step with it, each with as many values.
+    /// Other keys that change together with it, each with as many values.
     #[serde(default)]
     pub with: std::collections::BTreeMap<String, Vec<toml::Value>>,
 }
 
-/// One combination of values, with the scenario it makes.
+/// One combination of values, with the resulting scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     /// The swept keys with their values here, in the order of the file.
@@ -94,7 +94,7 @@ fn cell(table: &toml::Table, combination: Vec<(&Sweep, usize)>) -> Result<Cell, 
     })
 }
 
-/// Sets the value at a dotted key; tables on the way are made where they are absent.
+/// Sets the value at a dotted key; missing tables on the path are created.
 fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), String> {
     match key.split_once('.') {
         None => {
@@ -116,7 +116,7 @@ fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), Str
 fn text(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
-        // A site of publishers and one of subscribers: what they are is in the file.
+        // A site of publishers and one of subscribers: their meaning is in the file.
         toml::Value::Table(table) => {
             let leaves: Vec<String> = table.values().map(text).collect();
             leaves.join(" / ")

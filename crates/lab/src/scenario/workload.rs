@@ -1,4 +1,4 @@
-//! Clients and load as the file states them, in the terms of the load generator.
+//! Clients and load as in the file, in the terms of the load generator.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub struct Workload {
     /// Members of each group of `shared`.
     #[serde(default)]
     pub members: Option<usize>,
-    /// Payload; 16 bytes at least, they carry number and time.
+    /// Payload; at least 16 bytes, for number and time.
     #[serde(default = "payload")]
     pub payload_bytes: usize,
     /// Quality of service of publications and subscriptions.
@@ -56,19 +56,19 @@ pub struct Workload {
     /// Open loop: messages a second of all publishers together.
     #[serde(default)]
     pub rate_per_s: Option<Positive>,
-    /// Closed loop: messages on their way for each publisher.
+    /// Closed loop: messages in transit for each publisher.
     #[serde(default)]
     pub window: Option<u32>,
-    /// Ends after so many messages.
+    /// Ends after this many messages.
     #[serde(default)]
     pub messages: Option<u64>,
-    /// Ends after so many seconds.
+    /// Ends after this many seconds.
     #[serde(default)]
     pub seconds: Option<Positive>,
     /// Load before the measured interval.
     #[serde(default)]
     pub warm_up_s: Option<NonNegative>,
-    /// Clients come over TLS, to another port of the same brokers.
+    /// Clients use TLS, on another port of the same brokers.
     #[serde(default)]
     pub tls: bool,
     /// Where clients are.
@@ -88,22 +88,22 @@ pub enum Version {
     V5,
 }
 
-/// Where clients are: each talks to the broker of its own site.
+/// Where clients are: each connects to the broker of its own site.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// In turn.
     #[default]
     RoundRobin,
-    /// Each anywhere.
+    /// Each at a random site.
     Random,
     /// All at the first site.
     #[serde(rename = "locality-100")]
     Locality100,
-    /// BORDER's 50 %: publishers at the first site, subscribers anywhere.
+    /// BORDER's 50 %: publishers at the first site, subscribers at random ones.
     #[serde(rename = "locality-50-border")]
     Locality50Border,
-    /// Overlays' 50 %: everybody anywhere.
+    /// Overlays' 50 %: all clients at random sites.
     #[serde(rename = "locality-50-overlays")]
     Locality50Overlays,
     /// Publishers at the first site, subscribers at the second.
@@ -123,7 +123,7 @@ const fn payload() -> usize {
 }
 
 impl Workload {
-    /// `is_measured`: the measurement has a load of its own, so that rate and length may be missing.
+    /// `is_measured`: the measurement has its own load, so rate and length may be missing.
     pub(super) fn check(&self, names: &[String], is_measured: bool) -> Result<(), String> {
         if self.qos > 2 {
             return Err(format!("workload.qos: {} is not 0, 1 or 2", self.qos));
@@ -159,7 +159,7 @@ impl Workload {
             .map_err(|error| format!("workload: {error}"))
     }
 
-    /// The pattern with its figures.
+    /// The pattern with its parameters.
     #[must_use]
     pub fn plan(&self) -> Plan {
         self.pattern.with(&Figures {
@@ -176,7 +176,7 @@ impl Workload {
         })
     }
 
-    /// How much is sent when.
+    /// The rate or window of the load.
     #[must_use]
     pub fn load(&self) -> Load {
         match (self.rate_per_s, self.window) {
@@ -190,7 +190,7 @@ impl Workload {
         }
     }
 
-    /// How long.
+    /// The duration of the load.
     #[must_use]
     pub fn span(&self, phases: &Phases) -> Span {
         let warm_up = self.warm_up_s.map_or(0.0, NonNegative::value);
@@ -207,7 +207,7 @@ impl Workload {
     }
 }
 
-/// The load generator's settings for a cell: `nodes` has one entry a site.
+/// The load generator's settings for a cell: `nodes` has one entry for each site.
 #[must_use]
 pub fn clients(
     scenario: &Scenario,

@@ -1,7 +1,7 @@
-//! A broker dies under clients with persistent sessions that reconnect, in virtual time (Comparison M5 and Fig. 5).
+//! A broker dies while clients with persistent sessions reconnect, in virtual time (Comparison M5 and Fig. 5).
 //!
-//! A publisher and a subscriber are at the first site, a subscriber is at the one that dies. A client whose connection ends tries the other
-//! nodes in turn. Loss is counted against what was acknowledged to the publisher.
+//! A publisher and a subscriber are at the first site, a subscriber is at the one that dies. A client whose connection ends tries the other nodes in
+//! turn. Loss is counted against the messages acknowledged to the publisher.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,30 +21,30 @@ use crate::scenario::{Action, Death, Fault, Measure, Scenario};
 const TOPIC: &str = "crash/messages";
 /// The publisher; the others subscribe.
 const PUBLISHER: usize = 0;
-/// A client tries again after this, ms.
+/// Interval of a client's attempts, ms.
 const RETRY: u64 = 20;
-/// A client gives up a node that does not answer after this, ms.
+/// A client stops waiting for a node that does not answer after this, ms.
 const NO_ANSWER: u64 = 1_000;
-/// Nothing new for so long: what is missing will not come, ms.
+/// After this time without news, missing messages are lost, ms.
 const QUIET: u64 = 3_000;
 
-/// Messages a second where the scenario says nothing.
+/// Default rate, messages a second.
 const RATE: f64 = 100.0;
 
-/// A client that comes back.
+/// A client that reconnects.
 #[derive(Debug, Default)]
 struct Returning {
     is_connected: bool,
     was_connected: bool,
     /// When its connection ended.
     lost_at: Option<u64>,
-    /// When it was connected again, until its first message.
+    /// When it reconnected; until its first message.
     resumes_at: Option<u64>,
     tries_at: u64,
     received: BTreeMap<u32, u64>,
 }
 
-/// The clients and what was promised to them.
+/// The clients, and the messages acknowledged to them.
 struct Clients<'a> {
     lab: &'a mut SimulatedLab,
     all: Vec<Returning>,
@@ -60,7 +60,7 @@ struct Clients<'a> {
     last_news: u64,
 }
 
-/// Plays the death that the scenario asks for; the figures of it.
+/// Plays the death that the scenario requests; returns its figures.
 pub(super) fn play(
     lab: &mut SimulatedLab,
     scenario: &Scenario,
@@ -102,7 +102,7 @@ pub(super) fn play(
             line.apply(&fault(Action::Kill), clients.lab);
         }
     }
-    // A node alone has nobody to take over: it comes back at once.
+    // A single node has no other to fail over to: it restarts at once.
     let is_alone = clients.lab.world.nodes.len() == 1;
     if is_alone {
         line.apply(&fault(Action::Restart), clients.lab);
@@ -251,7 +251,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Tries the next node that runs, if it is time.
+    /// Tries the next running node, if it is time.
     fn come_back(&mut self, client: usize) {
         let now = self.now();
         let state = &mut self.all[client];
@@ -280,7 +280,7 @@ impl<'a> Clients<'a> {
         self.advance(start + length);
     }
 
-    /// A client that is not connected does not publish meanwhile.
+    /// A client that is not connected does not publish.
     fn publish(&mut self) {
         if !self.all[PUBLISHER].is_connected {
             return;

@@ -6,27 +6,27 @@ use super::network::SimulatedLab;
 use crate::scenario::{Action, Fault};
 use crate::topology::changed;
 
-/// Between two looks at nodes that drain, join or find each other again, ms.
+/// Interval between checks of nodes that drain, join or relink, ms.
 const LOOK: u64 = 20;
 
 /// Faults with their times.
 #[derive(Debug, Default)]
 pub(super) struct TimeLine {
-    /// Latest first, with when they are due.
+    /// Latest first, with due times.
     to_come: Vec<(u64, Fault)>,
     start: u64,
-    /// Sites that hand over what they have.
+    /// Sites whose nodes drain.
     draining: Vec<usize>,
     /// Sites that join, and since when.
     joining: Vec<(usize, u64)>,
-    /// Since when nodes could find each other again.
+    /// Since when nodes can relink after a repair.
     healing: Option<u64>,
     looks_at: u64,
-    /// When each fault was done, in seconds from the start.
+    /// When each fault was injected, in seconds from the start.
     pub done: Vec<(f64, String)>,
     /// Seconds that nodes took to join.
     pub joined_s: Vec<f64>,
-    /// Seconds until all nodes that run saw a link between any two that can have one, after each repair.
+    /// Seconds until all running nodes had a link between any two that are not partitioned, after each repair.
     pub converged_s: Vec<f64>,
 }
 
@@ -54,7 +54,7 @@ impl TimeLine {
         }
     }
 
-    /// Whether a node still hands over what it has.
+    /// Whether a node is still draining.
     pub const fn is_draining(&self) -> bool {
         !self.draining.is_empty()
     }
@@ -72,7 +72,7 @@ impl TimeLine {
         }
     }
 
-    /// Does one fault now.
+    /// Injects one fault now.
     pub fn apply(&mut self, fault: &Fault, lab: &mut SimulatedLab) {
         let now = lab.world.net.now;
         let site = fault.site.as_deref().and_then(|name| lab.site(name));
@@ -111,7 +111,7 @@ impl TimeLine {
                     lab.set_link(link, &shape);
                 }
             }
-            // The scenario was checked: what happens to a site names one.
+            // The scenario was checked: faults of a site name one.
             (
                 Action::Kill
                 | Action::PowerOff
@@ -125,7 +125,7 @@ impl TimeLine {
         }
     }
 
-    /// Drains on, and looks who has joined and found the others.
+    /// Continues draining, and checks which nodes have joined and relinked.
     fn look(&mut self, lab: &mut SimulatedLab) {
         let now = lab.world.net.now;
         self.draining.retain(|site| {

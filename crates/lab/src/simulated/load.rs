@@ -1,4 +1,4 @@
-//! The load of a scenario in virtual time: clients come, subscribe and publish, and every arrival is counted.
+//! The load of a scenario in virtual time: clients connect, subscribe and publish, and every arrival is counted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,7 +20,7 @@ use crate::scenario::{Measure, Scenario, clients};
 
 /// Clients that connect or subscribe in one millisecond.
 const AT_ONCE: usize = 100;
-/// Problems that are told.
+/// Maximum number of problems reported.
 const MOST_PROBLEMS: usize = 10;
 
 /// Connected clients: publishers first, then subscribers, by their places in the world.
@@ -37,7 +37,7 @@ pub(super) struct Load<'a> {
     held: Vec<VecDeque<Vec<u8>>>,
     holds: usize,
     refused: u64,
-    /// What ended a client.
+    /// Errors that ended clients.
     pub problems: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn millis(seconds: f64) -> u64 {
 }
 
 impl<'a> Load<'a> {
-    /// Connects all clients and subscribes; it ends when the last SUBACK is there.
+    /// Connects all clients and subscribes; it ends with the last SUBACK.
     pub fn connect(
         lab: &'a mut SimulatedLab,
         scenario: &Scenario,
@@ -142,7 +142,7 @@ impl<'a> Load<'a> {
         self.wait("subscribed", asked, |load| load.subscribed)
     }
 
-    /// Waits until so many clients have come so far.
+    /// Waits until `all` clients are counted by `so_far`.
     fn wait(&mut self, what: &str, all: usize, so_far: fn(&Self) -> usize) -> Result<(), String> {
         let from = self.lab.world.net.now;
         while so_far(self) < all {
@@ -161,7 +161,7 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// Lets time pass and takes what comes to clients.
+    /// Lets time pass and handles what clients receive.
     pub fn advance(&mut self, until: u64) {
         while let Some(wake) = self.lab.world.step(until) {
             if let Wake::Client(client) = wake {
@@ -226,7 +226,7 @@ impl<'a> Load<'a> {
         self.lab.phase("subscriptions")
     }
 
-    /// Publishes and follows the time line until everything has come, or nothing comes any more; the phase ends with it.
+    /// Publishes and follows the time line until everything has arrived, or nothing arrives any more; the phase ends with it.
     pub fn publish(
         &mut self,
         scenario: &Scenario,
@@ -292,7 +292,7 @@ impl<'a> Load<'a> {
         (phase, metrics)
     }
 
-    /// Message k is due k gaps after the start, of the streams in turn.
+    /// Message k is due k intervals after the start, from the streams in turn.
     fn publish_at_rate(&mut self, rate: f64, budget: u64, end: u64, line: &mut TimeLine) {
         let start = self.lab.world.net.now;
         let streams = self.publishers as u64;
@@ -309,7 +309,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Each publisher has so many messages on their way; looked at every millisecond, the grain of time.
+    /// Each publisher has `window` messages in transit; checked every millisecond, the resolution of time.
     fn publish_in_window(&mut self, window: u32, budget: u64, end: u64, line: &mut TimeLine) {
         let mut left = budget;
         while left > 0 && self.lab.world.net.now < end && !self.lab.world.is_stopped() {
@@ -338,7 +338,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Lets time pass, and does what the time line says meanwhile.
+    /// Lets time pass, and injects the faults of the time line meanwhile.
     fn pass_until(&mut self, until: u64, line: &mut TimeLine) {
         loop {
             let now = self.lab.world.net.now;

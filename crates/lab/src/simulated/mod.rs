@@ -1,7 +1,7 @@
 //! The back end in virtual time: the machines of Thicket in [`thicket_simulation`], without root, namespaces or clocks.
 //!
-//! It answers delay of idle links, bytes by phase and link, loss, duplicates, order, repair and convergence. Questions about CPU and memory
-//! stay open, and the results name them. The same scenario and seed give the same figures on any machine.
+//! It measures delay of idle links, bytes by phase and link, loss, duplicates, order, repair and convergence. Questions about CPU and memory stay
+//! open, and the results list them. The same scenario and seed give the same figures on any machine.
 
 mod death;
 mod faults;
@@ -28,14 +28,14 @@ use faults::TimeLine;
 use load::{Load, millis};
 use network::SimulatedLab;
 
-/// The word of results.
+/// The name in results.
 pub const NAME: &str = "simulated";
-/// Longest time that nodes may take to find each other, and clients to come into service, ms.
+/// Longest time for nodes to discover each other, and for clients to connect, ms.
 const PATIENCE_MS: u64 = 120_000;
-/// What a reader of every run must know.
+/// A warning for the reader of every run.
 const GRAIN: &str = "virtual time has a grain of 1 ms; traffic counts 66 bytes of headers a segment and an acknowledgement for every two";
 
-/// What a line about a run says of it, where it is there.
+/// The figures in the line about a run, if they exist.
 const TOLD: [(&str, &str); 4] = [
     ("cluster_formed_s", "s to form"),
     ("delay_mean_ms", "ms"),
@@ -43,7 +43,7 @@ const TOLD: [(&str, &str); 4] = [
     ("converged_max_s", "s to converge"),
 ];
 
-/// What came of a run, with its samples as CSV.
+/// The result of a run, with its samples as CSV.
 struct Played {
     run: Run,
     samples: Option<String>,
@@ -58,7 +58,7 @@ impl Playable<'_> {
                 for system in &self.scenario.systems {
                     let started = Instant::now();
                     let mut played = play(cell, system, repeat, options.interrupted);
-                    // What was played until then is no run.
+                    // An interrupted run is not kept.
                     if options.interrupted.load(Ordering::Relaxed) {
                         ended_early = Some(LabError::Interrupted);
                         break 'all;
@@ -93,7 +93,7 @@ impl Playable<'_> {
     }
 }
 
-/// One run. What goes wrong in it makes it invalid.
+/// One run. An error in it makes it invalid.
 fn play(cell: &Cell, system: &System, repeat: u64, interrupted: &Arc<AtomicBool>) -> Played {
     let mut played = Played {
         run: Run {

@@ -1,4 +1,4 @@
-//! The sites of a scenario as a world: nodes, links, what links carried, and which of them are cut.
+//! The sites of a scenario as a world: nodes, links, their traffic, and which of them are cut.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::scenario::{Scenario, System};
 use crate::testbed::Carried;
 use crate::topology::{LinkShape, Topology};
 
-/// Nothing is slow but for the links.
+/// Only the links have delays.
 const STILL: Weather = Weather {
     link_delay: (0, 0),
     client_delay: (0, 0),
@@ -27,16 +27,16 @@ const HEADER_BYTES: u64 = 14 + 20 + 32;
 pub(super) struct SimulatedLab {
     pub world: World,
     pub topology: Topology,
-    /// The two ways of each link, from its lower site first.
+    /// The two directions of each link, from its lower site first.
     ways: Vec<[LinkId; 2]>,
-    /// What each link is like now.
+    /// The current settings of each link.
     shapes: Vec<LinkShape>,
     cut: BTreeSet<usize>,
     before: Vec<Carried>,
     since: u64,
 }
 
-/// One way of a link in virtual time. What TCP would keep at the sender waits in the link, so its queue has no bound.
+/// One direction of a link in virtual time. What TCP would keep at the sender waits in the link, so its queue has no limit.
 fn link(shape: &LinkShape) -> Link {
     let delay = (1_000.0 * shape.one_way_ms).round() as u64;
     Link {
@@ -48,7 +48,7 @@ fn link(shape: &LinkShape) -> Link {
 }
 
 impl SimulatedLab {
-    /// All nodes but those that join later run.
+    /// Starts all nodes except those that join later.
     pub fn new(
         scenario: &Scenario,
         system: &System,
@@ -104,12 +104,12 @@ impl SimulatedLab {
         self.topology.sites.iter().position(|site| site == name)
     }
 
-    /// What a link is like now.
+    /// The current settings of a link.
     pub fn shape(&self, at: usize) -> &LinkShape {
         &self.shapes[at]
     }
 
-    /// A link is like this from now on.
+    /// Changes the settings of a link from now on.
     pub fn set_link(&mut self, at: usize, shape: &LinkShape) {
         self.shapes[at] = *shape;
         for way in self.ways[at] {
@@ -117,13 +117,13 @@ impl SimulatedLab {
         }
     }
 
-    /// These links carry nothing until they are healed: what is sent over them waits, as TCP would send it again.
+    /// Cuts links until they are healed: what is sent over them waits, as TCP would retransmit it.
     pub fn cut_links(&mut self, links: impl IntoIterator<Item = usize>) {
         self.cut.extend(links);
         self.part_by_cuts();
     }
 
-    /// These links are as the scenario says again.
+    /// Heals links; they have the scenario's settings again.
     pub fn heal_links(&mut self, links: impl IntoIterator<Item = usize>) {
         for link in links {
             self.cut.remove(&link);
@@ -161,12 +161,12 @@ impl SimulatedLab {
         self.ways.iter().map(one).collect()
     }
 
-    /// Bytes that nodes wrote to each other so far, without headers.
+    /// Bytes that nodes have written to each other so far, without headers.
     pub fn own_bytes(&self) -> u64 {
         self.world.net.sent_between_nodes().values().sum()
     }
 
-    /// The same, and publications that nodes that run have sent each other.
+    /// The same, and publications that running nodes have sent to each other.
     pub fn own_counters(&self) -> [u64; 2] {
         let nodes = 0..self.world.nodes.len();
         let traffic = nodes.flat_map(|node| self.world.traffic(node));
@@ -179,7 +179,7 @@ impl SimulatedLab {
         (self.before, self.since) = (self.carried(), self.world.net.now);
     }
 
-    /// A phase ends, and the next one begins: what links carried in it.
+    /// A phase ends, and the next one begins; returns the traffic in it.
     pub fn phase(&mut self, name: &str) -> Phase {
         let now = self.carried();
         let sites = &self.topology.sites;

@@ -1,4 +1,4 @@
-//! What of a scenario can be played in virtual time: what is refused, with line and key, and which questions stay open.
+//! The part of a scenario that can be played in virtual time: what is refused, with line and key, and which questions stay open.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,8 +21,7 @@ pub struct Playable<'a> {
 }
 
 impl<'a> Playable<'a> {
-    /// Refuses what cannot be played at all: other brokers than Thicket, and arguments for a program that is not started. Nothing is
-    /// written.
+    /// Refuses what cannot be played at all: brokers other than Thicket, and arguments for a program that is not started. Nothing is written.
     pub fn check(
         file: &Path,
         text: &'a str,
@@ -48,7 +47,7 @@ impl<'a> Playable<'a> {
     }
 }
 
-/// How the nodes of a system are configured; an error is the key and the reason.
+/// The configuration of a system's nodes; an error is the key and the reason.
 pub(super) fn spec(system: &System) -> Result<NodeSpec, (String, String)> {
     let refuse = |key: &str, why: String| Err((format!("system.{key}"), why));
     if system.driver != "thicket" {
@@ -91,7 +90,7 @@ pub(super) fn spec(system: &System) -> Result<NodeSpec, (String, String)> {
     Ok(spec)
 }
 
-/// What stays open, each once.
+/// The open questions, each once.
 fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
     let mut all = vec![
         "CPU and memory of brokers: processors are infinitely fast, and nothing limits memory"
@@ -142,7 +141,7 @@ fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
     all
 }
 
-/// The parts of a file whose lines an error names.
+/// The parts of a file whose lines errors refer to.
 #[derive(Deserialize)]
 struct Places {
     system: Vec<Place>,

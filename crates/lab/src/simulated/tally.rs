@@ -1,4 +1,4 @@
-//! What came to subscribers in virtual time, counted exactly.
+//! The arrivals at subscribers in virtual time, counted exactly.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Tally {
     plan: Plan,
     /// For each audience a sequence for each of its streams.
     sequences: Vec<Vec<Sequence>>,
-    /// Audiences with several members: what they share comes to each in pieces.
+    /// Audiences with several members: each receives only a part of what they share.
     shares: Vec<bool>,
     /// Arrivals by delay, ms.
     delays: BTreeMap<u64, u64>,
@@ -31,7 +31,7 @@ pub(super) struct Tally {
     duplicated: u64,
     reordered: u64,
     foreign: u64,
-    /// Before it messages are warm-up.
+    /// Messages published earlier are warm-up.
     measured_from: u64,
     start: u64,
     pub last_arrival: u64,
@@ -68,7 +68,7 @@ impl Tally {
         }
     }
 
-    /// Publishing begins; what is published before `measured_from` has its delay left out.
+    /// Publishing begins; the delay of messages published before `measured_from` is not counted.
     pub const fn begin(&mut self, start: u64, measured_from: u64) {
         (self.start, self.measured_from) = (start, measured_from);
         self.last_arrival = start;
@@ -79,7 +79,7 @@ impl Tally {
         &self.plan
     }
 
-    /// A message came to a subscriber.
+    /// A message has arrived at a subscriber.
     pub fn note(&mut self, subscriber: usize, payload: &[u8], at: u64) {
         let Some(stamp) = stamp::read_full(payload) else {
             self.foreign += 1;
@@ -117,7 +117,7 @@ impl Tally {
         }
     }
 
-    /// Messages of a stream that have not come to all their recipients.
+    /// Messages of a stream that have not arrived at all their recipients.
     pub fn on_their_way(&self, stream: usize) -> u64 {
         let back = self.arrived[stream]
             .checked_div(self.recipients[stream])
@@ -130,7 +130,7 @@ impl Tally {
         self.sent.iter().zip(&self.recipients).map(of).sum()
     }
 
-    /// Whether every message has come to every recipient.
+    /// Whether every message has arrived at every recipient.
     pub fn is_complete(&self) -> bool {
         self.arrived.iter().sum::<u64>() >= self.expected()
     }
