@@ -1,4 +1,4 @@
-//! Who publishes to which topics: soft state that only people and tables look at. Messages find their way without it (rule 22).
+//! Which nodes publish to which topics: soft state for display and tables only. Messages are routed without it (rule 22).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use thicket_session::time::Instant;
 use crate::identity::NodeId;
 use crate::tree_name::TreeName;
 
-/// Own advertisements sent in one second at most; a topic that has to wait is advertised with a later publication.
+/// Own advertisements sent in one second at most; a topic over the limit is advertised with a later publication.
 const MAXIMUM_RATE: u32 = 200;
 
-/// Longer topics are not advertised, nor remembered: many of them would take too much.
+/// Longer topics are neither advertised nor stored: many of them would take too much memory.
 const MAXIMUM_TOPIC_BYTES: usize = 1024;
 
 /// A topic this node publishes to.
 #[derive(Debug)]
 struct OwnTopic {
-    /// When it is to be advertised again.
+    /// When it must be advertised again.
     again: Instant,
-    /// The tree its last publication went over.
+    /// The tree of its last publication.
     tree: Arc<TreeName>,
 }
 
-/// Topics with their publishers' nodes.
+/// Topics with the nodes that publish to them.
 #[derive(Debug)]
 pub(crate) struct Advertisements {
     heard: BTreeMap<String, BTreeMap<NodeId, Instant>>,
@@ -51,12 +51,12 @@ impl Advertisements {
         }
     }
 
-    /// Topics known, own ones left out.
+    /// Topics advertised by other nodes.
     pub(crate) fn len(&self) -> usize {
         self.heard.len()
     }
 
-    /// This node publishes to a topic, over this tree: whether others are to be told now.
+    /// This node publishes to a topic, over this tree; returns whether to advertise it now.
     pub(crate) fn publish(&mut self, now: Instant, topic: &str, tree: &Arc<TreeName>) -> bool {
         if let Some(known) = self.own.get_mut(topic) {
             if !Arc::ptr_eq(&known.tree, tree) {
@@ -91,7 +91,7 @@ impl Advertisements {
         true
     }
 
-    /// By the nodes of each tree, the topics of this node whose last publication went over it.
+    /// The number of this node's topics whose last publication used a tree, by the nodes of the tree.
     pub(crate) fn topics_by_tree(&self) -> BTreeMap<&[NodeId], usize> {
         let mut topics = BTreeMap::new();
         for known in self.own.values() {
@@ -100,7 +100,7 @@ impl Advertisements {
         topics
     }
 
-    /// Another node publishes to a topic: whether that is news.
+    /// Another node publishes to a topic; returns whether that is new.
     pub(crate) fn hear(&mut self, now: Instant, origin: NodeId, topic: &str) -> bool {
         if topic.len() > MAXIMUM_TOPIC_BYTES {
             return false;
@@ -120,7 +120,7 @@ impl Advertisements {
         };
         let until = now + self.life;
         match publishers.get_mut(&origin) {
-            // The same one again, over a second way.
+            // A duplicate that arrived by a second path.
             Some(known) if until.since(*known) < Duration::from_secs(1) => false,
             Some(known) => {
                 *known = until;

@@ -5,19 +5,19 @@
 pub(crate) enum Channel {
     /// Batches of forwarded messages.
     Data,
-    /// The link itself: selection, hellos, taking up where an earlier link ended.
+    /// The link itself: selection, hellos, continuing where an earlier link ended.
     Link,
     /// Records of nodes.
     View,
-    /// Interests and what was applied of them.
+    /// Interests, and which version of them was applied.
     Interests,
     /// Acknowledgements and credit.
     Acknowledgements,
-    /// What hubs say to each other.
+    /// Control messages between hubs.
     Hub,
-    /// Batches that go over a tree, with the destinations they have still to reach.
+    /// Batches sent over a tree, with their remaining destinations.
     Tree,
-    /// Bytes of links between two other nodes that have none of their own.
+    /// Bytes of tunnels between two other nodes.
     Tunnel,
 }
 

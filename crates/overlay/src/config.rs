@@ -1,4 +1,4 @@
-//! What the cluster side of a node is told at the start. Checked values; defaults are the ones a user gets.
+//! The configuration of the overlay. Checked values; defaults are the ones a user gets.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use crate::wire_version::WireVersion;
 pub struct OverlayConfig {
     /// This node.
     pub node: NodeId,
-    /// Of this start.
+    /// The incarnation of this start.
     pub incarnation: Incarnation,
-    /// For people.
+    /// For display.
     pub name: String,
     /// Nodes of another cluster are refused.
     pub cluster_name: String,
     /// HOST:PORT where other nodes reach this one.
     pub address: String,
-    /// The shell proves who is at the other end of every link, and encrypts it: nothing that a link without a [key](crate::KeyId)
-    /// says is believed. False: everybody who can open a link is believed.
+    /// The shell authenticates the other end of every link and encrypts the link: nothing received on a link without a [key](crate::KeyId) is used.
+    /// False: everyone who can open a link is trusted.
     pub links_are_proved: bool,
-    /// The newest wire version to speak; the oldest is what the program still knows. Lower than the newest there is only to see how
-    /// a cluster of two releases does.
+    /// The newest wire version to use; the oldest is the oldest that the program supports. Lower than the newest supported only to test a cluster of
+    /// two releases.
     pub wire: WireVersion,
-    /// Which way messages go.
+    /// How messages are routed.
     pub routing: RoutingConfig,
-    /// How long things take.
+    /// Intervals and timeouts.
     pub timing: Timing,
-    /// Bounds.
+    /// Limits.
     pub limits: OverlayLimits,
 }
 
@@ -52,18 +52,18 @@ impl OverlayConfig {
     }
 }
 
-/// Which way messages of this node go, and who is elected root of its trees. All nodes of a cluster should have the same.
+/// How messages of this node are routed, and which node is elected root of its trees. All nodes of a cluster should have the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoutingConfig {
-    /// Straight, or over trees.
+    /// Directly, or over trees.
     pub mode: RoutingMode,
-    /// What makes a node a good root.
+    /// How a root is chosen.
     pub root_policy: RootPolicy,
-    /// What counts how much in it.
+    /// The weights of that choice.
     pub weights: RootWeights,
-    /// Trees of topics this node names at most; topics with one more set of nodes go over the single tree (rule 21).
+    /// Trees for topics that this node names at most; beyond it, further sets of nodes use the single tree (rule 21).
     pub maximum_trees: usize,
-    /// Topics of which an advertisement is remembered at most, own ones and others'.
+    /// Topics whose advertisements are stored at most, own ones and others'.
     pub maximum_advertisements: usize,
 }
 
@@ -79,33 +79,34 @@ impl Default for RoutingConfig {
     }
 }
 
-/// How long things take between nodes.
+/// Intervals and timeouts between nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
     /// Between two hellos on a link. One end asks and the other answers, so that an idle link stays below 1 kB/s.
     pub hello_interval: Duration,
-    /// A node silent for so long, or without a link for so long, is out.
+    /// A node that is silent, or without a link, for this long is down.
     pub out_after: Duration,
-    /// From a new socket to a link both ends use.
+    /// From a new socket to a link that both ends use.
     pub handshake_timeout: Duration,
-    /// First wait before dialling again; doubles up to `redial_maximum`; each wait varies by a quarter.
+    /// First wait before redialling; doubles up to `redial_maximum`; each wait varies by a quarter.
     pub redial_minimum: Duration,
-    /// Longest wait before dialling again.
+    /// Longest wait before redialling.
     pub redial_maximum: Duration,
-    /// How long a node that others reach, but we do not, holds up what waits for every reachable node.
+    /// How long a node that others reach, but we do not, delays what waits for every reachable node.
     pub link_grace: Duration,
     /// Shortest time between two of our records when only numbers (clients, RTT, capability, ...) changed.
     pub record_interval: Duration,
-    /// A node that others reach and we do not is reached over them after this.
+    /// A node that others reach and we do not gets a tunnel after this.
     pub tunnel_after: Duration,
-    /// What went over a tree and is not acknowledged after this is sent again; doubles up to 16 times as long.
+    /// What was sent over a tree and is not acknowledged after this is resent; doubles up to 16 times as long.
     pub resend_after: Duration,
     /// An advertisement is forgotten after this; it is repeated after half of it if the topic is still published to.
     pub advertisement_life: Duration,
 }
 
 impl Timing {
-    /// A node that was not run for so long may have been given up by the others: it was heard one hello before, at worst.
+    /// A node that did not run for this long may have been marked down by the others: in the worst case they last received something one hello
+    /// before.
     pub(crate) fn lease(&self) -> Duration {
         self.out_after.saturating_sub(self.hello_interval)
     }
@@ -128,44 +129,44 @@ impl Default for Timing {
     }
 }
 
-/// Largest packet on a link, and so, less a kibibyte, the largest record and control message. Part of the wire: a node that took
-/// less would end a link over a message that another one accepted.
+/// Largest packet on a link, and so, less a kibibyte, the largest record and control message. Part of the wire format: a node with a lower maximum
+/// would close a link over a message that another one accepted.
 pub const MAXIMUM_PACKET_BYTES: u32 = 16 * 1024 * 1024;
 
-/// Bounds of everything another node can make grow.
+/// Limits of everything that another node can make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverlayLimits {
-    /// A data batch is sealed when it is this long.
+    /// A data batch is sealed when it reaches this length.
     pub batch_bytes: usize,
-    /// Data is added to a link's out-buffer only below this; control always is.
+    /// Data is appended to a link's out-buffer only below this; control always is.
     pub out_buffer_bytes: usize,
-    /// Control waiting for one link; beyond it the link is given up: the other node reads nothing.
+    /// Control waiting for one link; beyond it the link is closed, as the other node does not read.
     pub control_bytes: usize,
-    /// Data another node may send us before our workers admitted it; granted as credit. The last quarter is for QoS 1 and 2.
+    /// Data that another node may send before our workers have admitted it; granted as credit. The last quarter is for QoS 1 and 2.
     pub credit_bytes: u64,
-    /// Bytes of unacknowledged messages for one node above which `has_room` says no.
+    /// Bytes of unacknowledged messages for one node above which `has_room` becomes false.
     pub resend_bytes_per_node: u64,
-    /// Messages of the same.
+    /// The same, in messages.
     pub resend_messages_per_node: usize,
-    /// Bytes of unacknowledged messages in all, beyond which `forward` refuses.
+    /// Bytes of unacknowledged messages in all, at which `forward` refuses.
     pub resend_bytes: u64,
-    /// Messages of the same.
+    /// The same, in messages.
     pub resend_messages: usize,
-    /// Ranges of admitted numbers remembered for one stream of another node; beyond it the link is given up.
+    /// Ranges of admitted numbers stored for one stream of another node; beyond it the link is closed.
     pub window_ranges: usize,
-    /// Interests of one other node; beyond it the link is given up.
+    /// Interests of one other node; beyond it the link is closed.
     pub interests_per_node: usize,
-    /// Changes of our interests kept, so that a node that was away shortly needs no snapshot.
+    /// Changes of our interests kept, so that a node that was away briefly needs no snapshot.
     pub interest_changes: usize,
     /// Nodes known, reachable or not.
     pub nodes: usize,
     /// Addresses known.
     pub addresses: usize,
-    /// Of them, those known by an announcement alone, which anybody may have sent.
+    /// Of these, addresses known only from an announcement, which anyone may have sent.
     pub announced_addresses: usize,
-    /// Addresses dialled at a time, until somebody has proved to be there.
+    /// Addresses dialled at a time, until a node has been identified there.
     pub dials: usize,
-    /// Of them, addresses known by an announcement alone.
+    /// Of these, addresses known only from an announcement.
     pub announced_dials: usize,
 }
 

@@ -2,18 +2,17 @@
 //!
 //! | state | event | next |
 //! |---|---|---|
-//! | (unknown) | heard of | `Waiting`, due at once |
+//! | (unknown) | received from configuration, discovery or a node | `Waiting`, due at once |
 //! | `Waiting` | due, its node has no link, and a dial is free | `Dialling` |
 //! | `Waiting` | its node lost its link | `Waiting`, due at once |
 //! | `Dialling` | dialled | `Unproved` |
 //! | `Dialling` | failed | `Waiting`, twice as long as before |
-//! | `Unproved` | it is known who answers there | `Linked` |
+//! | `Unproved` | the node that answers there is identified | `Linked` |
 //! | `Unproved`, `Linked` | link closed | `Waiting`, twice as long as before; at once if the link had been good |
 //! | `Unproved`, `Linked` | it was this node | `Own`, for ever |
 //!
-//! An announcement may be anybody's, and name any address. So addresses known by one alone are few, few of them are dialled at a
-//! time, and they come last: a flood of them neither delays a node that was there before nor makes this one dial strangers in
-//! hundreds.
+//! Anyone can send an announcement, with any address. So few addresses that are known only from an announcement are kept, few of them are dialled at
+//! a time, and they come last: a flood of them neither delays a node that was there before nor makes this one dial hundreds of strangers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,7 +23,7 @@ use crate::config::{OverlayLimits, Timing};
 use crate::identity::NodeId;
 use crate::random::Random;
 
-/// After so many failures in a row an address may give way to a new one.
+/// After this many failures in a row an address may be replaced by a new one.
 const MANY_ATTEMPTS: u32 = 8;
 
 /// All addresses known.
@@ -40,13 +39,13 @@ pub(crate) struct Dialler {
 
 #[derive(Debug)]
 struct Address {
-    /// Who answered there last, or says to live there.
+    /// The node that last answered there, or that gives this as its address.
     node: Option<NodeId>,
     standing: Standing,
     state: State,
     /// Attempts since the last good link.
     attempts: u32,
-    /// The last complaint logged, so that the log has it once.
+    /// The last error logged, so that each is logged once.
     complaint: Option<String>,
 }
 
@@ -59,10 +58,10 @@ enum State {
     Own,
 }
 
-/// Who speaks for an address; the higher ones are dialled first.
+/// The source of an address; the higher ones are dialled first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// An announcement, which anybody may have sent.
+    /// An announcement, which anyone may have sent.
     Announced,
     /// The configuration, or a node of the cluster.
     Told,
@@ -74,7 +73,7 @@ enum Standing {
 #[derive(Debug, Clone, Copy)]
 struct Free {
     dials: usize,
-    /// Of them, to addresses that were announced only.
+    /// Of these, to addresses known only from an announcement.
     announced: usize,
 }
 
@@ -120,12 +119,12 @@ impl Dialler {
         self.refused
     }
 
-    /// Heard of an address from the configuration or a node of the cluster; `node` if it is known whose it is.
+    /// An address from the configuration or a node of the cluster; `node` if its node is known.
     pub(crate) fn hear(&mut self, now: Instant, address: &str, node: Option<NodeId>) {
         self.remember(now, address, node, Standing::Told);
     }
 
-    /// Heard of an address from an announcement.
+    /// An address from an announcement.
     pub(crate) fn announce(&mut self, now: Instant, address: &str) {
         self.remember(now, address, None, Standing::Announced);
     }
@@ -152,7 +151,7 @@ impl Dialler {
             .insert(address.to_owned(), Address::new(node, standing, state));
     }
 
-    /// Whether one more address may be kept; in a full table the one that failed most often gives way, if any failed often.
+    /// Whether one more address may be kept. If the table is full, the address that failed most often is removed, provided it failed often enough.
     fn has_room(&mut self, standing: Standing) -> bool {
         let announced = self.addresses.values().filter(|it| it.is_announced());
         if standing == Standing::Announced
@@ -166,7 +165,7 @@ impl Dialler {
             || self.give_up_the_worst(Standing::Proved, MANY_ATTEMPTS)
     }
 
-    /// Forgets the address that failed most often, of those of this standing or less that failed so often at least.
+    /// Removes the address that failed most often, among those of this standing or less with at least `attempts` failures.
     fn give_up_the_worst(&mut self, standing: Standing, attempts: u32) -> bool {
         let candidates = self.addresses.iter().filter(|(_, address)| {
             matches!(address.state, State::Waiting { .. })
@@ -183,7 +182,7 @@ impl Dialler {
         self.addresses.remove(&name).is_some()
     }
 
-    /// A node says it has moved: its former address is forgotten unless it is in use.
+    /// A node has a new address: its former one is forgotten unless it is in use.
     pub(crate) fn forget(&mut self, address: &str, node: NodeId) {
         let is_its_own = |known: &&Address| {
             known.node == Some(node) && matches!(known.state, State::Waiting { .. })
@@ -194,7 +193,7 @@ impl Dialler {
         }
     }
 
-    /// The addresses to dial now, the most trusted first; `has_link` says of which nodes not.
+    /// The addresses to dial now, the most trusted first; nodes for which `has_link` holds are left out.
     pub(crate) fn take_due(
         &mut self,
         now: Instant,
@@ -219,7 +218,7 @@ impl Dialler {
         taken
     }
 
-    /// When the next address is due; one that waits for a dial to be free waits for what ends another.
+    /// When the next address is due. An address that waits for a free dial has no instant: it waits until another dial ends.
     pub(crate) fn next_due(&self, has_link: impl Fn(NodeId) -> bool) -> Option<Instant> {
         let free = self.free();
         let may = self
@@ -251,7 +250,7 @@ impl Dialler {
         }
     }
 
-    /// The dial failed, or its link closed before it was of use. Answers whose address it is.
+    /// The dial failed, or its link closed before it was of use. Returns the node of the address.
     pub(crate) fn failed(
         &mut self,
         now: Instant,
@@ -277,7 +276,7 @@ impl Dialler {
         address.node
     }
 
-    /// Whether `complaint` about an address is news for the log.
+    /// Whether `complaint` about an address has not been logged yet.
     pub(crate) fn is_news(&mut self, name: &str, complaint: &str) -> bool {
         let Some(address) = self.addresses.get_mut(name) else {
             return true;
@@ -289,7 +288,7 @@ impl Dialler {
         is_news
     }
 
-    /// It is known who answers there.
+    /// The node that answers there is identified.
     pub(crate) fn identify(&mut self, name: &str, node: NodeId) {
         self.generation += 1;
         if let Some(address) = self.addresses.get_mut(name) {
@@ -322,7 +321,7 @@ impl Dialler {
         }
     }
 
-    /// `node` lost its link: dial it now.
+    /// `node` has lost its link: dial it now.
     pub(crate) fn hurry(&mut self, now: Instant, node: NodeId) {
         self.generation += 1;
         for address in self
@@ -462,12 +461,12 @@ mod tests {
         assert_eq!(due[..2], ["proved:1", "seed:1"], "the known ones first");
         assert_eq!(due.len(), 6, "and few others: {due:?}");
         assert_eq!(dialler.next_due(|_| false), None, "no dial is free");
-        // A stranger that takes the connection and says nothing holds a dial until the handshake times out.
+        // A stranger that accepts the connection and sends nothing occupies a dial until the handshake times out.
         dialler.dialled(&due[2]);
         assert_eq!(dialler.next_due(|_| false), None);
         dialler.failed(at(3), &due[2], &mut random);
         assert_eq!(dialler.take_due(at(3), |_| false).len(), 1);
-        // One that was announced and failed gives way to another one, and one that answers counts no more.
+        // An announced address that failed is replaced by another one; an address where a node answers no longer counts as announced.
         dialler.announce(at(4), "late:1");
         assert_eq!(dialler.refused(), 980);
         dialler.identify(&due[3], NodeId(3));

@@ -1,4 +1,4 @@
-//! What goes into an [`Overlay`](crate::Overlay) and what comes out.
+//! The interface of an [`Overlay`](crate::Overlay): its inputs and outputs.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -11,25 +11,24 @@ use crate::interest::InterestChange;
 use crate::record::Record;
 use crate::store::Sendable;
 
-/// Who is at the other end of a socket, as far as the shell knows.
+/// The other end of a socket, as far as the shell knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FarEnd {
     /// For the log.
     pub address: Option<SocketAddr>,
-    /// It proved to know this key of the cluster, and nobody between the two ends reads or changes anything.
+    /// The other end has proved that it has this key of the cluster, and the connection is protected against reading and changes.
     pub key: Option<KeyId>,
 }
 
-/// What the hub hands in. Bytes of an established link go through
-/// [`handle_received`](crate::Overlay::handle_received) instead.
+/// The inputs from the hub. Bytes of an established link are passed to [`handle_received`](crate::Overlay::handle_received) instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input<'a> {
-    /// Whoever runs this node says that there may be another at `address` (HOST:PORT). May repeat; may be this node itself.
+    /// The configuration or discovery gives an address (HOST:PORT) where another node may be. May repeat; may be this node itself.
     Discovered {
         /// HOST:PORT.
         address: &'a str,
     },
-    /// The same by an announcement on the network, which may be anybody's.
+    /// An address from an announcement on the network, which anyone may have sent.
     Announced {
         /// HOST:PORT.
         address: &'a str,
@@ -48,32 +47,32 @@ pub enum Input<'a> {
         /// In words, for the log.
         error: &'a str,
     },
-    /// The other end of a link that this node opened has proved who it is; before any bytes of it.
+    /// The other end of a link that this node opened has been authenticated; comes before any of its bytes.
     LinkProved {
-        /// Which one.
+        /// The link.
         link: LinkId,
-        /// By which key.
+        /// Its key.
         key: KeyId,
     },
-    /// Another node dialled us.
+    /// Another node has dialled this one.
     LinkAccepted {
         /// Chosen by the shell.
         link: LinkId,
-        /// Who is there.
+        /// The other end.
         end: FarEnd,
-        /// What was read so far: starts with the CONNECT, which need not be whole.
+        /// The bytes read so far: they start with the CONNECT, which may be incomplete.
         bytes: &'a [u8],
     },
     /// The other end or the shell closed a link.
     Closed {
-        /// Which one.
+        /// The link.
         link: LinkId,
     },
-    /// The instant that `poll_timeout` named has come (early, late or repeated calls are harmless).
+    /// The instant that `poll_timeout` returned has been reached (early, late or repeated calls are harmless).
     Timeout,
 }
 
-/// What the overlay orders the hub to do, in this order.
+/// The orders of the overlay to the hub, to be performed in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Connect to another node; answered by `Dialled` or `DialFailed`.
@@ -81,96 +80,96 @@ pub enum Output {
         /// HOST:PORT.
         address: String,
     },
-    /// Write `Overlay::pending_output(link)`, then tell `Overlay::handle_written`. At most one a link and round.
+    /// Write `Overlay::pending_output(link)`, then call `Overlay::handle_written`. At most one for each link and round.
     Flush(LinkId),
-    /// Write what is pending if the socket takes it at once, then close. No `Closed` is owed.
+    /// Write what is pending as far as the socket accepts it at once, then close. No `Closed` need follow.
     Close(LinkId),
-    /// A node is up: control and data reach it. Its interests follow in `InterestChanged`; those of an earlier time are void.
+    /// A node is up: control and data reach it. Its interests follow in `InterestChanged`; earlier ones are void.
     NodeUp {
-        /// Ours for it, the same as ever.
+        /// Our number for it; never changes.
         slot: NodeSlot,
         /// Its identity.
         node: NodeId,
-        /// Of its start; higher than before if it was started again.
+        /// Of its current start; higher than before if it restarted.
         incarnation: Incarnation,
-        /// For people.
+        /// For display.
         name: String,
     },
-    /// A node is out: its interests are void (forget every one of the slot), nothing waits for it any longer, control on its way to
-    /// and from it is lost.
+    /// A node is down: its interests are void (forget all of the slot), nothing waits for it any longer, and control in transit to and from it is
+    /// lost.
     NodeDown {
-        /// Which one.
+        /// The node.
         slot: NodeSlot,
     },
-    /// Another node's interests changed, in order. When every worker knows, call `Overlay::interests_applied(slot, version)`.
+    /// Another node's interests changed, in order. When every worker has applied them, call `Overlay::interests_applied(slot, version)`.
     InterestChanged {
-        /// Whose.
+        /// The node.
         slot: NodeSlot,
-        /// Rises with every such output for the slot, starts of the node included: to be given back when every worker knows.
+        /// Rises with every such output for the slot, also over restarts of the node; to be passed back when every worker has applied it.
         version: u64,
         /// At most one for each key; may be empty (an empty first snapshot).
         changes: Vec<InterestChange>,
     },
-    /// Every reachable node has applied our interests up to this version: SUBACKs that wait for it may go (rule 4).
+    /// Every reachable node has applied our interests up to this version: SUBACKs that wait for it may be sent (rule 4).
     InterestSettled {
-        /// Of our interests, see `Overlay::set_interest`.
+        /// The version of our interests, see `Overlay::set_interest`.
         version: u64,
     },
-    /// What `send_control` of another node said: each once, in order of sending for each node.
+    /// A message sent by `send_control` of another node: each once, in the order of sending for each node.
     Control {
-        /// Who.
+        /// The sender.
         from: NodeSlot,
-        /// Its meaning, among hubs.
+        /// Its meaning is defined by the hubs.
         kind: u8,
         /// Opaque.
         payload: Vec<u8>,
     },
-    /// The other node had given this one up for a while, unnoticed here: control it owed us is lost. Ask again what is still waited for.
+    /// The other node had marked this one as down for a while, unnoticed here: control that it was to send is lost. Repeat requests that are still
+    /// unanswered.
     ControlLost {
-        /// Which node.
+        /// The node.
         slot: NodeSlot,
     },
-    /// All remote destinations of these messages have admitted them, or are out. At most one a stream and round.
+    /// All remote destinations of these messages have admitted them, or are down. At most one for each stream and round.
     Acknowledged {
-        /// Whose numbers.
+        /// The stream of the numbers.
         stream: StreamId,
         /// Ascending, not touching.
         ranges: Vec<RangeInclusive<u64>>,
     },
     /// `Overlay::has_room` changed for a node.
     RoomChanged {
-        /// Which one.
+        /// The node.
         slot: NodeSlot,
-        /// What it says now.
+        /// The new value.
         has_room: bool,
     },
-    /// Others remember us with this or a higher incarnation: from now on we have this one. Numbers of messages go on.
+    /// Other nodes have a record of this one with this or a higher incarnation: this is our incarnation from now on. Numbers of messages continue.
     IncarnationChanged {
         /// The new one.
         incarnation: Incarnation,
     },
-    /// Another process with this node's identity lives, and was there first: this one must end. Two of them would be one node in two
-    /// places.
+    /// Another process with this node's identity is running, and was there first: this one must end, or two processes would act as one node.
     IdentityInUse {
         /// HOST:PORT of the other one.
         address: String,
     },
-    /// Something an operator may want to read.
+    /// An event for the operator's log.
     Event(Event),
 }
 
-/// What to forward.
+/// A message to forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward<'a> {
     /// The worker that numbered it.
     pub stream: StreamId,
-    /// Rising in the stream; 0: sent once, never acknowledged.
+    /// Rises within the stream; 0: sent once, never acknowledged.
     pub number: u64,
-    /// Of the publication.
+    /// QoS of the publication.
     pub qos: Qos,
-    /// Nodes that want it, each once. Those that are out are passed over.
+    /// Recipient nodes, each once. Those that are down are skipped.
     pub destinations: &'a [NodeSlot],
-    /// Of the destinations, those with an interest in the topic, if not all are (what is retained goes to every node): they make
+    /// The destinations with an interest in the topic, if not all have one (retained messages are sent to every node). They determine
     /// the topic's tree, so that messages of a topic keep their order whether they are retained or not.
     pub interested: Option<&'a [NodeSlot]>,
     /// One encoded [`Record`], with the same number.
@@ -186,7 +185,7 @@ pub enum ForwardError {
         /// Bytes kept.
         bytes: u64,
     },
-    /// Refused: larger than what a link carries.
+    /// Refused: larger than a link allows.
     #[error("record of {bytes} bytes is over the maximum {maximum}")]
     TooLarge {
         /// Of the record.
@@ -207,13 +206,13 @@ pub enum ForwardError {
 /// Why a control message is not sent. Misuse or a node that has just gone: nothing changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// The node is out (or was never up).
+    /// The node is down (or was never up).
     #[error("node in slot {} is not up", slot.0)]
     NotUp {
         /// Which one.
         slot: NodeSlot,
     },
-    /// Larger than what a link carries.
+    /// Larger than a link allows.
     #[error("control of {bytes} bytes is over the maximum {maximum}")]
     TooLarge {
         /// Of the payload.
@@ -221,7 +220,7 @@ pub enum ControlError {
         /// Allowed.
         maximum: usize,
     },
-    /// The node takes no more control (`control_bytes` wait for it).
+    /// Control for the node is over the limit (`control_bytes` wait for it).
     #[error("{bytes} bytes of control wait for the node already")]
     Full {
         /// Waiting.
@@ -229,15 +228,15 @@ pub enum ControlError {
     },
 }
 
-/// A message that arrived from another node: handed in order of arrival to the closure given to `handle_received`, no duplicate
-/// among those with a number. A number is acknowledged after `Overlay::admitted`; bytes without one after `Overlay::released`.
+/// A message from another node, passed to the closure given to `handle_received` in the order of arrival; numbered ones without duplicates. A number
+/// is acknowledged after `Overlay::admitted`; the credit of messages without numbers returns after `Overlay::released`.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivery<'a> {
-    /// Where it comes from.
+    /// Its origin.
     pub origin: Origin,
     /// The message.
     pub record: &'a Record<'a>,
-    /// The message as encoded: passes on to workers without encoding it again.
+    /// The message as encoded: passed to workers without encoding it again.
     pub bytes: &'a [u8],
 }
 
@@ -252,16 +251,16 @@ pub struct Unacknowledged<'a> {
     pub record: &'a [u8],
 }
 
-/// A message that a node had not admitted when it went out.
+/// A message that a node had not admitted when it went down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abandoned {
     /// Its worker.
     pub stream: StreamId,
     /// Its number.
     pub number: u64,
-    /// Of the start of this node that the number belongs to.
+    /// The incarnation of this node that the number belongs to.
     pub incarnation: Incarnation,
-    /// When it was handed in: its expiry counts from there.
+    /// When it was handed in: its expiry counts from then.
     pub at: Instant,
     /// As it was encoded then.
     pub record: Box<[u8]>,
@@ -279,10 +278,10 @@ impl Abandoned {
     }
 }
 
-/// What an operator may want to read in the log.
+/// An event for the operator's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// How much it matters.
+    /// Its severity.
     pub level: EventLevel,
     /// Constant text.
     pub message: &'static str,
@@ -290,14 +289,14 @@ pub struct Event {
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// How much an event matters.
+/// The severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventLevel {
     /// Something is wrong here.
     Error,
     /// Another node did something wrong.
     Warn,
-    /// An operator wants it at 3 a.m.
+    /// Of interest to an operator at 3 a.m.
     Info,
     /// A packet.
     Debug,

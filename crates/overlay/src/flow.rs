@@ -1,6 +1,6 @@
-//! What is on its way to one destination over trees, and what waits until less is.
+//! Messages in transit to one destination over trees, and messages that wait for the window.
 //!
-//! Over a tree, credit is what is under way: it returns with the acknowledgement, and what a dying relay lost is not lost credit.
+//! Over a tree, credit is what is in transit: it returns with the acknowledgement, so what a failing relay lost is not lost credit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use thicket_session::time::Instant;
 
 use crate::identity::StreamId;
 
-/// `resend_after` doubles so often at most.
+/// `resend_after` doubles at most this often.
 const MAXIMUM_DOUBLINGS: u32 = 4;
 
 /// Numbered messages towards one destination.
@@ -21,13 +21,13 @@ pub(crate) struct Flow {
     under_way: u64,
     /// The highest number sent of each stream; there are few.
     sent_up_to: Vec<(StreamId, u64)>,
-    /// When something was acknowledged last, or sent first since nothing was under way.
+    /// When something was last acknowledged, or first sent after nothing was in transit.
     progress: Instant,
     doublings: u32,
 }
 
 impl Flow {
-    /// A new message: true if it may be sent now, else it is parked behind those that wait.
+    /// A new message: true if it may be sent now, otherwise it is parked behind those that wait.
     pub(crate) fn offer(
         &mut self,
         now: Instant,
@@ -46,7 +46,7 @@ impl Flow {
         goes
     }
 
-    /// The next parked message that the window allows: it counts as sent.
+    /// The next parked message that the window allows; it counts as sent.
     pub(crate) fn release(&mut self, now: Instant, window: u64) -> Option<(StreamId, u64)> {
         let key = self.first_parked()?;
         let len = *self.parked.get(&key)?;
@@ -58,8 +58,8 @@ impl Flow {
         Some(key)
     }
 
-    /// The next parked message: one that later ones of its stream have overtaken, else the first. At the destination those wait for
-    /// it and hold the window, so it goes whatever the window is: else neither would ever.
+    /// The next parked message: one that later ones of its stream have overtaken, otherwise the first. At the destination, the later ones wait for it
+    /// and occupy the window, so it is sent whatever the window is; otherwise both would wait for ever.
     pub(crate) fn first_parked(&self) -> Option<(StreamId, u64)> {
         let first = |(key, _): (&(StreamId, u64), &u32)| *key;
         let overtaken = self.sent_up_to.iter().find_map(|&(stream, sent)| {
@@ -69,13 +69,13 @@ impl Flow {
         overtaken.or_else(|| self.parked.first_key_value().map(first))
     }
 
-    /// Whether a later one of its stream was sent.
+    /// Whether a later message of its stream was sent.
     fn is_overtaken(&self, (stream, number): (StreamId, u64)) -> bool {
         let mut sent = self.sent_up_to.iter();
         sent.any(|(of, sent)| *of == stream && *sent > number)
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// Whether nothing is parked and nothing is in transit.
     pub(crate) fn is_idle(&self) -> bool {
         self.parked.is_empty() && self.under_way == 0
     }
@@ -99,18 +99,18 @@ impl Flow {
         self.doublings = 0;
     }
 
-    /// When what is under way is to be sent again; `None` if nothing is.
+    /// When what is in transit must be resent; `None` if nothing is.
     pub(crate) fn resend_at(&self, after: Duration) -> Option<Instant> {
         (self.under_way > 0).then(|| self.progress + after * (1 << self.doublings))
     }
 
-    /// Everything under way is sent again.
+    /// Everything in transit has been resent.
     pub(crate) fn resent(&mut self, now: Instant) {
         self.progress = now;
         self.doublings = (self.doublings + 1).min(MAXIMUM_DOUBLINGS);
     }
 
-    /// A message may go alone, however long it is.
+    /// A single message may always be sent, however long it is.
     const fn has_window(&self, len: u32, window: u64) -> bool {
         self.under_way == 0 || self.under_way + len as u64 <= window
     }
@@ -170,7 +170,7 @@ mod tests {
         let mut flow = Flow::default();
         let other = StreamId(0);
         assert!(flow.offer(at(0), STREAM, 14, 40, 100, true));
-        // Added later, when they were matched again: the destination waits for 13 before it takes 14.
+        // Added later, when they were matched again: the destination must deliver 13 before 14.
         for (stream, number, len) in [(other, 21, 65), (STREAM, 13, 70), (STREAM, 15, 1)] {
             assert!(!flow.offer(at(1), stream, number, len, 100, false));
         }

@@ -1,13 +1,13 @@
-//! Who is root of which tree of topics: what this node named, and what it heard others name.
+//! The root of each topic tree: those that this node named, and those that other nodes named.
 //!
-//! Trees are forgotten whenever the view changes and computed again when they are needed; who their roots are outlives that.
-//! Otherwise the number of roots that a node publishes would fall to nothing with every change of the view, and be one itself.
+//! Trees are forgotten whenever the view changes and are computed again when needed; their roots are kept. Otherwise the number of roots that a node
+//! publishes would fall to zero with every change of the view, and that would itself be a change.
 
 use std::collections::BTreeMap;
 
 use crate::identity::NodeId;
 
-/// Roots by the nodes of their trees, and how many each node has.
+/// Roots by the nodes of their trees, and the number of roots that each node has.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRoots {
     by_members: BTreeMap<Vec<NodeId>, NodeId>,
@@ -20,7 +20,7 @@ impl HeldRoots {
         self.by_members.len()
     }
 
-    /// Trees `node` is the root of (R of Overlays 4.2.2).
+    /// Number of trees that `node` is the root of (R of Overlays 4.2.2).
     pub(crate) fn of(&self, node: NodeId) -> u64 {
         self.counts.get(&node).copied().unwrap_or(0)
     }
@@ -30,7 +30,7 @@ impl HeldRoots {
         self.by_members.get(members).copied()
     }
 
-    /// The tree over `members` has this root now. Beyond `maximum` trees all are forgotten: those in use are named again.
+    /// Records the current root of the tree over `members`. Beyond `maximum` trees all are forgotten: those in use are named again.
     pub(crate) fn note(&mut self, members: &[NodeId], root: NodeId, maximum: usize) {
         if let Some(known) = self.by_members.get_mut(members) {
             let former = std::mem::replace(known, root);
@@ -66,7 +66,7 @@ impl HeldRoots {
         }
     }
 
-    /// What is likely to be paid for keeping this, in bytes.
+    /// An estimate of the memory that this takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let members = self.by_members.keys().map(|members| members.len() * 8 + 48);
         members.sum()

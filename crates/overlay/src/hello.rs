@@ -1,7 +1,7 @@
-//! Who is at the other end of a link: what both ends say of themselves in CONNECT and CONNACK.
+//! How the ends of a link identify themselves in CONNECT and CONNACK.
 //!
-//! Neither proves anything by it. Where links are proved the shell has done that before the first byte: whoever speaks has shown
-//! that it belongs to the cluster, and nobody between the two ends has changed what it says.
+//! This proves nothing. Where links must be proved, the shell has done that before the first byte: the other end has shown that it belongs to the
+//! cluster, and nobody in between can change what it sends.
 
 use thicket_mqtt::UserProperties;
 
@@ -14,17 +14,17 @@ pub(crate) const CLIENT_ID_PREFIX: &str = "$thicket/";
 /// The property with the newest wire version; a node of one version has none.
 const NEWEST_WIRE: &str = "newest-wire";
 
-/// Longest name or address taken from another node, in bytes.
+/// Longest name or address accepted from another node, in bytes.
 const MAXIMUM_TEXT: usize = 1024;
 
-/// What a node says of itself when a link opens.
+/// What a node sends about itself when a link opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) wire: WireRange,
     pub(crate) cluster: String,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
-    /// Random for each start of the program: tells a restarted node from a second one with the same identity.
+    /// Random for each start of the program: distinguishes a restarted node from a second one with the same identity.
     pub(crate) process: u64,
     pub(crate) name: String,
     pub(crate) address: String,
@@ -62,14 +62,14 @@ impl Hello {
                 format!("{:016x}{:016x}", self.nonce[0], self.nonce[1]),
             ),
         ];
-        // The node that speaks one version only says no more than it ever did.
+        // A node with a single wire version sends the same properties as ever.
         if self.wire.is_wide() {
             properties.push((NEWEST_WIRE, self.wire.newest.to_string()));
         }
         properties
     }
 
-    /// Reads user properties; unknown ones are passed over.
+    /// Reads user properties; unknown ones are ignored.
     pub(crate) fn from_properties(properties: &UserProperties<'_>) -> Result<Self, HelloError> {
         let nonce = text(properties, "nonce")?;
         let (high, low) = nonce.split_at_checked(16).unwrap_or((nonce, ""));
@@ -126,7 +126,7 @@ fn decimal<T: std::str::FromStr>(
     })
 }
 
-/// None that is absurd: a node that believed it could never rise above.
+/// Refuses an absurd incarnation: a node that accepted it could never rise above it.
 fn incarnation(
     properties: &UserProperties<'_>,
     field: &'static str,
@@ -151,7 +151,7 @@ fn hexadecimal(field: &'static str, value: &str) -> Result<u64, HelloError> {
     }
 }
 
-/// What a refused node is told it is known as, so that it can start above.
+/// Sent to a refused node: the incarnation and process in the record of its identity, so that it can start above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KnownAs {
     pub(crate) incarnation: Incarnation,
@@ -174,12 +174,12 @@ impl KnownAs {
     }
 }
 
-/// What a refused process is told of the one that has its identity; none of it is known to nodes of version 3, who pass it over.
+/// Sent to a refused process: the one that has its identity. Nodes of version 3 ignore these properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     /// HOST:PORT.
     pub(crate) address: String,
-    /// It is the one that refuses; else it is one that the refusing node sees.
+    /// Set if the holder is the process that refuses; otherwise the refusing node has the holder as up.
     pub(crate) incarnation: Option<Incarnation>,
 }
 

@@ -1,4 +1,4 @@
-//! The names things have between nodes.
+//! Identifiers used between nodes.
 
 use std::fmt;
 
@@ -17,8 +17,8 @@ impl fmt::Display for NodeId {
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
-    /// No node has a higher one, and none is believed to: milliseconds of a clock, so it lasts until the year 2527, and a node that
-    /// others remember too high can still rise above.
+    /// The highest incarnation that a node may have; higher ones are refused. Incarnations are milliseconds of a clock, so this lasts until the year
+    /// 2527, and a node that is recorded with too high a one can still rise above it.
     pub const MAXIMUM: Self = Self(1 << 44);
 
     /// The next one.
@@ -28,8 +28,7 @@ impl Incarnation {
     }
 }
 
-/// Names the key by which the other end of a link proved that it belongs to the cluster: bytes of a hash, which tell nothing of the
-/// key.
+/// Identifies the key by which the other end of a link proved that it belongs to the cluster: bytes of a hash, which reveal nothing of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(pub [u8; 4]);
 
@@ -64,12 +63,12 @@ pub struct StreamId(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Where a message that arrived comes from. With the message's number it names the message in the whole cluster.
+/// The origin of a message. With the message's number it identifies the message in the whole cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Origin {
     /// The node whose worker numbered the message.
     pub slot: NodeSlot,
-    /// Of the start of that node the number belongs to.
+    /// The incarnation of that node that the number belongs to.
     pub incarnation: Incarnation,
     /// The worker there.
     pub stream: StreamId,

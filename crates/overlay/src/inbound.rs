@@ -1,4 +1,4 @@
-//! What arrives from one other node: duplicates, admission, what is to be acknowledged, and the credit granted.
+//! Data from one other node: duplicates, admission, pending acknowledgements, and the credit granted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -10,40 +10,40 @@ use crate::message::{AcknowledgedStream, put_stream};
 use crate::ranges::RangeSet;
 use crate::record::age_expiry;
 
-/// Streams one node may have in one start; beyond it the link ends.
+/// Streams that one node may have; beyond it the link ends.
 const MAXIMUM_STREAMS: usize = 1024;
 
 /// Data from one other node.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     windows: BTreeMap<(Incarnation, StreamId), Window>,
-    /// Bytes handed to the hub and not yet admitted or released.
+    /// Bytes delivered to the hub and not yet admitted or released.
     outstanding: u64,
-    /// Bytes that arrived on the present link.
+    /// Bytes received on the current link.
     received: u64,
-    /// What the other node was told it may send on the present link, in all.
+    /// The total that the other node may send on the current link.
     granted: u64,
     credit_window: u64,
     has_acknowledgements: bool,
 }
 
-/// Numbers of one stream that arrived and may arrive again.
+/// Numbers of one stream that were received and may be received again.
 #[derive(Debug, Default)]
 struct Window {
     low: u64,
     admitted: RangeSet,
-    /// Handed to the hub, not admitted: number and length, ascending.
+    /// Delivered to the hub, not admitted: number and length, ascending.
     in_progress: VecDeque<(u64, u32)>,
     acknowledge: RangeSet,
-    /// The highest number handed over.
+    /// The highest number delivered.
     handed_over: u64,
-    /// Came over a tree before one that it must follow: the number of that, and the record.
+    /// Records received over a tree before one that they must follow, by number.
     waiting: BTreeMap<u64, Waiting>,
-    /// Handed over before one of the two nodes gave the other one up: others may have kept it, and send it again.
+    /// Delivered before one of the two nodes marked the other as down: other nodes may have kept them, and send them again.
     before: RangeSet,
 }
 
-/// Ranges of a stream remembered of the time before two nodes gave each other up.
+/// Ranges of a stream remembered from before two nodes marked each other as down.
 const MAXIMUM_BEFORE: usize = 1024;
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ struct Waiting {
     record: Vec<u8>,
 }
 
-/// Why data ends a link. Protocol: the other node broke a bound it knows.
+/// Why data ends a link. Protocol: the other node exceeded a limit that it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InboundError {
     #[error("{received} bytes of data, {granted} were granted")]
@@ -64,27 +64,27 @@ pub(crate) enum InboundError {
     WindowExceeded { maximum: usize },
 }
 
-/// What became of a record that came over a tree.
+/// The result of receiving a record over a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// To be handed over.
+    /// Deliver it.
     New,
-    /// To be handed over after another one.
+    /// It is delivered after another one.
     Waits,
-    /// Came before.
+    /// A duplicate.
     Known,
-    /// The node behind it sends more than it may: dropped. A numbered one comes again.
+    /// The origin sends more than its window: dropped. A numbered record is resent.
     NoRoom,
 }
 
-/// What is known of a numbered message of another node, which may come by two ways.
+/// The state of a numbered message of another node, which may arrive by two paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing: it did not come, or so long ago that it is not sent again.
+    /// Unknown: not received, or so long ago that it is not sent again.
     No,
-    /// It was handed over; the workers have not all taken it.
+    /// Delivered; not all workers have admitted it.
     UnderWay,
-    /// The workers have taken it.
+    /// Admitted by the workers.
     Admitted,
 }
 
@@ -100,7 +100,7 @@ impl Inbound {
         }
     }
 
-    /// A new link: answers what it may carry at first. What the workers still hold from an earlier link is taken off.
+    /// Starts a new link; returns its first credit. What the workers still hold from an earlier link is subtracted.
     pub(crate) fn start_link(&mut self) -> u64 {
         self.received = 0;
         self.granted = self.limit();
@@ -111,8 +111,8 @@ impl Inbound {
         self.received + self.credit_window.saturating_sub(self.outstanding)
     }
 
-    /// The other node has given this one up, or this one it: what was to come before the records that wait never comes. They were
-    /// acknowledged to nobody. What was handed over may come once more, from whoever kept it meanwhile.
+    /// One of the two nodes has marked the other as down: the records that the waiting ones must follow never arrive. The waiting ones have not been
+    /// acknowledged. What was delivered may arrive once more, from nodes that kept it meanwhile.
     pub(crate) fn begin_again(&mut self) {
         for window in self.windows.values_mut() {
             window.remember();
@@ -151,7 +151,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// A record of the batch: whether it is new and goes to the hub.
+    /// A record of the batch; returns whether it is new and is delivered to the hub.
     pub(crate) fn arrive(
         &mut self,
         incarnation: Incarnation,
@@ -161,7 +161,7 @@ impl Inbound {
         slack: u64,
     ) -> Result<bool, InboundError> {
         self.received += u64::from(len);
-        // One record larger than the window may pass, so `slack` is the longest packet.
+        // One record larger than the window may be sent, so `slack` is the longest packet.
         if self.received > self.granted.saturating_add(slack) {
             return Err(InboundError::CreditExceeded {
                 received: self.received,
@@ -186,8 +186,8 @@ impl Inbound {
         Ok(true)
     }
 
-    /// A record that came over a tree, to be handed over after the one `gap` numbers before it. Its credit is what its origin has
-    /// under way, so nothing is granted here; what an origin sends beyond twice the window is not taken.
+    /// A record received over a tree, to be delivered after the one `gap` numbers before it. Its credit is what its origin has in transit, so none is
+    /// granted here; what an origin sends beyond twice the window is refused.
     pub(crate) fn arrive_over_tree(
         &mut self,
         now: Instant,
@@ -250,7 +250,7 @@ impl Inbound {
         Arrival::Waits
     }
 
-    /// A record that waited for one before it, if that has been handed over; with what it has left of its expiry.
+    /// A record that waited for one before it, if that one has been delivered; its expiry is reduced by the wait.
     pub(crate) fn take_next(
         &mut self,
         now: Instant,
@@ -270,7 +270,7 @@ impl Inbound {
         Some(record)
     }
 
-    /// The workers have taken these numbers, those of them that were handed over.
+    /// The workers have admitted these numbers; those that were not delivered are ignored.
     pub(crate) fn admit(
         &mut self,
         incarnation: Incarnation,
@@ -297,7 +297,7 @@ impl Inbound {
         }
     }
 
-    /// Whether a number was handed over and may come again.
+    /// Whether a number was delivered and may arrive again.
     pub(crate) fn knows(&self, incarnation: Incarnation, stream: StreamId, number: u64) -> Known {
         let Some(window) = self.windows.get(&(incarnation, stream)) else {
             return Known::No;
@@ -311,21 +311,21 @@ impl Inbound {
         }
     }
 
-    /// The workers have taken records without numbers.
+    /// The workers have accepted records without numbers.
     pub(crate) const fn release(&mut self, bytes: u64) {
         self.outstanding = self.outstanding.saturating_sub(bytes);
     }
 
-    /// Whether the other node should hear from us: acknowledgements, or credit worth a packet.
+    /// Whether something must be sent to the other node: acknowledgements, or enough credit for a packet.
     pub(crate) const fn owes(&self) -> bool {
         let more = self.limit().saturating_sub(self.granted);
-        // At rest all of it is granted, so that a record as large as the window can come.
+        // When idle, all credit is granted, so that a record as large as the window can be sent.
         self.has_acknowledgements
             || more > self.credit_window / 8
             || (more > 0 && self.outstanding == 0)
     }
 
-    /// Appends all acknowledgements and grants all credit there is; answers the limit.
+    /// Appends all acknowledgements and grants all available credit; returns the limit.
     pub(crate) fn take_acknowledgements(&mut self, origin: NodeId, out: &mut Vec<u8>) -> u64 {
         if self.has_acknowledgements {
             for ((incarnation, stream), window) in &mut self.windows {
@@ -352,7 +352,7 @@ impl Inbound {
 }
 
 impl Window {
-    /// Whether a record that must follow number `before` may be handed over.
+    /// Whether a record that must follow number `before` may be delivered.
     const fn has_handed_over(&self, before: u64) -> bool {
         before <= self.handed_over || before < self.low
     }
@@ -365,7 +365,7 @@ impl Window {
         self.in_progress.insert(at, (number, len));
     }
 
-    /// What was handed over stays known when `low` has passed it.
+    /// Remembers what was delivered, also after `low` has passed it.
     fn remember(&mut self) {
         let admitted = self.admitted.iter().flatten();
         let in_progress = self.in_progress.iter().map(|(number, _)| *number);
@@ -377,7 +377,7 @@ impl Window {
 
     fn place(&self, number: u64) -> Result<usize, usize> {
         match self.in_progress.back() {
-            // Nearly always the number goes to the end.
+            // Nearly always the number is the last.
             Some((last, _)) if *last >= number => self
                 .in_progress
                 .binary_search_by_key(&number, |(number, _)| *number),

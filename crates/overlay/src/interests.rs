@@ -1,8 +1,8 @@
-//! Interests as they travel: ordered changes with versions, a snapshot first (rule 2).
+//! Replication of interests: ordered changes with versions, after a first snapshot (rule 2).
 //!
-//! The owner counts a version up with every change and keeps the keys of the last changes. Another node says which version it
-//! has; it gets the changes since, or a snapshot where they are no longer kept. A key that changed again since is sent once, at
-//! its last change, with the value it has now.
+//! The node that has the interests increments a version with every change and keeps the keys of the last changes. Another node reports which version
+//! it has and is sent the changes since, or a snapshot if they are no longer kept. A key that changed several times is sent once, at its last change,
+//! with its current value.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -44,7 +44,7 @@ impl OwnInterests {
         self.entries.keys()
     }
 
-    /// Answers the version since which the value holds.
+    /// Returns the version since which the value has been set.
     pub(crate) fn set(&mut self, key: InterestKey, value: InterestValue) -> u64 {
         if let Some(entry) = self.entries.get(&key)
             && entry.value == value
@@ -62,7 +62,7 @@ impl OwnInterests {
         self.version
     }
 
-    /// Answers a version that does not hold the key.
+    /// Returns a version without the key.
     pub(crate) fn clear(&mut self, key: &InterestKey) -> u64 {
         if let Some((key, _)) = self.entries.remove_entry(key) {
             self.record(key);
@@ -83,8 +83,8 @@ impl OwnInterests {
         version <= self.version && self.version - version <= self.log.len() as u64
     }
 
-    /// Appends changes after version `from` to `entries` until it holds about `maximum` bytes; answers the version reached.
-    /// Only where [`Self::has_changes_since`] holds.
+    /// Appends changes after version `from` to `entries` until it holds about `maximum` bytes; returns the version reached. Only where
+    /// [`Self::has_changes_since`] holds.
     pub(crate) fn encode_changes(&self, from: u64, maximum: usize, entries: &mut Vec<u8>) -> u64 {
         let first_kept = self.version - self.log.len() as u64;
         let skip = usize::try_from(from.saturating_sub(first_kept)).unwrap_or(usize::MAX);
@@ -105,7 +105,7 @@ impl OwnInterests {
         version
     }
 
-    /// Hands the parts of a snapshot to `write`, each of about `maximum` bytes.
+    /// Passes the parts of a snapshot to `write`, each of about `maximum` bytes.
     pub(crate) fn encode_snapshot(&self, maximum: usize, mut write: impl FnMut(InterestBatch<'_>)) {
         let (mut part, mut entries) = (0, Vec::new());
         for (key, entry) in &self.entries {
@@ -131,7 +131,7 @@ impl OwnInterests {
     }
 }
 
-/// Why interests cannot be taken over. The link ends; the next one starts with what was applied before.
+/// Why interests cannot be applied. The link ends; the next one continues from what was applied before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InterestError {
     #[error("changes of interests from version {from} do not follow {received:?}")]
@@ -151,12 +151,12 @@ pub(crate) struct RemoteInterests {
     received: Option<u64>,
     applied: Option<u64>,
     staged: Option<Staged>,
-    /// What the hub was given and has not confirmed: our ticket, and the owner's version.
+    /// What the hub was given and has not confirmed: our ticket, and the version of the other node.
     handed: VecDeque<(u64, u64)>,
-    /// Tickets rise for ever. The owner's versions do not: it may start again, and a late confirmation of what was void since
-    /// must not pass for one of the present.
+    /// Tickets never repeat. Versions of the other node may, as it may restart: a late confirmation of void interests must not count for current
+    /// ones.
     last_ticket: u64,
-    /// What the node wanted persistently when it went out (rule 5).
+    /// The persistent interests of the node when it went down (rule 5).
     aside: BTreeMap<InterestKey, InterestValue>,
 }
 
@@ -176,12 +176,12 @@ impl RemoteInterests {
         self.entries.keys()
     }
 
-    /// What was persistent when the node went out, until it says anew what it wants.
+    /// The persistent interests from when the node went down, until it sends its interests again.
     pub(crate) fn aside(&self) -> impl Iterator<Item = (&InterestKey, &InterestValue)> {
         self.aside.iter()
     }
 
-    /// The version every worker knows.
+    /// The version that every worker has applied.
     pub(crate) const fn applied(&self) -> Option<u64> {
         self.applied
     }
@@ -191,7 +191,7 @@ impl RemoteInterests {
         self.applied.is_some()
     }
 
-    /// Every worker knows what was handed out up to `ticket`. False if that is no news.
+    /// Every worker has applied what was handed out up to `ticket`. False if that changes nothing.
     pub(crate) fn confirm(&mut self, ticket: u64) -> bool {
         let before = self.applied;
         while let Some((_, version)) = self.handed.pop_front_if(|(handed, _)| *handed <= ticket) {
@@ -206,14 +206,14 @@ impl RemoteInterests {
         self.last_ticket
     }
 
-    /// The node is out: everything is void, but what was persistent is kept aside.
+    /// The node is down: all interests are void, but the persistent ones are kept aside.
     pub(crate) fn set_aside(&mut self) {
         let entries = std::mem::take(&mut self.entries);
         let persistent = entries.into_iter().filter(|(_, value)| value.persistent);
         let aside = if self.received.is_some() {
             persistent.collect()
         } else {
-            // It was back too shortly to say anything.
+            // It was up too briefly to send its interests.
             std::mem::take(&mut self.aside)
         };
         *self = Self {
@@ -223,12 +223,12 @@ impl RemoteInterests {
         };
     }
 
-    /// A link ended: a snapshot under way is void.
+    /// A link ended: an incomplete snapshot is void.
     pub(crate) fn abandon_snapshot(&mut self) {
         self.staged = None;
     }
 
-    /// Takes a batch; answers a ticket to confirm it with and what changed, `None` in the middle of a snapshot.
+    /// Applies a batch; returns a ticket to confirm it with and the changes, `None` in the middle of a snapshot.
     pub(crate) fn apply(
         &mut self,
         batch: &InterestBatch<'_>,
@@ -259,7 +259,7 @@ impl RemoteInterests {
                 received: self.received,
             });
         }
-        // All or nothing, so that what was received stays a version of the owner's.
+        // All or nothing, so that `received` remains a version of the other node.
         let changes = batch.changes().collect::<Result<Vec<_>, _>>()?;
         if self.entries.len() + changes.len() > maximum {
             return Err(InterestError::TooMany { maximum });

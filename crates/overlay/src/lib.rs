@@ -1,6 +1,6 @@
-//! The side of a node that faces the other nodes: links, the view, interests, trees, and forwarding with acknowledgements of its own.
+//! The part of a node that communicates with other nodes: links, the view, interests, trees, and forwarding with its own acknowledgements.
 //!
-//! [`Overlay`] is one state machine, owned by the hub of a node. It sends a message straight to each interested node (`mesh`), or over loop-free
+//! [`Overlay`] is one state machine, owned by the hub of a node. It sends a message directly to each interested node (`mesh`), or over loop-free
 //! trees that all nodes compute alike from the view (`topic`, `tree`, `flood`; [`routing`]).
 //!
 //! Left to others: sockets, discovery and cryptography (the shell); matching, client identifiers, sessions and retained messages (the
@@ -10,19 +10,19 @@
 //!
 //! 1. [`Overlay::handle_input`] for everything that happened, [`Overlay::handle_received`] for bytes of links;
 //! 2. [`Overlay::forward`], [`Overlay::set_interest`], [`Overlay::send_control`], [`Overlay::admitted`] as needed;
-//! 3. [`Overlay::end_round`], which writes into each link's out-buffer: control first, then acknowledgements, then data;
-//! 4. [`Overlay::poll_output`] until there is no more, and for each `Flush(link)`: write [`Overlay::pending_output`], tell
+//! 3. [`Overlay::end_round`], which writes to each link's out-buffer: messages of the overlay first, then data, control and acknowledgements;
+//! 4. [`Overlay::poll_output`] until there are no more, and for each `Flush(link)`: write [`Overlay::pending_output`], call
 //!    [`Overlay::handle_written`];
 //! 5. sleep until something happens or [`Overlay::poll_timeout`].
 //!
 //! # Invariants
 //!
-//! * A numbered message reaches each destination that stays up exactly once, over as many links as that takes. A node that is
-//!   down ([`Output::NodeDown`]) is no longer waited for.
+//! * A numbered message reaches each destination that stays up exactly once, over consecutive links if needed. A node that is down
+//!   ([`Output::NodeDown`]) is no longer waited for.
 //! * [`Output::Acknowledged`] comes after every destination's hub has called [`Overlay::admitted`]; [`Output::InterestSettled`] after
 //!   every reachable node's hub has called [`Overlay::interests_applied`].
 //! * Between [`Output::NodeUp`] and [`Output::NodeDown`] of a slot, control messages arrive in order, each once.
-//! * Nothing another node sends panics, or sets memory aside for a length merely claimed: bytes that cannot be read end the link.
+//! * Nothing that another node sends panics, or allocates memory for a length merely claimed: malformed bytes end the link.
 //! * Nothing reads a clock; the seed decides every nonce and every jitter; no order depends on a random hash.
 //!
 //! # Example
@@ -116,6 +116,7 @@ mod tree_name;
 mod trees;
 mod tunnel;
 mod view;
+mod wanted_records;
 mod wire;
 mod wire_version;
 

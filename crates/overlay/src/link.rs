@@ -1,24 +1,25 @@
-//! One socket to another node: how far its handshake is, and the bytes in both directions.
+//! One socket to another node: the state of its handshake, and the bytes in both directions.
 //!
-//! D dials, A accepts; of the pair the node with the lower id *decides*, so that of several links exactly one is used.
+//! D dials, A accepts. The node with the lower id *decides*, so that of several links between the two exactly one is used.
 //!
 //! | state | event | next |
 //! |---|---|---|
 //! | `Dialled` (D: CONNECT is sent) | CONNACK, success | `Candidate` |
 //! | `Dialled` | CONNACK, error | closed; the reason is logged |
 //! | `Accepted` (A: waits for CONNECT) | CONNECT | `Candidate`, CONNACK sent |
-//! | `Dialled`, `Accepted` | anything on a link that is not proved, where links are | refused: closed |
+//! | `Dialled`, `Accepted` | anything on an unproved link, where links must be proved | refused: closed |
 //! | `Candidate` (lower id) | nothing else in use | `Selected`: sends `Select` and which versions of records it has |
 //! | `Candidate` (lower id) | another link in use | waits for the other's `Candidate` message: closed, or `Selected` in its place |
 //! | `Candidate` (higher id) | `Select` | `Selected`: sends which versions of records it has |
-//! | `Candidate` | as both above, the other end speaks no version above 9 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
+//! | `Candidate` | as both above, the other end has no version above 10 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
 //! | `Selected`, `Resumed` (lower id) | the other's `Candidate` message, sent before it saw our choice | the same |
-//! | `Selected` | `Versions` | `Resumed`: sends the records that the other end lacks, `Resume` |
+//! | `Selected` | `Versions` of all records | `Resumed`: sends its own record if the other end lacks it, `Resume`; requests those it lacks itself |
+//! | `Selected` | the same, the other end has version 11 | `Resumed`: sends all records that the other end lacks, `Resume` |
 //! | `Resumed` | `Resume` | `Up` |
 //! | `Up` | anything of `Resume`, `Select`, `Candidate`, `Versions` of all records | refused: closed |
 //! | before `Up` | handshake timeout | closed |
 //! | `Selected`, `Resumed`, `Up` | silence | closed |
-//! | any | bytes that cannot be read or are not named here | refused: closed |
+//! | any | malformed bytes, or a message not listed here | refused: closed |
 
 use thicket_mqtt::{Packet, ProtocolVersion, Publish};
 use thicket_session::time::Instant;
@@ -30,6 +31,12 @@ use crate::identity::NodeId;
 use crate::message::Message;
 use crate::tree_name::{Aliases, OpenBatch};
 
+/// Bytes of a buffer that an idle link keeps.
+const KEPT_BYTES: usize = 1024;
+
+/// A buffer that was hardly used this often in a row is freed.
+const QUIET: u8 = 4;
+
 /// One socket to another node.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -37,30 +44,32 @@ pub(crate) struct Link {
     /// The address, where this node dialled.
     pub(crate) dialled: Option<String>,
     pub(crate) end: FarEnd,
-    /// What came and is not a whole packet yet.
+    /// Bytes received that are not a complete packet yet.
     pub(crate) input: Vec<u8>,
     output: Vec<u8>,
-    /// Of `output`, what the socket has taken.
+    /// How often in a row the output became empty after it had used little of its capacity.
+    quiet: u8,
+    /// Bytes of `output` that the socket has accepted.
     written: usize,
-    /// Where the output ended when the shell was told to flush last.
+    /// The end of the output when the shell was last ordered to flush.
     flushed: usize,
     introduced: [bool; Channel::ALL.len()],
     aliases: [Option<Channel>; Channel::ALL.len()],
     /// When the handshake must be done.
     pub(crate) deadline: Instant,
-    /// When it was chosen.
+    /// When it was selected.
     pub(crate) selected_at: Instant,
     pub(crate) last_received: Instant,
-    /// When to ask next; `None`: the other end asks.
+    /// When to send the next hello; `None`: the other end sends them.
     pub(crate) next_hello: Option<Instant>,
     pub(crate) hello: Option<SentHello>,
     pub(crate) hello_sequence: u64,
-    /// Names of trees said and heard on it.
+    /// Names of trees sent and received on it.
     pub(crate) said: Aliases,
     pub(crate) heard: Aliases,
-    /// Records for a tree, until the round ends or they are many.
+    /// Records for a tree, until the round ends or the batch is full.
     pub(crate) open_batch: Option<OpenBatch>,
-    /// Data waits for room in the out-buffer.
+    /// Data waits until the out-buffer is below its limit.
     pub(crate) is_throttled: bool,
     scratch: Vec<u8>,
 }
@@ -72,18 +81,18 @@ pub(crate) struct SentHello {
     pub(crate) at: Instant,
 }
 
-/// How far a link is.
+/// The state of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LinkState {
-    /// Our CONNECT is on its way.
+    /// Our CONNECT has been sent.
     Dialled,
     /// Waits for a CONNECT.
     Accepted,
-    /// Both ends know each other; the lower id decides.
+    /// Both ends are identified; the lower id decides.
     Candidate { peer: Box<Hello> },
-    /// Chosen; waits to hear which records the other end has.
+    /// Selected; waits for the versions of the other end's records.
     Selected { peer: Box<Hello> },
-    /// The other end has our records, or they are on their way to it; waits for its `Resume`.
+    /// The other end has our records, or they have been sent; waits for its `Resume`.
     Resumed { peer: Box<Hello> },
     /// In use.
     Up { node: NodeId },
@@ -101,7 +110,7 @@ impl LinkState {
         }
     }
 
-    /// The node at the other end, once it is known who that is.
+    /// The node at the other end, once it is identified.
     pub(crate) fn node(&self) -> Option<NodeId> {
         match self {
             Self::Candidate { peer } | Self::Selected { peer } | Self::Resumed { peer } => {
@@ -112,7 +121,7 @@ impl LinkState {
         }
     }
 
-    /// Whether hellos go over it and silence ends it.
+    /// Whether hellos are sent over it and silence ends it.
     pub(crate) const fn is_selected(&self) -> bool {
         matches!(
             self,
@@ -120,7 +129,7 @@ impl LinkState {
         )
     }
 
-    /// Whether the other end has the records that changes start from.
+    /// Whether the other end has all records, or they have been sent. Before wire version 12, changes are sent from here on.
     pub(crate) const fn has_records(&self) -> bool {
         matches!(self, Self::Resumed { .. } | Self::Up { .. })
     }
@@ -139,6 +148,7 @@ impl Link {
             end: FarEnd::default(),
             input: Vec::new(),
             output: Vec::new(),
+            quiet: 0,
             written: 0,
             flushed: 0,
             introduced: [false; Channel::ALL.len()],
@@ -157,7 +167,7 @@ impl Link {
         }
     }
 
-    /// When to ask, or to find it silent.
+    /// When to send a hello, or to check for silence.
     pub(crate) fn next_check(&self, out_after: std::time::Duration) -> Instant {
         let silent = self.last_received + out_after;
         self.next_hello.map_or(silent, |hello| hello.min(silent))
@@ -168,21 +178,38 @@ impl Link {
         self.output.get(self.written..).unwrap_or_default()
     }
 
-    /// Whether there is more than what the shell was told to flush.
+    /// Whether there is more output than the shell was ordered to flush.
     pub(crate) const fn take_flush(&mut self) -> bool {
         let needs = self.output.len() > self.flushed;
         self.flushed = self.output.len();
         needs
     }
 
-    /// The socket took `count` bytes.
+    /// The socket has accepted `count` bytes.
     pub(crate) fn consume(&mut self, count: usize) {
         self.written = self.output.len().min(self.written.saturating_add(count));
-        // Moving the rest costs as much as it is long: only when at least as much was written.
+        if self.written == self.output.len() {
+            self.give_memory_back();
+        }
+        // Moving the rest costs time proportional to its length: only when at least as much was written.
         if self.written >= self.output.len() - self.written {
             self.output.drain(..self.written);
             self.flushed = self.flushed.saturating_sub(self.written);
             self.written = 0;
+        }
+    }
+
+    /// All output is written. With many nodes, most links had much to send once: memory that is no longer used is freed.
+    fn give_memory_back(&mut self) {
+        let is_small = self.output.capacity() <= KEPT_BYTES;
+        if is_small || self.output.len() > self.output.capacity() / 4 {
+            self.quiet = 0;
+            return;
+        }
+        self.quiet += 1;
+        if self.quiet >= QUIET {
+            self.quiet = 0;
+            self.output.shrink_to(KEPT_BYTES);
         }
     }
 
@@ -191,17 +218,19 @@ impl Link {
         packet.encode(ProtocolVersion::V5, &mut self.output).is_ok()
     }
 
-    /// Appends a control message; answers its bytes.
+    /// Appends a control message; returns its length.
     pub(crate) fn write_message(&mut self, message: &Message<'_>) -> usize {
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         message.encode(&mut payload);
         let written = self.write_publish(message.channel(), &payload);
-        self.scratch = payload;
+        if payload.capacity() <= KEPT_BYTES {
+            self.scratch = payload;
+        }
         written
     }
 
-    /// Appends a PUBLISH of QoS 0: the topic goes with the first one of a channel, its alias alone with the others.
+    /// Appends a PUBLISH of QoS 0: the first one of a channel contains the topic, the others only its alias.
     pub(crate) fn write_publish(&mut self, channel: Channel, payload: &[u8]) -> usize {
         let before = self.output.len();
         let is_introduced = std::mem::replace(&mut self.introduced[channel as usize], true);
@@ -216,7 +245,7 @@ impl Link {
         self.output.len() - before
     }
 
-    /// The channel of a PUBLISH that came; `None` if its topic or alias is none of ours.
+    /// The channel of a received PUBLISH; `None` if its topic or alias is not one of ours.
     pub(crate) fn channel(&mut self, publish: &Publish<'_>) -> Option<Channel> {
         let slot = usize::from(publish.topic_alias?).checked_sub(1)?;
         if publish.topic.is_empty() {
@@ -290,6 +319,23 @@ mod tests {
         for (name, publish) in cases {
             assert_eq!(receiver.channel(&publish), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_link_that_had_much_to_send_once_keeps_no_memory_for_it() {
+        let mut link = link();
+        let mut send = |len: usize| {
+            link.write_publish(Channel::Hub, &vec![1; len]);
+            link.consume(usize::MAX);
+            link.output.capacity()
+        };
+        for _ in 0..9 {
+            assert!(send(100_000) >= 100_000, "it is used again and again");
+            assert!(send(9) >= 100_000, "as now and then there is less");
+        }
+        let kept: Vec<usize> = (0..QUIET).map(|_| send(9)).collect();
+        assert_eq!(kept.last(), Some(&KEPT_BYTES), "{kept:?}");
+        assert_eq!(send(9), KEPT_BYTES);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! All links of a node, and which of them a round has to look at: those that changed since the round before, and those with a deadline.
+//! All links of a node, and which of them a round must examine: those that changed since the last round, and those with a deadline.
 //!
-//! With many nodes most rounds concern one link. What all of them cost together must not grow as the square of the number of nodes.
+//! With many nodes, most rounds concern one link. The cost of all nodes together must not grow with the square of their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -11,18 +11,18 @@ use crate::config::Timing;
 use crate::identity::LinkId;
 use crate::link::{Link, LinkState};
 
-/// Links by number. Whoever can change one makes the round look at it.
+/// Links by number. Access that may change a link marks it for the round.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
-    /// Those that may have changed since the last round; some may be gone.
+    /// Links that may have changed since the last round; some may be gone.
     changed: BTreeSet<LinkId>,
-    /// When each link is to be looked at, changed or not: one entry for each, as of the end of the last round.
+    /// When each link must be examined, changed or not: one entry for each, as of the end of the last round.
     agenda: BTreeSet<(Instant, LinkId)>,
     due: BTreeMap<LinkId, Instant>,
-    /// Data waits for room in their out-buffers, as of the end of the last round.
+    /// Links whose data waits for capacity in the out-buffer, as of the end of the last round.
     throttled: BTreeSet<LinkId>,
-    /// Rises whenever a link begins, gets another state or ends.
+    /// Rises whenever a link begins, changes its state or ends.
     generation: u64,
 }
 
@@ -61,12 +61,12 @@ impl Links {
         }
     }
 
-    /// The same as long as the same links lead to the same nodes.
+    /// Stays the same while the same links lead to the same nodes.
     pub(crate) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Those that a round at `now` looks at, ascending: they changed, or their time has come.
+    /// The links that a round at `now` examines, ascending: they changed, or are due.
     pub(crate) fn to_look_at(&self, now: Instant) -> BTreeSet<LinkId> {
         let due = self.agenda.iter().take_while(|(at, _)| *at <= now);
         let mut ids: BTreeSet<LinkId> = due.map(|(_, id)| *id).collect();
@@ -74,12 +74,12 @@ impl Links {
         ids
     }
 
-    /// Those that may have changed since the last round, ascending; some may be gone.
+    /// Links that may have changed since the last round, ascending; some may be gone.
     pub(crate) const fn changed(&self) -> &BTreeSet<LinkId> {
         &self.changed
     }
 
-    /// Links with data that waits for room in the out-buffer.
+    /// Links with data that waits for capacity in the out-buffer.
     pub(crate) fn throttled(&self) -> impl Iterator<Item = (LinkId, &Link)> {
         let mut ids = self.throttled.clone();
         ids.extend(&self.changed);
@@ -89,7 +89,7 @@ impl Links {
         links.filter(|(_, link)| link.is_throttled)
     }
 
-    /// When a round has to look at a link that nothing happens to.
+    /// When a round must examine a link without any event.
     pub(crate) fn next_due(&self, timing: &Timing) -> Option<Instant> {
         let known = self.agenda.iter();
         let unchanged = known.filter(|(_, id)| !self.changed.contains(id));
@@ -101,7 +101,7 @@ impl Links {
             .min()
     }
 
-    /// The round is over, in which these were looked at. The next one looks again at links for which more than `most` bytes wait.
+    /// The round that examined these links is over. The next one examines links again for which more than `most` bytes wait.
     pub(crate) fn end_round(&mut self, looked_at: &BTreeSet<LinkId>, most: usize, timing: &Timing) {
         let mut ids = std::mem::take(&mut self.changed);
         ids.extend(looked_at);
@@ -129,7 +129,7 @@ impl Links {
 }
 
 impl Link {
-    /// When a round has to look at it although nothing happens to it.
+    /// When a round must examine it without any event.
     fn next_look(&self, timing: &Timing) -> Instant {
         match &self.state {
             LinkState::Up { .. } => self.next_check(timing.out_after),
@@ -154,7 +154,7 @@ mod tests {
         numbers.iter().copied().map(LinkId).collect()
     }
 
-    /// Three links that are up and were heard at 0 ms, after a round.
+    /// Three links that are up and last received something at 0 ms, after a round.
     fn links() -> Links {
         let mut links = Links::default();
         for id in 0..3 {

@@ -1,5 +1,5 @@
-//! What a node measures, made coarse before it is published: the owner rounds and keeps a value until the measured one has
-//! clearly left it, so that trees, which are a function of the records, do not change with every flicker (rule 1).
+//! A node's measurements, made coarse before it publishes them: it rounds a value and keeps it until the measured one has clearly left it. So trees,
+//! which are a function of the records, do not change with every small variation (rule 1).
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn rtt_step(tenths: u32) -> u32 {
     ((1_u32 << (31 - tenths.max(1).leading_zeros())) / 8).max(1)
 }
 
-/// Whether `rtt_us` has left what is published for good: by more than a step and half a millisecond.
+/// Whether `rtt_us` has clearly left the published value: by more than a step and half a millisecond.
 pub(crate) fn rtt_moved(published: u32, rtt_us: u64) -> bool {
     let published_us = u64::from(published) * TENTHS_US;
     let slack = u64::from(rtt_step(published.max(8)).max(1)) * TENTHS_US * 5 / 4 + 500;
@@ -30,7 +30,7 @@ pub(crate) fn rtt_moved(published: u32, rtt_us: u64) -> bool {
     rtt_us + slack < published_us || rtt_us > published_us + slack + floor
 }
 
-/// How much a node can take, C = alpha L + beta M (Overlays 4.2.1), with L and M the available CPU and memory in percent.
+/// Capability of a node, C = alpha L + beta M (Overlays 4.2.1), with L and M the available CPU and memory in percent.
 pub(crate) const fn capability(
     available_cpu: u8,
     available_memory: u8,
@@ -40,8 +40,8 @@ pub(crate) const fn capability(
     alpha as u64 * available_cpu as u64 + beta as u64 * available_memory as u64
 }
 
-/// The capability to publish: in steps of a tenth of what is possible, and the published one while the measured one is within
-/// one and a half of them.
+/// The capability to publish, in steps of a tenth of the maximum. The published value stays while the measured one is within one and a half steps of
+/// it.
 pub(crate) const fn publish_capability(
     published: u64,
     measured: u64,
@@ -57,8 +57,8 @@ pub(crate) const fn publish_capability(
     }
 }
 
-/// A count to publish (roots, clients, messages per second): 0 to 4 exactly, above in powers of two; the published one while the
-/// measured one is within a factor of three of it.
+/// A count to publish (roots, clients, messages per second): 0 to 4 exactly, above in powers of two. The published value stays while the measured one
+/// is within a factor of three of it.
 pub(crate) const fn publish_count(published: u64, measured: u64) -> u64 {
     if measured <= 4 {
         return if published <= 4 || measured * 3 < published {
@@ -107,7 +107,7 @@ impl RateMeter {
                 .unwrap_or(u64::MAX)
                 .max(1);
             let sample = self.count.saturating_mul(1_000_000) / millis;
-            // Long pauses count as so many intervals without a message.
+            // A long pause counts as that many intervals.
             let weight = (millis / 1000).min(8);
             self.smoothed = (self.smoothed * (8 - weight) + sample * weight) / 8;
             self.since = now;

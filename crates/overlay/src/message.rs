@@ -1,4 +1,4 @@
-//! The control messages of a link: one a packet, a kind byte first.
+//! The control messages of a link: one in each packet, starting with a kind byte.
 //!
 //! | channel | kind | fields |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | link | 6 `Leaving` | |
 //! | view | 1 `Record` | see [`NodeRecord`](crate::view::NodeRecord) |
 //! | view | 2 `Advertisement` | origin u64, topic with its length |
-//! | view | 3 `Versions` | whole u8, then to the end for each record: node u64, incarnation varint, process u64, version varint |
+//! | view | 3 `Versions` | purpose u8 (0 wanted, 1 all, 2 news), then to the end for each record: node u64, incarnation varint, process u64, version varint |
 //! | view | 4 `Change` | node u64, incarnation varint, process u64, versions before and after varint, the record's numbers varint, lost links as node u64, changed ones as node u64, RTT varint, epoch varint; a count varint before each list |
 //! | interests | 1 `Interests` | flags u8 (snapshot 1, last 2), from varint, to varint, entries to the end |
 //! | interests | 2 `InterestsApplied` | version varint |
@@ -38,16 +38,16 @@ use crate::wire::{Reader, WireError, put_bytes, put_varint};
 /// Any control message, borrowed from its packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
-    /// The node with the higher id says what it has, so that the other can choose.
+    /// The node with the higher id reports whether it has a link, so that the other can choose.
     Candidate {
         has_link: bool,
         selects_seen: u64,
     },
-    /// The node with the lower id chose this link.
+    /// The node with the lower id has selected this link.
     Select,
     /// Where earlier links ended.
     Resume(Resume),
-    /// The node with the lower id asks, and says what it has measured, so that the other need not ask as well.
+    /// The node with the lower id sends hellos, with the round trip it has measured, so that the other need not measure it too.
     Hello {
         sequence: u64,
         rtt_us: Option<u64>,
@@ -58,7 +58,7 @@ pub(crate) enum Message<'a> {
     /// The node shuts down.
     Leaving,
     Record(NodeRecord),
-    /// Which records the sender has, or which one it wants.
+    /// Which records the sender has, or which ones it wants.
     Versions(RecordVersions),
     /// A record changed.
     Change(RecordChange),
@@ -79,21 +79,21 @@ pub(crate) enum Message<'a> {
     },
 }
 
-/// What a node has of the other when a link begins.
+/// What a node has received from the other when a link begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Resume {
-    /// How often the sender has declared this process of the receiver out. A count, not a flag: a link may end before the receiver
-    /// has read what the sender says on it.
+    /// How often the sender has marked this process of the receiver as down. A count, not a flag: a link may end before the receiver has read this
+    /// message.
     pub(crate) given_up: u64,
     /// Version of the receiver's interests that the sender has; `None`: it needs a snapshot.
     pub(crate) interests_received: Option<u64>,
-    /// Version that all its workers know.
+    /// Version that all its workers have applied.
     pub(crate) interests_applied: Option<u64>,
-    /// The last control message it has.
+    /// The last control message it has received.
     pub(crate) control_received: u64,
-    /// Bytes of data it takes on this link so far, in all.
+    /// Bytes of data that it accepts on this link so far, in all.
     pub(crate) credit_limit: u64,
-    /// Bytes it grants when nothing is under way.
+    /// Bytes that it grants when nothing is in transit.
     pub(crate) credit_window: u64,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Resume {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InterestBatch<'a> {
     pub(crate) kind: InterestBatchKind,
-    /// Version the changes start from; for a snapshot the number of its part, from 0.
+    /// Version that the changes start from; for a snapshot the number of its part, from 0.
     pub(crate) from: u64,
     /// Version after them.
     pub(crate) to: u64,
@@ -115,7 +115,7 @@ pub(crate) enum InterestBatchKind {
     SnapshotEnd,
 }
 
-/// What an acknowledgement says; its streams are read with [`AcknowledgeView::for_each_range`].
+/// The content of an acknowledgement; its streams are read with [`AcknowledgeView::for_each_range`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AcknowledgeView<'a> {
     pub(crate) credit_limit: u64,
@@ -123,7 +123,7 @@ pub(crate) struct AcknowledgeView<'a> {
     pub(crate) streams: &'a [u8],
 }
 
-/// Which numbers a range of an acknowledgement belongs to.
+/// The stream that a range of an acknowledgement belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AcknowledgedStream {
     pub(crate) origin: NodeId,
@@ -244,7 +244,7 @@ impl Message<'_> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads a message of any channel but `Data`, whole.
+    /// Reads a complete message of any control channel.
     pub(crate) fn decode(channel: Channel, bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8()?;
@@ -413,7 +413,7 @@ fn decode_change(reader: &mut Reader<'_>) -> Result<InterestChange, WireError> {
             });
         }
     };
-    // Successors (rule 5) have their place; nobody names one yet.
+    // The format has a place for successors (rule 5); none are sent yet.
     for _ in 0..reader.varint()? {
         reader.u64()?;
     }
@@ -443,7 +443,7 @@ pub(crate) fn put_stream(
 }
 
 impl AcknowledgeView<'_> {
-    /// Reads every range of every stream. What was read before an error was found has been handed over.
+    /// Reads every range of every stream. Ranges before an error have been passed to `take`.
     pub(crate) fn for_each_range(
         &self,
         mut take: impl FnMut(AcknowledgedStream, RangeInclusive<u64>),

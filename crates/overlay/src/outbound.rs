@@ -1,4 +1,4 @@
-//! What one destination has not admitted yet, and how much data it grants.
+//! Messages that one destination has not admitted yet, and its credit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Range, RangeInclusive};
@@ -13,19 +13,19 @@ pub(crate) struct Outbound {
     messages: usize,
     is_full: bool,
     credit: Credit,
-    /// The stream a batch was sealed of last: the next one follows.
+    /// The stream of the last batch; the next stream follows it.
     last_served: Option<StreamId>,
 }
 
 /// Messages of one stream for one destination.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Numbers not acknowledged, ascending. The first `sent` of them went over the present link.
+    /// Numbers not acknowledged, ascending. The first `sent` of them were sent over the current link.
     pending: VecDeque<u64>,
     sent: usize,
-    /// The first of them that went over an earlier link as well.
+    /// The first of them that were sent over an earlier link as well.
     sent_before: usize,
-    /// Numbers added among those already sent, still to be sent.
+    /// Numbers inserted among those already sent, and not sent yet.
     late: VecDeque<u64>,
     /// Records without numbers, back to back, in pieces no longer than a batch.
     plain: VecDeque<Plain>,
@@ -34,14 +34,14 @@ pub(crate) struct Queue {
 /// Some records back to back.
 #[derive(Debug)]
 pub(crate) struct Plain {
-    /// The last numbered record before them, 0: none. It goes first, so that messages of one topic and QoS stay in order
-    /// whether they are retained, and so numbered, or not.
+    /// The last numbered record before them, 0: none. It is sent first, so that messages of one topic and QoS stay in order whether they are retained
+    /// (and so numbered) or not.
     after: u64,
     pub(crate) records: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What may be sent on the present link.
+/// What may be sent on the current link.
 #[derive(Debug, Default)]
 struct Credit {
     sent: u64,
@@ -50,12 +50,12 @@ struct Credit {
 }
 
 impl Credit {
-    /// Whether `len` bytes more may be sent while `reserve` stay for others.
+    /// Whether `len` more bytes may be sent while `reserve` stays for others.
     const fn covers(&self, len: u64, reserve: u64) -> bool {
         len + reserve <= self.limit.saturating_sub(self.sent)
     }
 
-    /// The same for one record: if it is larger than the window, it may go alone.
+    /// The same for one record: if it is larger than the window, it may be sent alone.
     const fn allows(&self, len: u64, reserve: u64) -> bool {
         let left = self.limit.saturating_sub(self.sent);
         self.covers(len, reserve) || (left > 0 && left >= self.window)
@@ -71,7 +71,7 @@ impl Outbound {
         !self.is_full
     }
 
-    /// Compares what is pending with its bounds; a full destination has room again when a quarter is free.
+    /// Compares what is pending with its limits; a destination over a limit accepts messages again when it is a quarter below it.
     pub(crate) const fn check_room(&mut self, maximum_bytes: u64, maximum_messages: usize) {
         self.is_full = if self.is_full {
             self.bytes > maximum_bytes / 4 * 3 || self.messages > maximum_messages / 4 * 3
@@ -107,7 +107,7 @@ impl Outbound {
         pending.get(at.checked_sub(1)?).copied()
     }
 
-    /// Bytes the destination takes when nothing is under way.
+    /// Bytes that the destination accepts when nothing is in transit.
     pub(crate) const fn window(&self) -> u64 {
         self.credit.window
     }
@@ -152,7 +152,7 @@ impl Outbound {
         self.messages += 1;
     }
 
-    /// Removes the pending numbers within `range` and hands them to `settle`, those in a row together; it answers their length.
+    /// Removes the pending numbers within `range` and passes them to `settle`, consecutive ones together; it returns their length.
     pub(crate) fn acknowledge(
         &mut self,
         stream: StreamId,
@@ -185,7 +185,7 @@ impl Outbound {
         }
     }
 
-    /// The destination is out: hands every pending number to `settle`, forgets everything.
+    /// The destination is down: passes every pending number to `settle` and forgets everything.
     pub(crate) fn abandon(&mut self, mut settle: impl FnMut(StreamId, u64)) {
         for (stream, queue) in std::mem::take(&mut self.streams) {
             queue
@@ -196,7 +196,7 @@ impl Outbound {
         *self = Self::default();
     }
 
-    /// A new link: everything pending is sent again, within its credit. Records without numbers are lost; answers how many.
+    /// A new link: everything pending is resent, within its credit. Records without numbers are lost; returns their number.
     pub(crate) fn start_link(&mut self, limit: u64, window: u64) -> u64 {
         let mut lost = 0;
         for queue in self.streams.values_mut() {
@@ -217,14 +217,14 @@ impl Outbound {
         lost
     }
 
-    /// The destination granted more.
+    /// The destination has granted more credit.
     pub(crate) const fn raise_limit(&mut self, limit: u64) {
         if limit > self.credit.limit {
             self.credit.limit = limit;
         }
     }
 
-    /// Adds `count` records without numbers, back to back, if credit beyond what is kept for numbered ones allows all of them.
+    /// Adds `count` records without numbers, back to back, if credit beyond the reserve for numbered ones covers all of them.
     pub(crate) fn push_plain(
         &mut self,
         stream: StreamId,
@@ -260,7 +260,7 @@ impl Outbound {
         true
     }
 
-    /// The next stream with something to send, in turn; `None` if none has anything that credit could allow.
+    /// The next stream, in turn, with something to send; `None` if none has anything that credit may allow.
     pub(crate) fn next_stream(&mut self) -> Option<StreamId> {
         let can_send_numbered = self.credit.sent < self.credit.limit;
         let ready =
@@ -278,17 +278,17 @@ impl Outbound {
         self.last_served
     }
 
-    /// Credit did not suffice for what the stream has next: it stays first in turn, or small records of others would starve it.
+    /// The stream's next record lacks credit: the stream stays first in turn, or small records of others would starve it.
     pub(crate) const fn serve_again(&mut self, before: Option<StreamId>) {
         self.last_served = before;
     }
 
-    /// The stream a batch was sealed of last.
+    /// The stream of the last batch.
     pub(crate) const fn last_served(&self) -> Option<StreamId> {
         self.last_served
     }
 
-    /// A stream with records without numbers.
+    /// A stream that has records without numbers.
     pub(crate) fn stream_with_plain(&self) -> Option<StreamId> {
         let with_plain = self
             .streams
@@ -317,7 +317,7 @@ impl Outbound {
         self.streams.get_mut(&stream)?.next_unsent()
     }
 
-    /// How many numbers in a row may be sent at once from the one that `next_unsent` named on, that one included; `maximum` at most.
+    /// How many consecutive numbers, starting with the one that `next_unsent` returned, may be sent at once; at most `maximum`.
     pub(crate) fn unsent_in_a_row(&self, stream: StreamId, maximum: u64) -> u64 {
         let queue = self.streams.get(&stream);
         queue.map_or(1, |queue| queue.unsent_in_a_row(maximum))
@@ -333,7 +333,7 @@ impl Outbound {
         self.credit.limit.saturating_sub(self.credit.sent)
     }
 
-    /// `count` numbers from the one that `next_unsent` named were sent; answers how many of them for the second time.
+    /// `count` numbers, from the one that `next_unsent` returned on, have been sent; returns how many of them were resent.
     pub(crate) fn sent(&mut self, stream: StreamId, count: u64, len: usize) -> u64 {
         self.credit.sent += len as u64;
         let queue = self.streams.get_mut(&stream);
@@ -357,7 +357,7 @@ impl Queue {
         (next <= self.last_in_turn()).then_some(next)
     }
 
-    /// The last number that goes before the records without numbers that go next.
+    /// The last number to send before the next records without numbers.
     fn last_in_turn(&self) -> u64 {
         self.plain.front().map_or(u64::MAX, |piece| piece.after)
     }

@@ -1,4 +1,4 @@
-//! Everything about one other node that outlives a link to it.
+//! The state for one other node that outlives a link to it.
 
 use std::collections::VecDeque;
 
@@ -13,12 +13,12 @@ use crate::outbound::Outbound;
 use crate::report::LinkCounters;
 use crate::wire_version::WireRange;
 
-/// One other node whose identity was proved at least once.
+/// One other node that was identified at least once.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) node: NodeId,
     pub(crate) name: String,
-    /// The start of the program we know; everything below but the counters is about it.
+    /// Identifies the current start of the program; everything below except the counters belongs to it.
     pub(crate) process: u64,
     pub(crate) incarnation: Incarnation,
     /// The first incarnation of this process.
@@ -26,59 +26,59 @@ pub(crate) struct Peer {
     /// Wire versions of this process.
     pub(crate) wire: WireRange,
     pub(crate) state: PeerState,
-    /// The link selected, whether it is up or not.
+    /// The selected link, whether it is up or not.
     pub(crate) link: Option<LinkId>,
-    /// How often a link was selected: by us, if we decide, else by the other node.
+    /// How often a link was selected: by us, if we decide, otherwise by the other node.
     pub(crate) selects: u64,
-    /// How often this one has declared it out, and how often it says to have declared this one out.
+    /// How often this node has marked it as down, and how often it reports having marked this node as down.
     pub(crate) given_up: u64,
     pub(crate) gave_us_up: u64,
-    /// How often a link of our own with it came up.
+    /// How often a direct link with it came up.
     pub(crate) link_epoch: u64,
     pub(crate) interests: RemoteInterests,
-    /// An acknowledgement came over the present link: it has seen that we are up.
+    /// An acknowledgement was received over the current link: the other node has seen that we are up.
     pub(crate) hears_us: bool,
     pub(crate) owes_applied: bool,
-    /// The version of our interests sent on the present link, `None`: a snapshot is due.
+    /// The version of our interests sent on the current link; `None`: a snapshot must be sent.
     pub(crate) interests_sent: Option<u64>,
-    /// The version of our interests that all its workers know.
+    /// The version of our interests that all its workers have applied.
     pub(crate) interests_acknowledged: Option<u64>,
     pub(crate) control: ControlQueue,
     pub(crate) control_received: u64,
     pub(crate) owes_control: bool,
     pub(crate) outbound: Outbound,
-    /// Of `outbound`, what goes over trees.
+    /// The part of `outbound` that is sent over trees.
     pub(crate) flow: Flow,
     pub(crate) inbound: Inbound,
     /// Smoothed, in microseconds.
     pub(crate) rtt_us: Option<u64>,
-    /// What `RoomChanged` said last.
+    /// The last value reported in `RoomChanged`.
     pub(crate) said_room: bool,
     pub(crate) counters: LinkCounters,
 }
 
-/// Whether a node is there.
+/// Whether a node is up.
 ///
 /// | state | event | next |
 /// |---|---|---|
 /// | `Out` | its link is up | `Up`, `NodeUp` |
 /// | `Up` | its link closed | `Lost` |
-/// | `Up` | it leaves | `Out`, `NodeDown` |
-/// | `Lost` | a link is up | `Up`; what was not acknowledged is sent again |
-/// | `Lost` | a dial to it failed, or the time is over, and no other node reaches it | `Out`, `NodeDown` |
+/// | `Up` | it shuts down | `Out`, `NodeDown` |
+/// | `Lost` | a link is up | `Up`; what was not acknowledged is resent |
+/// | `Lost` | a dial to it failed, or `out_after` is over, and no other node reaches it | `Out`, `NodeDown` |
 /// | `Lost` | others reach it, and it has had no link for `link_grace` | `Out`, `NodeDown` |
 /// | `Up`, `Lost` | a link of a later process is selected | `Out`, `NodeDown`, then as there |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerState {
-    /// Not reachable: nothing waits for it.
+    /// Down: nothing waits for it.
     Out,
     /// Reachable over a link that is up.
     Up,
     /// Its link ended; still waited for.
     Lost {
-        /// When it was last heard.
+        /// When something was last received from it.
         since: Instant,
-        /// A dial to it failed: nobody is there.
+        /// A dial to it failed: it does not answer at its address.
         is_unreachable: bool,
     },
 }
@@ -115,7 +115,7 @@ impl Peer {
         }
     }
 
-    /// The node was started again: nothing known of it holds. It must be out. What was persistent stays aside.
+    /// The node has restarted: its former state is void. It must be down. Its persistent interests stay aside.
     pub(crate) fn start_process(&mut self, hello: &Hello, credit_window: u64) {
         let interests = std::mem::take(&mut self.interests);
         *self = Self {
@@ -129,7 +129,7 @@ impl Peer {
         matches!(self.state, PeerState::Out)
     }
 
-    /// A reply took `sample_us`: smoothed as RFC 6298 does.
+    /// A reply took `sample_us`: smoothed as in RFC 6298.
     pub(crate) const fn measure(&mut self, sample_us: u64) {
         self.rtt_us = Some(match self.rtt_us {
             Some(before) => before - before / 8 + sample_us / 8,
@@ -138,13 +138,13 @@ impl Peer {
     }
 }
 
-/// Control messages the other node has not confirmed, numbered from 1 for the life of both processes.
+/// Control messages that the other node has not confirmed, numbered from 1 for the life of both processes.
 #[derive(Debug, Default)]
 pub(crate) struct ControlQueue {
     queue: VecDeque<QueuedControl>,
     bytes: usize,
     last: u64,
-    /// The last one sent on the present link.
+    /// The last one sent on the current link.
     sent: u64,
 }
 
@@ -171,7 +171,7 @@ impl ControlQueue {
         });
     }
 
-    /// The other node has all up to `received`.
+    /// The other node has received all up to `received`.
     pub(crate) fn confirm(&mut self, received: u64) {
         while let Some(first) = self.queue.front()
             && first.sequence <= received
@@ -181,15 +181,15 @@ impl ControlQueue {
         }
     }
 
-    /// A new link: what is not confirmed is sent again.
+    /// A new link: what is not confirmed is resent.
     pub(crate) fn start_link(&mut self, received: u64) {
         self.confirm(received);
         self.sent = received;
     }
 
-    /// Hands what was not sent on this link to `write`.
+    /// Passes what was not sent on this link to `write`.
     pub(crate) fn send(&mut self, mut write: impl FnMut(&QueuedControl)) {
-        // Every round asks every link, and mostly there is nothing.
+        // Called for every link in every round, mostly with nothing to send.
         if self.sent == self.last {
             return;
         }
@@ -200,7 +200,7 @@ impl ControlQueue {
         self.sent = self.last;
     }
 
-    /// The node is out: what it did not get is lost. Numbers go on, so that nothing is taken for a repetition.
+    /// The node is down: what it did not receive is lost. Numbers continue, so that nothing is taken for a duplicate.
     pub(crate) fn abandon(&mut self) {
         self.queue.clear();
         self.bytes = 0;

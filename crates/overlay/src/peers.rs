@@ -1,4 +1,4 @@
-//! All other nodes that were linked once, and which of them a round has to look at.
+//! All other nodes that were linked once, and which of them a round must examine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -8,28 +8,28 @@ use thicket_session::time::Instant;
 
 use crate::peer::{Peer, PeerState};
 
-/// In the order of their slots, from slot 1; places count from 0. Whoever can change one makes the round look at it.
+/// In the order of their slots, from slot 1; places count from 0. Access that may change a peer marks it for the round.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     peers: Vec<Peer>,
-    /// Places of those that may have changed since the last round.
+    /// Places of peers that may have changed since the last round.
     changed: BTreeSet<usize>,
-    /// Without a link and not out yet, as of the end of the last round.
+    /// Peers without a link that are not down yet, as of the end of the last round.
     lost: BTreeSet<usize>,
-    /// With messages over trees, parked or under way, as of the end of the last round.
+    /// Peers with messages over trees, parked or in transit, as of the end of the last round.
     flowing: BTreeSet<usize>,
-    /// What each peer counts as below, as of the last count.
+    /// What each peer contributes to the counts below, as of the last count.
     counted: Vec<Counted>,
-    /// How many peers that are not out have acknowledged which version of our interests; first those that have none.
+    /// How many peers that are not down have acknowledged which version of our interests; first those that have acknowledged none.
     acknowledged: BTreeMap<Option<u64>, usize>,
-    /// How many are out and have a link that is on its way up.
+    /// How many peers are down and have a link that is being established.
     coming: usize,
 }
 
-/// What of a peer is counted.
+/// What is counted of a peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counted {
-    /// `None`: it is out.
+    /// `None`: it is down.
     acknowledged: Option<Option<u64>>,
     is_coming: bool,
 }
@@ -55,29 +55,29 @@ impl Peers {
         Some(peer)
     }
 
-    /// Those that may have changed since the last round, ascending.
+    /// Peers that may have changed since the last round, ascending.
     pub(crate) const fn changed(&self) -> &BTreeSet<usize> {
         &self.changed
     }
 
-    /// Those without a link that are not out yet, ascending.
+    /// Peers without a link that are not down yet, ascending.
     pub(crate) fn lost(&self) -> Vec<usize> {
         let is_lost = |place: &usize| matches!(self.peers[*place].state, PeerState::Lost { .. });
         self.with_changed(&self.lost).filter(is_lost).collect()
     }
 
-    /// Whether there is one without a link that is not out yet.
+    /// Whether there is a peer without a link that is not down yet.
     pub(crate) fn has_lost(&self) -> bool {
         let mut places = self.lost.iter().chain(&self.changed);
         places.any(|place| matches!(self.peers[*place].state, PeerState::Lost { .. }))
     }
 
-    /// Those with messages over trees, parked or under way, ascending; maybe some more.
+    /// Peers with messages over trees, parked or in transit, ascending; possibly some more.
     pub(crate) fn flowing(&self) -> Vec<usize> {
         self.with_changed(&self.flowing).collect()
     }
 
-    /// When something that went over trees is to be sent again.
+    /// When something sent over trees must next be resent.
     pub(crate) fn next_resend(&self, after: Duration) -> Option<Instant> {
         let flowing = self.flowing.iter().chain(&self.changed);
         let peers = flowing.map(|place| &self.peers[*place]);
@@ -89,14 +89,15 @@ impl Peers {
         places.union(&self.changed).copied()
     }
 
-    /// The version of our interests that all that are not out have acknowledged, `None` if one has none; `otherwise` if all are out.
+    /// The version of our interests that all peers that are not down have acknowledged, `None` if one has acknowledged none; `otherwise` if all are
+    /// down.
     pub(crate) fn acknowledged_by_all(&mut self, otherwise: u64) -> Option<u64> {
         self.count();
         let first = self.acknowledged.first_key_value();
         first.map_or(Some(otherwise), |(version, _)| *version)
     }
 
-    /// Whether one that is out has a link on its way up.
+    /// Whether a peer that is down has a link that is being established.
     pub(crate) fn has_coming(&mut self) -> bool {
         self.count();
         self.coming > 0

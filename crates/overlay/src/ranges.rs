@@ -1,4 +1,4 @@
-//! Sets of numbers that mostly come in order: what was admitted, what is to be acknowledged.
+//! Sets of mostly consecutive numbers: admitted ones, and those to acknowledge.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ impl RangeSet {
         self.ranges.is_empty()
     }
 
-    /// Ranges, not numbers.
+    /// The number of ranges, not of numbers.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -31,7 +31,7 @@ impl RangeSet {
     }
 
     pub(crate) fn insert(&mut self, number: u64) {
-        // Nearly always the number goes to the end.
+        // Nearly always the number is the last.
         match self.ranges.back_mut() {
             Some((_, last)) if number == last.saturating_add(1) => *last = number,
             Some((_, last)) if number <= *last => self.insert_inside(number),

@@ -1,4 +1,4 @@
-//! One forwarded message as bytes, and the batches it travels in: between the workers of a node and between nodes alike.
+//! One forwarded message as bytes, and the batches that carry it, between the workers of a node as well as between nodes.
 //!
 //! ```text
 //! batch   version u8 | origin u64 | incarnation u64 | stream u16 | low varint | records to the end
@@ -7,9 +7,8 @@
 //!         | topic | [application properties] | payload to the end
 //! ```
 //!
-//! Integers are little-endian; `varint` is LEB128; strings and lists have a varint length before them; what stands in brackets
-//! is there when its flag is set. The expiry has a fixed place and size, so that [`age_expiry`] can lower it in an encoded
-//! record. Decoding borrows and allocates nothing.
+//! Integers are little-endian; `varint` is LEB128; strings and lists are preceded by a varint length; fields in brackets are present if their flag is
+//! set. The expiry has a fixed place and size, so that [`age_expiry`] can lower it in an encoded record. Decoding borrows and allocates nothing.
 
 use thicket_mqtt::{ApplicationProperties, Qos};
 use thicket_session::topic::is_same_name;
@@ -17,7 +16,7 @@ use thicket_session::topic::is_same_name;
 use crate::identity::{Incarnation, NodeId, StreamId};
 use crate::wire::{Reader, WireError, put_bytes, put_varint, varint_len};
 
-/// The version in front of every batch.
+/// The version at the start of every batch.
 pub const BATCH_VERSION: u8 = 1;
 
 mod flag {
@@ -31,25 +30,25 @@ mod flag {
     pub(super) const DESTINATIONS: u16 = 1 << 8;
     pub(super) const PROPERTIES: u16 = 1 << 9;
     pub(super) const RESERVED: u16 = !0x03FF;
-    /// A record without any of these has its number, topic and payload only, as most have.
+    /// A record without any of these, as most are, has only its number, topic and payload.
     pub(super) const OPTIONAL: u16 = !(QOS | RETAIN);
 }
 
-/// What stands in front of the records of a batch.
+/// The header before the records of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchHeader {
     /// The node whose worker numbered the records.
     pub origin: NodeId,
-    /// Of the start of that node the numbers belong to.
+    /// The incarnation of that node that the numbers belong to.
     pub incarnation: Incarnation,
     /// The worker there.
     pub stream: StreamId,
-    /// The lowest number of the stream that may still be sent again; 0 if none was ever numbered. What is below may be forgotten.
+    /// The lowest number of the stream that may still be resent; 0 if none was ever numbered. Lower ones may be forgotten.
     pub low: u64,
 }
 
 impl BatchHeader {
-    /// Bytes of a header at most.
+    /// Maximum length of a header.
     pub const MAXIMUM_BYTES: usize = 1 + 8 + 8 + 2 + 10;
 
     /// Appends the header to `out`.
@@ -61,7 +60,7 @@ impl BatchHeader {
         put_varint(out, self.low);
     }
 
-    /// Reads the header at the start of a batch; answers with it the records after it.
+    /// Reads the header at the start of a batch; returns it with the records after it.
     ///
     /// # Errors
     /// Malformed: too short, or of a version that is not [`BATCH_VERSION`].
@@ -88,12 +87,12 @@ impl BatchHeader {
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     rest: &'a [u8],
-    /// Of the record before. Messages of one topic often come in a row, and what is the same need not be checked again.
+    /// Topic of the previous record. Messages of one topic are often consecutive, and the same topic need not be checked again.
     topic: &'a str,
 }
 
 impl<'a> Records<'a> {
-    /// The records that `bytes` hold back to back, without a header before them.
+    /// The records that lie back to back in `bytes`, without a header.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self {
@@ -102,7 +101,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The rest of records of which some were read: the one before had this topic, see [`Self::topic`] and [`Self::rest`].
+    /// The remaining records after some were read: the last one read had this topic, see [`Self::topic`] and [`Self::rest`].
     #[must_use]
     pub const fn after(topic: &'a str, rest: &'a [u8]) -> Self {
         Self { rest, topic }
@@ -114,16 +113,16 @@ impl<'a> Records<'a> {
         self.topic
     }
 
-    /// What was not read yet.
+    /// The bytes not read yet.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The same as `next`, into a record that the caller has for all of them: what it says is the next record, and its bytes are answered.
+    /// Like `next`, but reads into a record that the caller reuses: it becomes the next record, and its bytes are returned.
     ///
     /// # Errors
-    /// As [`Record::decode`]; there is nothing behind it then.
+    /// As [`Record::decode`]; there are no more records then.
     #[inline]
     pub fn read_into(&mut self, record: &mut Record<'a>) -> Result<Option<&'a [u8]>, WireError> {
         let rest = std::mem::take(&mut self.rest);
@@ -150,7 +149,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// A hybrid clock's time: the origin's wall clock, and a counter that orders what falls into one millisecond (rule 17).
+/// A hybrid clock's time: the origin's wall clock, and a counter that orders events within one millisecond (rule 17).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct HybridTime {
     /// Milliseconds since 1970-01-01 UTC.
@@ -159,7 +158,7 @@ pub struct HybridTime {
     pub counter: u16,
 }
 
-/// What names a QoS 2 publication wherever its publisher resends it (rule 10).
+/// Identifies a QoS 2 publication wherever its publisher resends it (rule 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicationId {
     /// Uid of the publisher's session.
@@ -173,7 +172,7 @@ pub struct PublicationId {
 /// One forwarded message. Borrowed: decoding one allocates nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record<'a> {
-    /// Number in its stream, from 1; 0: never acknowledged, never sent again (QoS 0 that is not retained).
+    /// Number in its stream, from 1; 0: never acknowledged, never resent (QoS 0 that is not retained).
     pub number: u64,
     /// QoS of the publication.
     pub qos: Qos,
@@ -181,26 +180,26 @@ pub struct Record<'a> {
     pub retain: bool,
     /// Milliseconds until the message expires, `None`: never.
     pub expiry_left_ms: Option<u64>,
-    /// When it was published, for what is retained.
+    /// When it was published, for retained messages.
     pub time: Option<HybridTime>,
     /// Identity of a QoS 2 publication.
     pub publication: Option<PublicationId>,
     /// Client identifier of the publisher, where a No Local subscription may need it.
     pub publisher: Option<&'a str>,
-    /// Shared subscriptions for which the origin chose the receiver.
+    /// Shared subscriptions for which the origin chose the receiving node.
     pub shared: SharedChoices<'a>,
-    /// Nodes this copy still has to reach; empty: the receiver alone.
+    /// Nodes that this copy still has to reach; empty: the receiving node alone.
     pub destinations: Destinations<'a>,
     /// Topic name: not empty, no wildcards.
     pub topic: &'a str,
-    /// The properties that are passed on as they are.
+    /// The properties that are passed on unchanged.
     pub properties: ApplicationProperties<'a>,
     /// Payload.
     pub payload: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Appends the record to `out`. Nothing is checked: what is no topic name is refused by the reader.
+    /// Appends the record to `out`. Nothing is checked: an invalid topic name is refused by the reader.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let flags = self.flags();
         let is_plain = flags & flag::OPTIONAL == 0;
@@ -228,7 +227,7 @@ impl<'a> Record<'a> {
         );
     }
 
-    /// All between the flags and the payload.
+    /// Everything between the flags and the payload.
     fn encode_optional(&self, out: &mut Vec<u8>) {
         if let Some(expiry) = self.expiry_left_ms {
             out.extend_from_slice(&expiry.to_le_bytes());
@@ -300,18 +299,18 @@ impl<'a> Record<'a> {
             | with(!self.properties.is_empty(), flag::PROPERTIES)
     }
 
-    /// Reads the record at the start of `bytes`; answers how many bytes it has.
+    /// Reads the record at the start of `bytes`; returns its length.
     ///
     /// # Errors
-    /// Malformed: says which field; the record is not usable, nor is what follows it.
+    /// Malformed: names the field; neither the record nor what follows it is usable.
     pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), WireError> {
         let mut record = Self::default();
         let len = record.read_after("", bytes)?;
         Ok((record, len))
     }
 
-    /// Becomes the record at the start of `bytes`; answers how many bytes it has. `known`: a topic name, or nothing. Of most records only
-    /// a few fields are written: to make a new one and copy it where it is wanted costs more than to read it.
+    /// Becomes the record at the start of `bytes`; returns its length. `known`: a topic name, or empty. For most records only a few fields are
+    /// written: creating a new record and copying it costs more than reading it.
     #[inline]
     fn read_after(&mut self, known: &'a str, bytes: &'a [u8]) -> Result<usize, WireError> {
         let mut outer = Reader::new(bytes);
@@ -333,7 +332,7 @@ impl<'a> Record<'a> {
         Ok(len)
     }
 
-    /// Reads all that follows the flags.
+    /// Reads everything after the flags.
     #[inline(never)]
     fn decode_optional(
         known: &'a str,
@@ -386,7 +385,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A number that another one can follow.
+/// A number below the maximum, so that another one can follow.
 #[inline]
 fn number(reader: &mut Reader<'_>) -> Result<u64, WireError> {
     match reader.varint()? {
@@ -405,7 +404,7 @@ fn qos_of(flags: u16) -> Result<Qos, WireError> {
     })
 }
 
-/// A topic name, which need not be checked if it is the `known` one.
+/// A topic name, which need not be checked if it equals `known`.
 #[inline]
 fn topic_after<'a>(known: &'a str, topic: &'a [u8]) -> Result<&'a str, WireError> {
     if is_same_name(topic, known.as_bytes()) && !topic.is_empty() {
@@ -419,7 +418,7 @@ fn topic_after<'a>(known: &'a str, topic: &'a [u8]) -> Result<&'a str, WireError
 #[inline]
 fn topic_name(topic: &[u8]) -> Result<&str, WireError> {
     let topic = std::str::from_utf8(topic).map_err(|_| WireError::NotUtf8 { field: "topic" })?;
-    // No early end: the compiler turns this into a few vector instructions.
+    // No early exit: the compiler turns this into a few vector instructions.
     let has_forbidden = topic
         .as_bytes()
         .iter()
@@ -434,8 +433,7 @@ fn topic_name(topic: &[u8]) -> Result<&str, WireError> {
     }
 }
 
-/// The records that lie back to back in `bytes`, each as it is encoded, without reading more than their lengths. Ends where there is
-/// no whole record.
+/// The records that lie back to back in `bytes`, each as it is encoded; only their lengths are read. Ends where there is no complete record.
 pub fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -447,8 +445,8 @@ pub fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Lowers the expiry left of the encoded record at the start of `bytes` by `elapsed_ms`, down to 0. Without an expiry, or
-/// where there is no whole record, nothing changes.
+/// Lowers the remaining expiry of the encoded record at the start of `bytes` by `elapsed_ms`, down to 0. Without an expiry, or without a complete
+/// record, nothing changes.
 pub fn age_expiry(bytes: &mut [u8], elapsed_ms: u64) {
     let mut reader = Reader::new(bytes);
     let (Ok(_), Ok(flags)) = (reader.varint(), reader.u16()) else {
@@ -465,14 +463,14 @@ pub fn age_expiry(bytes: &mut [u8], elapsed_ms: u64) {
     }
 }
 
-/// The shared subscriptions for which the origin chose the receiver to serve a message: (group, filter), each pair once.
+/// The shared subscriptions for which the origin chose the receiving node to serve a message: (group, filter), each pair once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SharedChoices<'a> {
     raw: &'a [u8],
 }
 
 impl<'a> SharedChoices<'a> {
-    /// Encodes `choices` (group and filter) into `buffer`, which is cleared first, and answers the view of it.
+    /// Encodes `choices` (group and filter) into `buffer`, which is cleared first, and returns a view of it.
     pub fn build<'c>(
         choices: impl IntoIterator<Item = (&'c str, &'c str)>,
         buffer: &'a mut Vec<u8>,
@@ -509,7 +507,7 @@ impl<'a> SharedChoices<'a> {
     /// The pairs of group and filter, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + 'a {
         let mut reader = Reader::new(self.raw);
-        // Checked when decoded, written by us otherwise: the first error is the end.
+        // Checked when decoded, or written by us: the first error is the end.
         std::iter::from_fn(move || {
             Some((
                 reader.str("shared group").ok()?,
@@ -519,14 +517,14 @@ impl<'a> SharedChoices<'a> {
     }
 }
 
-/// The nodes a copy still has to reach.
+/// The nodes that a copy still has to reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Destinations<'a> {
     raw: &'a [u8],
 }
 
 impl<'a> Destinations<'a> {
-    /// Encodes `nodes` into `buffer`, which is cleared first, and answers the view of it.
+    /// Encodes `nodes` into `buffer`, which is cleared first, and returns a view of it.
     pub fn build(nodes: impl IntoIterator<Item = NodeId>, buffer: &'a mut Vec<u8>) -> Self {
         buffer.clear();
         for node in nodes {
@@ -545,13 +543,13 @@ impl<'a> Destinations<'a> {
         Ok(Self { raw })
     }
 
-    /// Whether the receiver is the only destination.
+    /// Whether the receiving node is the only destination.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// The nodes in the order they were given.
+    /// The nodes in the order in which they were given.
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + 'a {
         self.raw
             .as_chunks::<8>()

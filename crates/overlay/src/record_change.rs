@@ -1,11 +1,11 @@
-//! How one version of a node's record differs from the one before. A record lists all links of its node; a change only those that moved.
+//! The difference between two versions of a node's record. A record lists all links of its node; a change only those that changed.
 
 use crate::identity::{Incarnation, NodeId};
 use crate::record_versions::RecordAge;
 use crate::view::NodeRecord;
 use crate::wire::{Reader, WireError, ascending, incarnation, put_varint};
 
-/// A link that is new, or is another one now, or has another RTT.
+/// A link that is new, was replaced, or has another RTT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ChangedLink {
     node: NodeId,
@@ -13,15 +13,15 @@ struct ChangedLink {
     epoch: u64,
 }
 
-/// From one version of a record to a later one of the same process.
+/// The change from one version of a record to a later one of the same process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecordChange {
     pub(crate) node: NodeId,
     incarnation: Incarnation,
     process: u64,
-    /// The version that it changes.
+    /// The version that it starts from.
     from: u64,
-    /// The version after it.
+    /// The version that it leads to.
     to: u64,
     /// Clients, subscriptions, interest version, capability, roots, rate: as in the record.
     numbers: [u64; 6],
@@ -32,7 +32,7 @@ pub(crate) struct RecordChange {
 }
 
 impl RecordChange {
-    /// `None` if one is not a later version of the other, or what never changes in a process is not the same.
+    /// `None` if `after` is not a later version of `before`, or if something differs that never changes within a process.
     pub(crate) fn between(before: &NodeRecord, after: &NodeRecord) -> Option<Self> {
         let lasting = |it: &NodeRecord| (it.node, it.incarnation, it.process, it.routing);
         let is_later = lasting(before) == lasting(after)
@@ -59,7 +59,7 @@ impl RecordChange {
         })
     }
 
-    /// Of the record after it.
+    /// The age of the record after the change.
     pub(crate) const fn age(&self) -> RecordAge {
         RecordAge {
             incarnation: self.incarnation,
@@ -68,7 +68,7 @@ impl RecordChange {
         }
     }
 
-    /// The record after it, `None` if `before` is not the version that it changes.
+    /// The record after the change; `None` if `before` is not the version that it starts from.
     pub(crate) fn apply(&self, before: &NodeRecord) -> Option<NodeRecord> {
         let changes = RecordAge {
             version: self.from,
@@ -110,7 +110,7 @@ impl RecordChange {
         })
     }
 
-    /// Whether it says nothing that `own`, the version after it, does not say.
+    /// Whether it contains nothing that differs from `own`, the version after it.
     pub(crate) fn agrees_with(&self, own: &NodeRecord) -> bool {
         let is_there = |link: &ChangedLink| own.link(link.node) == Some((link.rtt, link.epoch));
         self.age() == own.age()
@@ -160,7 +160,7 @@ impl RecordChange {
         for number in &mut change.numbers {
             *number = reader.varint()?;
         }
-        // Each entry takes at least eight bytes of input, so the lists grow no faster than what really came.
+        // Each entry takes at least eight bytes of input, so the lists grow no faster than the bytes that arrived.
         for _ in 0..reader.varint()? {
             let node = NodeId(reader.u64()?);
             ascending("lost link order", change.lost.last().copied(), node)?;

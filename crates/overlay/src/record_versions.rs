@@ -1,12 +1,12 @@
-//! Which versions of records a node has: what the two ends of a new link compare, so that each sends only what the other one lacks
-//! (anti-entropy as in Scuttlebutt).
+//! Versions of records: the two ends of a new link compare theirs, and a node announces those of records that changed, so that each record is sent
+//! only to nodes that lack it (anti-entropy as in Scuttlebutt).
 
 use crate::identity::{Incarnation, NodeId};
 use crate::view::NodeRecord;
 use crate::wire::{Reader, WireError, ascending, incarnation, put_varint};
 
-/// What makes one record of a node newer than another. Two processes with one incarnation (a clock went back) must not pass for
-/// versions of each other: then everybody keeps the same one, and the node with the other goes above it.
+/// Orders the versions of a node's record. Two processes with the same incarnation (a clock went back) must not count as versions of each other: all
+/// nodes keep the record of the same process, and the other process raises its incarnation above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RecordAge {
     pub(crate) incarnation: Incarnation,
@@ -15,7 +15,7 @@ pub(crate) struct RecordAge {
 }
 
 impl RecordAge {
-    /// Older than any record: there is none.
+    /// Older than any record: stands for a missing one.
     pub(crate) const NONE: Self = Self {
         incarnation: Incarnation(0),
         process: 0,
@@ -23,52 +23,76 @@ impl RecordAge {
     };
 }
 
+/// Why versions of records are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The sender has these versions and requests newer ones.
+    Wanted,
+    /// All versions that the sender has.
+    All,
+    /// The sender has these versions now, and they may be requested from it. Not before wire version 12.
+    News,
+}
+
 /// Versions of records, ascending by node, each node once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecordVersions {
-    /// All that the sender has, of which the other end sends what is newer and what is not named; else only what is named is wanted.
-    pub(crate) is_whole: bool,
+    pub(crate) purpose: Purpose,
     pub(crate) versions: Vec<(NodeId, RecordAge)>,
 }
 
 impl RecordVersions {
-    /// Of all records a node has.
+    /// The versions of all records of a node.
     pub(crate) fn of<'a>(records: impl Iterator<Item = &'a NodeRecord>) -> Self {
         Self {
-            is_whole: true,
+            purpose: Purpose::All,
             versions: records.map(|record| (record.node, record.age())).collect(),
         }
     }
 
-    /// Of a node that has none.
+    /// The versions of a node without records.
     pub(crate) const fn none() -> Self {
         Self {
-            is_whole: true,
+            purpose: Purpose::All,
             versions: Vec::new(),
         }
     }
 
-    /// The sender lacks what precedes a change of this node's record.
-    pub(crate) fn wanting(node: NodeId, known: Option<RecordAge>) -> Self {
+    /// The sender has these versions, or none, and requests later ones.
+    pub(crate) fn wanting(known: impl Iterator<Item = (NodeId, Option<RecordAge>)>) -> Self {
+        let age =
+            |(node, known): (NodeId, Option<RecordAge>)| (node, known.unwrap_or(RecordAge::NONE));
         Self {
-            is_whole: false,
-            versions: vec![(node, known.unwrap_or(RecordAge::NONE))],
+            purpose: Purpose::Wanted,
+            versions: known.map(age).collect(),
         }
     }
 
-    /// Whether the sender should be sent this record.
+    /// The sender has these versions now.
+    pub(crate) const fn news(versions: Vec<(NodeId, RecordAge)>) -> Self {
+        Self {
+            purpose: Purpose::News,
+            versions,
+        }
+    }
+
+    /// Whether this record should be sent to the sender of the versions.
     pub(crate) fn lacks(&self, record: &NodeRecord) -> bool {
         let at = self
             .versions
             .binary_search_by_key(&record.node, |(node, _)| *node);
         match at {
             Ok(at) => self.versions[at].1 < record.age(),
-            Err(_) => self.is_whole,
+            Err(_) => self.purpose == Purpose::All,
         }
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.is_whole));
+        out.push(match self.purpose {
+            Purpose::Wanted => 0,
+            Purpose::All => 1,
+            Purpose::News => 2,
+        });
         for (node, age) in &self.versions {
             out.extend_from_slice(&node.0.to_le_bytes());
             put_varint(out, age.incarnation.0);
@@ -78,12 +102,13 @@ impl RecordVersions {
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        let is_whole = match reader.u8()? {
-            0 => false,
-            1 => true,
+        let purpose = match reader.u8()? {
+            0 => Purpose::Wanted,
+            1 => Purpose::All,
+            2 => Purpose::News,
             value => {
                 return Err(WireError::Value {
-                    field: "whole",
+                    field: "purpose of versions",
                     value: value.into(),
                 });
             }
@@ -99,7 +124,7 @@ impl RecordVersions {
             ascending("order of versions", versions.last().map(|it| it.0), node)?;
             versions.push((node, age));
         }
-        Ok(Self { is_whole, versions })
+        Ok(Self { purpose, versions })
     }
 }
 
@@ -120,7 +145,7 @@ mod tests {
         ] {
             assert_eq!(known.lacks(&other), is_lacking, "{name}");
         }
-        let wanting = RecordVersions::wanting(NodeId(4), None);
+        let wanting = RecordVersions::wanting([(NodeId(4), None)].into_iter());
         assert!(wanting.lacks(&record(4, 1, 1, &[])));
         assert!(!wanting.lacks(&record(5, 1, 1, &[])), "not asked for");
     }

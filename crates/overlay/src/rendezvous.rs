@@ -1,9 +1,9 @@
-//! Which node is asked about a client id, without asking anybody: highest random weight.
+//! The node responsible for a client id, computed locally: highest random weight.
 
 use crate::identity::NodeId;
 
-/// The node of `nodes` with the highest weight for `client_id`, `None` if there is none. The same on every machine and for
-/// ever: nodes of different versions must agree. A node that comes or goes moves only the clients it gains or loses.
+/// The node of `nodes` with the highest weight for `client_id`, `None` if there are no nodes. The result is the same on every machine and must never
+/// change: nodes of different versions must agree. A node that joins or leaves moves only the clients it gains or loses.
 ///
 /// Ties, which a 64-bit weight makes rare, go to the lower identity.
 #[must_use]
@@ -15,15 +15,15 @@ pub fn rendezvous(client_id: &str, nodes: &[NodeId]) -> Option<NodeId> {
         .max_by_key(|node| (mix(client ^ mix(node.0)), std::cmp::Reverse(*node)))
 }
 
-/// The same with a weight for each node: of many clients each node gets a share as large as its weight is among all. Where a weight
-/// changes, no more clients move than must. The choice is of one node for itself: others need not agree.
+/// The same, weighted: each node gets a share of the clients proportional to its weight. When a weight changes, no more clients move than necessary.
+/// A node chooses for itself: others need not agree.
 ///
-/// A weight of 0 counts as a little, so that there is always somebody.
+/// A weight of 0 counts as 1, so that there is always a result.
 #[must_use]
 pub fn rendezvous_by_weight(client_id: &str, nodes: &[(NodeId, u64)]) -> Option<NodeId> {
     let client = fnv1a(client_id.bytes());
     let score = |(node, weight): &(NodeId, u64)| {
-        // In (0, 1): 53 bits are what the fraction of a double holds.
+        // In (0, 1): the fraction of a double has 53 bits.
         let drawn = ((mix(client ^ mix(node.0)) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         (*weight).max(1) as f64 / -drawn.ln()
     };
@@ -42,7 +42,7 @@ pub fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     })
 }
 
-/// The finalizer of SplitMix64: every bit of the input moves about half of the output's.
+/// The finalizer of SplitMix64: every bit of the input changes about half of the output bits.
 pub(crate) const fn mix(mut value: u64) -> u64 {
     value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,17 +1,17 @@
-//! What an operator sees of the cluster.
+//! The cluster as shown to an operator.
 
 use crate::identity::{Incarnation, KeyId, NodeId, NodeSlot};
 
-/// One node as this one sees it.
+/// One node as known to this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStatus {
     /// Our slot for it.
     pub slot: NodeSlot,
     /// Its identity.
     pub node: NodeId,
-    /// Of its start.
+    /// Of its current start.
     pub incarnation: Incarnation,
-    /// For people.
+    /// For display.
     pub name: String,
     /// HOST:PORT for links.
     pub address: String,
@@ -19,7 +19,7 @@ pub struct NodeStatus {
     pub is_up: bool,
     /// Smoothed RTT of the link in microseconds, as exact as the shell's clock; `None` without a link.
     pub rtt_us: Option<u64>,
-    /// The key by which it proved itself on the link; `None` without a link of its own, or where links are not proved.
+    /// The key by which it was authenticated on the link; `None` without a direct link, or where links are not proved.
     pub key: Option<KeyId>,
     /// Clients connected to it.
     pub clients: u64,
@@ -27,11 +27,11 @@ pub struct NodeStatus {
     pub subscriptions: u64,
     /// Bytes of messages for it that it has not acknowledged.
     pub unacknowledged_bytes: u64,
-    /// What its link carried since the process started; zero for this node itself.
+    /// Traffic on its links since the process started; zero for this node itself.
     pub counters: LinkCounters,
 }
 
-/// What the links to one node carried, all links since the process started.
+/// Traffic on the links to one node, over all links since the process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkCounters {
     /// Records sent, resends included.
@@ -52,24 +52,24 @@ pub struct LinkCounters {
     pub control_in_messages: u64,
     /// Bytes of them.
     pub control_in_bytes: u64,
-    /// Records received again and dropped.
+    /// Records received again and discarded.
     pub duplicates: u64,
-    /// Records sent again over a later link.
+    /// Records resent over a later link.
     pub resends: u64,
     /// QoS 0 records not sent: no credit, or the node was between two links.
     pub dropped: u64,
-    /// Links that ended because bytes could not be read or broke a rule.
+    /// Links closed because bytes were malformed or violated a rule.
     pub refused: u64,
 }
 
-/// How long links took there and back, all links together.
+/// Round trips of all links together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RoundTrips {
-    /// How many took at most as many milliseconds as [`Self::BOUNDS_MS`] says in the same place, and more than in the place before.
+    /// How many took at most the milliseconds in the same place of [`Self::BOUNDS_MS`], and more than those in the place before.
     pub within: [u64; Self::BOUNDS_MS.len()],
-    /// All of them, those that took longer included.
+    /// All of them, including longer ones.
     pub count: u64,
-    /// Their times together, in microseconds.
+    /// The sum of their times, in microseconds.
     pub sum_us: u64,
 }
 
@@ -88,7 +88,7 @@ impl RoundTrips {
     }
 }
 
-/// What concerns no single node.
+/// Counters that concern no single node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OverlayCounters {
     /// Handshakes refused: strangers, other clusters or versions, links without proof, identities in use.
@@ -97,37 +97,37 @@ pub struct OverlayCounters {
     pub refused_messages: u64,
     /// Addresses not kept because the table was full.
     pub refused_addresses: u64,
-    /// Messages of others passed on along trees, once for each branch.
+    /// Messages of other nodes passed on along trees, once for each branch.
     pub relayed_messages: u64,
-    /// Bytes of them, and of links that go over this node.
+    /// Their bytes, and those of tunnels over this node.
     pub relayed_bytes: u64,
-    /// QoS 0 messages of others not passed on: the next link was full.
+    /// QoS 0 messages of other nodes not passed on: the next link was over its limit.
     pub relay_drops: u64,
-    /// Messages and frames that no way was known for, or that came where they had no business; their origins send them again.
+    /// Messages and frames without a known path, or received by the wrong node; their origins resend them.
     pub relay_misses: u64,
-    /// Records of nodes that came again, or after a later one: passed over.
+    /// Records of nodes received again, or after a later one: ignored.
     pub repeated_records: u64,
-    /// Records of this node that it never wrote: outdone by a later one.
+    /// Records of this node that it never wrote: replaced by a later one.
     pub altered_records: u64,
-    /// Links opened over other nodes.
+    /// Tunnels opened.
     pub tunnels: u64,
-    /// Roots elected for the tree of all nodes, each other than the one before.
+    /// Elections of a different root for the tree of all nodes.
     pub elections: u64,
-    /// From the start to the first agreed tree with every reachable node known, in milliseconds; 0 before that.
+    /// From the start to the first agreed tree with every reachable node, in milliseconds; 0 before that.
     pub convergence_ms: u64,
-    /// Links and nodes lost and then repaired: the trees were computed anew.
+    /// Nodes lost and then repaired: the trees were computed without them.
     pub repairs: u64,
-    /// From when a node that is out was heard last until the trees without it were there, the last time, in milliseconds.
+    /// For the last repair, the time from the last receipt from the node until the trees were computed without it, in milliseconds.
     pub last_repair_ms: u64,
-    /// All of those durations together, in milliseconds.
+    /// The sum of those times, in milliseconds.
     pub repair_ms: u64,
-    /// Answers to hellos, by how long they took.
+    /// Replies to hellos, by how long they took.
     pub round_trips: RoundTrips,
-    /// Sets of nodes that got no tree of their own: there are as many as may be.
+    /// Sets of nodes that got no tree of their own: the number of trees is at its limit.
     pub refused_trees: u64,
-    /// Bytes of unacknowledged messages kept now.
+    /// Bytes of unacknowledged messages kept at present.
     pub unacknowledged_bytes: u64,
-    /// Unacknowledged messages kept now.
+    /// Unacknowledged messages kept at present.
     pub unacknowledged_messages: u64,
 }
 

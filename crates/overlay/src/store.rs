@@ -1,7 +1,7 @@
-//! Messages this node originated, kept until every remote destination has admitted them.
+//! Messages that this node originated, kept until every remote destination has admitted them.
 //!
-//! Bytes lie back to back in segments, so that keeping a message costs no allocation of its own. A message knows how many
-//! destinations it waits for; which ones they are, each destination's [`Outbound`](crate::outbound::Outbound) knows.
+//! Bytes lie back to back in segments, so that keeping a message needs no allocation of its own. A message has only the number of destinations it
+//! waits for; each destination's [`Outbound`](crate::outbound::Outbound) has the messages it still lacks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -20,18 +20,18 @@ pub(crate) struct Store {
     streams: BTreeMap<StreamId, Stream>,
     bytes: u64,
     messages: usize,
-    /// Segments given back, to be filled again.
+    /// Freed segments, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
 struct Stream {
     last: u64,
-    /// Ascending by number; those that wait for nobody are removed at the front.
+    /// Ascending by number; messages that wait for no destination are removed at the front.
     kept: VecDeque<Kept>,
     segments: VecDeque<Segment>,
     first_segment: u64,
-    /// From which number on which incarnation counts; the first entry counts for what is kept first.
+    /// First number and incarnation; the first entry applies to the first message kept.
     incarnations: VecDeque<(u64, Incarnation)>,
     completed: RangeSet,
 }
@@ -52,13 +52,13 @@ struct Segment {
     live: u32,
 }
 
-/// Kept messages with consecutive numbers as they are sent: their records back to back.
+/// Kept messages with consecutive numbers, as they are sent: their records back to back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sendable<'a> {
     pub(crate) bytes: &'a [u8],
-    /// How many they are.
+    /// The number of messages.
     pub(crate) count: u64,
-    /// Of the first one.
+    /// Length of the first record.
     pub(crate) first_len: usize,
     pub(crate) incarnation: Incarnation,
     /// When they were handed in.
@@ -66,7 +66,7 @@ pub(crate) struct Sendable<'a> {
 }
 
 impl Store {
-    /// Bytes held, those of segments that are partly free included.
+    /// Bytes held, including segments that are partly free.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -80,7 +80,7 @@ impl Store {
         self.streams.get(&stream).map_or(0, |stream| stream.last)
     }
 
-    /// The lowest number that may still be sent again.
+    /// The lowest number that may still be resent.
     pub(crate) fn low(&self, stream: StreamId) -> u64 {
         self.streams.get(&stream).map_or(0, |stream| {
             stream
@@ -90,8 +90,8 @@ impl Store {
         })
     }
 
-    /// Keeps messages with numbers from `first` on for `waiting` destinations; with none they are complete at once. Numbers rise: the
-    /// caller has checked.
+    /// Keeps messages with numbers from `first` on for `waiting` destinations; without destinations they are complete at once. The caller has checked
+    /// that numbers rise.
     pub(crate) fn keep<'a>(
         &mut self,
         stream: StreamId,
@@ -126,8 +126,8 @@ impl Store {
         self.sendable_in_a_row(stream, number, 1, 0)
     }
 
-    /// The message, if it is kept, and those behind it that lie next to it and were handed in at the same time: `maximum` at most, and
-    /// no more than `bytes` together unless the first one has more.
+    /// The message, if it is kept, and those that follow it in memory and were handed in at the same time: at most `maximum` messages and `bytes`
+    /// bytes, but always the first one.
     pub(crate) fn sendable_in_a_row(
         &self,
         stream: StreamId,
@@ -162,7 +162,7 @@ impl Store {
         })
     }
 
-    /// One more destination; false if the message is no longer kept.
+    /// Adds a destination to wait for; returns the length of the message, `None` if it is no longer kept.
     pub(crate) fn wait_for_one_more(&mut self, stream: StreamId, number: u64) -> Option<u32> {
         let stream = self.streams.get_mut(&stream)?;
         let at = stream.position(number)?;
@@ -171,15 +171,15 @@ impl Store {
         Some(kept.len)
     }
 
-    /// One destination less to wait for; answers the length of the message.
+    /// One destination less to wait for; returns the length of the message.
     pub(crate) fn settle(&mut self, stream: StreamId, number: u64) -> u32 {
         let mut settled = 0;
         self.settle_all(stream, number..=number, |_, len| settled = len);
         settled
     }
 
-    /// One destination less to wait for, for each message of `numbers` that waits for any; `settled` is told each of them with its length.
-    /// The first number is that of a message that is kept.
+    /// One destination less to wait for, for each message of `numbers` that waits for any; `settled` is called for each of them with its length. The
+    /// message with the first number must be kept.
     pub(crate) fn settle_all(
         &mut self,
         stream: StreamId,
@@ -215,7 +215,7 @@ impl Store {
         stream.forget_incarnations();
     }
 
-    /// Takes what was completed since the last call: streams ascending, their ranges ascending.
+    /// Takes the messages completed since the last call: streams ascending, their ranges ascending.
     pub(crate) fn take_completed(
         &mut self,
     ) -> impl Iterator<Item = (StreamId, Vec<RangeInclusive<u64>>)> + '_ {
@@ -229,7 +229,7 @@ impl Store {
             })
     }
 
-    /// Every message that waits for somebody.
+    /// Every message that waits for a destination.
     pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = Unacknowledged<'_>> {
         self.streams.iter().flat_map(|(id, stream)| {
             stream
@@ -250,7 +250,7 @@ impl Store {
 impl Stream {
     fn position(&self, number: u64) -> Option<usize> {
         let first = self.kept.front()?.number;
-        // Without gaps the number says the place.
+        // Without gaps the number gives the place.
         let guess = usize::try_from(number.checked_sub(first)?).ok()?;
         if self
             .kept
@@ -328,7 +328,7 @@ impl Stream {
         }
     }
 
-    /// One message of the segment is complete; answers the bytes that are free now.
+    /// One message of the segment is complete; returns the number of bytes freed.
     fn release(&mut self, segment: u64, spare: &mut Vec<Vec<u8>>) -> u64 {
         let Some(released) = self
             .segments

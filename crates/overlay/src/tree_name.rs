@@ -1,4 +1,4 @@
-//! How the origin names the tree a copy rides on (rule 21), and the front of a batch that rides on one.
+//! How the origin names the tree for a copy (rule 21), and the header of a batch on a tree.
 //!
 //! ```text
 //! batch  version u8 | flags u8 (1: the name follows) | alias varint | [root u64, count varint, members u64*]
@@ -7,10 +7,10 @@
 //! record a record as in any batch, and if it has a number, for each remaining destination a gap varint
 //! ```
 //!
-//! The gap says how far before the record's number the one lies that the destination must hand over first; 0: none. Copies of one
-//! stream may take different ways, yet arrive in order.
+//! The gap is how far before the record's number the one lies that the destination must deliver first; 0: none. Copies of one stream may take
+//! different paths, yet are delivered in order.
 //!
-//! A name is said once a link and direction and has an alias from then on. Alias 0 with a name begins the table anew.
+//! A name is sent once for each link and direction and has an alias from then on. Alias 0 with a name restarts the table.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::identity::{Incarnation, NodeId, StreamId};
 use crate::record::{Record, age_expiry};
 use crate::wire::{Reader, WireError, put_varint};
 
-/// The version in front of every batch on a tree.
+/// The version at the start of every batch on a tree.
 pub(crate) const TREE_BATCH_VERSION: u8 = 1;
 
 const HAS_NAME: u8 = 1;
 
-/// Names said on one link at most, and members in all of them; then the table begins anew.
+/// At most this many names sent on one link, and members in all of them; then the table restarts.
 const MAXIMUM_ALIASES: usize = 4096;
 const MAXIMUM_MEMBERS: usize = 128 * 1024;
 
@@ -68,22 +68,22 @@ impl MemberSet {
     }
 }
 
-/// What stands before the records of a batch on a tree.
+/// The header before the records of a batch on a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreeHeader {
     pub(crate) name: Arc<TreeName>,
     pub(crate) origin: NodeId,
     pub(crate) incarnation: Incarnation,
     pub(crate) stream: StreamId,
-    /// As in a batch that goes straight: numbers below are never sent again.
+    /// As in a direct batch: lower numbers are never resent.
     pub(crate) low: u64,
-    /// Links it went over before this one.
+    /// Links that it has crossed before this one.
     pub(crate) hops: u8,
     pub(crate) remaining: MemberSet,
 }
 
 impl TreeHeader {
-    /// Whether a record with `other` before it may join a batch with this one: all but `low` are the same.
+    /// Whether a record with the header `other` may join a batch with this header: everything except `low` is equal.
     pub(crate) fn joins(&self, other: &Self) -> bool {
         let key = |header: &Self| {
             (
@@ -96,7 +96,7 @@ impl TreeHeader {
         key(self) == key(other) && self.remaining == other.remaining && self.name == other.name
     }
 
-    /// Appends the header; a name that was not said on the link yet is said now.
+    /// Appends the header; a name that was not sent on the link before is included.
     pub(crate) fn encode(&self, said: &mut Aliases, out: &mut Vec<u8>) {
         let (alias, is_new) = said.say(&self.name);
         out.extend_from_slice(&[TREE_BATCH_VERSION, if is_new { HAS_NAME } else { 0 }]);
@@ -116,7 +116,7 @@ impl TreeHeader {
         out.extend_from_slice(&self.remaining.0);
     }
 
-    /// Reads the front of a batch; answers with it the records after it.
+    /// Reads the header of a batch; returns it with the records after it.
     pub(crate) fn decode<'a>(
         bytes: &'a [u8],
         heard: &mut Aliases,
@@ -172,7 +172,7 @@ impl TreeHeader {
 fn decode_name(reader: &mut Reader<'_>) -> Result<TreeName, WireError> {
     let root = NodeId(reader.u64()?);
     let count = reader.varint()?;
-    // Each member takes eight bytes of input, so the list grows no faster than what really came.
+    // Each member takes eight bytes of input, so the list grows no faster than the bytes that arrived.
     let mut members: Vec<NodeId> = Vec::new();
     for _ in 0..count {
         let member = NodeId(reader.u64()?);
@@ -187,18 +187,18 @@ fn decode_name(reader: &mut Reader<'_>) -> Result<TreeName, WireError> {
     Ok(TreeName { root, members })
 }
 
-/// The names said, or heard, on one link.
+/// The names sent, or received, on one link.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases {
     names: Vec<Arc<TreeName>>,
-    /// Of all names.
+    /// The members of all names.
     members: usize,
-    /// Where a name is in `names`; only of those said.
+    /// Place of a name in `names`; only for names sent.
     places: std::collections::BTreeMap<Arc<TreeName>, usize>,
 }
 
 impl Aliases {
-    /// The alias, and whether the name has to go with it.
+    /// The alias, and whether the name must be included.
     fn say(&mut self, name: &Arc<TreeName>) -> (usize, bool) {
         if let Some(alias) = self.places.get(name) {
             return (*alias, false);
@@ -213,7 +213,7 @@ impl Aliases {
         (alias, true)
     }
 
-    /// Whether another name would be too much. One alone is bounded by its packet.
+    /// Whether another name would exceed the limits. A single name is bounded by its packet.
     fn is_full_for(&self, name: &TreeName) -> bool {
         let members = self.members + name.members.len();
         self.names.len() >= MAXIMUM_ALIASES || (members > MAXIMUM_MEMBERS && !self.names.is_empty())
@@ -235,7 +235,7 @@ impl Aliases {
     }
 }
 
-/// Records on their way into one link that share a header.
+/// Records for one link that share a header, not yet written.
 #[derive(Debug)]
 pub(crate) struct OpenBatch {
     pub(crate) header: TreeHeader,
@@ -262,7 +262,7 @@ pub(crate) struct TreeRecord<'a> {
     pub(crate) gaps: Vec<u64>,
 }
 
-/// Lowers the expiry left of all records of a batch by `elapsed_ms`: they waited here for so long.
+/// Lowers the remaining expiry of all records of a batch by `elapsed_ms`, the time they waited here.
 pub(crate) fn age_records(
     bytes: &mut [u8],
     destinations: usize,
@@ -282,7 +282,7 @@ pub(crate) fn age_records(
     Ok(())
 }
 
-/// Reads all records of a batch with so many remaining destinations.
+/// Reads all records of a batch with this number of remaining destinations.
 pub(crate) fn read_records(
     bytes: &[u8],
     destinations: usize,

@@ -1,6 +1,7 @@
-//! The trees this node uses: those it named as an origin, and those it relays on. All are computed from the view and kept
-//! until it changes; what must not change with every record, the roots of balanced trees, is kept beside them.
+//! The trees this node uses: those that it named as an origin, and those of relayed batches. All are computed from the view and kept until it
+//! changes. The roots of balanced trees must not change with every record, so they are kept separately.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use crate::identity::{NodeId, NodeSlot};
 use crate::routing::{RootPolicy, RoutingMode, Topology, Tree, elect};
 use crate::tree_name::TreeName;
 
-/// Sets of destinations remembered for each tree that may be named: a list costs little, a tree more.
+/// Sets of destinations stored for each tree that may be named: a list costs little, a tree more.
 const LISTS_PER_TREE: usize = 64;
 
-/// Trees remembered that others have replaced.
+/// Replaced trees that are kept.
 const FORMER_TREES: usize = 64;
 
 /// A tree with its name.
@@ -30,40 +31,41 @@ pub(crate) struct Trees {
     config: RoutingConfig,
     /// This node's component.
     topology: Topology,
-    /// The tree of all nodes.
-    single: Arc<NamedTree>,
-    /// The best way from here to each node.
-    paths: Tree,
-    /// By members: what this node named.
+    /// The nodes of this node's component, and the root of their tree.
+    single_name: Arc<TreeName>,
+    /// The tree of all nodes, computed at first use: while many nodes start, the view changes far more often than the tree is used.
+    single: OnceCell<Arc<NamedTree>>,
+    /// The best path from here to each node, computed at first use.
+    paths: OnceCell<Tree>,
+    /// Trees that this node named, by members.
     named: BTreeMap<Vec<NodeId>, Arc<NamedTree>>,
-    /// By the list of destinations as the workers give it.
+    /// Trees by the list of destinations that the workers give.
     by_destinations: BTreeMap<Arc<[NodeSlot]>, Arc<NamedTree>>,
     /// Lists in use, each once.
     lists: BTreeSet<Arc<[NodeSlot]>>,
-    /// What was in use before the last changes: messages may still be under way over them.
+    /// Trees in use before the last changes: messages may still be in transit over them.
     former: VecDeque<Arc<NamedTree>>,
-    /// What others named.
+    /// Trees that other nodes named.
     relayed: BTreeMap<Arc<TreeName>, Arc<NamedTree>>,
-    /// Roots of balanced trees that this node elected: were they elected anew with every tree, each would move the others.
+    /// Roots of balanced trees that this node elected: if they were elected again with every tree, each would move the others.
     balanced: HeldRoots,
-    /// Roots of all trees that this node named or heard named.
+    /// Roots of all trees that this or another node named.
     heard: HeldRoots,
-    /// Elections of a root of the single tree other than the one before.
+    /// Elections of a different root for the single tree.
     pub(crate) elections: u64,
-    /// Sets of nodes that got no tree of their own for want of room.
+    /// Sets of nodes that got no tree of their own because of the limit.
     pub(crate) refused: u64,
 }
 
 impl Trees {
     pub(crate) fn new(own: NodeId, config: RoutingConfig, topology: Topology) -> Self {
-        let single = Arc::new(single_tree(own, &config, &topology));
-        let paths = Tree::spanning(&topology, own, &single.name.members);
         Self {
-            paths,
+            single_name: Arc::new(name_of_all(own, &config, &topology)),
+            single: OnceCell::new(),
+            paths: OnceCell::new(),
             own,
             config,
             topology,
-            single,
             named: BTreeMap::new(),
             by_destinations: BTreeMap::new(),
             lists: BTreeSet::new(),
@@ -80,32 +82,44 @@ impl Trees {
         &self.topology
     }
 
-    pub(crate) const fn single(&self) -> &Arc<NamedTree> {
-        &self.single
+    /// The name of the tree of all nodes.
+    pub(crate) const fn single_name(&self) -> &Arc<TreeName> {
+        &self.single_name
     }
 
-    /// The neighbour on the best way to a node.
+    /// The tree of all nodes.
+    pub(crate) fn single(&self) -> &Arc<NamedTree> {
+        self.single.get_or_init(|| {
+            let name = Arc::clone(&self.single_name);
+            let tree = Tree::spanning(&self.topology, name.root, &name.members);
+            Arc::new(NamedTree { name, tree })
+        })
+    }
+
+    /// The next hop on the best path to a node.
     pub(crate) fn hop_towards(&self, node: NodeId) -> Option<NodeId> {
-        self.paths.next_hop(self.own, node)
+        let members = &self.single_name.members;
+        let paths = || Tree::spanning(&self.topology, self.own, members);
+        self.paths.get_or_init(paths).next_hop(self.own, node)
     }
 
-    /// What this node named, the single tree left out.
+    /// The trees that this node named, without the single tree.
     pub(crate) fn named(&self) -> impl Iterator<Item = &Arc<NamedTree>> {
         self.named.values()
     }
 
-    /// Trees of topics known here, the single one left out.
+    /// Number of topic trees known here, without the single tree.
     pub(crate) fn len(&self) -> usize {
         self.heard.len()
     }
 
-    /// Trees of topics of which this node is the root (R of Overlays 4.2.2).
+    /// Number of topic trees of which this node is the root (R of Overlays 4.2.2).
     pub(crate) fn roots_held(&self) -> u64 {
         self.heard.of(self.own)
     }
 
-    /// The view changed: trees are computed anew when they are needed. Answers the destinations that a tree in use reached over a
-    /// link that is no more, or one of those `lost` in between.
+    /// Applies a change of the view: trees are computed again when needed. Returns the destinations that a tree in use reached over a link that is
+    /// gone, or that is one of those `lost` in the meantime.
     pub(crate) fn update(
         &mut self,
         topology: Topology,
@@ -121,12 +135,12 @@ impl Trees {
         let (elects_root, elects_roots) = (elects(policy.of_single_tree()), elects(policy));
         self.topology = topology;
         if has_moved || elects_root {
-            let single = single_tree(self.own, &self.config, &self.topology);
-            self.former.push_back(Arc::clone(&self.single));
-            self.elections += u64::from(single.name.root != self.single.name.root);
-            self.single = Arc::new(single);
+            let name = name_of_all(self.own, &self.config, &self.topology);
+            self.former.extend(self.single.take());
+            self.elections += u64::from(name.root != self.single_name.root);
+            self.single_name = Arc::new(name);
         }
-        // Balanced trees keep their roots, so a change of what these are elected by moves none of them.
+        // Balanced trees keep their roots, so a change of the values they are elected by moves none of them.
         if has_moved || (elects_roots && policy != RootPolicy::Balance) {
             self.former
                 .extend(std::mem::take(&mut self.named).into_values());
@@ -135,7 +149,7 @@ impl Trees {
         let too_many = self.former.len().saturating_sub(FORMER_TREES);
         self.former.drain(..too_many);
         if has_moved {
-            self.paths = Tree::spanning(&self.topology, self.own, &self.single.name.members);
+            self.paths.take();
             self.relayed.clear();
             let topology = &self.topology;
             self.balanced.retain(|node| topology.contains(node));
@@ -150,11 +164,15 @@ impl Trees {
             topology.link(from, to).is_none() || lost.contains(&(from.min(to), from.max(to)))
         };
         let mut cut_off = BTreeSet::new();
+        if self.named.is_empty() && self.single.get().is_none() && self.former.is_empty() {
+            // No tree is in use.
+            return cut_off;
+        }
         let is_there = |(a, b): &(NodeId, NodeId)| self.topology.link(*a, *b).is_some();
         if self.topology.links_not_in(topology).next().is_none() && !lost.iter().any(is_there) {
             return cut_off;
         }
-        for named in self.named.values().chain([&self.single]) {
+        for named in self.named.values().chain(self.single.get()) {
             let others = named.name.members.iter().copied();
             let is_cut = |node: &NodeId| {
                 !cut_off.contains(node)
@@ -164,7 +182,7 @@ impl Trees {
             let found: Vec<NodeId> = others.filter(is_cut).collect();
             cut_off.extend(found);
         }
-        // What went over a tree that another one has replaced since may be lost with a link of that one.
+        // What was sent over a tree that has been replaced since may be lost with a link of the replaced tree.
         let is_newly_lost =
             |from: NodeId, to: NodeId| self.topology.link(from, to).is_some() && is_lost(from, to);
         for named in &self.former {
@@ -183,7 +201,7 @@ impl Trees {
     /// The tree for these destinations (rule 21); `nodes` are the nodes of the slots.
     pub(crate) fn pick(&mut self, slots: &[NodeSlot], nodes: &[NodeId]) -> Arc<NamedTree> {
         if self.config.mode != RoutingMode::Topic {
-            return Arc::clone(&self.single);
+            return Arc::clone(self.single());
         }
         if let Some(tree) = self.by_destinations.get(slots) {
             return Arc::clone(tree);
@@ -200,7 +218,7 @@ impl Trees {
         tree
     }
 
-    /// One copy of each list of destinations, for all messages that have it.
+    /// One shared copy of each list of destinations, for all messages that have it.
     pub(crate) fn intern(&mut self, slots: &[NodeSlot]) -> Arc<[NodeSlot]> {
         if let Some(list) = self.lists.get(slots) {
             return Arc::clone(list);
@@ -213,21 +231,21 @@ impl Trees {
         list
     }
 
-    /// The tree over exactly these nodes, this one among them: equal sets share one. The single tree where the nodes do not hang
-    /// together without others, or where there are too many trees.
+    /// The tree over exactly these nodes, which include this one; equal sets share one. The single tree if there is no path between the nodes without
+    /// others, or if there are too many trees.
     fn over(&mut self, members: Vec<NodeId>) -> Arc<NamedTree> {
         if let Some(tree) = self.named.get(&members) {
             return Arc::clone(tree);
         }
         if members.len() >= self.topology.nodes().len() {
-            return Arc::clone(&self.single);
+            return Arc::clone(self.single());
         }
         if self.named.len() >= self.config.maximum_trees {
             self.refused += 1;
-            return Arc::clone(&self.single);
+            return Arc::clone(self.single());
         }
         let Some(named) = self.compute(&members) else {
-            return Arc::clone(&self.single);
+            return Arc::clone(self.single());
         };
         let named = Arc::new(named);
         self.note_root(&named.name);
@@ -235,7 +253,7 @@ impl Trees {
         named
     }
 
-    /// The tree this node would use among `members`, without keeping it; `None` if they do not hang together.
+    /// The tree that this node would use among `members`, without keeping it; `None` if there is no path between them without others.
     pub(crate) fn compute(&mut self, members: &[NodeId]) -> Option<NamedTree> {
         let policy = self.config.root_policy;
         let kept = self
@@ -256,7 +274,7 @@ impl Trees {
         Some(NamedTree { name, tree })
     }
 
-    /// The tree a node would use among `members`, as far as it can be known without having picked it.
+    /// The tree that a node would use among `members`, as far as it can be determined without having picked it.
     pub(crate) fn preview(&self, members: &[NodeId]) -> Option<Tree> {
         if let Some(named) = self.named.get(members) {
             return Some(named.tree.clone());
@@ -282,7 +300,7 @@ impl Trees {
         }
     }
 
-    /// Trees of others, and roots, that are remembered.
+    /// Maximum number of trees of other nodes, and of roots, that are stored.
     const fn most_relayed(&self) -> usize {
         self.config
             .maximum_trees
@@ -290,10 +308,10 @@ impl Trees {
             .saturating_add(1)
     }
 
-    /// The tree another node named, as this one sees it.
+    /// The tree that another node named, computed from this node's view.
     pub(crate) fn of_name(&mut self, name: &Arc<TreeName>) -> Arc<NamedTree> {
-        if self.single.name == *name {
-            return Arc::clone(&self.single);
+        if self.single_name == *name {
+            return Arc::clone(self.single());
         }
         if let Some(named) = self.relayed.get(name) {
             return Arc::clone(named);
@@ -304,7 +322,7 @@ impl Trees {
         let tree = Tree::spanning(&self.topology, name.root, &name.members);
         let name = Arc::clone(name);
         let named = Arc::new(NamedTree { name, tree });
-        // Whoever makes up nodes makes up no trees that are kept.
+        // Trees with invented nodes are not kept.
         let topology = &self.topology;
         if named
             .name
@@ -319,7 +337,7 @@ impl Trees {
         named
     }
 
-    /// What the nodes are likely to pay for keeping this: names and lists, in bytes.
+    /// An estimate of the memory for names and lists, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let tree = |named: &NamedTree| named.name.members.len() * 40 + 64;
         let named: usize = self.named.values().map(|named| tree(named)).sum();
@@ -329,18 +347,15 @@ impl Trees {
     }
 }
 
-fn single_tree(own: NodeId, config: &RoutingConfig, topology: &Topology) -> NamedTree {
+/// The nodes of the topology, and the root of their tree.
+fn name_of_all(own: NodeId, config: &RoutingConfig, topology: &Topology) -> TreeName {
     let members: Vec<NodeId> = topology.nodes().iter().map(|node| node.node).collect();
     let policy = config.root_policy.of_single_tree();
     let root = elect(topology, &members, policy, config.weights, |_| 0).unwrap_or(own);
-    let tree = Tree::spanning(topology, root, &members);
-    NamedTree {
-        name: Arc::new(TreeName { root, members }),
-        tree,
-    }
+    TreeName { root, members }
 }
 
-/// Whether the path between two nodes of a tree goes over a link for which `is_lost` holds.
+/// Whether the path between two nodes of a tree crosses a link for which `is_lost` holds.
 fn path_crosses(
     tree: &Tree,
     from: NodeId,
@@ -378,7 +393,7 @@ mod tests {
         }))
     }
 
-    /// The same with another capability of one node.
+    /// The same topology with another capability of one node.
     fn same_but(topology: &Topology, id: u64, capability: u64) -> Topology {
         Topology::new(topology.nodes().iter().map(|node| {
             let mut node = TopologyNode::clone(node);
@@ -503,48 +518,61 @@ mod tests {
 
     #[test]
     fn destinations_behind_a_lost_link_are_named() {
+        // A tree that is not used carries nothing.
+        let update = |trees: &mut Trees, topology, lost: &BTreeSet<_>| {
+            trees.single();
+            trees.update(topology, lost)
+        };
         // The root is 5: the single tree is a star.
         let mut trees = trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
         assert_eq!(
-            trees.update(mesh(5, &[]), &BTreeSet::new()),
+            update(&mut trees, mesh(5, &[]), &BTreeSet::new()),
             BTreeSet::new(),
             "nothing changed"
         );
         assert_eq!(
-            trees.update(mesh(5, &[(1, 2)]), &BTreeSet::new()),
+            update(&mut trees, mesh(5, &[(1, 2)]), &BTreeSet::new()),
             BTreeSet::new(),
             "no part of the tree"
         );
         assert_eq!(
-            trees.update(mesh(5, &[(1, 2), (5, 3)]), &BTreeSet::new()),
+            update(&mut trees, mesh(5, &[(1, 2), (5, 3)]), &BTreeSet::new()),
             BTreeSet::from([NodeId(3)])
         );
         let flapped = BTreeSet::from([(NodeId(4), NodeId(5))]);
         let same = mesh(5, &[(1, 2), (5, 3)]);
         assert_eq!(
-            trees.update(same, &flapped),
+            update(&mut trees, same, &flapped),
             BTreeSet::from([NodeId(4)]),
             "it came back meanwhile"
         );
         assert_eq!(trees.elections, 0);
-        // Another root, and only then is the former one found to be gone: 4 hung on it.
+        // First another root is elected, and only then is the link with the former one lost: what was sent over it before may be lost.
         let mut stronger = same_but(&mesh(5, &[]), 2, 99);
         let mut moved = self::trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
-        assert_eq!(moved.update(stronger, &BTreeSet::new()), BTreeSet::new());
+        assert_eq!(
+            update(&mut moved, stronger, &BTreeSet::new()),
+            BTreeSet::new()
+        );
         stronger = same_but(&mesh(5, &[(1, 5)]), 2, 99);
         let behind: Vec<NodeId> = [2, 3, 4, 5].map(NodeId).to_vec();
         assert_eq!(
-            moved.update(stronger, &BTreeSet::new()),
+            update(&mut moved, stronger, &BTreeSet::new()),
             behind.into_iter().collect(),
             "what went to 2, 3 and 4 over 5 before"
         );
-        // 3 hung on 1 at the end, and on 5 before.
+        // 3 was a child of 1 at the end, and of 5 before.
         let rest: Vec<NodeId> = [2, 3, 4, 5].map(NodeId).to_vec();
         assert_eq!(
-            trees.update(mesh(4, &[]), &BTreeSet::new()),
+            update(&mut trees, mesh(4, &[]), &BTreeSet::new()),
             rest.into_iter().collect(),
             "the root is gone"
         );
         assert_eq!(trees.elections, 1);
+        let mut unused = self::trees(RoutingMode::Tree, RootPolicy::Capacity, 9, mesh(5, &[]));
+        assert_eq!(
+            unused.update(mesh(5, &[(5, 3)]), &BTreeSet::new()),
+            BTreeSet::new()
+        );
     }
 }

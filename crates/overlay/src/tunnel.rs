@@ -1,23 +1,22 @@
-//! Links between two nodes that have none of their own: the bytes of a link, cut into frames that other nodes pass on along the
-//! shortest path of their view (rule 1: a missing link is routed round).
+//! Links between two nodes that have no direct one: the bytes of a link, cut into frames that other nodes pass on along the shortest path of their
+//! view (rule 1: messages are routed round a missing link).
 //!
 //! ```text
 //! frame  from u64 | to u64 | tunnel u64 | hops u8 | kind u8 (0 bytes, 1 open, 2 close) | sequence varint | bytes to the end
 //! ```
 //!
-//! Frames may be lost where a path changes. A missing number ends the tunnel; the next one takes up where it ended, as any
-//! link does after another.
+//! Frames may be lost where a path changes. A missing number ends the tunnel; the next one continues where it ended, like any link after another.
 
 use crate::identity::NodeId;
 use crate::wire::{Reader, WireError, put_varint};
 
-/// Frames pass so many nodes at most: views that differ may send them to and fro for a while.
+/// A frame passes at most this many nodes: while views differ, nodes may send it back and forth.
 pub(crate) const MAXIMUM_HOPS: u8 = 32;
 
 /// Bytes of a link in one frame at most.
 pub(crate) const FRAME_BYTES: usize = 64 * 1024;
 
-/// What a frame is for.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     Bytes,
@@ -25,7 +24,7 @@ pub(crate) enum FrameKind {
     Close,
 }
 
-/// A part of what goes through a tunnel.
+/// A part of a tunnel's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub(crate) from: NodeId,
@@ -78,13 +77,13 @@ impl<'a> Frame<'a> {
 /// This node's end of a tunnel.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    /// At the other end.
+    /// The node at the other end.
     pub(crate) node: NodeId,
     pub(crate) id: u64,
     /// Frames sent and received.
     pub(crate) sent: u64,
     pub(crate) received: u64,
-    /// The first neighbour on the way when it was opened: another one, and frames may be lost.
+    /// The first hop when it was opened: if it changes, frames may be lost.
     pub(crate) hop: Option<NodeId>,
 }
 

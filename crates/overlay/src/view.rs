@@ -1,8 +1,8 @@
-//! The view: one versioned record a node, a single writer each, flooded on change (rule 1).
+//! The view: one versioned record for each node, written only by that node and flooded on change (rule 1).
 //!
-//! The highest (incarnation, version) of a node wins. A link exists if both ends list it; the view is the component of this
-//! node. Which version of whose interests a node has applied is *not* in the records: acknowledgements go straight to the owner
-//! of the interests, because a record would be flooded to everyone at every change of any interest.
+//! The highest (incarnation, version) of a node wins. A link exists if both ends list it; the view is the component of this node. Which version of
+//! which node's interests a node has applied is *not* in the records: acknowledgements are sent directly to the node that has the interests, because
+//! a record would be flooded to all nodes at every change of any interest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::record_versions::RecordAge;
 use crate::routing::{Topology, TopologyNode};
 use crate::wire::{Reader, WireError, ascending, incarnation, put_bytes, put_varint, varint_len};
 
-/// Longest record, so that as many as there may be take little: with 4,000 links there is still room for a name.
+/// Maximum length of a record, so that the maximum number of records takes little memory: 4,000 links and a name still fit.
 const MAXIMUM_RECORD_BYTES: usize = 64 * 1024;
 
-/// What a node tells everybody of itself.
+/// The record in which a node describes itself to all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeRecord {
     pub(crate) node: NodeId,
@@ -28,19 +28,19 @@ pub(crate) struct NodeRecord {
     pub(crate) address: String,
     pub(crate) clients: u64,
     pub(crate) subscriptions: u64,
-    /// Of its interests when the record was written.
+    /// Version of its interests when the record was written.
     pub(crate) interest_version: u64,
     /// C = alpha L + beta M, in steps (Overlays 4.2.1).
     pub(crate) capability: u64,
-    /// Trees it is the root of, coarse (R of Overlays 4.2.2).
+    /// Number of trees that it is the root of, coarse (R of Overlays 4.2.2).
     pub(crate) roots: u64,
     /// Messages per second it originates for other nodes, coarse.
     pub(crate) rate: u64,
     /// How it routes, see [`RoutingMode::code`](crate::RoutingMode).
     pub(crate) routing: u8,
-    /// Live links and their quantised RTT in tenths of a millisecond, by node, ascending.
+    /// Links that are up and their quantised RTT in tenths of a millisecond, ascending by node.
     pub(crate) links: Arc<[(NodeId, u32)]>,
-    /// For each of them how often a link with that node came up: what was on the one before may be lost.
+    /// For each of them how often a link with that node came up: what was sent on the previous one may be lost.
     pub(crate) epochs: Vec<u64>,
 }
 
@@ -98,7 +98,7 @@ impl NodeRecord {
             links: Arc::default(),
             epochs: Vec::new(),
         };
-        // Each link takes at least nine bytes of input, so the list grows no faster than what really came.
+        // Each link takes at least nine bytes of input, so the list grows no faster than the bytes that arrived.
         let mut links: Vec<(NodeId, u32)> = Vec::new();
         for _ in 0..reader.varint()? {
             let node = NodeId(reader.u64()?);
@@ -113,9 +113,9 @@ impl NodeRecord {
         Ok(record)
     }
 
-    /// Whether it is short enough to be sent whole.
+    /// Whether it is short enough to be sent as a whole record.
     pub(crate) fn is_sendable(&self) -> bool {
-        // What is not text or links has a length of its own, at most.
+        // The maximum length of everything except text and links.
         const REST_BYTES: usize = 128;
         let links = self.links.iter().zip(&self.epochs);
         let links =
@@ -124,7 +124,7 @@ impl NodeRecord {
         REST_BYTES + text + links.sum::<usize>() <= MAXIMUM_RECORD_BYTES
     }
 
-    /// The nodes with which it had a link that it has no more, or another one.
+    /// The nodes with which a link has ended or has been replaced.
     pub(crate) fn links_lost_since(&self, before: &Self) -> Vec<NodeId> {
         let links = before.links.iter().zip(&before.epochs);
         let is_lost =
@@ -141,7 +141,7 @@ impl NodeRecord {
         }
     }
 
-    /// As elections and paths see it.
+    /// The values that elections and paths use.
     fn as_topology(&self) -> TopologyNode {
         TopologyNode {
             node: self.node,
@@ -155,7 +155,7 @@ impl NodeRecord {
         }
     }
 
-    /// Whether both are of one process with one address and the same links.
+    /// Whether both are of one process, with the same address and the same links.
     pub(crate) fn differs_in_numbers_only(&self, other: &Self) -> bool {
         let identity = |it: &Self| (it.node, it.incarnation, it.process);
         identity(self) == identity(other)
@@ -163,7 +163,7 @@ impl NodeRecord {
             && (&self.links, &self.epochs) == (&other.links, &other.epochs)
     }
 
-    /// Whether it says to have a link with the node.
+    /// Whether it lists a link with the node.
     pub(crate) fn lists(&self, node: NodeId) -> bool {
         self.link(node).is_some()
     }
@@ -178,23 +178,23 @@ impl NodeRecord {
     }
 }
 
-/// What became of a record that came in.
+/// The result of applying a received record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordNews {
-    /// Newer than what was known: pass it on.
+    /// Newer than the stored one: pass it on.
     Newer,
     /// Known already, or older.
     Old,
-    /// No room for another node.
+    /// The limit of nodes is reached.
     Full,
 }
 
-/// All records known, reachable or not: those of nodes that are gone tell a stale restart.
+/// All records, of reachable nodes or not: those of nodes that are gone reveal a restart with a stale incarnation.
 #[derive(Debug)]
 pub(crate) struct View {
     own: NodeId,
     records: BTreeMap<NodeId, NodeRecord>,
-    /// The same as elections and paths see it.
+    /// The values that elections and paths use.
     topology: Topology,
     maximum: usize,
 }
@@ -213,7 +213,7 @@ impl View {
         &self.records[&self.own]
     }
 
-    /// Changes the own record.
+    /// Changes this node's own record.
     pub(crate) fn change_own(&mut self, change: impl FnOnce(&mut NodeRecord)) {
         let own = self.records.get_mut(&self.own);
         let own = own.expect("the own record is there from the start");
@@ -230,7 +230,7 @@ impl View {
         self.records.values()
     }
 
-    /// Takes another node's record. When the table is full, the record of a node that is not reachable gives way.
+    /// Applies another node's record. If the table is full, the record of an unreachable node is removed.
     pub(crate) fn apply(&mut self, record: NodeRecord) -> RecordNews {
         let known = self.records.get(&record.node);
         if known.is_some_and(|known| known.age() >= record.age()) {
@@ -254,12 +254,12 @@ impl View {
         RecordNews::Newer
     }
 
-    /// Every record as elections and paths see it.
+    /// Every record with the values that elections and paths use.
     pub(crate) const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The nodes this one reaches over links that both ends list, this one included.
+    /// The nodes that this one reaches over links that both ends list, this one included.
     pub(crate) fn component(&self) -> BTreeSet<NodeId> {
         let mut reached = BTreeSet::from([self.own]);
         let mut open = vec![self.own];

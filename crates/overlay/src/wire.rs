@@ -1,21 +1,21 @@
 //! Numbers and strings to bytes and back: little-endian, lengths as variable-length integers (LEB128).
 //!
-//! A reader hands out slices of its input, so a length that lies costs an error and never memory.
+//! A reader returns slices of its input, so a false length costs an error and never memory.
 
 use thicket_mqtt::DecodeError;
 use thicket_session::topic::TopicFilterError;
 
 use crate::identity::{Incarnation, NodeId};
 
-/// Why bytes from another node cannot be read. Malformed: nothing was taken over; the link they came from ends.
+/// Why bytes from another node cannot be decoded. Malformed: nothing has taken effect; the link they came from ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A field runs over the end.
+    /// A field extends beyond the end.
     #[error("field of {needed} bytes does not fit into the {left} left")]
     PastEnd {
         /// Bytes the field claims.
         needed: u64,
-        /// Bytes there are.
+        /// Bytes available.
         left: usize,
     },
     /// A variable-length integer of more than 64 bits.
@@ -49,10 +49,10 @@ pub enum WireError {
         /// Its length.
         len: usize,
     },
-    /// An interest's filter is none.
+    /// An interest's filter is invalid.
     #[error("interest in an invalid filter: {0}")]
     Filter(#[from] TopicFilterError),
-    /// Application properties that are none.
+    /// Application properties are invalid.
     #[error("application properties: {0}")]
     Properties(#[from] DecodeError),
 }
@@ -72,12 +72,12 @@ impl<'a> Reader<'a> {
         self.bytes.is_empty()
     }
 
-    /// What was not read yet.
+    /// The bytes not read yet.
     pub(crate) const fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Everything that was not read yet.
+    /// All bytes not read yet.
     pub(crate) const fn take_rest(&mut self) -> &'a [u8] {
         let rest = self.bytes;
         self.bytes = &[];
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         Err(WireError::IntegerTooLong)
     }
 
-    /// A length that must lie within what is there.
+    /// A length that must lie within the remaining bytes.
     #[inline]
     pub(crate) fn len(&mut self) -> Result<usize, WireError> {
         let len = self.varint()?;
@@ -205,7 +205,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// None that is absurd: a node that believed it could never rise above.
+/// Refuses an absurd incarnation: a node that accepted it could never rise above it.
 pub(crate) const fn incarnation(value: u64) -> Result<Incarnation, WireError> {
     if value > Incarnation::MAXIMUM.0 {
         return Err(WireError::Value {

@@ -1,26 +1,28 @@
-//! Which versions of everything links carry a node speaks, and which one two nodes use with each other.
+//! Wire versions: which ones a node supports, and which one two nodes use with each other.
 //!
-//! A release speaks its own version and that of the release before, so that a cluster is brought to a new release node by node. In the
-//! hello `wire` is the oldest version a node speaks; the newest, if it is another one, stands in a property of its own.
+//! A release supports its own version and that of the release before, so that a cluster is upgraded node by node. In the hello, `wire` is the oldest
+//! version a node supports; the newest, if it differs, has its own property.
 
 use std::fmt;
 
-/// A version of everything links carry. Raised when an older node could misread something, or would not know a message.
+/// A version of everything that links carry. Raised when an older node could misread something, or would not understand a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WireVersion(u16);
 
 impl WireVersion {
     /// Lower numbers were never released.
     pub const V10: Self = Self(10);
-    /// With records that are compared before any is sent on a new link, with changes of records, and with what nodes have learned of clients that
-    /// did not ask where to connect, and with how many sessions may have those that did.
+    /// Adds the comparison of records before any is sent on a new link, changes of records, what nodes have learned about clients that did not ask
+    /// where to connect, and the number of sessions that clients which did ask may have.
     pub const V11: Self = Self(11);
-    /// The oldest one this program speaks.
+    /// Adds announcements of record versions: a node that lacks a record requests it from one that has it, at the start of a link and later.
+    pub const V12: Self = Self(12);
+    /// The oldest version that this program supports.
     pub const OLDEST: Self = Self::V10;
-    /// The newest one this program speaks.
-    pub const NEWEST: Self = Self::V11;
+    /// The newest version that this program supports.
+    pub const NEWEST: Self = Self::V12;
 
-    /// As it stands in a hello.
+    /// The number in a hello.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0
@@ -33,7 +35,7 @@ impl fmt::Display for WireVersion {
     }
 }
 
-/// The versions a node speaks, both ends included; `oldest <= newest`. Of another node they may be any numbers.
+/// The versions that a node supports, both ends included; `oldest <= newest`. Those of another node may be any numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WireRange {
     pub(crate) oldest: u16,
@@ -41,7 +43,7 @@ pub(crate) struct WireRange {
 }
 
 impl WireRange {
-    /// Of this program, limited to `newest`.
+    /// The range of this program, limited to `newest`.
     pub(crate) const fn up_to(newest: WireVersion) -> Self {
         Self {
             oldest: WireVersion::OLDEST.0,
@@ -49,13 +51,13 @@ impl WireRange {
         }
     }
 
-    /// The version two nodes use with each other: the newest that both speak. `None`: there is none.
+    /// The version that two nodes use with each other: the newest that both support. `None`: there is none.
     pub(crate) fn common(self, other: Self) -> Option<WireVersion> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(WireVersion(newest))
     }
 
-    /// Whether it is announced by two numbers.
+    /// Whether it is sent as two numbers.
     pub(crate) const fn is_wide(self) -> bool {
         self.newest > self.oldest
     }

@@ -80,12 +80,17 @@ pub struct Hub {
     ready_at: Instant,
     /// See [`Overlay::is_in_doubt`]; as of the end of the last round.
     was_in_doubt: bool,
+    /// Since when nodes are up that are not part of the view yet: registrars and members do not know them.
+    joined_since: Option<Instant>,
     /// As of the end of a round after which nothing has happened.
     at_rest: Option<Rest>,
 }
 
 /// After rounds without anything new, rounds are short for this time: a thread that serves clients has thousands of them a second.
 const REST: Duration = Duration::from_millis(5);
+
+/// Nodes that come up one after the other within this time make one new view: each view costs messages from and to every node.
+const JOINING: Duration = Duration::from_millis(200);
 
 /// Within this time after it stood still a node learns from the others whether they had declared it down.
 const RESUMED: Duration = Duration::from_secs(5);
@@ -117,6 +122,7 @@ impl Hub {
             retained: RetainedMessages::new(config.retained, config.stores),
             ready_at: now.instant + config.discovery_grace,
             was_in_doubt: false,
+            joined_since: None,
             at_rest: None,
             cx: Context {
                 overlay: Overlay::new(config.overlay.clone(), now.instant, seed),
@@ -251,7 +257,7 @@ impl Hub {
             return;
         }
         self.wanted.begin_round();
-        self.send_changed_members();
+        self.review_joined(now);
         self.send_changed_bans(now);
         self.check_ready(now);
         self.ownership.expire(&mut self.cx, now);
@@ -295,6 +301,7 @@ impl Hub {
             self.next_last_word(),
             self.cx.overlay.poll_timeout(),
             ready,
+            self.next_view(),
             self.ownership.next_deadline(),
         ]
         .into_iter()
@@ -309,11 +316,10 @@ impl Hub {
 
     /// The socket accepted the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, now: Now, link: ConnectionId, count: usize) {
-        self.at_rest = None;
-        self.cx
-            .overlay
-            .handle_written(now.instant, LinkId(link.0), count);
-        self.drain_overlay(now);
+        let link = LinkId(link.0);
+        if self.cx.overlay.handle_written(now.instant, link, count) {
+            self.at_rest = None;
+        }
     }
 
     /// Whether `end_round` has something to do after writes to links, or after what was stored.
@@ -563,9 +569,31 @@ impl Hub {
         );
         self.ownership.send_nodes(&mut self.cx);
         self.hints_gain_node(slot, node);
-        self.view_changed(now);
+        self.joined_since.get_or_insert(now.instant);
         self.offer_retained(slot);
         self.refusals_begin_again(node);
+    }
+
+    /// Registrars begin again, and other nodes are sent new members, when no more nodes are about to come up. Until then no registrar grants
+    /// anything: a node that is up has not registered (rule 11).
+    fn review_joined(&mut self, now: Now) {
+        if let Some(due) = self.next_view() {
+            if now.instant < due {
+                return;
+            }
+            if self.joined_since.is_some_and(|since| since < due) {
+                thicket_session::reach!("time JOINING");
+            }
+            self.view_changed(now);
+        }
+        self.send_changed_members();
+    }
+
+    /// When nodes that are up become part of the view.
+    fn next_view(&self) -> Option<Instant> {
+        let since = self.joined_since?;
+        let more_come = self.cx.overlay.has_links_coming();
+        Some(if more_come { since + JOINING } else { since })
     }
 
     fn handle_node_down(&mut self, now: Now, slot: NodeSlot) {
@@ -620,6 +648,7 @@ impl Hub {
     }
 
     fn view_changed(&mut self, now: Now) {
+        self.joined_since = None;
         self.ownership.view_changed(&mut self.cx, now);
     }
 }

@@ -162,18 +162,19 @@ impl Hub {
     /// Sends a node the list of members.
     pub(super) fn send_members(&mut self, slot: NodeSlot, node: NodeId) {
         let announced = self.cx.members.announced().into_iter();
-        let announced = announced
-            .filter(|member| self.is_announced(member))
-            .collect();
-        let encoded = Message::Members(announced).encode();
+        let announced = announced.filter(|it| self.is_announced(it, node));
+        let encoded = Message::Members(announced.collect()).encode();
         self.cx.send_encoded(node, slot, encoded);
     }
 
-    /// Nodes that store nothing have another identity at each start: where nothing depends on it, those that are gone are not passed on.
-    fn is_announced(&self, member: &Membership<'_>) -> bool {
+    /// Where nothing depends on it, two kinds of members are not passed on: a node that lists a link with the recipient, which has seen it join
+    /// too; and one that is gone, as nodes that store nothing have another identity at each start.
+    fn is_announced(&self, member: &Membership<'_>, to: NodeId) -> bool {
+        let overlay = &self.cx.overlay;
+        let has_joined_there = member.changes == 1 && overlay.lists(member.node, to);
         self.cx.config.partition == Partition::Majority
             || member.changes.is_multiple_of(2)
-            || self.cx.overlay.slot_of(member.node).is_some()
+            || overlay.slot_of(member.node).is_some() && !has_joined_there
     }
 
     /// Stores changes of the members. After every input, so that it is stored with its round.
@@ -190,12 +191,15 @@ impl Hub {
         if unannounced.is_empty() {
             return;
         }
-        let announced = self.cx.members.announced().into_iter();
-        let announced =
-            announced.filter(|it| unannounced.contains(&it.node) && self.is_announced(it));
-        let encoded = Message::Members(announced.collect()).encode();
         for (slot, node) in self.cx.up.clone() {
-            self.cx.send_encoded(node, slot, encoded.clone());
+            let announced = self.cx.members.announced().into_iter();
+            let is_due =
+                |it: &Membership<'_>| unannounced.contains(&it.node) && self.is_announced(it, node);
+            let announced: Vec<_> = announced.filter(is_due).collect();
+            if !announced.is_empty() {
+                let encoded = Message::Members(announced).encode();
+                self.cx.send_encoded(node, slot, encoded);
+            }
         }
     }
 

@@ -141,7 +141,7 @@ fn encoded_messages() -> Vec<(Channel, Vec<u8>)> {
 fn every_message_is_read_as_it_was_written_and_a_cut_one_is_refused_or_shorter() {
     for (channel, bytes) in encoded_messages() {
         for len in 0..bytes.len() {
-            // Lists run to the end of a packet: a cut may fall between two entries, which must not panic either.
+            // Lists extend to the end of a packet: a cut may fall between two entries, which must not panic either.
             if let Ok(message) = Message::decode(channel, &bytes[..len]) {
                 read_all(&message);
             }

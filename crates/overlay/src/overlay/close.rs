@@ -1,4 +1,4 @@
-//! Links that end, and nodes that are out.
+//! Links that end, and nodes that go down.
 
 use thicket_mqtt::{Disconnect, Packet, ReasonCode};
 use thicket_session::time::Instant;
@@ -12,7 +12,7 @@ use crate::message::Message;
 use crate::peer::PeerState;
 
 impl Overlay {
-    /// The shell says that a link is gone.
+    /// The shell reports that a link is closed.
     pub(super) fn on_closed(&mut self, now: Instant, id: LinkId) {
         self.closing.remove(&id);
         if let Some(link) = self.links.remove(&id) {
@@ -20,12 +20,12 @@ impl Overlay {
         }
     }
 
-    /// Gives a link up; what is in its out-buffer may still go.
+    /// Closes a link; what is in its out-buffer may still be sent.
     pub(super) fn close_link(&mut self, now: Instant, id: LinkId) {
         self.end_link(now, id);
     }
 
-    /// Nothing came for too long: the node is out, unless another link has taken over.
+    /// Nothing was received for too long: the node is down, unless another link has replaced this one.
     pub(super) fn close_silent_link(&mut self, now: Instant, id: LinkId) {
         let node = self.links.get(&id).and_then(|link| link.state.node());
         let fields = node
@@ -56,6 +56,9 @@ impl Overlay {
         let Some(node) = link.state.node() else {
             return;
         };
+        if link.state.is_selected() {
+            self.wanted.forget_link(id);
+        }
         let Some(slot) = self.slots.get(&node).copied() else {
             return;
         };
@@ -66,7 +69,7 @@ impl Overlay {
         peer.interests.abandon_snapshot();
         let was_up = peer.state == PeerState::Up;
         if was_up {
-            // Its end may have closed the link because it heard nothing of us: what counts is when it was heard last.
+            // The other node may have closed the link because it received nothing from us: what counts is when we last received something from it.
             let since = link.last_received;
             peer.state = PeerState::Lost {
                 since,
@@ -74,18 +77,20 @@ impl Overlay {
             };
         }
         self.view_changed = true;
+        // The node no longer sends us its record itself.
+        self.wanted.review(node);
         let out_after = self.config.timing.out_after;
         if was_up && now.since(link.selected_at) >= out_after {
             self.dialler.succeeded(node);
             self.dialler.hurry(now, node);
         } else if was_up {
-            // A link that ends as soon as it is up, again and again, is not dialled without a pause; yet the node, which is
-            // there, has some chances before its time is over.
+            // A link that ends as soon as it is up, again and again, is not redialled without a pause. The node is alive, though, and is dialled a
+            // few times before it counts as down.
             self.dialler.hurry(now + out_after / 4, node);
         }
     }
 
-    /// A dial to an address of the node failed while it had no link: nobody is there, unless others say so.
+    /// A dial to an address of the node failed while it had no link: the node is down, unless others reach it.
     pub(super) fn on_unreachable(&mut self, slot: NodeSlot) {
         if let Some(peer) = self.peer_mut(slot)
             && peer.link.is_none()
@@ -101,7 +106,7 @@ impl Overlay {
         self.go_out(slot, "left");
     }
 
-    /// Nothing waits for the node any longer.
+    /// Marks the node as down: nothing waits for it any longer.
     pub(super) fn go_out(&mut self, slot: NodeSlot, reason: &'static str) {
         let Some(index) = slot.index().checked_sub(1) else {
             return;
@@ -140,7 +145,7 @@ impl Overlay {
         self.event(EventLevel::Warn, "node is out", fields);
     }
 
-    /// Says to every node that this one goes, so that it is out at once; then poll outputs as usual.
+    /// Sends every node a message that this one shuts down, so that they mark it down at once; then poll outputs as usual.
     pub fn shut_down(&mut self, now: Instant) {
         self.leaving = true;
         let links: Vec<_> = self

@@ -1,4 +1,4 @@
-//! Messages: from the workers into the resend buffer and the links, from the links to the workers.
+//! Data messages: from the workers into the resend buffer and onto the links, and from the links to the workers.
 
 use std::ops::Range;
 
@@ -16,11 +16,11 @@ use crate::record::{BatchHeader, Record, age_expiry, split};
 use crate::routing::RoutingMode;
 use crate::store::Store;
 
-/// As many records in a row are put into a batch at once.
+/// At most this many consecutive records are appended to a batch at once.
 const ROW: u64 = 256;
 
 impl Overlay {
-    /// Sends a message to its destinations, and keeps it, if it has a number, until each has admitted it or is out.
+    /// Sends a message to its destinations. A numbered message is kept until each of them has admitted it or is down.
     ///
     /// # Errors
     /// See [`ForwardError`]; the message is neither kept nor sent.
@@ -83,9 +83,9 @@ impl Overlay {
         Ok(())
     }
 
-    /// Sends messages with consecutive numbers from `first` on, whose records lie back to back in `records`, to the same destinations: what
-    /// [`forward`](Self::forward) does with each of them, at less cost. False: nothing was done, as one of them might be refused, or
-    /// messages go over trees.
+    /// Sends messages with consecutive numbers from `first` on, whose records lie back to back in `records`, to the same destinations. Has the effect
+    /// of [`forward`](Self::forward) for each of them, at less cost. False: nothing was done, because one of them might be refused or because
+    /// messages are routed over trees.
     pub fn forward_in_a_row(
         &mut self,
         now: Instant,
@@ -115,8 +115,8 @@ impl Overlay {
         true
     }
 
-    /// Has each destination that is not out wait for these numbers, and keeps their records, `len` bytes together. How many such
-    /// destinations there are.
+    /// Keeps the records of these numbers, `len` bytes together, until each destination that is not down has admitted them. Returns the number of
+    /// such destinations.
     fn keep_for<'a>(
         &mut self,
         now: Instant,
@@ -145,8 +145,8 @@ impl Overlay {
         waiting
     }
 
-    /// Sends `count` messages without numbers, whose records lie back to back in `records`, to the same destinations: what
-    /// [`forward`](Self::forward) does with each of them, at less cost. Each is far shorter than a packet.
+    /// Sends `count` messages without numbers, whose records lie back to back in `records`, to the same destinations. Has the effect of
+    /// [`forward`](Self::forward) for each of them, at less cost. Each is far shorter than a packet.
     pub fn forward_plain_all(
         &mut self,
         now: Instant,
@@ -174,7 +174,7 @@ impl Overlay {
         self.push_plain(stream, destinations, records, count);
     }
 
-    /// Appends records without numbers to what each destination gets next; where they do not all fit, those that do.
+    /// Appends records without numbers to the queue of each destination; if not all fit, as many as do.
     fn push_plain(
         &mut self,
         stream: StreamId,
@@ -204,14 +204,14 @@ impl Overlay {
         }
     }
 
-    /// Whether more numbered messages for this node are welcome. When not: stop reading from publishers whose messages go
-    /// there, until `RoomChanged`.
+    /// Whether the node is below its limit for numbered messages. If it is not, stop reading from publishers whose messages go there, until
+    /// `RoomChanged`.
     #[must_use]
     pub fn has_room(&self, slot: NodeSlot) -> bool {
         self.peer(slot).is_none_or(|peer| peer.outbound.has_room())
     }
 
-    /// The last number of each stream that `slot` has not admitted yet; none for a node that is out.
+    /// The last number of each stream that `slot` has not admitted yet; empty for a node that is down.
     #[must_use]
     pub fn unadmitted(&self, slot: NodeSlot) -> Vec<(StreamId, u64)> {
         self.peer(slot)
@@ -220,7 +220,7 @@ impl Overlay {
             .unwrap_or_default()
     }
 
-    /// Whether `slot` has admitted all up to these numbers, or is out.
+    /// Whether `slot` has admitted everything up to these numbers, or is down.
     #[must_use]
     pub fn has_admitted(&self, slot: NodeSlot, numbers: &[(StreamId, u64)]) -> bool {
         self.peer(slot).is_none_or(|peer| {
@@ -229,14 +229,14 @@ impl Overlay {
         })
     }
 
-    /// The messages some destination has not admitted yet, by stream and number: to be matched again when interests or the
-    /// view changed (rule 5).
+    /// The messages that some destination has not admitted yet, by stream and number. They must be matched again when interests or the view have
+    /// changed (rule 5).
     pub fn unacknowledged(&self) -> impl Iterator<Item = Unacknowledged<'_>> {
         self.store.unacknowledged()
     }
 
-    /// Adds a destination to an unacknowledged message. False if the message is acknowledged already, the node is out or is a
-    /// destination already. A node that has admitted it before drops and acknowledges the copy.
+    /// Adds a destination to an unacknowledged message. False if the message is acknowledged already, or the node is down or already a destination. A
+    /// node that has admitted it before discards the duplicate and acknowledges it.
     pub fn add_destination(&mut self, stream: StreamId, number: u64, slot: NodeSlot) -> bool {
         let Some(index) = slot.index().checked_sub(1) else {
             return false;
@@ -252,14 +252,14 @@ impl Overlay {
         };
         peer.outbound.insert(stream, number, len);
         if self.config.routing.mode != RoutingMode::Mesh {
-            // Parked: the end of the round sends it as far as there is room.
+            // Parked: sent at the end of the round, as far as capacity allows.
             let now = self.last_round;
             peer.flow.offer(now, stream, number, len, 0, false);
         }
         true
     }
 
-    /// A batch of another node.
+    /// A batch from another node.
     pub(super) fn on_batch(
         &mut self,
         slot: NodeSlot,
@@ -312,7 +312,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Adds batches to the out-buffer of a link while there is room, credit and something to send, each stream in turn.
+    /// Appends batches to the out-buffer of a link while it is below its limit and there are credit and data; the streams take turns.
     pub(super) fn fill_with_data(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
         let own = (self.config.node, self.view.own().incarnation);
         let limits = &self.config.limits;
@@ -340,8 +340,8 @@ impl Overlay {
             if sealing.seal(peer, link) {
                 continue;
             }
-            // Credit holds the stream back. Records without numbers have been paid for: they must not wait behind it, or
-            // their credit would never return.
+            // The stream lacks credit. Records without numbers are paid for already: they must not wait behind it, or their credit would never
+            // return.
             peer.outbound.serve_again(before);
             let Some(paid) = peer.outbound.stream_with_plain() else {
                 return;
@@ -353,7 +353,7 @@ impl Overlay {
     }
 }
 
-/// Puts batches of one stream together.
+/// Builds batches of one stream.
 struct Sealing<'a> {
     now: Instant,
     own: (crate::NodeId, Incarnation),
@@ -380,8 +380,8 @@ impl Sealing<'_> {
         peer.counters.data_out_bytes += link.write_publish(Channel::Data, self.buffer) as u64;
     }
 
-    /// One batch of records in the order they were forwarded, all of one incarnation; false if there are none, or the first one
-    /// waits for credit.
+    /// Writes one batch of records in the order they were forwarded, all of one incarnation. False if there are none, or the first one waits for
+    /// credit.
     fn seal(&mut self, peer: &mut Peer, link: &mut Link) -> bool {
         let mut batch: Option<Incarnation> = None;
         while let Some(incarnation) = self
@@ -397,7 +397,7 @@ impl Sealing<'_> {
         batch.is_some()
     }
 
-    /// Appends the next numbered records, as many as are in a row, if it is their turn and they fit into credit and batch.
+    /// Appends the next numbered records, as many as are consecutive, if it is their turn and they fit into credit and batch.
     fn append_numbered(
         &mut self,
         peer: &mut Peer,
@@ -412,7 +412,7 @@ impl Sealing<'_> {
         let mut sendable = row(ROW)?;
         let wanted = peer.outbound.unsent_in_a_row(self.stream, sendable.count);
         if wanted < sendable.count {
-            // What lies between goes to others only.
+            // The numbers in between go to other nodes only.
             sendable = row(wanted)?;
         }
         let first_len = sendable.first_len;
@@ -441,10 +441,10 @@ impl Sealing<'_> {
         Some(sendable.incarnation)
     }
 
-    /// Appends records without numbers: it is their turn, or what is before them has no credit; theirs is paid.
+    /// Appends records without numbers if it is their turn, or if the records before them lack credit; their own is paid.
     fn append_plain(&mut self, peer: &mut Peer, batch: Option<Incarnation>) -> Option<Incarnation> {
         let (len, is_first) = peer.outbound.next_plain(self.stream)?;
-        // A numbered record that waits for space goes first; one that waits for credit is overtaken, but not within a batch.
+        // A numbered record that waits for space is sent first; one that waits for credit is overtaken, but not within a batch.
         if (batch.is_some() && !is_first) || !self.has_space(batch, self.own.1, len) {
             return None;
         }
@@ -457,7 +457,7 @@ impl Sealing<'_> {
         Some(self.own.1)
     }
 
-    /// Whether `len` bytes of an incarnation go into the batch; the first record goes into any.
+    /// Whether `len` bytes of an incarnation fit into the batch; the first record always does.
     fn has_space(&self, batch: Option<Incarnation>, incarnation: Incarnation, len: usize) -> bool {
         batch
             .is_none_or(|batch| batch == incarnation && self.buffer.len() + len <= self.batch_bytes)

@@ -1,6 +1,6 @@
-//! From a socket to a link whose other end is known: CONNECT, CONNACK. The states are in [`crate::link`].
+//! From a socket to a link whose other end is identified: CONNECT, CONNACK. The states are in [`crate::link`].
 //!
-//! Where links are proved, nothing is believed of a link that is not: it is closed with a reason, and changes nothing else.
+//! Where links must be proved, nothing received on an unproved link is used: it is closed with a reason, and nothing else changes.
 
 use thicket_mqtt::{
     Connack, Connect, Disconnect, Packet, PacketKind, ProtocolVersion, ReasonCode, UserProperties,
@@ -15,10 +15,10 @@ use crate::identity::{Incarnation, KeyId, LinkId};
 use crate::link::LinkState;
 use crate::wire_version::WireRange;
 
-/// Processes this one goes above at most: more is no stale memory, but something that counts up by itself.
+/// Raises this node's incarnation above that of at most this many processes: more cannot be stale records, but a process that keeps counting up.
 const MAXIMUM_JUMPS: usize = 64;
 
-/// Why the other end is not let in.
+/// Why a link is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     reason_code: ReasonCode,
@@ -39,7 +39,7 @@ impl Refusal {
         }
     }
 
-    /// What the other end is told beside the reason, by the process that refuses it.
+    /// The properties sent to the other end beside the reason. `process`: the one that refuses.
     fn told(&self, process: u64) -> Vec<(&'static str, String)> {
         let mut properties = vec![("process", format!("{process:016x}"))];
         properties.extend(self.holder.iter().flat_map(Holder::to_properties));
@@ -47,7 +47,7 @@ impl Refusal {
         properties
     }
 
-    /// The other end broke the order of a handshake.
+    /// The other end violated the handshake.
     pub(super) fn protocol(text: String) -> Self {
         Self::new(ReasonCode::ProtocolError, text)
     }
@@ -89,14 +89,14 @@ impl Overlay {
         }
     }
 
-    /// The shell has the proof of a link that this node opened.
+    /// The shell reports the proof of a link that this node opened.
     pub(super) fn on_proved(&mut self, id: LinkId, key: KeyId) {
         if let Some(link) = self.links.get_mut(&id) {
             link.end.key = Some(key);
         }
     }
 
-    /// Whether what the other end says may be believed. What comes over other nodes came over their links, which are proved.
+    /// Whether what is received on this link may be used. A tunnel is: its bytes arrived over links that are proved.
     fn is_proved(&self, id: LinkId) -> bool {
         let has_key = || {
             self.links
@@ -128,7 +128,7 @@ impl Overlay {
         self.handle_received(now, id, bytes, |_| {});
     }
 
-    /// A packet on a link that is not a candidate yet.
+    /// A packet on a link that is not yet a candidate.
     pub(super) fn on_handshake(&mut self, now: Instant, id: LinkId, packet: &Packet<'_>) {
         let Some(state) = self.links.get(&id).map(|link| link.state.clone()) else {
             return;
@@ -161,7 +161,7 @@ impl Overlay {
     fn accept(&mut self, now: Instant, id: LinkId, peer: Hello) {
         if let Err(refusal) = self.check_identity(&peer) {
             if peer.node == self.config.node && peer.process != self.process {
-                // Which of the two has to end, the one that dials hears.
+                // The process that dials learns from the refusal whether it must end, so the other one is dialled too.
                 self.dialler.hear(now, &peer.address, None);
             }
             return self.refuse(now, id, &refusal);
@@ -177,7 +177,7 @@ impl Overlay {
         self.on_candidate(now, id, peer);
     }
 
-    /// Dialler: the acceptor's verdict.
+    /// On the dialling node: the answer of the accepting one.
     fn on_connack(&mut self, now: Instant, id: LinkId, connack: &Connack<'_>) {
         if connack.reason_code.is_error() {
             return self.on_refused(
@@ -201,7 +201,7 @@ impl Overlay {
         }
     }
 
-    /// Two clusters on one network never merge, nor do versions that misread each other.
+    /// Refuses other clusters on the same network, which must never merge, and wire versions that would misread each other.
     fn check_cluster(&self, peer: &Hello) -> Result<(), Refusal> {
         let own = WireRange::up_to(self.config.wire);
         if own.common(peer.wire).is_none() {
@@ -218,7 +218,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// One process for an identity, and incarnations that rise.
+    /// Ensures one process for an identity, and incarnations that rise.
     fn check_identity(&self, peer: &Hello) -> Result<(), Refusal> {
         let in_use = |text: String, level, holder| {
             Err(Refusal {
@@ -263,7 +263,7 @@ impl Overlay {
             .peer_of(peer.node)
             .is_some_and(|known| known.link.is_some() && known.process != peer.process);
         if linked || self.view.component().contains(&peer.node) {
-            // A node that was started again so fast that not all have noticed looks the same, so this is no error yet.
+            // A node that restarted so fast that some nodes have not noticed looks the same, so this is not an error yet.
             let holder = Holder {
                 address: record.address.clone(),
                 incarnation: None,
@@ -296,7 +296,7 @@ impl Overlay {
         })
     }
 
-    /// Ends a handshake with a reason the other end can log.
+    /// Ends a handshake with a reason that the other end can log.
     pub(super) fn refuse(&mut self, now: Instant, id: LinkId, refusal: &Refusal) {
         let Some(state) = self.links.get(&id).map(|link| link.state.clone()) else {
             return;
@@ -353,7 +353,7 @@ impl Overlay {
         properties: &UserProperties<'_>,
     ) {
         let address = self.links.get(&id).and_then(|link| link.dialled.clone());
-        // Of who has not proved to belong to the cluster, only the log hears.
+        // The claims of an end that has not proved its key are only logged.
         let believed = if self.is_proved(id) {
             properties.clone()
         } else {
@@ -387,8 +387,8 @@ impl Overlay {
         }
     }
 
-    /// Another process has this node's identity. Whoever says so of itself lives; of the two the one that was there first goes on. The
-    /// word of a third node may be out of date: the other process is asked.
+    /// Another process has this node's identity. If that process itself reports so, it is alive, and the one that was there first continues. A report
+    /// from a third node may be out of date: the other process is asked.
     fn on_identity_held(&mut self, now: Instant, holder: Holder) {
         let Some(incarnation) = holder.incarnation else {
             if holder.address == self.config.address {
@@ -413,8 +413,8 @@ impl Overlay {
         }
     }
 
-    /// Others remember this node's identity with another process: go above, before anything is originated (once a process:
-    /// one that goes above us in turn is alive, and two would climb for ever).
+    /// Other nodes have a record of this identity with another process: raise the incarnation above it before anything is originated. Once for each
+    /// process: one that raises its incarnation in turn is alive, and the two would do so for ever.
     pub(super) fn on_known_as(&mut self, now: Instant, known: KnownAs) {
         if known.process == self.process || known.incarnation < self.incarnation() {
             return;
@@ -450,14 +450,14 @@ impl Overlay {
             "incarnation raised",
             vec![("incarnation", incarnation.0.to_string())],
         );
-        // Links were opened under the former one.
+        // The links were opened with the previous incarnation.
         let links: Vec<_> = self.links.keys().copied().collect();
         for id in links {
             self.close_link(now, id);
         }
     }
 
-    /// Where the other end of a link is, as a field of an event: as it was dialled, or as it came.
+    /// The address of the other end of a link, as a field of an event: the one dialled, or the one it connected from.
     fn far_end(&self, id: LinkId) -> Option<(&'static str, String)> {
         let link = self.links.get(&id)?;
         let came_from = || Some(("peer", link.end.address?.to_string()));

@@ -1,4 +1,4 @@
-//! What links bring: packets, and the messages in them.
+//! What is received on links: packets, and the messages in them.
 
 use thicket_mqtt::{DecodeError, Packet, ProtocolVersion, Publish, ReasonCode};
 use thicket_session::time::Instant;
@@ -14,13 +14,13 @@ use crate::interests::InterestError;
 use crate::link::{LinkState, SentHello};
 use crate::message::{AcknowledgeView, InterestBatch, Message};
 use crate::record_change::RecordChange;
-use crate::record_versions::{RecordAge, RecordVersions};
+use crate::record_versions::{Purpose, RecordAge, RecordVersions};
 use crate::relays::Relay;
 use crate::view::{NodeRecord, RecordNews};
 use crate::wire::WireError;
 use crate::wire_version::WireVersion;
 
-/// Why a link ends that its node could still use. Nothing of the packet was taken over, but what earlier parts of it said.
+/// Why a link is closed although its node is alive. Nothing of the packet has taken effect, except earlier parts of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LinkError {
     #[error("malformed packet: {0}")]
@@ -44,17 +44,17 @@ pub(super) enum LinkError {
     Relayed { origin: NodeId },
 }
 
-/// No link takes longer to answer: an hour.
+/// Upper bound of a reported round trip: one hour.
 const MAXIMUM_RTT_US: u64 = 3_600_000_000;
 
-/// Longest packet before the other end is known.
+/// Longest packet before the other end is identified.
 const MAXIMUM_HANDSHAKE_BYTES: u32 = 64 * 1024;
 
 pub(super) type Deliver<'d> = &'d mut dyn FnMut(Delivery<'_>);
 
 impl Overlay {
-    /// Takes all that was read from a link in this round, and calls `deliver` for each message in it that is new here.
-    /// What is not a whole packet yet is kept. Bytes of a link that is gone are passed over.
+    /// Handles all bytes that were read from a link in this round, and calls `deliver` for each message in them that is new here. An incomplete
+    /// packet is kept. Bytes of a link that is gone are ignored.
     pub fn handle_received(
         &mut self,
         now: Instant,
@@ -65,7 +65,7 @@ impl Overlay {
         self.take_bytes(now, link, bytes, &mut deliver);
     }
 
-    /// The same for bytes that came over others.
+    /// The same for bytes that arrived over a tunnel.
     pub(super) fn take_bytes(
         &mut self,
         now: Instant,
@@ -91,7 +91,7 @@ impl Overlay {
         }
     }
 
-    /// Handles the whole packets in `bytes`; answers their length.
+    /// Handles the complete packets in `bytes`; returns their length.
     fn read_packets(
         &mut self,
         now: Instant,
@@ -101,7 +101,7 @@ impl Overlay {
     ) -> usize {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            // A stranger makes us keep little.
+            // An end that is not identified can make us buffer only little.
             let is_known = self
                 .links
                 .get(&id)
@@ -266,19 +266,26 @@ impl Overlay {
             ) if decides => {
                 self.on_candidate_message(now, slot, id, has_link, selects_seen);
             }
-            // Sent before our `Select` came.
+            // Sent before our `Select` arrived.
             (LinkState::Selected { .. } | LinkState::Resumed { .. }, Message::Candidate { .. })
                 if decides => {}
             (LinkState::Candidate { .. }, Message::Select) if !decides => {
                 self.select(now, slot, id)
             }
-            (LinkState::Selected { .. }, Message::Versions(known)) if known.is_whole => {
-                self.resume(slot, id, &known);
+            (LinkState::Selected { .. }, Message::Versions(known))
+                if known.purpose == Purpose::All =>
+            {
+                self.resume(now, slot, id, &known);
             }
             (LinkState::Resumed { .. } | LinkState::Up { .. }, Message::Versions(wanted))
-                if !wanted.is_whole =>
+                if wanted.purpose == Purpose::Wanted =>
             {
                 self.send_lacking(slot, id, &wanted);
+            }
+            (LinkState::Resumed { .. } | LinkState::Up { .. }, Message::Versions(news))
+                if news.purpose == Purpose::News =>
+            {
+                self.note_offers(now, id, &news);
             }
             (LinkState::Resumed { .. }, Message::Resume(resume)) => {
                 self.on_resume(slot, id, resume)
@@ -290,7 +297,7 @@ impl Overlay {
                 self.on_record(now, id, record)
             }
             (LinkState::Resumed { .. } | LinkState::Up { .. }, Message::Change(change)) => {
-                self.on_change(now, slot, id, &change)?;
+                self.on_change(now, id, &change)?;
             }
             (
                 LinkState::Selected { .. } | LinkState::Resumed { .. } | LinkState::Up { .. },
@@ -341,8 +348,9 @@ impl Overlay {
         Ok(())
     }
 
-    /// A record, of this node or another, flooded by its neighbours.
+    /// A record, of this node or another, that a neighbour has sent.
     fn on_record(&mut self, now: Instant, id: LinkId, record: NodeRecord) {
+        self.wanted.came(record.node, record.age(), id);
         if record.node == self.config.node {
             return self.on_own_record(now, &record);
         }
@@ -350,12 +358,11 @@ impl Overlay {
         self.take_record(now, id, former, record);
     }
 
-    /// A change of a record, of this node or another. What it starts from is here, as records are compared first and a link keeps their
-    /// order, unless a message was lost with another link: then the whole record is asked for.
+    /// A change of a record, of this node or another. The version it starts from is usually here, as records are compared first and a link keeps
+    /// their order. It is missing if it was only announced, or was lost with another link: then the whole record is requested.
     fn on_change(
         &mut self,
         now: Instant,
-        slot: NodeSlot,
         id: LinkId,
         change: &RecordChange,
     ) -> Result<(), LinkError> {
@@ -372,6 +379,7 @@ impl Overlay {
         match former.and_then(|former| change.apply(former)) {
             Some(record) if record.is_sendable() => {
                 let former = former.cloned();
+                self.wanted.came(record.node, record.age(), id);
                 self.take_record(now, id, former, record);
             }
             Some(record) => {
@@ -380,15 +388,12 @@ impl Overlay {
                     value: record.links.len() as u64,
                 }));
             }
-            None => {
-                let wanted = RecordVersions::wanting(change.node, known);
-                self.write_message(slot, id, &Message::Versions(wanted));
-            }
+            None => self.wanted.offer(change.node, change.age(), id, None),
         }
         Ok(())
     }
 
-    /// A record in place of the former one, if it is newer: passed on.
+    /// Stores a record in place of the former one if it is newer, and passes it on.
     fn take_record(
         &mut self,
         now: Instant,
@@ -417,13 +422,14 @@ impl Overlay {
             }
         }
         self.dialler.hear(now, &address, Some(node));
-        // Others should hear at once of links that are lost; of what is new, when it has been gathered.
+        // A lost link or a new process is flooded at once; other news is announced after it has been gathered.
         let is_urgent = former.as_ref().is_some_and(|former| {
             former.process != process || !record.links_lost_since(former).is_empty()
         });
-        self.relays.note(now, node, former, id);
-        if is_urgent && let Some(relay) = self.relays.take(node) {
-            self.relay_record(node, &relay);
+        self.relays.note(now, node, id);
+        if is_urgent {
+            self.relays.take(node);
+            self.flood(former.as_ref(), &record, &[id]);
         }
         let superseded = self
             .peer_of(node)
@@ -440,7 +446,7 @@ impl Overlay {
         }
     }
 
-    /// Somebody has sent an old version of a record, or the same again.
+    /// A neighbour has sent an old version of a record, or the same one again.
     fn note_repeated(&mut self, id: LinkId, node: NodeId, age: RecordAge) {
         self.counters.repeated_records += 1;
         let is_the_same = self.view.record(node).is_some_and(|it| it.age() == age);
@@ -449,14 +455,51 @@ impl Overlay {
         }
     }
 
-    /// Passes on what is known of another node.
-    pub(super) fn relay_record(&mut self, node: NodeId, relay: &Relay) {
-        if let Some(record) = self.view.record(node).cloned() {
-            self.flood(relay.before.as_ref(), &record, &relay.brought_by);
+    /// Announces to every neighbour which versions of these records of other nodes are here. Leaves out neighbours that [`Self::flood`] leaves out
+    /// too, and records without links: no path leads to such a node yet. The node that wrote a record is sent the record itself, to check that it is
+    /// what it wrote.
+    pub(super) fn announce_records(&mut self, changed: &[(NodeId, Relay)]) {
+        for (slot, link) in self.linked_peers().collect::<Vec<_>>() {
+            if !self.takes_records(slot, link) {
+                continue;
+            }
+            let Some(to) = self.peer(slot).map(|peer| peer.node) else {
+                continue;
+            };
+            let has_it = |relay: &Relay| relay.brought_by.contains(&link);
+            let record = |(node, relay): &(NodeId, Relay)| {
+                let record = self.view.record(*node)?;
+                let is_reached = record.lists(to) || record.links.is_empty() && *node != to;
+                (!is_reached && !has_it(relay)).then_some(record)
+            };
+            let records: Vec<&NodeRecord> = changed.iter().filter_map(record).collect();
+            let hears = self.wire_version(slot) >= WireVersion::V12;
+            let is_sent = |record: &&NodeRecord| record.node == to || !hears;
+            let (sent, said): (Vec<_>, Vec<_>) = records.into_iter().partition(is_sent);
+            let news = said.iter().map(|record| (record.node, record.age()));
+            let news = Message::Versions(RecordVersions::news(news.collect()));
+            let sent = sent.into_iter().cloned().map(Message::Record);
+            let news = (!said.is_empty()).then_some(news);
+            for message in sent.chain(news).collect::<Vec<_>>() {
+                self.write_message(slot, link, &message);
+            }
         }
     }
 
-    /// What others say of this node. One that says more than this process ever did would have everybody believe it: it is outdone.
+    /// Whether records and their changes may be sent over a link: the versions at its start must have been sent before.
+    fn takes_records(&self, slot: NodeSlot, link: LinkId) -> bool {
+        let Some(link) = self.links.get(&link) else {
+            return false;
+        };
+        if self.wire_version(slot) >= WireVersion::V12 {
+            link.state.is_selected()
+        } else {
+            link.state.has_records()
+        }
+    }
+
+    /// What others hold as this node's record. If it differs from what this process wrote, every node would believe it: it is replaced by a higher
+    /// version.
     fn on_own_record(&mut self, now: Instant, record: &NodeRecord) {
         let own = self.view.own();
         let is_this_process =
@@ -473,7 +516,7 @@ impl Overlay {
         }
     }
 
-    /// What others say has changed of this node.
+    /// A change that others hold of this node's record.
     fn on_own_change(&mut self, now: Instant, change: &RecordChange) {
         let (own, age) = (self.view.own(), change.age());
         if (age.incarnation, age.process) != (own.incarnation, self.process) {
@@ -488,7 +531,7 @@ impl Overlay {
         }
     }
 
-    /// Somebody says what this node never said, as the version `version` of its record.
+    /// Other nodes hold a content that this node never wrote, as version `version` of its record.
     fn on_altered(&mut self, now: Instant, version: u64) {
         self.counters.altered_records += 1;
         let fields = vec![("version", version.to_string())];
@@ -503,7 +546,7 @@ impl Overlay {
         }
     }
 
-    /// A node publishes to a topic: passed on along the tree of all, once.
+    /// A node publishes to a topic: passed on along the tree of all nodes, once.
     fn on_advertisement(&mut self, now: Instant, id: LinkId, origin: NodeId, topic: &str) {
         if origin != self.config.node
             && self.trees.topology().contains(origin)
@@ -513,7 +556,7 @@ impl Overlay {
         }
     }
 
-    /// Sends an advertisement to the neighbours on the tree of all but the one it came from.
+    /// Sends an advertisement to the neighbours on the tree of all nodes, except the one it came from.
     pub(super) fn advertise(&mut self, origin: NodeId, topic: &str, from: Option<LinkId>) {
         let neighbours = self.trees.single().tree.neighbours(self.config.node);
         let links: Vec<_> = neighbours
@@ -527,12 +570,11 @@ impl Overlay {
         }
     }
 
-    /// Passes a record on to every neighbour but those that sent it, and but those that its owner says to have a link with: it
-    /// wrote to them itself. If that link breaks, the owner's next record does not list it, or lists it as another one, over which
-    /// all records go first. So a record costs a message a node, not one a link.
+    /// Sends a record to every neighbour except those that sent it, and except those with which its node lists a link: it has sent it to them itself.
+    /// If that link breaks, the node's next record no longer lists it, or lists a new one, over which all records are compared first. So a record
+    /// costs one message for each node, not for each link.
     ///
-    /// `before`: what the others have of it, if they have anything; then they get only what has changed. A link that is not resumed
-    /// yet gets records as they are when it is.
+    /// `before`: the version that the neighbours have, if any; then only the changes are sent.
     pub(super) fn flood(
         &mut self,
         before: Option<&NodeRecord>,
@@ -547,7 +589,7 @@ impl Overlay {
             .filter(|(_, peer)| !is_reached(peer.node))
             .filter_map(|(slot, peer)| Some((slot, peer.link?)))
             .filter(|(_, link)| !brought_by.contains(link))
-            .filter(|(_, link)| (self.links.get(link)).is_some_and(|it| it.state.has_records()))
+            .filter(|(slot, link)| self.takes_records(*slot, *link))
             .collect();
         let change = before.and_then(|before| RecordChange::between(before, record));
         let change = change.map(Message::Change);
@@ -625,7 +667,7 @@ impl Overlay {
             if stream.origin == own && *range.end() > store.last(stream.stream) {
                 never_sent = Some(*range.end());
             } else if stream.origin == own {
-                // Numbers go on over a change of incarnation, so they alone name the message.
+                // Numbers continue after a change of incarnation, so the number alone identifies the message.
                 let flow = &mut peer.flow;
                 peer.outbound.acknowledge(stream.stream, &range, |numbers| {
                     let mut bytes = 0;
@@ -644,7 +686,7 @@ impl Overlay {
             (None, Some(number)) => Err(LinkError::NeverSent { number }),
             (None, None) => {
                 if hears_now {
-                    // What went over trees before may have come while this node was out for it: it was not taken.
+                    // What was sent over trees before may have arrived while that node still had this one as down: it was not accepted.
                     self.send_again(now, slot);
                 }
                 Ok(())

@@ -1,4 +1,4 @@
-//! The machine that holds the parts together. No protocol rule lives here: see the parts.
+//! The state machine that holds the parts together. It contains no protocol rules: they are in the parts.
 
 mod close;
 mod forwarding;
@@ -39,9 +39,10 @@ use crate::store::Store;
 use crate::trees::Trees;
 use crate::tunnel::Tunnel;
 use crate::view::{NodeRecord, View};
+use crate::wanted_records::WantedRecords;
 use crate::wire_version::{WireRange, WireVersion};
 
-/// Room for what stands around a record or a control payload in its packet.
+/// Bytes reserved for what surrounds a record or a control payload in its packet.
 const PACKET_OVERHEAD: usize = 1024;
 
 /// The cluster side of one node. See the crate's documentation.
@@ -57,27 +58,27 @@ pub struct Overlay {
     peers: Peers,
     slots: BTreeMap<NodeId, NodeSlot>,
     links: Links,
-    /// Those of the links that go over other nodes.
+    /// The links that run over other nodes.
     tunnels: BTreeMap<LinkId, Tunnel>,
     next_tunnel: u32,
-    /// Nodes of our component without a link, and when they get one over others.
+    /// Nodes of our component without a link, and when they get a tunnel.
     unlinked: BTreeMap<NodeId, Instant>,
     trees: Trees,
-    /// For each message kept, the nodes that wanted its topic: they name its tree, so that it keeps its place among its like.
+    /// For each message kept, the nodes interested in its topic: they name its tree, so that a resend stays in order with messages of the same tree.
     routes: BTreeMap<(StreamId, u64), Arc<[NodeSlot]>>,
     started: Instant,
-    /// Links that ended since the trees were computed last, the lower node first.
+    /// Links that ended since the trees were last computed, the lower node first.
     lost_links: BTreeSet<(NodeId, NodeId)>,
     advertisements: Advertisements,
-    /// Batches of others that wait for a way.
+    /// Batches of other nodes that wait for a path.
     held: Vec<relay::Held>,
-    /// Links we ended whose last bytes the shell has not written yet.
+    /// Links that we closed and whose last bytes the shell has not written yet.
     closing: BTreeMap<LinkId, Link>,
-    /// Those of `closing` that were there at the end of the last round: they are closed by now.
+    /// The links of `closing` that were there at the end of the last round: they are closed by now.
     closed: BTreeSet<LinkId>,
     dialler: Dialler,
     store: Store,
-    /// Of nodes that went out: what they had not admitted, until somebody asks.
+    /// For nodes that went down: what they had not admitted, until it is asked for.
     abandoned: BTreeMap<NodeSlot, Vec<Abandoned>>,
     outputs: VecDeque<Output>,
     counters: OverlayCounters,
@@ -88,41 +89,44 @@ pub struct Overlay {
     rate: RateMeter,
     /// Capability, roots and rate to publish, as of the last round.
     last_measures: (u64, u64, u64),
-    /// When our record went out last.
+    /// When our record was last sent.
     record_sent: Instant,
-    /// By their place, the nodes with which a link is not as the record says; as of the last round.
+    /// Links that differ from our record, by the place of the peer; as of the last round.
     moved_links: BTreeMap<usize, rounds::Moved>,
     /// The version of our interests as of the last round.
     interests_served: u64,
-    /// When the next address is due, and what that was found by.
+    /// When the next address is due, with the generations of links and dialler that it was computed from.
     dial: ((u64, u64), Option<Instant>),
     /// Rises whenever the topology may have changed.
     topology_generation: u64,
-    /// Generations of links and topology as nodes without a link were looked for last.
+    /// The generations of links and topology when nodes without a link were last looked for.
     tunnels_reviewed: Option<(u64, u64)>,
-    /// Since when links are up that it does not list.
+    /// Since when links are up that our record does not list.
     links_gained: Option<Instant>,
-    /// Nodes that others reach and we do not, and until when they are waited for.
+    /// Nodes that others reach and we do not, and until when we wait for them.
     linkless: BTreeMap<NodeId, Instant>,
     /// The component or the state of a peer may have changed.
     view_changed: bool,
-    /// Records of others that are to be passed on.
+    /// Changed records of other nodes that are to be announced.
     relays: Relays,
-    /// Numbers in the records have changed since the trees were computed last.
+    /// Records of which others have a later version.
+    wanted: WantedRecords,
+    /// Numbers in the records have changed since the trees were last computed.
     numbers_changed: bool,
     last_round: Instant,
     /// See [`Overlay::last_pause`].
     last_pause: Option<(Instant, Instant)>,
     /// Processes with our identity whose incarnation we went above.
     jumped_over: Vec<u64>,
-    /// Others have a former process of this node for up. Until then they may yet notice: who is there is not known before.
+    /// Until when to wait because other nodes still have a former process of this node as up. Until they notice, this node cannot tell which nodes
+    /// are there.
     former_is_up_until: Option<Instant>,
     leaving: bool,
     scratch: Vec<u8>,
 }
 
 impl Overlay {
-    /// A node that knows nobody. `seed`: from the operating system; nonces and jitter come from it.
+    /// A node that has no peers yet. `seed`: from the operating system; nonces and jitter are derived from it.
     #[must_use]
     pub fn new(config: OverlayConfig, now: Instant, seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -194,6 +198,7 @@ impl Overlay {
             linkless: BTreeMap::new(),
             view_changed: false,
             relays: Relays::default(),
+            wanted: WantedRecords::new(config.limits.nodes),
             numbers_changed: false,
             last_round: now,
             last_pause: None,
@@ -205,7 +210,7 @@ impl Overlay {
         }
     }
 
-    /// Takes an input.
+    /// Handles an input.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         match input {
             Input::Discovered { address } => self.dialler.hear(now, address, None),
@@ -220,7 +225,7 @@ impl Overlay {
         }
     }
 
-    /// The next order, `None` when there is no more.
+    /// The next order, `None` if there are no more.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -234,37 +239,39 @@ impl Overlay {
             .map_or(&[], Link::pending)
     }
 
-    /// The socket took `count` of them. Where data waited for room in the out-buffer, the next round adds it.
-    pub fn handle_written(&mut self, _now: Instant, link: LinkId, count: usize) {
-        let link = match self.links.get_mut(&link) {
-            Some(link) => Some(link),
-            None => self.closing.get_mut(&link),
-        };
-        if let Some(link) = link {
+    /// The socket accepted `count` of them. Returns whether another round is needed: waiting data, of this node or of tunnels, may now fit into the
+    /// out-buffer.
+    pub fn handle_written(&mut self, _now: Instant, link: LinkId, count: usize) -> bool {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.consume(count);
+            return link.is_throttled || !self.tunnels.is_empty();
+        }
+        if let Some(link) = self.closing.get_mut(&link) {
             link.consume(count);
         }
+        false
     }
 
-    /// States an interest of this node. Answers the version of our interests that contains it: wait for `InterestSettled` of it
-    /// or a later one, unless [`Self::settled_version`] says so already. An unchanged interest is no new version.
+    /// Sets an interest of this node. Returns the version of our interests that contains it: wait for `InterestSettled` of it or a later one, unless
+    /// [`Self::settled_version`] has reached it already. An unchanged interest makes no new version.
     pub fn set_interest(&mut self, key: InterestKey, value: InterestValue) -> u64 {
         self.own_interests.set(key, value)
     }
 
-    /// Withdraws an interest; answers a version without it.
+    /// Removes an interest; returns a version without it.
     pub fn clear_interest(&mut self, key: &InterestKey) -> u64 {
         self.own_interests.clear(key)
     }
 
-    /// The version that every reachable node has applied, as of the end of the last round: a node that is up again has applied none
-    /// until it says so.
+    /// The version that every reachable node has applied, as of the end of the last round. A node that has come up again has applied none until it
+    /// acknowledges one.
     #[must_use]
     pub const fn settled_version(&self) -> u64 {
         self.settled
     }
 
-    /// Every worker of this node knows the interests of `slot` up to the `version` that `InterestChanged` gave. What was given
-    /// before the node went out confirms nothing.
+    /// Every worker of this node has applied the interests of `slot` up to the `version` that `InterestChanged` gave. Versions from before the node
+    /// went down confirm nothing.
     pub fn interests_applied(&mut self, slot: NodeSlot, version: u64) {
         if let Some(peer) = self.peer_mut(slot)
             && peer.interests.confirm(version)
@@ -273,8 +280,8 @@ impl Overlay {
         }
     }
 
-    /// Whether the snapshot of every reachable node has been applied here (rule 3). True while alone: how long to wait for
-    /// discovery the hub decides. As of the end of the last round.
+    /// Whether the snapshot of every reachable node has been applied here (rule 3). True while this node is alone: the hub decides how long to wait
+    /// for discovery. As of the end of the last round.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let peers_ready = self
@@ -284,14 +291,14 @@ impl Overlay {
         peers_ready && !self.waits_for_a_link() && !self.waits_for_its_former()
     }
 
-    /// Whether others still have a former process of this node for up, and so refuse its links.
+    /// Whether other nodes still have a former process of this node as up, and therefore refuse its links.
     fn waits_for_its_former(&self) -> bool {
         let is_awaited = |until: Instant| until > self.last_round;
         self.former_is_up_until.is_some_and(is_awaited) && self.linked_peers().next().is_none()
     }
 
-    /// The workers concerned have taken these numbered messages: they are acknowledged, their credit returns. Numbers that
-    /// were not delivered, or belong to an incarnation that is gone, are passed over.
+    /// The recipients' workers have accepted these numbered messages: they are acknowledged and their credit returns. Numbers that were not
+    /// delivered, or belong to a former incarnation, are ignored.
     pub fn admitted(&mut self, origin: Origin, numbers: RangeInclusive<u64>) {
         if let Some(peer) = self.peer_mut(origin.slot) {
             peer.inbound
@@ -299,8 +306,8 @@ impl Overlay {
         }
     }
 
-    /// Whether a numbered message has come from its origin: it may come a second time from a node that kept it, when the two had
-    /// given each other up.
+    /// Whether a numbered message has arrived from its origin. It may arrive a second time from a node that kept it, after origin and destination had
+    /// marked each other down.
     #[must_use]
     pub fn knows(&self, origin: Origin, number: u64) -> Known {
         self.peer(origin.slot).map_or(Known::No, |peer| {
@@ -309,8 +316,8 @@ impl Overlay {
         })
     }
 
-    /// The workers concerned have taken messages of `slot` without numbers, of `bytes` ([`Delivery::bytes`](crate::Delivery)) in
-    /// all: credit returns.
+    /// The recipients' workers have accepted messages of `slot` without numbers, of `bytes` ([`Delivery::bytes`](crate::Delivery)) in all: credit
+    /// returns.
     pub fn released(&mut self, slot: NodeSlot, incarnation: Incarnation, bytes: u64) {
         if let Some(peer) = self.peer_mut(slot)
             && incarnation >= peer.first_incarnation
@@ -319,8 +326,7 @@ impl Overlay {
         }
     }
 
-    /// Sends `payload` to the hub of another node: in order and once while the node is up, over as many links as it takes, never
-    /// behind data.
+    /// Sends `payload` to the hub of another node: in order and once while the node is up, over consecutive links if needed, never behind data.
     ///
     /// # Errors
     /// See [`ControlError`].
@@ -351,37 +357,36 @@ impl Overlay {
         Ok(())
     }
 
-    /// Whether a node is out, or was never linked: nothing handed to [`forward`](Self::forward) goes there.
+    /// Whether a node is down, or was never linked: nothing passed to [`forward`](Self::forward) is sent there.
     #[must_use]
     pub fn is_out(&self, slot: NodeSlot) -> bool {
         self.peer(slot).is_none_or(Peer::is_out)
     }
 
-    /// What a node wanted persistently when it went out, until it says anew what it wants.
+    /// The persistent interests that a node had when it went down, until it sends its interests again.
     pub fn set_aside(&self, slot: NodeSlot) -> impl Iterator<Item = (&InterestKey, InterestValue)> {
         let peer = self.peer(slot).into_iter();
         let aside = peer.flat_map(|peer| peer.interests.aside());
         aside.map(|(key, value)| (key, *value))
     }
 
-    /// The messages that a node had not admitted when it went out; once. Some of them it may have all the same.
+    /// The messages that a node had not admitted when it went down; returned once. It may have received some of them nevertheless.
     pub fn take_abandoned(&mut self, slot: NodeSlot) -> Vec<Abandoned> {
         self.abandoned.remove(&slot).unwrap_or_default()
     }
 
-    /// What others show of this node; travels in its record.
+    /// The numbers that other nodes show of this one; sent in its record.
     pub const fn set_summary(&mut self, clients: u64, subscriptions: u64) {
         self.clients = clients;
         self.subscriptions = subscriptions;
     }
 
-    /// CPU and memory of this node that are free, in percent (L and M of Overlays 4.2.1); smoothed by the caller. Travels in its
-    /// record, in steps.
+    /// CPU and memory of this node that are free, in percent (L and M of Overlays 4.2.1); smoothed by the caller. Sent in its record, in steps.
     pub fn set_resources(&mut self, available_cpu: u8, available_memory: u8) {
         self.available = (available_cpu.min(100), available_memory.min(100));
     }
 
-    /// This node's incarnation; higher than configured if others remembered a higher one.
+    /// This node's incarnation; higher than configured if other nodes had a record with a higher one.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         self.view.own().incarnation
@@ -420,14 +425,14 @@ impl Overlay {
         }
     }
 
-    /// How much another node can take, as it tells all nodes (C of Overlays 4.2.1, in steps); 0: nothing, or it is not known.
+    /// The capability of another node, as in its record (C of Overlays 4.2.1, in steps); 0: none, or unknown.
     #[must_use]
     pub fn capability_of(&self, node: NodeId) -> u64 {
         self.view.record(node).map_or(0, |record| record.capability)
     }
 
-    /// The wire version this node uses with another one: what a version does not have is not sent. Holds from `NodeUp` until that
-    /// node is started again; for a slot that was never linked it is the oldest one.
+    /// The wire version used with another node: fields and messages that it lacks are not sent. Stays the same from `NodeUp` until that node
+    /// restarts; for a slot that was never linked it is the oldest one.
     #[must_use]
     pub fn wire_version(&self, slot: NodeSlot) -> WireVersion {
         let own = WireRange::up_to(self.config.wire);
@@ -439,8 +444,8 @@ impl Overlay {
             .unwrap_or(WireVersion::OLDEST)
     }
 
-    /// Whether each node that is up and this one are linked in everybody's eyes, directly or over others, so that the nodes those
-    /// others reach are known here too. As of the end of the last round.
+    /// Whether the links that both ends have published connect this node with each node that is up, directly or over others; then the nodes that
+    /// those reach are known here too. As of the end of the last round.
     #[must_use]
     pub fn is_listed(&self) -> bool {
         let component = self.trees.topology();
@@ -448,14 +453,14 @@ impl Overlay {
         up.all(|peer| component.contains(peer.node))
     }
 
-    /// Whether a node says that it has a link with another one, as far as is known here.
+    /// Whether the record of a node lists a link with another one, as far as is known here.
     #[must_use]
     pub fn lists(&self, node: NodeId, other: NodeId) -> bool {
         let record = self.view.record(node);
         record.is_some_and(|record| record.lists(other))
     }
 
-    /// Whether there is a node that others reach and this one does not, neither straight nor over them, for longer than that takes.
+    /// Whether there is a node that others reach and this one does not, neither directly nor over a tunnel, although the time for that has passed.
     #[must_use]
     pub fn misses_nodes(&self) -> bool {
         self.linkless
@@ -463,8 +468,8 @@ impl Overlay {
             .any(|until| *until <= self.last_round)
     }
 
-    /// The round trip between two nodes as they published it, in whole milliseconds and tenths; below one millisecond it is 0. `None`: neither
-    /// says that it has a link with the other.
+    /// The round trip between two nodes as in their records, to a tenth of a millisecond; below one millisecond it is 0. `None`: neither lists a link
+    /// with the other.
     #[must_use]
     pub fn round_trip(&self, a: NodeId, b: NodeId) -> Option<Duration> {
         let said = |by: NodeId, of: NodeId| Some(self.view.record(by)?.link(of)?.0);
@@ -472,7 +477,7 @@ impl Overlay {
         Some(Duration::from_micros(u64::from(tenths) * 100))
     }
 
-    /// When something last came from a node over the link with it; `None`: there is no link with it.
+    /// When something was last received over the link with a node; `None`: there is no link with it.
     #[must_use]
     pub fn last_heard(&self, slot: NodeSlot) -> Option<Instant> {
         let link = self.links.get(&self.peer(slot)?.link?)?;
@@ -518,7 +523,7 @@ impl Overlay {
         std::iter::once(own).chain(others).collect()
     }
 
-    /// Nodes that are up and were linked at least once, this one aside, with their names.
+    /// Nodes that are up and were linked at least once, without this one, with their names.
     pub fn others_up(&self) -> impl Iterator<Item = (NodeId, &str)> {
         let up = self.peers.iter().filter(|peer| !peer.is_out());
         up.map(|peer| (peer.node, &*peer.name))
@@ -548,7 +553,7 @@ impl Overlay {
         self.peer(*self.slots.get(&node)?)
     }
 
-    /// The nodes with which a link of our own is selected or on its way to be, ascending.
+    /// The nodes with which a link of our own, not a tunnel, is selected or a candidate, ascending.
     fn linked_nodes(&self) -> Vec<NodeId> {
         let own = self.links.iter().filter(|(id, _)| !Self::is_tunnel(**id));
         let mut nodes: Vec<NodeId> = own.filter_map(|(_, link)| link.state.node()).collect();
@@ -556,7 +561,7 @@ impl Overlay {
         nodes
     }
 
-    /// What this node says of itself on a new link.
+    /// What this node sends about itself on a new link.
     fn own_hello(&mut self) -> Hello {
         Hello {
             wire: WireRange::up_to(self.config.wire),
@@ -584,7 +589,7 @@ impl Overlay {
     }
 
     fn add_link(&mut self, now: Instant, id: LinkId, state: LinkState, dialled: Option<String>) {
-        // The shell uses a number again only when it is done with the link before.
+        // The shell reuses a number only after it has finished with the previous link.
         self.closing.remove(&id);
         self.closed.remove(&id);
         let deadline = now + self.config.timing.handshake_timeout;
@@ -594,7 +599,7 @@ impl Overlay {
 }
 
 fn slot_of_index(index: usize) -> NodeSlot {
-    // The guard in `selection` keeps the table below 65,535.
+    // The check in `selection` keeps the table below 65,535.
     NodeSlot(u16::try_from(index + 1).unwrap_or(u16::MAX))
 }
 

@@ -1,4 +1,4 @@
-//! What this node knows of view, trees and paths, for people.
+//! What this node knows of view, trees and paths, for display.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ impl Overlay {
         }
     }
 
-    /// How far this node is.
+    /// The phase that this node is in.
     #[must_use]
     pub fn state(&self) -> OverlayState {
         if self.peers.iter().all(crate::peer::Peer::is_out) {
@@ -69,7 +69,7 @@ impl Overlay {
         }
     }
 
-    /// Where a publication on `topic` goes from each node, and why.
+    /// Where a publication to `topic` goes from each node, and why.
     #[must_use]
     pub fn explain(&self, topic: &str) -> Explanation {
         let filters = self.interests_in(topic);
@@ -97,7 +97,7 @@ impl Overlay {
         }
     }
 
-    /// The filters that match a topic, with the nodes that want them.
+    /// The filters that match a topic, with the nodes that have them as interests.
     fn interests_in(&self, topic: &str) -> Vec<(NodeId, String)> {
         let matches = |key: &&InterestKey| key.filter.matches(topic);
         let own = self
@@ -176,7 +176,7 @@ impl Overlay {
         }
     }
 
-    /// The nodes with an interest that matches `topic`, this one left out.
+    /// The nodes with an interest that matches `topic`, without this one.
     #[must_use]
     pub fn interested_in(&self, topic: &str) -> Vec<NodeSlot> {
         let own = self.config.node;

@@ -1,4 +1,4 @@
-//! Batches that come over trees: what is for this node is handed over in the order of its origin, the rest goes on.
+//! Batches received over trees: what is for this node is delivered in the order of its origin, the rest is passed on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ use crate::trees::NamedTree;
 use crate::tunnel::MAXIMUM_HOPS;
 use crate::wire::WireError;
 
-/// Batches and their bytes without a way that are kept.
+/// Batches without a path that are kept, and their bytes.
 const MAXIMUM_HELD: usize = 1024;
 const MAXIMUM_HELD_BYTES: usize = 1024 * 1024;
 
-/// A batch with destinations for which no way is known.
+/// A batch with destinations to which no path is known.
 #[derive(Debug)]
 pub(super) struct Held {
     since: Instant,
@@ -38,20 +38,20 @@ impl Held {
     }
 }
 
-/// A batch of another node that goes on.
+/// A batch of another node that is passed on.
 struct Batch<'a> {
     header: &'a TreeHeader,
-    /// Its records as they came, and read.
+    /// Its records, as received and decoded.
     bytes: &'a [u8],
     records: &'a [TreeRecord<'a>],
-    /// The neighbour it came from, unless it waited here.
+    /// The neighbour it came from, unless it was held here.
     from: Option<NodeId>,
     since: Instant,
-    /// How long it may wait for a way.
+    /// How long it may wait for a path.
     until: Instant,
 }
 
-/// Nobody sends what he says he never sends again.
+/// Refuses numbers below the lowest one that the origin may still send.
 fn check_low(low: u64, records: &[TreeRecord<'_>]) -> Result<(), WireError> {
     let mut numbers = records.iter().map(|record| record.record.number);
     match numbers.find(|number| *number > 0 && *number < low) {
@@ -64,7 +64,7 @@ fn check_low(low: u64, records: &[TreeRecord<'_>]) -> Result<(), WireError> {
 }
 
 impl Overlay {
-    /// A batch on a tree, from a neighbour: for us, for others, or both.
+    /// A batch on a tree, from a neighbour: for this node, for others, or both.
     pub(super) fn on_tree_batch(
         &mut self,
         now: Instant,
@@ -86,7 +86,7 @@ impl Overlay {
             peer.node
         });
         if header.origin == own {
-            // Only a node that errs sends us what is ours.
+            // Only a faulty node sends us our own messages.
             self.counters.relay_misses += records.len() as u64;
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Hands over what is new here of a batch, each message after those it must follow.
+    /// Delivers the new messages of a batch, each after those that precede it.
     fn take_from_tree(
         &mut self,
         now: Instant,
@@ -121,7 +121,7 @@ impl Overlay {
         let maximum_ranges = self.config.limits.window_ranges;
         let slot = self.slots.get(&header.origin).copied();
         let found = slot.and_then(|slot| Some((slot, self.peer_mut(slot)?)));
-        // What a former process of the origin sent must not come after what this one did.
+        // Messages of a former process of the origin must not be delivered after those of the current one.
         let Some((slot, peer)) = found
             .filter(|(_, peer)| !peer.is_out() && header.incarnation >= peer.first_incarnation)
         else {
@@ -178,8 +178,8 @@ impl Overlay {
         }
     }
 
-    /// The next hop of a copy that came from `from`. Back there it does not go, nor on along trees past the limit: then the views
-    /// differ, and straight is better.
+    /// The next hop of a copy that came from `from`. It is not sent back there, nor along trees beyond the hop limit: the views then differ, and the
+    /// direct link is better.
     fn next_for(
         &self,
         tree: &NamedTree,
@@ -193,7 +193,7 @@ impl Overlay {
         onward.or_else(|| self.link_up(node)).or(by_tree)
     }
 
-    /// No way is known to these: kept for the next view, for a while and within a bound (rule 20).
+    /// No path is known to these nodes: the batch is kept for the next view, for a limited time and within a limit (rule 20).
     fn hold(&mut self, batch: &Batch<'_>, missed: Vec<NodeId>) {
         let before = self.held.len();
         self.held.retain(|held| batch.since < held.until);
@@ -212,7 +212,7 @@ impl Overlay {
         });
     }
 
-    /// The view changed: what had no way may have one.
+    /// The view has changed: held batches may have a path now.
     pub(super) fn relay_held(&mut self, now: Instant) {
         for mut held in std::mem::take(&mut self.held) {
             let count = held.header.remaining.nodes(&held.header.name).count();
@@ -236,8 +236,8 @@ impl Overlay {
         }
     }
 
-    /// Passes a batch on. Numbered messages never wait here and are never dropped for want of room: their origins' windows
-    /// bound them. Others are.
+    /// Passes a batch on. Numbered messages never wait here and are not dropped over a limit: their origins' windows bound them. Unnumbered ones may
+    /// be dropped.
     fn relay(&mut self, batch: &Batch<'_>, rest: &[NodeId]) {
         let header = batch.header;
         let tree = self.trees.of_name(&header.name);

@@ -1,4 +1,4 @@
-//! The end of a round: deadlines, our record, what is owed to each node, data, and what became true for the hub.
+//! The end of a round: deadlines, our record, what must be sent to each node, data, and reports to the hub.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::overview::OverlayState;
 use crate::peer::{Peer, PeerState};
 use crate::view::NodeRecord;
 
-/// Links that come up within this time go into one record, and what comes of others within it is passed on once: when many nodes start,
-/// each gets many links at once, and hears of them all over each.
+/// Links that come up within this time are put into one record, and records that arrive within it are announced together: when many nodes start, each
+/// gets many links at once and receives every record over each of them.
 const GATHERING: Duration = Duration::from_millis(20);
 
-/// How a link differs from what our record says of it.
+/// How a link differs from its entry in our record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// It is not there any more, or it is another one.
+    /// The link is gone, or it is a new one.
     Lost,
-    /// It is not in the record.
+    /// The link is not in the record.
     Gained,
     Rtt,
 }
 
-/// Deadlines of links, by name.
+/// The kinds of deadlines of links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deadline {
     Handshake,
@@ -38,10 +38,10 @@ enum Deadline {
 }
 
 impl Overlay {
-    /// Ends a round: compares deadlines with the clock, then writes what the overlays say, data, control and acknowledgements, in this
-    /// order, into the out-buffers. Call it after the inputs of a round and before polling its outputs.
+    /// Ends a round: compares deadlines with the clock, then writes overlay messages, data, control and acknowledgements, in this order, to the
+    /// out-buffers. Call it after the inputs of a round and before polling its outputs.
     pub fn end_round(&mut self, now: Instant) {
-        // Whoever composes us may have taken the order to close already and carries it out after this.
+        // The caller may have polled the order to close already and performs it after this.
         let (outputs, closed) = (&self.outputs, &self.closed);
         self.closing
             .retain(|id, _| outputs.contains(&Output::Close(*id)) || !closed.contains(id));
@@ -50,7 +50,8 @@ impl Overlay {
         let looked_at = self.links.to_look_at(now);
         self.end_late_links(now, &looked_at);
         self.update_own_record(now);
-        self.relay_records(now);
+        self.announce_due_records(now);
+        self.ask_for_records();
         self.update_topology(now);
         self.end_late_peers(now);
         self.update_linkless(now);
@@ -71,8 +72,8 @@ impl Overlay {
         for &hop in &hops {
             self.seal_tree_batch(hop);
         }
-        // Control may name messages, and the other node has less to do when it has them. An acknowledgement must not overtake what
-        // control says about the message.
+        // Control follows data: it may name messages, and the other node has less to do if it has them already. Acknowledgements follow control: they
+        // must not overtake what it reports about the message.
         for &(slot, id) in &hops {
             if self.is_link_up(id) {
                 self.send_control_messages(slot, id);
@@ -98,8 +99,8 @@ impl Overlay {
         self.last_round = now;
     }
 
-    /// The links that may have something to send, by slot: with nodes or over links that changed, with a hello that is due, or with data
-    /// that waits for room. After a change of our interests it is all.
+    /// The links that may have something to send, by slot: those of peers that changed, those that changed themselves, those with a hello due, and
+    /// those with data waiting for capacity. After a change of our interests, all links.
     fn hops_to_serve(&mut self, now: Instant) -> Vec<Hop> {
         let version = self.own_interests.version();
         if std::mem::replace(&mut self.interests_served, version) != version {
@@ -107,7 +108,7 @@ impl Overlay {
         }
         let mut places = self.peers.changed().clone();
         let mut ids = self.links.to_look_at(now);
-        // A tunnel gets room at the end of a round, when its bytes are in the links that lead there.
+        // A tunnel regains capacity at the end of a round, when its bytes have moved to the links that carry it.
         ids.extend(self.links.throttled().map(|(id, _)| id));
         for id in ids {
             let node = self.links.get(&id).and_then(|link| link.state.node());
@@ -123,7 +124,7 @@ impl Overlay {
         link.is_some_and(|link| matches!(link.state, LinkState::Up { .. }))
     }
 
-    /// The first time every reachable node is known, the tree is agreed.
+    /// Records how long it took until every reachable node was first known and the tree agreed.
     fn note_convergence(&mut self, now: Instant) {
         if self.counters.convergence_ms == 0 && self.state() == OverlayState::Runtime {
             let took = now.since(self.started).as_millis();
@@ -151,13 +152,15 @@ impl Overlay {
         let record = self
             .record_is_stale()
             .then(|| self.record_sent + timing.record_interval);
-        let refill = (self.has_room_to_fill() || self.can_pump()).then_some(self.last_round);
+        let goes_on = self.has_room_to_fill() || self.can_pump() || self.wanted.has_unasked();
+        let refill = goes_on.then_some(self.last_round);
         peers
             .chain(self.links.next_due(timing))
             .chain(linkless)
             .chain(record)
             .chain(self.links_gained.map(|since| since + GATHERING))
             .chain(self.relays.first().map(|since| since + GATHERING))
+            .chain(self.records_due())
             .chain(self.next_dial())
             .chain(refill)
             .chain(
@@ -170,7 +173,7 @@ impl Overlay {
             .min()
     }
 
-    /// While there are links a round is due so often that a longer time without one shows that this process stood still.
+    /// While there are links, rounds are due so often that a longer time without one shows that this process was paused.
     fn next_breath(&self) -> Option<Instant> {
         let mut links = self.links.values();
         let is_linked = links.any(|link| link.state.is_selected());
@@ -184,11 +187,11 @@ impl Overlay {
             .filter_map(|(index, peer)| Some((slot_of_index(index), peer.link?)))
     }
 
-    /// Notices that this process stood still. Call it before the inputs of a round are handed in; [`Self::end_round`] does so too.
+    /// Detects that this process was paused. Call it before the inputs of a round are handed in; [`Self::end_round`] does so too.
     ///
-    /// Whoever was not run for long has been silent, so others may have declared it down and promoted their backups: what the links
-    /// brought before, and what they still hold, is out of date. Nor does the silence of others prove anything. So the links are closed before
-    /// anything is read from them, and the next ones say who has given up whom.
+    /// A node that did not run for long has been silent, so others may have declared it down and promoted their backups: what was received before,
+    /// and what the sockets still hold, is out of date. Nor does the silence of others prove anything. So the links are closed before anything is
+    /// read from them, and the next ones establish which node has marked which as down.
     pub fn note_time(&mut self, now: Instant) {
         let paused = now.since(self.last_round);
         if paused < self.config.timing.lease() {
@@ -212,27 +215,27 @@ impl Overlay {
         }
     }
 
-    /// Bytes of a link came, and are handed over later: the node at its other end is not silent.
+    /// Bytes of a link have arrived and are handed in later: the node at its other end is not silent.
     pub fn note_heard(&mut self, now: Instant, link: LinkId) {
         if let Some(link) = self.links.get_mut(&link) {
             link.last_received = now;
         }
     }
 
-    /// When this process stood still last: from, until. Whatever it noticed just after that happened at some time in between.
+    /// The last pause of this process: from, until. What was noticed just after it happened at some time in between.
     #[must_use]
     pub const fn last_pause(&self) -> Option<(Instant, Instant)> {
         self.last_pause
     }
 
-    /// Whether a node may have given this one up: its link is gone, and it is neither heard again nor down yet. What was believed of the
-    /// cluster is then too old to answer clients by. As of the end of the last round, and after [`Self::note_time`].
+    /// Whether a node may have marked this one as down: its link is gone, and it is neither linked again nor down yet. Its view of the
+    /// cluster is then too old to answer clients from. As of the end of the last round, and after [`Self::note_time`].
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
         self.peers.has_lost()
     }
 
-    /// More than this waits for a socket only if the other end takes too little.
+    /// More than this waits for a socket only if the other end reads too slowly.
     const fn most_pending_bytes(&self) -> usize {
         self.config.limits.out_buffer_bytes + self.config.limits.control_bytes
     }
@@ -266,7 +269,7 @@ impl Overlay {
                 }
             }
         }
-        // A node that takes our bytes so slowly, while it sends its own, would make us keep control for ever.
+        // A node that reads so slowly, while it still sends, would make us buffer control messages without end.
         let maximum = self.most_pending_bytes();
         let full: Vec<_> = looked_at
             .iter()
@@ -292,7 +295,7 @@ impl Overlay {
                 continue;
             };
             let is_over = is_unreachable || now >= since + out_after;
-            // A node that others reach is reached over them; that it is gone they will have found out soon.
+            // A node that others reach is reached over them; if it is down, they will detect that soon.
             let is_elsewhere = self.trees.topology().contains(peer.node)
                 && now < since + self.config.timing.link_grace;
             if peer.link.is_none() && now >= since + self.config.timing.link_grace {
@@ -313,7 +316,7 @@ impl Overlay {
         }
     }
 
-    /// Links that are lost are told at once, new ones gathered; numbers for people wait for `record_interval`.
+    /// Lost links are published at once, new ones are gathered first; numbers for display wait for `record_interval`.
     fn update_own_record(&mut self, now: Instant) {
         let measures = self.measures_to_publish(now);
         self.note_moved_links();
@@ -348,16 +351,17 @@ impl Overlay {
         self.flood(Some(&before), &record, &[]);
     }
 
-    /// Passes on what has come of others for as long as that is gathered.
-    fn relay_records(&mut self, now: Instant) {
+    /// Announces the records of other nodes that have been gathered for long enough.
+    fn announce_due_records(&mut self, now: Instant) {
         let until =
             Instant::from_millis(now.as_millis().saturating_sub(GATHERING.as_millis() as u64));
-        for (node, relay) in self.relays.take_until(until) {
-            self.relay_record(node, &relay);
+        let due = self.relays.take_until(now, until);
+        if !due.is_empty() {
+            self.announce_records(&due);
         }
     }
 
-    /// A record takes the place of another one: what follows from it is looked at in this round.
+    /// A record has replaced another one: marks what must be recomputed in this round.
     pub(super) fn note_changed_record(&mut self, before: Option<&NodeRecord>, after: &NodeRecord) {
         if before.is_some_and(|before| before.differs_in_numbers_only(after)) {
             self.numbers_changed = true;
@@ -366,7 +370,7 @@ impl Overlay {
         }
     }
 
-    /// Whether others should hear at once how our links differ from those in our record.
+    /// Whether the difference between our links and our record must be published now.
     fn links_are_due(&mut self, now: Instant) -> bool {
         let has = |moved: Moved| self.moved_links.values().any(|it| *it == moved);
         if has(Moved::Lost) {
@@ -384,7 +388,7 @@ impl Overlay {
         is_over
     }
 
-    /// Compares the links with nodes that changed with those in our record.
+    /// Compares the links of the peers that changed with our record.
     fn note_moved_links(&mut self) {
         for place in self.peers.changed() {
             match self.moved(&self.peers[*place]) {
@@ -394,7 +398,7 @@ impl Overlay {
         }
     }
 
-    /// How the link with a node differs from the one in our record.
+    /// How the link with a node differs from its entry in our record.
     fn moved(&self, peer: &Peer) -> Option<Moved> {
         let own = self.view.own();
         let at = own
@@ -413,7 +417,7 @@ impl Overlay {
         self.peer_of(node).map_or(0, |peer| peer.link_epoch)
     }
 
-    /// Links of a node that are no more, or others now: what was on them may be lost.
+    /// Links of a node that are gone or were replaced: what was sent on them may be lost.
     pub(super) fn note_lost_links(&mut self, before: &NodeRecord, after: &NodeRecord) {
         let lost = after.links_lost_since(before).into_iter();
         self.lost_links
@@ -427,7 +431,7 @@ impl Overlay {
         links
     }
 
-    /// A live link with the RTT to publish: the published one stays until the measured one has clearly left its step.
+    /// A link that is up, with the RTT to publish: the published RTT stays until the measured one has clearly left its step.
     fn listed_link(&self, peer: &Peer) -> Option<(NodeId, u32)> {
         let is_own = peer.link.is_some_and(|link| !Self::is_tunnel(link));
         if peer.state != PeerState::Up || !is_own {
@@ -465,7 +469,7 @@ impl Overlay {
         self.last_measures
     }
 
-    /// Nodes that others reach hold up what waits for every reachable node, for a while.
+    /// Nodes that others reach and this one does not delay what waits for every reachable node, for a limited time.
     fn update_linkless(&mut self, now: Instant) {
         if !std::mem::take(&mut self.view_changed) {
             return;
@@ -481,7 +485,7 @@ impl Overlay {
             .collect();
     }
 
-    /// Says which nodes are no longer waited for although others reach them: what is published here does not get there.
+    /// Warns of nodes that are no longer waited for although others reach them: what is published here does not get there.
     fn warn_of_linkless(&mut self, now: Instant) {
         let passed = |until: &Instant| *until > self.last_round && *until <= now;
         let given_up: Vec<_> = self
@@ -500,15 +504,28 @@ impl Overlay {
         }
     }
 
-    /// Whether a node is known to be reachable, or about to be, that cannot be asked yet.
+    /// Whether a node is reachable, or about to be, that has no link with this one yet.
     pub(super) fn waits_for_a_link(&self) -> bool {
-        let is_coming = |peer: &Peer| peer.is_out() && peer.link.is_some();
-        self.misses_a_linkless_node() || self.peers.iter().any(is_coming)
+        self.misses_nodes_for_now() || self.has_links_coming()
     }
 
-    /// Whether others reach a node that this one does not, for no longer than that may take.
-    fn misses_a_linkless_node(&self) -> bool {
-        self.linkless.values().any(|until| *until > self.last_round)
+    /// Whether a node that is not up is about to be: a link with it is being established.
+    #[must_use]
+    pub fn has_links_coming(&self) -> bool {
+        let is_coming = |peer: &Peer| peer.is_out() && peer.link.is_some();
+        self.peers.iter().any(is_coming)
+    }
+
+    /// Whether others reach a node that this one does not, or have records that this one awaits, and the time for that has not passed.
+    fn misses_nodes_for_now(&self) -> bool {
+        let mut linkless = self.linkless.values();
+        linkless.any(|until| *until > self.last_round) || self.records_due().is_some()
+    }
+
+    /// Until when to wait for records that neighbours had when their links began.
+    fn records_due(&self) -> Option<Instant> {
+        let due = self.wanted.awaited_since()? + self.config.timing.link_grace;
+        (due > self.last_round).then_some(due)
     }
 
     fn send_hello(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
@@ -521,7 +538,7 @@ impl Overlay {
         };
         thicket_session::reach!("time hello_interval");
         link.next_hello = Some(now + self.config.timing.hello_interval);
-        // Bytes that wait for the socket say that we live; a hello behind them would measure the queue.
+        // Bytes that wait for the socket already show that we are alive; a hello behind them would measure the queue.
         if link.pending().len() >= self.config.limits.out_buffer_bytes {
             return;
         }
@@ -613,7 +630,7 @@ impl Overlay {
         self.scratch = streams;
     }
 
-    /// Whether a link has room again for data that waits: then the next round follows at once.
+    /// Whether a link has capacity again for waiting data: then the next round follows at once.
     fn has_room_to_fill(&self) -> bool {
         let maximum = self.config.limits.out_buffer_bytes;
         let mut throttled = self.links.throttled();
@@ -621,7 +638,7 @@ impl Overlay {
     }
 
     fn report_settled(&mut self) {
-        if self.misses_a_linkless_node() || self.peers.has_coming() {
+        if self.misses_nodes_for_now() || self.peers.has_coming() {
             return;
         }
         let own = self.own_interests.version();
@@ -671,7 +688,10 @@ impl Overlay {
                 self.outputs.push_back(Output::Dial { address });
             }
         }
-        self.dial = (self.dial_depends_on(), self.find_next_dial());
+        // Searching all links and addresses takes time proportional to the nodes: only when one has changed.
+        if self.dial.0 != self.dial_depends_on() {
+            self.dial = (self.dial_depends_on(), self.find_next_dial());
+        }
     }
 
     /// When the next address is to be dialled.
@@ -693,7 +713,7 @@ impl Overlay {
             .next_due(|node| linked.binary_search(&node).is_ok())
     }
 
-    /// What the next dial is found by, as numbers that rise with every change.
+    /// The inputs of the next dial, as numbers that rise with every change.
     const fn dial_depends_on(&self) -> (u64, u64) {
         (self.links.generation(), self.dialler.generation())
     }

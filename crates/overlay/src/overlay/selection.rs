@@ -1,5 +1,5 @@
-//! Of several links between two nodes one is used. The node with the lower id decides, so that both agree at any moment of any
-//! race; then both say where their earlier links ended and go on from there.
+//! Of several links between two nodes one is used. The node with the lower id decides, so that both agree in any race; then each reports where its
+//! earlier links ended, and they continue from there.
 
 use thicket_mqtt::{Disconnect, Packet, ReasonCode};
 use thicket_session::time::Instant;
@@ -12,7 +12,9 @@ use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::LinkState;
 use crate::message::{Message, Resume};
 use crate::peer::{Peer, PeerState};
-use crate::record_versions::RecordVersions;
+use crate::record_versions::{Purpose, RecordVersions};
+use crate::view::NodeRecord;
+use crate::wanted_records::WantedRecords;
 use crate::wire_version::{WireRange, WireVersion};
 
 impl Overlay {
@@ -20,7 +22,7 @@ impl Overlay {
         self.config.node < node
     }
 
-    /// Both ends know each other.
+    /// Both ends are identified.
     pub(super) fn on_candidate(&mut self, now: Instant, id: LinkId, hello: Hello) {
         if let Some(address) = self.links.get(&id).and_then(|link| link.dialled.clone()) {
             self.dialler.identify(&address, hello.node);
@@ -40,7 +42,7 @@ impl Overlay {
             },
         );
         if let Some(link) = self.links.get_mut(&id) {
-            // Both ends are alive: what is left takes one round trip.
+            // Both ends are alive: the rest takes one round trip.
             link.deadline = link.deadline.min(now + self.config.timing.out_after);
         }
         let known = self.known_process(slot, id);
@@ -59,12 +61,12 @@ impl Overlay {
             .and_then(|peer| peer.link)
             .is_none_or(|used| Self::is_tunnel(used) && !Self::is_tunnel(id))
         {
-            // A link of its own is better than one over others.
+            // A direct link is better than a tunnel.
             self.select(now, slot, id);
         }
     }
 
-    /// The peer, if the process at the other end of the candidate is the one known.
+    /// The peer, if the process at the other end of the candidate is the one it had.
     fn known_process(&self, slot: NodeSlot, id: LinkId) -> Option<&Peer> {
         let LinkState::Candidate { peer: hello } = &self.links.get(&id)?.state else {
             return None;
@@ -72,12 +74,12 @@ impl Overlay {
         self.peer(slot).filter(|peer| peer.process == hello.process)
     }
 
-    /// The slot of the node, a new one the first time.
+    /// The slot of the node; a new one the first time.
     fn slot_for(&mut self, hello: &Hello) -> Option<NodeSlot> {
         if let Some(slot) = self.slots.get(&hello.node) {
             return Some(*slot);
         }
-        // Slots are never used again, so that an old number never means another node; nodes that are there are what is bounded.
+        // Slots are never reused, so that an old number never means another node; what is bounded is the number of nodes that are not down.
         let present = self.peers.iter().filter(|peer| !peer.is_out()).count() + 1;
         if present >= self.config.limits.nodes || self.peers.len() + 1 >= usize::from(u16::MAX) {
             return None;
@@ -89,7 +91,7 @@ impl Overlay {
         Some(slot)
     }
 
-    /// We decide, and a link is in use: if the other node has lost it without our noticing, the candidate takes its place.
+    /// We decide, and a link is in use: if the other node has lost it and we did not notice, the candidate replaces it.
     pub(super) fn on_candidate_message(
         &mut self,
         now: Instant,
@@ -101,19 +103,19 @@ impl Overlay {
         let Some(peer) = self.known_process(slot, id) else {
             return self.select(now, slot, id);
         };
-        // One that has not seen our last choice does not know whether it has a link.
+        // A node that has not seen our last choice cannot tell whether it has a link.
         let has_lost_it = !has_link && selects_seen == peer.selects;
         if peer.link.is_none() || has_lost_it {
             self.select(now, slot, id);
         } else {
-            // Taken over by another connection of the same client id.
+            // The reason code is that of a connection taken over by another one of the same client id.
             let packet = Packet::Disconnect(Disconnect::new(ReasonCode::SessionTakenOver));
             self.write_packet(id, &packet);
             self.close_link(now, id);
         }
     }
 
-    /// The link is the one to use from now on.
+    /// Uses this link from now on.
     pub(super) fn select(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
         let Some(LinkState::Candidate { peer: hello }) =
             self.links.get(&id).map(|link| link.state.clone())
@@ -142,11 +144,10 @@ impl Overlay {
         peer.link = Some(id);
         peer.hears_us = false;
         peer.selects += 1;
-        let compares =
-            WireRange::up_to(self.config.wire).common(hello.wire) >= Some(WireVersion::V11);
+        let wire = WireRange::up_to(self.config.wire).common(hello.wire);
         self.set_state(id, LinkState::Selected { peer: hello });
         if let Some(link) = self.links.get_mut(&id) {
-            // From here on silence counts.
+            // From here on silence is measured.
             link.selected_at = now;
             link.last_received = now;
             link.next_hello = decides.then_some(now);
@@ -154,23 +155,38 @@ impl Overlay {
         if decides {
             self.write_message(slot, id, &Message::Select);
         }
-        if compares {
+        if wire >= Some(WireVersion::V11) {
             let versions = RecordVersions::of(self.view.records());
             self.write_message(slot, id, &Message::Versions(versions));
         } else {
-            self.resume(slot, id, &RecordVersions::none());
+            self.resume(now, slot, id, &RecordVersions::none());
         }
         self.view_changed = true;
     }
 
-    /// Sends what the other end lacks of our records, and behind them where earlier links ended: it is up when it has them.
-    pub(super) fn resume(&mut self, slot: NodeSlot, id: LinkId, known: &RecordVersions) {
+    /// Sends our record if the other end lacks it, and then where earlier links ended. Each end requests the other records that it lacks; a node with
+    /// wire version 11 or lower is sent them.
+    pub(super) fn resume(
+        &mut self,
+        now: Instant,
+        slot: NodeSlot,
+        id: LinkId,
+        known: &RecordVersions,
+    ) {
         let Some(LinkState::Selected { peer: hello }) =
             self.links.get(&id).map(|link| link.state.clone())
         else {
             return;
         };
-        self.send_lacking(slot, id, known);
+        if self.wire_version(slot) >= WireVersion::V12 {
+            self.note_offers(now, id, known);
+            if known.lacks(self.view.own()) {
+                let own = self.view.own().clone();
+                self.write_message(slot, id, &Message::Record(own));
+            }
+        } else {
+            self.send_lacking(slot, id, known);
+        }
         let credit_window = self.config.limits.credit_bytes;
         let Some(peer) = self.peer_mut(slot) else {
             return;
@@ -187,6 +203,44 @@ impl Overlay {
         self.set_state(id, LinkState::Resumed { peer: hello });
     }
 
+    /// The other end of a link has these versions of records: those that are missing here are wanted. Its own record it sends unasked.
+    pub(super) fn note_offers(&mut self, now: Instant, id: LinkId, offered: &RecordVersions) {
+        let from = self.links.get(&id).and_then(|link| link.state.node());
+        let awaited_since = (offered.purpose == Purpose::All).then_some(now);
+        for (node, age) in &offered.versions {
+            let known = self.view.record(*node).map(NodeRecord::age);
+            if known == Some(*age) {
+                self.relays.note_repeated(*node, id);
+            } else if known < Some(*age) && Some(*node) != from {
+                self.wanted.offer(*node, *age, id, awaited_since);
+            }
+        }
+    }
+
+    /// Requests the records of which others have a later version, each from one node. A node with a link sends its own record over that.
+    pub(super) fn ask_for_records(&mut self) {
+        if !self.wanted.has_unasked() {
+            return;
+        }
+        let mut wanted = std::mem::replace(&mut self.wanted, WantedRecords::new(0));
+        let asked = wanted.ask(|node, age| {
+            let peer = self.peer_of(node).filter(|it| it.process == age.process)?;
+            let link = peer.link?;
+            let is_selected = self.links.get(&link)?.state.is_selected();
+            is_selected.then_some(link)
+        });
+        self.wanted = wanted;
+        for (id, nodes) in asked {
+            let node = self.links.get(&id).and_then(|link| link.state.node());
+            let Some(slot) = node.and_then(|node| self.slots.get(&node).copied()) else {
+                continue;
+            };
+            let known = |node: NodeId| (node, self.view.record(node).map(NodeRecord::age));
+            let wanting = RecordVersions::wanting(nodes.into_iter().map(known));
+            self.write_message(slot, id, &Message::Versions(wanting));
+        }
+    }
+
     /// Sends the records that the other end lacks.
     pub(super) fn send_lacking(&mut self, slot: NodeSlot, id: LinkId, known: &RecordVersions) {
         let records = self.view.records().filter(|record| known.lacks(record));
@@ -196,7 +250,7 @@ impl Overlay {
         }
     }
 
-    /// The other node says where earlier links ended: the link is up.
+    /// The other node reports where earlier links ended: the link is up.
     pub(super) fn on_resume(&mut self, slot: NodeSlot, id: LinkId, resume: Resume) {
         let own_version = self.own_interests.version();
         let has_changes = resume
@@ -206,7 +260,7 @@ impl Overlay {
             return;
         };
         let node = peer.node;
-        // A version we never had is one of another life: nothing is known.
+        // A version that we never had is from another process: nothing is known.
         peer.interests_sent = has_changes;
         peer.interests_acknowledged = resume
             .interests_applied
@@ -217,7 +271,7 @@ impl Overlay {
         if has_given_us_up {
             peer.inbound.begin_again();
         }
-        // Says that this end is up.
+        // Causes an acknowledgement to be sent, which shows that this end is up.
         peer.owes_control = true;
         peer.control.start_link(resume.control_received);
         let lost = peer
@@ -247,7 +301,7 @@ impl Overlay {
         }
     }
 
-    /// Appends a control message to a link, and counts it for the node.
+    /// Appends a message to a link, and counts it for the node as control.
     pub(super) fn write_message(&mut self, slot: NodeSlot, id: LinkId, message: &Message<'_>) {
         let Some(link) = self.links.get_mut(&id) else {
             return;

@@ -1,4 +1,4 @@
-//! The transition table of [`crate::link`], pair by pair.
+//! Tests every pair of the transition table of [`crate::link`].
 
 use thicket_mqtt::{
     Auth, Connack, Connect, Disconnect, Packet, ProtocolVersion, Publish, ReasonCode,
@@ -29,7 +29,7 @@ fn overlay() -> Overlay {
     Overlay::new(config, now(), 7)
 }
 
-/// A node that believes only what comes over links that are proved.
+/// A node that uses only what it receives on proved links.
 fn guarded() -> Overlay {
     let mut config = OverlayConfig::new(NodeId(OWN), Incarnation(1), "reef", "own:1883");
     config.links_are_proved = true;
@@ -49,7 +49,7 @@ fn hello(node: u64) -> Hello {
     }
 }
 
-/// Every state, as this node gets there; whether it decides is in the name where it matters.
+/// Every state, as this node reaches it; the name says whether it decides, where that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Dialled,
@@ -144,6 +144,7 @@ const PACKETS: &[&str] = &[
     "Record",
     "Versions",
     "Versions, wanted",
+    "Versions, news",
     "Change",
     "Interests",
     "Interests, gap",
@@ -260,7 +261,10 @@ fn message(name: &str, peer: u64) -> Message<'static> {
         "Leaving" => Message::Leaving,
         "Record" => Message::Record(record(peer)),
         "Versions" => Message::Versions(RecordVersions::none()),
-        "Versions, wanted" => Message::Versions(RecordVersions::wanting(NodeId(OWN), None)),
+        "Versions, news" => Message::Versions(RecordVersions::news(Vec::new())),
+        "Versions, wanted" => {
+            Message::Versions(RecordVersions::wanting([(NodeId(OWN), None)].into_iter()))
+        }
         "Change" => Message::Change(change(peer)),
         "Interests" => interests(0),
         "Interests, gap" => interests(3),
@@ -286,7 +290,7 @@ fn record(node: u64) -> NodeRecord {
     }
 }
 
-/// To version 3 of the record from version 2, which nobody has.
+/// A change of the record from version 2, which no node has, to version 3.
 fn change(node: u64) -> RecordChange {
     let version = |version| NodeRecord {
         version,
@@ -295,7 +299,7 @@ fn change(node: u64) -> RecordChange {
     RecordChange::between(&version(2), &version(3)).expect("it is later")
 }
 
-/// What the table says: the next state, or `None` for closed.
+/// The next state according to the table; `None`: closed.
 fn expected(state: Stage, packet: &str) -> Option<&'static str> {
     use Stage::*;
     match (state, packet) {
@@ -310,18 +314,18 @@ fn expected(state: Stage, packet: &str) -> Option<&'static str> {
         (ResumedDeciding | ResumedWaiting, "Resume") => Some("up"),
         (
             ResumedDeciding | ResumedWaiting,
-            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Change",
+            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Versions, news" | "Change",
         ) => Some("resumed"),
         (
             Up,
-            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Change" | "Interests"
-            | "InterestsApplied" | "Acknowledge" | "Control" | "batch",
+            "Hello" | "HelloReply" | "Record" | "Versions, wanted" | "Versions, news" | "Change"
+            | "Interests" | "InterestsApplied" | "Acknowledge" | "Control" | "batch",
         ) => Some("up"),
         _ => None,
     }
 }
 
-/// Links that end without a complaint of ours.
+/// Links that end without being refused by this node.
 fn is_orderly(state: Stage, packet: &str) -> bool {
     let is_known = !matches!(state, Stage::Dialled | Stage::Accepted);
     packet == "DISCONNECT"
@@ -353,8 +357,8 @@ fn every_pair_of_state_and_packet_does_what_the_table_says() {
     }
 }
 
-/// What a stranger would have this node believe: that it is known with an incarnation, that another process has its identity, and
-/// that it has dialled itself.
+/// False claims of a stranger: that other nodes have a record of this one with this incarnation, that another process has its identity, and that it
+/// has dialled itself.
 fn lies(overlay: &Overlay, incarnation: u64) -> Vec<(&'static str, String)> {
     vec![
         ("known-incarnation", incarnation.to_string()),
@@ -388,7 +392,7 @@ fn nothing_a_link_without_proof_says_changes_anything() {
         let outputs = &overlay.outputs;
         assert!(outputs.iter().all(is_known), "{incarnation}: {outputs:?}");
         assert!(overlay.dialler.is_news("holder:1", "known"), "not dialled");
-        // Not taken for the address of this node itself: it is dialled again.
+        // The address is not treated as this node's own: it is dialled again.
         let later = Instant::from_millis(9000);
         assert_eq!(overlay.dialler.take_due(later, |_| false), ["stranger:1"]);
     }

@@ -1,5 +1,5 @@
-//! Messages over trees: the origin picks and names one, every node on the way splits what is left of the destinations by the
-//! tree as it sees it (rules 20, 21), and the origin sends again what a changed view may have lost.
+//! Messages over trees: the origin picks and names a tree, every node on the path splits the remaining destinations by its own view of the tree
+//! (rules 20, 21), and the origin resends what a change of the view may have lost.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -17,7 +17,7 @@ use crate::routing::RoutingMode;
 use crate::tree_name::{MemberSet, OpenBatch, TreeHeader, TreeName};
 use crate::trees::NamedTree;
 
-/// A record of this node on its way out.
+/// A record that this node sends.
 struct OwnCopy<'a> {
     incarnation: Incarnation,
     stream: StreamId,
@@ -34,7 +34,7 @@ impl Overlay {
         self.config.routing.mode != RoutingMode::Mesh
     }
 
-    /// The first publication of a topic, and then one from time to time, is advertised (rule 22).
+    /// Advertises the first publication to a topic, and then one from time to time (rule 22).
     pub(super) fn advertise_topic(&mut self, now: Instant, record: &[u8], tree: &Arc<TreeName>) {
         if let Ok((record, _)) = Record::decode(record)
             && self.advertisements.publish(now, record.topic, tree)
@@ -50,7 +50,7 @@ impl Overlay {
         matches!(self.links.get(&id)?.state, LinkState::Up { .. }).then_some((slot, id))
     }
 
-    /// Takes over what changed in the view, and sends again what a lost link may have swallowed.
+    /// Applies changes of the view, and resends what a lost link may have lost.
     pub(super) fn update_topology(&mut self, now: Instant) {
         if !std::mem::take(&mut self.numbers_changed) && !self.view_changed {
             return;
@@ -61,7 +61,7 @@ impl Overlay {
         let lost_links = std::mem::take(&mut self.lost_links);
         let cut_off = self.trees.update(topology, &lost_links);
         if self.trees.elections != elections {
-            let root = self.trees.single().name.root;
+            let root = self.trees.single_name().root;
             self.event(
                 EventLevel::Info,
                 "root elected",
@@ -77,7 +77,7 @@ impl Overlay {
         }
     }
 
-    /// A numbered message, kept already: sent to those destinations whose window and link have room.
+    /// Sends a numbered message, which is kept already, to those destinations whose window and link have capacity.
     pub(super) fn send_over_tree(&mut self, now: Instant, message: &Forward<'_>, tree: &NamedTree) {
         let (slots, nodes) = self.those_not_out(message.destinations);
         let wanted = message.interested.unwrap_or(message.destinations);
@@ -103,7 +103,7 @@ impl Overlay {
         self.transmit(now, tree, message.stream, message.number, &ready);
     }
 
-    /// A message without a number: sent once, dropped where there is no room.
+    /// Sends a message without a number once; it is dropped where the link is over its limit.
     pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>, tree: &NamedTree) {
         let (_, nodes) = self.those_not_out(message.destinations);
         let copy = OwnCopy {
@@ -162,7 +162,7 @@ impl Overlay {
         }
     }
 
-    /// Adds a record of this node to the batch under way on a link, under the name of each tree it rides on.
+    /// Appends a record of this node to the open batch of a link, under the name of each tree that is used.
     fn append_own(
         &mut self,
         hop: Hop,
@@ -189,8 +189,8 @@ impl Overlay {
         }
     }
 
-    /// Who is next on the way to `node`, for a message of this node. A node that may not know yet that this one is up is not sent
-    /// anything: over a tree messages could come before that.
+    /// The next hop towards `node` for a message of this node. Nothing is sent to a node that may not have this one as up yet: over a tree, messages
+    /// could arrive before that.
     fn hop(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
         let hears_us = self
             .peer_of(node)
@@ -198,7 +198,7 @@ impl Overlay {
         self.hop_by(tree, node).filter(|_| hears_us)
     }
 
-    /// The next hop by the tree; nodes that it does not span are reached over the tree of all.
+    /// The next hop by the tree; nodes outside it are reached over the tree of all nodes.
     pub(super) fn hop_by(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
         let own = self.config.node;
         let next = if tree.tree.contains(node) {
@@ -209,7 +209,7 @@ impl Overlay {
         next.and_then(|next| self.link_up(next))
     }
 
-    /// Every destination in one branch; those without any way are left to a later resend.
+    /// Assigns every destination to one branch; those without a path are left to a later resend.
     fn split(&self, tree: &NamedTree, destinations: &[NodeId]) -> BTreeMap<Hop, Vec<NodeId>> {
         let mut branches: BTreeMap<Hop, Vec<NodeId>> = BTreeMap::new();
         for node in destinations {
@@ -220,8 +220,8 @@ impl Overlay {
         branches
     }
 
-    /// The name with the destinations in it. Those that the tree does not have ride on the tree of all; those that are not in the
-    /// view yet on one of this node and them.
+    /// The tree names to use, with the destinations of each. Destinations outside the tree use the tree of all nodes; those that are not in the view
+    /// yet use a tree of this node and themselves.
     fn name_all(
         &self,
         name: &Arc<TreeName>,
@@ -231,7 +231,7 @@ impl Overlay {
         let (members, others): (Vec<_>, Vec<_>) = destinations
             .into_iter()
             .partition(|node| name.place(*node).is_some());
-        let single = &self.trees.single().name;
+        let single = self.trees.single_name();
         let (known, others): (Vec<_>, Vec<_>) = others
             .into_iter()
             .partition(|node| single.place(*node).is_some());
@@ -259,8 +259,8 @@ impl Overlay {
             .is_none_or(|link| link.waiting() >= maximum)
     }
 
-    /// For each of the remaining destinations, how far before this number the one lies that it must have first; 0: none. What it
-    /// has acknowledged it has.
+    /// For each of the remaining destinations, how far before this number the one lies that must be delivered first; 0: none. Acknowledged numbers
+    /// need not be waited for.
     fn gaps(&self, header: &TreeHeader, number: u64) -> Vec<u64> {
         let gap = |node: NodeId| {
             let before = self
@@ -278,7 +278,7 @@ impl Overlay {
             .collect()
     }
 
-    /// Adds a record to the batch under way on a link.
+    /// Appends a record to the open batch of a link.
     pub(super) fn append(&mut self, hop: Hop, header: TreeHeader, record: &[u8], gaps: &[u64]) {
         let maximum = self.config.limits.batch_bytes;
         let Some(link) = self.links.get_mut(&hop.1) else {
@@ -305,7 +305,7 @@ impl Overlay {
         }
     }
 
-    /// Writes the batch under way on a link into its out-buffer.
+    /// Writes the open batch of a link to its out-buffer.
     pub(super) fn seal_tree_batch(&mut self, (slot, id): Hop) {
         let mut buffer = std::mem::take(&mut self.scratch);
         buffer.clear();
@@ -322,7 +322,7 @@ impl Overlay {
         }
     }
 
-    /// Sends what waited for a window or a link, as far as there is room now, and again what nobody acknowledged for long.
+    /// Sends what waited for a window or a link, as far as capacity allows, and resends what has not been acknowledged for long.
     pub(super) fn send_parked(&mut self, now: Instant) {
         if !self.routes_over_trees() {
             return;
@@ -358,7 +358,7 @@ impl Overlay {
         }
     }
 
-    /// The next parked message of a node that window and link have room for.
+    /// The next parked message of a node for which window and link have capacity.
     fn release_one(
         &mut self,
         now: Instant,
@@ -397,7 +397,7 @@ impl Overlay {
         self.trees.pick(route, &nodes)
     }
 
-    /// Messages are complete: their trees are no longer needed.
+    /// Forgets the trees of messages that are complete.
     pub(super) fn forget_routes(&mut self, stream: StreamId, ranges: &[RangeInclusive<u64>]) {
         for range in ranges {
             let (first, last) = ((stream, *range.start()), (stream, *range.end()));
@@ -407,7 +407,7 @@ impl Overlay {
         }
     }
 
-    /// Sends everything under way to a node again: what it has already it drops and acknowledges.
+    /// Resends everything that is unacknowledged by a node: it discards and acknowledges what it has already.
     pub(super) fn send_again(&mut self, now: Instant, slot: NodeSlot) {
         if !self.routes_over_trees() {
             return;

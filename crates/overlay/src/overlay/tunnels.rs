@@ -1,4 +1,4 @@
-//! Nodes that others reach and this one does not: a link with them over others.
+//! Tunnels: links with nodes that others reach and this one does not, carried by other nodes.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::link::Link;
 use crate::tunnel::{FRAME_BYTES, Frame, FrameKind, MAXIMUM_HOPS, Tunnel};
 
-/// Numbers of links from here on are ours: no shell opens so many sockets.
+/// Link numbers from here on are tunnels: no shell opens so many sockets.
 const FIRST_TUNNEL: u32 = 1 << 31;
 
 impl Overlay {
-    /// Whether a link goes over other nodes.
+    /// Whether a link runs over other nodes.
     pub(super) const fn is_tunnel(link: LinkId) -> bool {
         link.0 >= FIRST_TUNNEL
     }
 
-    /// Opens tunnels to nodes of our component that have been without a link for a while. The node with the lower id does.
+    /// Opens tunnels to nodes of our component that have had no link for a while. The node with the lower id opens it.
     pub(super) fn open_tunnels(&mut self, now: Instant) {
         let own = self.config.node;
         let generations = (self.links.generation(), self.topology_generation);
@@ -89,7 +89,7 @@ impl Overlay {
         id
     }
 
-    /// Tunnels whose way has changed may have lost frames: they are opened again, which loses nothing.
+    /// Closes tunnels whose path has changed, as frames may be lost; they are opened again, and no message is lost.
     pub(super) fn check_tunnels(&mut self, now: Instant) {
         let moved: Vec<_> = self
             .tunnels
@@ -106,7 +106,7 @@ impl Overlay {
         }
     }
 
-    /// Moves what waits in tunnels into the links that lead there, while those have room.
+    /// Moves waiting bytes of tunnels to the links that carry them, up to their limits.
     pub(super) fn pump_tunnels(&mut self) {
         let ids: Vec<_> = self.tunnels.keys().copied().collect();
         for id in ids {
@@ -134,7 +134,7 @@ impl Overlay {
         }
     }
 
-    /// Whether a tunnel holds bytes that its way has room for now.
+    /// Whether a tunnel holds bytes that the link carrying it has capacity for now.
     pub(super) fn can_pump(&self) -> bool {
         self.tunnels.iter().any(|(id, tunnel)| {
             let waits = self
@@ -148,7 +148,7 @@ impl Overlay {
         })
     }
 
-    /// The link of our own over which a node without one is reached.
+    /// The direct link that carries tunnels to a node.
     fn way_to(&self, node: NodeId) -> Option<(NodeSlot, LinkId)> {
         let (slot, link) = self.link_up(self.trees.hop_towards(node)?)?;
         (!Self::is_tunnel(link)).then_some((slot, link))
@@ -193,7 +193,7 @@ impl Overlay {
         }
     }
 
-    /// A tunnel's link ended here: what it still had to say goes, then the other end is told.
+    /// A tunnel closed by this node: sends its remaining bytes, then notifies the other end.
     pub(super) fn end_tunnel(&mut self, id: LinkId, link: &Link) {
         let Some(node) = self.tunnels.get(&id).map(|tunnel| tunnel.node) else {
             return;
@@ -207,7 +207,7 @@ impl Overlay {
         self.tunnels.remove(&id);
     }
 
-    /// A frame came over the link `id`: for us, or to be passed on.
+    /// A frame received over the link `id`: for this node, or to be passed on.
     pub(super) fn on_frame(
         &mut self,
         now: Instant,
@@ -223,7 +223,7 @@ impl Overlay {
         }
         let frame = Frame::decode(payload)?;
         if frame.from == self.config.node {
-            // Went round while views differed.
+            // Travelled in a circle while views differed.
             self.counters.relay_misses += 1;
         } else if frame.to == self.config.node {
             self.on_own_frame(now, &frame, deliver);
@@ -234,7 +234,7 @@ impl Overlay {
     }
 
     fn pass_on(&mut self, frame: &Frame<'_>) {
-        // A tunnel must not make a link so long that it is given up: its ends see the gap and begin again.
+        // A tunnel must not fill a link so far that it is closed: the tunnel's ends detect the gap and open it again.
         let maximum = self.config.limits.out_buffer_bytes + self.config.limits.control_bytes / 2;
         let way = self.way_to(frame.to).filter(|(_, hop)| {
             let has_room = self
@@ -266,7 +266,7 @@ impl Overlay {
             .map(|(id, _)| *id);
         match (known, frame.kind) {
             (None, FrameKind::Open) if frame.sequence == 0 => self.accept_tunnel(now, frame),
-            // Its beginning was lost, or it has ended here: the other end finds out by the silence, or is told already.
+            // Its first frame was lost, or it has ended here: the other end detects that by the silence, or has been notified already.
             (None, FrameKind::Open | FrameKind::Bytes | FrameKind::Close) => {}
             (Some(id), FrameKind::Close) => {
                 self.tunnels.remove(&id);

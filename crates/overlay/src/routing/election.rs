@@ -1,4 +1,4 @@
-//! Which of its nodes is the root of a tree (Overlays 4.2).
+//! The election of a tree's root among its nodes (Overlays 4.2).
 
 use std::cmp::Reverse;
 use std::str::FromStr;
@@ -6,16 +6,15 @@ use std::str::FromStr;
 use super::{Topology, TopologyNode, Tree};
 use crate::identity::NodeId;
 
-/// What makes a node a good root.
+/// How a root is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RootPolicy {
     /// The highest capability C = alpha L + beta M (Overlays Eq. 1).
     #[default]
     Capacity,
-    /// The lowest RB = gamma R + delta C: roots held and clients (Overlays 4.2.2). Only for trees of topics; the single tree goes by
-    /// capacity.
+    /// The lowest RB = gamma R + delta C: roots held and clients (Overlays 4.2.2). Only for topic trees; the single tree uses capacity.
     Balance,
-    /// The least sum of the delays over the tree, each weighed with what its node originates.
+    /// The least sum of the delays over the tree, each weighted by the rate that its node originates.
     Delay,
 }
 
@@ -23,7 +22,7 @@ impl RootPolicy {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Capacity, Self::Balance, Self::Delay];
 
-    /// As configured and shown.
+    /// The name in the configuration and for display.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,7 +32,7 @@ impl RootPolicy {
         }
     }
 
-    /// Whether two topologies with the same nodes and links may have different roots by this policy.
+    /// Whether two topologies with the same nodes and links may have different roots under this policy.
     pub(crate) fn looks_at_change(self, before: &Topology, after: &Topology) -> bool {
         let key = |node: &TopologyNode| match self {
             Self::Capacity => (node.capability, 0),
@@ -70,7 +69,7 @@ impl FromStr for RootPolicy {
     }
 }
 
-/// The letters of the paper.
+/// The weights, with the letters of the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootWeights {
     /// Of the available CPU, in percent (alpha).
@@ -94,8 +93,8 @@ impl Default for RootWeights {
     }
 }
 
-/// The root of the tree over `members`, `None` if none of them is there. Ties go to the lowest address (Overlays 4.2.1).
-/// `held`: for each node the trees that the caller has given it; its record may not count them yet.
+/// The root of the tree over `members`, `None` if none of them is in the topology. Ties go to the lowest address (Overlays 4.2.1). `held`: for each
+/// node the trees that the caller has assigned to it; its record may not count them yet.
 #[must_use]
 pub fn elect(
     topology: &Topology,
@@ -124,8 +123,8 @@ pub fn elect(
     best.map(|index| node(index).node)
 }
 
-/// The sum over all pairs of the tree with root `root` of the path's cost, weighed with what the node at its start originates.
-/// A root that does not reach all of them is worse than any that does.
+/// The sum over all pairs of nodes of the path cost in the tree with root `root`, each weighted by the rate that the node at its start originates. A
+/// root that does not reach all members is worse than any that does.
 fn weighted_delay(topology: &Topology, members: &[NodeId], root: usize) -> (usize, u64) {
     let tree = Tree::spanning(topology, topology.nodes()[root].node, members);
     let missed = members.len().saturating_sub(tree.nodes().len());
@@ -143,7 +142,7 @@ mod tests {
     use super::*;
     use crate::routing::TopologyNode;
 
-    /// A chain 1 - 2 - 3 - 4 of links as long as `rtts` say; capabilities, roots, clients and rates by node.
+    /// A chain 1 - 2 - 3 - 4 of links with these RTTs; capabilities, roots, clients and rates by node.
     fn chain(rtts: [u32; 3], of: impl Fn(u64) -> [u64; 4]) -> Topology {
         let link = |from: u64, to: u64| (NodeId(to), rtts[from.min(to) as usize - 1]);
         Topology::new((1..=4).map(|id| {
@@ -198,7 +197,7 @@ mod tests {
                 RootPolicy::Balance,
                 4,
             ),
-            // In a chain every root gives the same tree.
+            // In a chain, every root gives the same tree.
             ("a chain by delay", &far, &all, RootPolicy::Delay, 4),
             ("a loud one", &loud, &some, RootPolicy::Delay, 2),
         ];

@@ -1,4 +1,4 @@
-//! Which way a message goes: pure functions of the view. Every node that has the same records computes the same trees.
+//! Routing of messages: pure functions of the view. Every node with the same records computes the same trees.
 
 mod election;
 mod mode;

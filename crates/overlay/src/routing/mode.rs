@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
-/// How a node routes what its clients publish. All nodes of a cluster should have the same; none is needed for delivery to be
-/// right, since every copy names where it has still to go.
+/// How a node routes what its clients publish. All nodes of a cluster should have the same mode; delivery is correct without that, as every copy
+/// names its remaining destinations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RoutingMode {
-    /// Straight to each interested node; round a missing link over the shortest path.
+    /// Directly to each interested node; round a missing link over the shortest path.
     #[default]
     Mesh,
     /// Over the tree of the topic's own nodes, those with a matching interest and the origin (t-ORT, Overlays 5.2).
@@ -21,7 +21,7 @@ impl RoutingMode {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Mesh, Self::Topic, Self::Tree, Self::Flood];
 
-    /// As configured and shown.
+    /// The name in the configuration and for display.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,13 +32,13 @@ impl RoutingMode {
         }
     }
 
-    /// In a record.
+    /// The code in a record.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Of a record; `None` for a mode of a later version.
+    /// The mode for the code in a record; `None` for a mode of a later version.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.code() == code)

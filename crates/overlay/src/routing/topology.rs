@@ -1,46 +1,46 @@
-//! The cluster as a graph: nodes with what elections look at, and the links that both ends list, with their cost.
+//! The cluster as a graph: nodes with the values that elections use, and the links that both ends list, with their cost.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::identity::NodeId;
 
-/// One hop costs a millisecond beside its RTT: what a node takes to pass a batch on, and more than RTTs flicker on a LAN.
+/// One hop costs a millisecond in addition to its RTT: the time a node takes to pass a batch on, and more than RTTs vary on a LAN.
 pub(crate) const HOP_COST: u32 = 10;
 
-/// What elections and paths know of a node: from its record.
+/// The values of a node that elections and paths use, from its record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TopologyNode {
     /// Its identity.
     pub node: NodeId,
-    /// For people.
+    /// For display.
     pub name: String,
     /// HOST:PORT; ties go to the lowest.
     pub address: String,
     /// C = alpha L + beta M (Overlays 4.2.1).
     pub capability: u64,
-    /// Trees it is the root of (R of Overlays 4.2.2).
+    /// Number of trees that it is the root of (R of Overlays 4.2.2).
     pub roots: u64,
     /// Clients connected to it (C of Overlays 4.2.2).
     pub clients: u64,
     /// Messages per second it originates for other nodes.
     pub rate: u64,
-    /// The nodes it says it has a link with, and the RTT in tenths of a millisecond; ascending, each once.
+    /// The nodes with which it lists a link, and the RTT in tenths of a millisecond; ascending, each once.
     pub links: Arc<[(NodeId, u32)]>,
 }
 
-/// Nodes ascending by identity, and their links. What a copy has in common with another one is there once.
+/// Nodes ascending by identity, and their links. Clones share what is equal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Topology {
     nodes: Vec<Arc<TopologyNode>>,
     /// By node: index and cost of each neighbour, ascending.
     edges: Vec<Arc<Vec<(usize, u32)>>>,
-    /// By node: its place in the order of addresses.
+    /// By node: its rank in the order of addresses.
     ranks: Arc<Vec<usize>>,
 }
 
 impl Topology {
-    /// A link exists if both ends list it (rule 1); it costs what the slower measurement says.
+    /// A link exists if both ends list it (rule 1); its cost is the slower of the two measurements.
     #[must_use]
     pub fn new(nodes: impl IntoIterator<Item = TopologyNode>) -> Self {
         let mut nodes: Vec<_> = nodes.into_iter().collect();
@@ -66,8 +66,7 @@ impl Topology {
         topology
     }
 
-    /// What a node says now, in place of what it said before; its links are ascending. Costs what has changed, but for a node that is
-    /// not there yet.
+    /// Replaces the values of a node; its links must be ascending. The cost is proportional to the changes, except for a new node.
     pub(crate) fn set(&mut self, node: TopologyNode) {
         let at = self.nodes.partition_point(|known| known.node < node.node);
         let is_there = self.nodes.get(at).is_some_and(|it| it.node == node.node);
@@ -84,7 +83,7 @@ impl Topology {
         }
     }
 
-    /// Nothing is known of a node any more.
+    /// Removes a node.
     pub(crate) fn remove(&mut self, node: NodeId) {
         let Some(at) = self.index(node) else {
             return;
@@ -100,7 +99,7 @@ impl Topology {
         self.rank_addresses();
     }
 
-    /// Room for a node without links.
+    /// Inserts a node without links.
     fn make_place(&mut self, at: usize, node: NodeId) {
         let empty = TopologyNode {
             node,
@@ -117,7 +116,7 @@ impl Topology {
         self.edges.insert(at, Arc::default());
     }
 
-    /// The link between two nodes as both list it now.
+    /// Updates the link between two nodes to what both list now.
     fn set_edges(&mut self, a: usize, other: NodeId) {
         let Some(b) = self.index(other).filter(|b| *b != a) else {
             return;
@@ -161,7 +160,7 @@ impl Topology {
         self.ranks = Arc::new(ranks);
     }
 
-    /// The part that `of` reaches, itself included; empty if it is not there.
+    /// The part that is reachable from `of`, itself included; empty if it is not there.
     #[must_use]
     pub fn component(&self, of: NodeId) -> Self {
         let mut is_reached = vec![false; self.nodes.len()];
@@ -182,7 +181,7 @@ impl Topology {
         self.part(&is_reached)
     }
 
-    /// The nodes for which `is_in` holds, of which no other one is a neighbour.
+    /// The nodes for which `is_in` holds; they must have no neighbours outside the part.
     fn part(&self, is_in: &[bool]) -> Self {
         let mut places = Vec::with_capacity(is_in.len());
         let mut count = 0;
@@ -211,13 +210,13 @@ impl Topology {
         }
     }
 
-    /// The links that `after` does not have, each once: the lower identity first.
+    /// The links that `after` lacks, each once: the lower identity first.
     pub(crate) fn links_not_in<'a>(
         &'a self,
         after: &'a Self,
     ) -> impl Iterator<Item = (NodeId, NodeId)> + 'a {
         let same_nodes = self.nodes.len() == after.nodes.len();
-        // What both share is the same.
+        // Rows that both share are the same.
         let may_differ = move |index: usize| {
             !same_nodes || !Arc::ptr_eq(&self.edges[index], &after.edges[index])
         };
@@ -257,7 +256,7 @@ impl Topology {
         self.index(node).is_some()
     }
 
-    /// What the link between two nodes costs, in tenths of a millisecond, a millisecond for the hop included; `None` without a link.
+    /// The cost of the link between two nodes, in tenths of a millisecond, including a millisecond for the hop; `None` without a link.
     #[must_use]
     pub fn link(&self, a: NodeId, b: NodeId) -> Option<u32> {
         let (a, b) = (self.index(a)?, self.index(b)?);
@@ -291,7 +290,7 @@ impl Topology {
     }
 }
 
-/// The nodes that only one of two lists has, or each with another RTT. Both are ascending.
+/// The nodes that are in only one of two lists, or in both with a different RTT. Both lists are ascending.
 fn changed_links(before: &[(NodeId, u32)], after: &[(NodeId, u32)]) -> Vec<NodeId> {
     let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
     let mut changed = Vec::new();
@@ -309,7 +308,7 @@ fn changed_links(before: &[(NodeId, u32)], after: &[(NodeId, u32)]) -> Vec<NodeI
     }
 }
 
-/// Addresses by number where they are numbers, names after them; equal ones by identity.
+/// Numeric addresses in their order, then names; equal ones by identity.
 fn address_order(node: &TopologyNode) -> (Option<SocketAddr>, String, NodeId) {
     let numeric: Option<SocketAddr> = node.address.parse().ok();
     let name = if numeric.is_some() {
@@ -317,7 +316,7 @@ fn address_order(node: &TopologyNode) -> (Option<SocketAddr>, String, NodeId) {
     } else {
         format!("~{}", node.address)
     };
-    // `None` sorts first, names shall be last: an address above all others stands for it.
+    // `None` sorts first, but names must be last: an address above all others stands for it.
     let last = SocketAddr::from(([u16::MAX; 8], u16::MAX));
     (Some(numeric.unwrap_or(last)), name, node.node)
 }

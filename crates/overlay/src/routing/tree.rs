@@ -1,4 +1,4 @@
-//! A tree over some nodes: from each the best way to the root by RTT (Overlays 4.3).
+//! A tree over some nodes: the best path by RTT from each node to the root (Overlays 4.3).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,17 +18,18 @@ pub struct Tree {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Branch {
     node: NodeId,
-    /// Index of the next node towards the root; the root's own.
+    /// Index of the next node towards the root; for the root its own.
     parent: usize,
     /// Path cost to the root (P of Overlays 4.1.1).
     cost: u32,
-    /// Links to the root.
+    /// Number of links to the root.
     depth: u32,
 }
 
 impl Tree {
-    /// The tree of shortest paths to `root` over those of `members` it reaches through others of them. Of two ways that cost the
-    /// same, the one with fewer links is taken, then the one over the lower address. Without a root there is only the root.
+    /// The tree of shortest paths to `root` over those of `members` that it reaches through other members. Of two paths with the same cost, the one
+    /// with fewer links is used, then the one over the lower address. Members without a path to the root are not in the tree; if the root is not in
+    /// the topology, the tree has no nodes.
     #[must_use]
     pub fn spanning(topology: &Topology, root: NodeId, members: &[NodeId]) -> Self {
         let mut is_member = vec![false; topology.nodes().len()];
@@ -81,7 +82,7 @@ impl Tree {
         }
     }
 
-    /// The node all paths lead to.
+    /// The node that all paths lead to.
     #[must_use]
     pub const fn root(&self) -> NodeId {
         self.root
@@ -120,14 +121,14 @@ impl Tree {
         found
     }
 
-    /// The neighbour of `from` through which `to` is reached; `None` if either is not there, or they are the same.
+    /// The neighbour of `from` through which `to` is reached; `None` if either is not in the tree, or they are the same.
     #[must_use]
     pub fn next_hop(&self, from: NodeId, to: NodeId) -> Option<NodeId> {
         let (from, to) = (self.index(from)?, self.index(to)?);
         if from == to {
             return None;
         }
-        // Below `from` the way to `to` is the branch it hangs on; elsewhere it leads over the parent.
+        // Below `from`, the next hop is the child whose subtree contains `to`; otherwise it is the parent.
         let mut at = to;
         while self.branches[at].depth > self.branches[from].depth {
             let parent = self.branches[at].parent;
@@ -140,13 +141,13 @@ impl Tree {
         Some(parent.node)
     }
 
-    /// What the path from the node to the root costs (P of Overlays 4.1.1).
+    /// The cost of the path from the node to the root (P of Overlays 4.1.1).
     #[must_use]
     pub fn path_cost(&self, node: NodeId) -> Option<u32> {
         Some(self.branches[self.index(node)?].cost)
     }
 
-    /// What the path between two of its nodes costs.
+    /// The cost of the path between two of its nodes.
     #[must_use]
     pub fn distance(&self, a: NodeId, b: NodeId) -> Option<u32> {
         Some(self.distance_of(self.index(a)?, self.index(b)?))
@@ -165,7 +166,7 @@ impl Tree {
         (cost(a) - cost(left)).saturating_add(cost(b) - cost(left))
     }
 
-    /// The distances from every node to every other, each weighed with its start.
+    /// The sum of the distances from every node to every other, each weighted by its start.
     pub(crate) fn weighted_distances(&self, weight: impl Fn(NodeId) -> u64) -> u64 {
         let from = |a: usize| {
             let whole = (0..self.branches.len()).map(|b| u64::from(self.distance_of(a, b)));
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn paths_are_shortest_and_lead_over_members_only() {
-        // 1 - 4 directly is slow, over 2 and 3 fast, over 5 fastest.
+        // 1 - 4 is slow directly, fast over 2 and 3, fastest over 5.
         let topology = topology(&[
             (1, 2, 10),
             (2, 3, 10),

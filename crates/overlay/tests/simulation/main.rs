@@ -302,18 +302,43 @@ fn nodes_of_two_wire_versions_work_together() {
     assert!(tally.messages > 0 && tally.resends > 0);
 }
 
-/// Every second node compares no records and knows no changes of them.
+/// Every second node sends records unasked where links begin and after.
 #[test]
 fn nodes_of_the_version_before_the_newest_work_with_it() {
     let tally = for_each_seed("the version before", |seed| {
         let configure = |config: &mut OverlayConfig| {
             if config.node.0 & 1 == 1 {
-                config.wire = WireVersion::OLDEST;
+                config.wire = WireVersion::V11;
             }
         };
         work_with(configure, 4, seed)
     });
     assert!(tally.messages > 0 && tally.resends > 0);
+}
+
+#[test]
+fn a_node_that_joins_many_gets_each_record_about_once() {
+    let nodes = 20;
+    let mut cluster = Cluster::new(1, calm(nodes, RoutingMode::Mesh));
+    cluster.run_until(cluster.now + 3000);
+    cluster.kill(1, false);
+    cluster.run_until(cluster.now + 3000);
+    cluster.start(1, 2);
+    let now = thicket_session::time::Instant::from_millis(cluster.now);
+    for index in 2..nodes {
+        let address = cluster.nodes[index].address.clone();
+        let address = thicket_overlay::Input::Discovered { address: &address };
+        cluster.nodes[1].life().overlay.handle_input(now, address);
+    }
+    cluster.end_round(1);
+    // Until then links carry little else.
+    cluster.run_until(cluster.now + 500);
+    let statuses = cluster.nodes[1].life().overlay.nodes();
+    assert!(statuses.len() == nodes && statuses.iter().all(|status| status.is_up));
+    let came: u64 = statuses.iter().map(|it| it.counters.control_in_bytes).sum();
+    // A record of a node with so many links is longer than this; over each link all of them would be `others` times as much.
+    let (record, others) = (10 * nodes as u64, nodes as u64 - 1);
+    assert!(came < others * others * record / 2, "{came} bytes");
 }
 
 /// A link breaks: what was on its way is lost.

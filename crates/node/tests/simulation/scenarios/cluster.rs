@@ -184,6 +184,24 @@ fn a_node_that_starts_later_serves_at_once_what_the_others_have() {
 }
 
 #[test]
+fn nodes_that_start_together_register_once_not_with_each_link() {
+    let weather = Weather {
+        link_delay: (10, 10),
+        ..Weather::CALM
+    };
+    let mut world = World::new(1, weather);
+    let count = 20;
+    for _ in 0..count {
+        let node = world.add_node(NodeSpec::new(1));
+        world.start(node);
+    }
+    become_whole(&mut world);
+    let sent: u64 = world.net.sent_between_nodes().values().sum();
+    // With each link they would send more for registrations alone.
+    assert!(sent / count < 80_000, "{sent} bytes");
+}
+
+#[test]
 fn a_node_that_stops_is_out_at_once_and_returns_with_a_higher_incarnation() {
     play(|world| {
         let subscriber = client_at(world, 0, Connect::new(V5, "subscriber"), "CONNACK");

@@ -1,4 +1,4 @@
-//! A linked node that lies: what it says is refused or passed over, counted, and takes little; the others are served on.
+//! A linked node that lies: what it sends is refused or ignored, counted, and costs little; the other nodes are served as before.
 
 use super::*;
 use crate::identity::StreamId;
@@ -123,14 +123,14 @@ fn acknowledgement(origin: u64, ranges: &[(u64, u64)]) -> Vec<u8> {
     }))
 }
 
-/// What no node says: name, bytes, and what stands in the log.
+/// What no correct node sends: name, bytes, and the text in the log.
 fn refused() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let huge = |front: &[u8]| {
         let mut bytes = front.to_vec();
         put_varint(&mut bytes, 1 << 40);
         bytes
     };
-    // A record up to the number of its links; a name of a tree up to that of its members.
+    // A record up to the number of its links; a tree name up to the number of its members.
     let mut cut_record = Vec::new();
     message("Record", 7).encode(&mut cut_record);
     cut_record.pop();
@@ -262,7 +262,7 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     ]
 }
 
-/// Node 9 is there, and what it sends arrives.
+/// Node 9 is up, and what it sends arrives.
 fn assert_goes_on(name: &str, overlay: &mut Overlay) {
     overlay.end_round(now());
     assert!(overlay.reachable().contains(&NodeId(HONEST)), "{name}");
@@ -357,7 +357,7 @@ fn refuse_wire(name: &str, wire: WireRange, said: &str) {
 #[test]
 fn data_beyond_what_was_granted_ends_its_link() {
     let mut overlay = linked();
-    // A record larger than the window may come alone, so the bound is the window and the longest packet.
+    // A single record may be larger than the window, so the bound is the window plus the longest packet.
     let large = numbered(0, 11 << 20);
     for _ in 0..2 {
         overlay.receive(&batch(LIAR, 1, &large));
@@ -438,13 +438,13 @@ fn a_change_of_what_is_not_here_has_the_whole_record_asked_for() {
     let pending = |overlay: &Overlay| overlay.links[&LINK].pending().to_vec();
     let before = pending(&overlay);
     overlay.receive(&change(4, 5));
+    overlay.end_round(now());
     let asked = pending(&overlay)[before.len()..].to_vec();
     let wanted = said(&Message::Versions(RecordVersions::wanting(
-        NodeId(77),
-        None,
+        [(NodeId(77), None)].into_iter(),
     )));
     let ends_with = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).any(|part| part == end);
-    // Its payload; the packet around it may name the topic.
+    // Its payload; the surrounding packet may contain the topic.
     let payload = &wanted[wanted.len() - 19..];
     assert!(ends_with(&asked, payload), "{asked:?}");
     assert!(overlay.view.record(NodeId(77)).is_none());
@@ -455,6 +455,46 @@ fn a_change_of_what_is_not_here_has_the_whole_record_asked_for() {
     let repeated = overlay.counters.repeated_records;
     overlay.receive(&change(4, 6));
     assert_eq!(overlay.counters.repeated_records, repeated + 1);
+}
+
+#[test]
+fn a_record_that_two_nodes_have_is_asked_of_one_and_if_its_link_ends_of_the_other() {
+    let mut overlay = linked();
+    let record = super::record(77);
+    let news = said(&Message::Versions(RecordVersions::news(vec![(
+        record.node,
+        record.age(),
+    )])));
+    let wanted = [(
+        record.node,
+        overlay.view.record(record.node).map(NodeRecord::age),
+    )];
+    let wanted = said(&Message::Versions(RecordVersions::wanting(
+        wanted.into_iter(),
+    )));
+    // Its payload; the surrounding packet may contain the topic.
+    let wanted = &wanted[wanted.len() - 19..];
+    let asked = |overlay: &Overlay| {
+        [LINK, OTHER_LINK].map(|link| {
+            let pending = overlay.links.get(&link).map_or(&[][..], Link::pending);
+            pending
+                .windows(wanted.len())
+                .filter(|it| *it == wanted)
+                .count()
+        })
+    };
+    overlay.receive(&news);
+    overlay.handle_received(now(), OTHER_LINK, &news, |_| {});
+    overlay.end_round(now());
+    assert_eq!(asked(&overlay), [1, 0]);
+    overlay.close_link(now(), LINK);
+    overlay.end_round(now());
+    assert_eq!(asked(&overlay), [0, 1]);
+    let bytes = said(&Message::Record(record));
+    overlay.handle_received(now(), OTHER_LINK, &bytes, |_| {});
+    overlay.handle_received(now(), OTHER_LINK, &news, |_| {});
+    overlay.end_round(now());
+    assert_eq!(asked(&overlay), [0, 1], "it is here");
 }
 
 #[test]
