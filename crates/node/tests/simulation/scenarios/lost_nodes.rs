@@ -479,6 +479,8 @@ fn a_persistent_session_that_goes_on_elsewhere_leaves_no_will_without_delay_unse
                     world.run_for(1);
                 }
                 world.send(back, &Packet::Disconnect(Disconnect::default()));
+                // It is there before another node takes the session over, which would be the end of a connection without a goodbye.
+                world.run_for(1);
             }
             expect_within(world, watcher, 4_000, expected);
         });
