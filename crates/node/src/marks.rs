@@ -28,6 +28,8 @@ pub(crate) struct Mark {
     /// From this number on everything that was sent here has arrived; before, see `runs`. `u64::MAX`: not settled yet.
     settled: u64,
     runs: VecDeque<(u64, u64)>,
+    /// Above all numbers of runs that are no longer remembered.
+    forgotten: u64,
     /// Runs that arrived before the node was up again: each of these did arrive, but nothing is known of others.
     former: VecDeque<(u64, u64)>,
     /// The last number before the node went down, and the first one since it is up: what lies between was not sent here.
@@ -42,6 +44,7 @@ impl Mark {
             up_since: now,
             settled: u64::MAX,
             runs: VecDeque::new(),
+            forgotten: 0,
             former: VecDeque::new(),
             gap: Gap {
                 after: 0,
@@ -124,14 +127,16 @@ impl Mark {
         } else {
             RECENT_RUNS
         };
-        while self.runs.len() > bound {
-            self.runs.pop_front();
+        while self.runs.len() > bound
+            && let Some((_, last)) = self.runs.pop_front()
+        {
+            self.forgotten = self.forgotten.max(last + 1);
         }
     }
 
-    /// Whether a message has arrived, or, if it was sent here too, is about to. The first of very many may be forgotten.
+    /// Whether a message has arrived; of the first of very many, once the stream has settled, whether it was sent here.
     pub fn has(&self, number: u64) -> bool {
-        number >= self.settled || contains(&self.runs, number)
+        (self.settled..self.forgotten).contains(&number) || contains(&self.runs, number)
     }
 
     /// Whether a message arrived before the node was up again, as far as that is remembered.
@@ -145,7 +150,7 @@ impl Mark {
 }
 
 fn contains(runs: &VecDeque<(u64, u64)>, number: u64) -> bool {
-    let mut runs = runs.iter();
+    let mut runs = runs.iter().rev();
     runs.any(|(first, last)| (*first..=*last).contains(&number))
 }
 
@@ -316,7 +321,7 @@ mod tests {
         for (now, number) in [(1, 50), (2, 51), (3, 7), (40_000, 52), (40_001, 60)] {
             mark.note(at(now), number);
         }
-        for (number, has) in [(6, false), (7, true), (8, false), (51, true), (55, true)] {
+        for (number, has) in [(6, false), (7, true), (8, false), (51, true), (55, false)] {
             assert_eq!(mark.has(number), has, "{number}");
         }
         mark.restart(at(50_000));

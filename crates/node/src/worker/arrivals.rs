@@ -91,7 +91,7 @@ impl Session {
         since.collect::<Marks>().union(&self.marks)
     }
 
-    /// Whether a message reached the session at the node `own`, or, if it was sent here too, is about to; or reached it where it was before.
+    /// Whether a message reached the session at the node `own`, or where it was before.
     /// `streams`: what reached its worker.
     pub fn has_come(
         &self,

@@ -274,8 +274,8 @@ fn may_come_in_any_order(
     let publication = &ledger.publications[arrival.publication];
     // When nodes see each other again, copies of retained messages come before what is sent again.
     let is_disturbed = !ledger.is_calm(publication.submitted_at, arrival.at);
-    let is_copy =
-        publication.retain && (is_disturbed || has_died(ledger, publication.submitted_at, arrival.at));
+    let is_copy = publication.retain
+        && (is_disturbed || has_died(ledger, publication.submitted_at, arrival.at));
     // What was published where the subscriber was out of sight may come only when its publisher sends it again, or when those who kept it
     // see the subscriber's node: between parted nodes no order is promised.
     let is_partitioned = life.forks > 0 || ledger.has_partings || ledger.is_still;
