@@ -34,7 +34,7 @@ pub(crate) struct Peer {
     pub(crate) given_up: u64,
     pub(crate) gave_us_up: u64,
     /// How often a direct link with it came up.
-    pub(crate) link_epoch: u64,
+    pub(crate) link_epoch: u32,
     pub(crate) interests: RemoteInterests,
     /// An acknowledgement was received over the current link: the other node has seen that we are up.
     pub(crate) hears_us: bool,

@@ -2,16 +2,9 @@
 
 use crate::identity::{Incarnation, NodeId};
 use crate::record_versions::RecordAge;
+use crate::routing::ListedLink;
 use crate::view::NodeRecord;
 use crate::wire::{Reader, WireError, ascending, incarnation, put_varint};
-
-/// A link that is new, was replaced, or has another RTT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ChangedLink {
-    node: NodeId,
-    rtt: u32,
-    epoch: u64,
-}
 
 /// The change from one version of a record to a later one of the same process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +20,8 @@ pub(crate) struct RecordChange {
     numbers: [u64; 6],
     /// Ascending.
     lost: Vec<NodeId>,
-    /// Ascending by node.
-    changed: Vec<ChangedLink>,
+    /// Links that are new, were replaced, or have another RTT; ascending by node.
+    changed: Vec<ListedLink>,
 }
 
 impl RecordChange {
@@ -41,10 +34,9 @@ impl RecordChange {
         if !is_later {
             return None;
         }
-        let lost = before.links.iter().map(|(node, _)| *node);
-        let links = after.links.iter().zip(&after.epochs);
-        let changed =
-            links.filter(|((node, rtt), epoch)| before.link(*node) != Some((*rtt, **epoch)));
+        let lost = before.links.iter().map(|link| link.node);
+        let changed = after.links.iter();
+        let changed = changed.filter(|link| before.link(link.node) != Some(*link));
         Some(Self {
             node: after.node,
             incarnation: after.incarnation,
@@ -53,9 +45,7 @@ impl RecordChange {
             to: after.version,
             numbers: numbers(after),
             lost: lost.filter(|node| !after.lists(*node)).collect(),
-            changed: changed
-                .map(|(&(node, rtt), &epoch)| ChangedLink { node, rtt, epoch })
-                .collect(),
+            changed: changed.copied().collect(),
         })
     }
 
@@ -81,10 +71,8 @@ impl RecordChange {
             let is_changed = self.changed.binary_search_by_key(&node, |link| link.node);
             is_changed.is_err() && self.lost.binary_search(&node).is_err()
         };
-        let kept = before.links.iter().zip(&before.epochs);
-        let kept = kept.filter(|((node, _), _)| is_kept(*node));
-        let kept = kept.map(|(&(node, rtt), &epoch)| ChangedLink { node, rtt, epoch });
-        let mut links: Vec<ChangedLink> = kept.chain(self.changed.iter().copied()).collect();
+        let kept = before.links.iter().filter(|link| is_kept(link.node));
+        let mut links: Vec<ListedLink> = kept.chain(&self.changed).copied().collect();
         links.sort_unstable_by_key(|link| link.node);
         let [
             clients,
@@ -102,8 +90,7 @@ impl RecordChange {
             capability,
             roots,
             rate,
-            links: links.iter().map(|link| (link.node, link.rtt)).collect(),
-            epochs: links.iter().map(|link| link.epoch).collect(),
+            links: links.into(),
             name: before.name.clone(),
             address: before.address.clone(),
             ..*before
@@ -112,7 +99,7 @@ impl RecordChange {
 
     /// Whether it contains nothing that differs from `own`, the version after it.
     pub(crate) fn agrees_with(&self, own: &NodeRecord) -> bool {
-        let is_there = |link: &ChangedLink| own.link(link.node) == Some((link.rtt, link.epoch));
+        let is_there = |link: &ListedLink| own.link(link.node) == Some(link);
         self.age() == own.age()
             && self.numbers == numbers(own)
             && self.lost.iter().all(|node| !own.lists(*node))
@@ -136,7 +123,7 @@ impl RecordChange {
         for link in &self.changed {
             out.extend_from_slice(&link.node.0.to_le_bytes());
             put_varint(out, u64::from(link.rtt));
-            put_varint(out, link.epoch);
+            put_varint(out, u64::from(link.epoch));
         }
     }
 
@@ -173,9 +160,9 @@ impl RecordChange {
                 change.changed.last().map(|link| link.node),
                 node,
             )?;
-            let rtt = reader.rtt()?;
-            let epoch = reader.varint()?;
-            change.changed.push(ChangedLink { node, rtt, epoch });
+            let rtt = reader.number("rtt")?;
+            let epoch = reader.number("link epoch")?;
+            change.changed.push(ListedLink { node, rtt, epoch });
         }
         Ok(change)
     }
@@ -197,13 +184,17 @@ mod tests {
     use super::*;
     use crate::view::tests::record;
 
-    fn later(before: &NodeRecord, links: &[(u64, u32, u64)]) -> NodeRecord {
+    fn later(before: &NodeRecord, links: &[(u64, u32, u32)]) -> NodeRecord {
+        let link = |&(node, rtt, epoch): &(u64, u32, u32)| ListedLink {
+            node: NodeId(node),
+            rtt,
+            epoch,
+        };
         NodeRecord {
             version: before.version + 1,
             clients: 7,
             rate: 64,
-            links: links.iter().map(|it| (NodeId(it.0), it.1)).collect(),
-            epochs: links.iter().map(|it| it.2).collect(),
+            links: links.iter().map(link).collect(),
             ..before.clone()
         }
     }

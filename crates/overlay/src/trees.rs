@@ -375,7 +375,7 @@ fn path_crosses(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::TopologyNode;
+    use crate::routing::{ListedLink, TopologyNode};
 
     /// Nodes 1 to `count`, all linked; the capability of each is its number.
     fn mesh(count: u64, without: &[(u64, u64)]) -> Topology {
@@ -387,7 +387,9 @@ mod tests {
                 node: NodeId(id),
                 address: format!("10.0.0.{id}:1883"),
                 capability: id,
-                links: linked.map(|other| (NodeId(other), 10)).collect(),
+                links: linked
+                    .map(|other| ListedLink::first(NodeId(other), 10))
+                    .collect(),
                 ..TopologyNode::default()
             }
         }))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::identity::{Incarnation, NodeId};
 use crate::record_versions::RecordAge;
-use crate::routing::{Topology, TopologyNode};
+use crate::routing::{ListedLink, Topology, TopologyNode};
 use crate::wire::{Reader, WireError, ascending, incarnation, put_bytes, put_varint, varint_len};
 
 /// Maximum length of a record, so that the maximum number of records takes little memory: 4,000 links and a name still fit.
@@ -38,10 +38,8 @@ pub(crate) struct NodeRecord {
     pub(crate) rate: u64,
     /// How it routes, see [`RoutingMode::code`](crate::RoutingMode).
     pub(crate) routing: u8,
-    /// Links that are up and their quantised RTT in tenths of a millisecond, ascending by node.
-    pub(crate) links: Arc<[(NodeId, u32)]>,
-    /// For each of them how often a link with that node came up: what was sent on the previous one may be lost.
-    pub(crate) epochs: Vec<u64>,
+    /// Links that are up, ascending by node.
+    pub(crate) links: Arc<[ListedLink]>,
 }
 
 impl NodeRecord {
@@ -64,12 +62,12 @@ impl NodeRecord {
         }
         out.push(self.routing);
         put_varint(out, self.links.len() as u64);
-        for (node, rtt) in self.links.iter() {
-            out.extend_from_slice(&node.0.to_le_bytes());
-            put_varint(out, u64::from(*rtt));
+        for link in self.links.iter() {
+            out.extend_from_slice(&link.node.0.to_le_bytes());
+            put_varint(out, u64::from(link.rtt));
         }
-        for epoch in &self.epochs {
-            put_varint(out, *epoch);
+        for link in self.links.iter() {
+            put_varint(out, u64::from(link.epoch));
         }
     }
 
@@ -96,18 +94,17 @@ impl NodeRecord {
             rate: reader.varint()?,
             routing: reader.u8()?,
             links: Arc::default(),
-            epochs: Vec::new(),
         };
         // Each link takes at least nine bytes of input, so the list grows no faster than the bytes that arrived.
-        let mut links: Vec<(NodeId, u32)> = Vec::new();
+        let mut links: Vec<ListedLink> = Vec::new();
         for _ in 0..reader.varint()? {
             let node = NodeId(reader.u64()?);
-            let rtt = reader.rtt()?;
-            ascending("link order", links.last().map(|(before, _)| *before), node)?;
-            links.push((node, rtt));
+            let rtt = reader.number("rtt")?;
+            ascending("link order", links.last().map(|before| before.node), node)?;
+            links.push(ListedLink::first(node, rtt));
         }
-        for _ in 0..links.len() {
-            record.epochs.push(reader.varint()?);
+        for link in &mut links {
+            link.epoch = reader.number("link epoch")?;
         }
         record.links = links.into();
         Ok(record)
@@ -117,20 +114,20 @@ impl NodeRecord {
     pub(crate) fn is_sendable(&self) -> bool {
         // The maximum length of everything except text and links.
         const REST_BYTES: usize = 128;
-        let links = self.links.iter().zip(&self.epochs);
-        let links =
-            links.map(|((_, rtt), epoch)| 8 + varint_len(u64::from(*rtt)) + varint_len(*epoch));
+        let links = self.links.iter();
+        let links = links.map(|it| 8 + varint_len(it.rtt.into()) + varint_len(it.epoch.into()));
         let text = self.name.len() + self.address.len();
         REST_BYTES + text + links.sum::<usize>() <= MAXIMUM_RECORD_BYTES
     }
 
     /// The nodes with which a link has ended or has been replaced.
     pub(crate) fn links_lost_since(&self, before: &Self) -> Vec<NodeId> {
-        let links = before.links.iter().zip(&before.epochs);
-        let is_lost =
-            |node: NodeId, epoch: u64| self.link(node).is_none_or(|(_, now)| now != epoch);
-        let lost = links.filter(|((node, _), epoch)| is_lost(*node, **epoch));
-        lost.map(|((node, _), _)| *node).collect()
+        let is_lost = |link: &&ListedLink| {
+            let now = self.link(link.node);
+            now.is_none_or(|now| now.epoch != link.epoch)
+        };
+        let lost = before.links.iter().filter(is_lost);
+        lost.map(|link| link.node).collect()
     }
 
     pub(crate) const fn age(&self) -> RecordAge {
@@ -160,7 +157,7 @@ impl NodeRecord {
         let identity = |it: &Self| (it.node, it.incarnation, it.process);
         identity(self) == identity(other)
             && (&self.name, &self.address) == (&other.name, &other.address)
-            && (&self.links, &self.epochs) == (&other.links, &other.epochs)
+            && self.links == other.links
     }
 
     /// Whether it lists a link with the node.
@@ -168,13 +165,10 @@ impl NodeRecord {
         self.link(node).is_some()
     }
 
-    /// RTT and epoch of its link with a node.
-    pub(crate) fn link(&self, node: NodeId) -> Option<(u32, u64)> {
-        let links = &self.links;
-        let at = links
-            .binary_search_by_key(&node, |(other, _)| *other)
-            .ok()?;
-        Some((links[at].1, self.epochs[at]))
+    /// Its link with a node.
+    pub(crate) fn link(&self, node: NodeId) -> Option<&ListedLink> {
+        let at = self.links.binary_search_by_key(&node, |link| link.node);
+        Some(&self.links[at.ok()?])
     }
 }
 
@@ -267,18 +261,12 @@ impl View {
             if reached.len() == self.records.len() {
                 break;
             }
-            for (next, _) in self
-                .records
-                .get(&node)
-                .into_iter()
-                .flat_map(|record| record.links.iter())
-            {
-                let both = self
-                    .records
-                    .get(next)
-                    .is_some_and(|other| other.lists(node));
-                if both && reached.insert(*next) {
-                    open.push(*next);
+            let record = self.records.get(&node).into_iter();
+            for link in record.flat_map(|record| record.links.iter()) {
+                let other = self.records.get(&link.node);
+                let is_listed_by_both = other.is_some_and(|other| other.lists(node));
+                if is_listed_by_both && reached.insert(link.node) {
+                    open.push(link.node);
                 }
             }
         }
@@ -305,8 +293,10 @@ pub(crate) mod tests {
             roots: 0,
             rate: 0,
             routing: 0,
-            links: links.iter().map(|node| (NodeId(*node), 0)).collect(),
-            epochs: vec![1; links.len()],
+            links: links
+                .iter()
+                .map(|node| ListedLink::first(NodeId(*node), 0))
+                .collect(),
         }
     }
 

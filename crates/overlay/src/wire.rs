@@ -189,13 +189,10 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// In tenths of a millisecond.
-    pub(crate) fn rtt(&mut self) -> Result<u32, WireError> {
+    /// A varint that fits 32 bits.
+    pub(crate) fn number(&mut self, field: &'static str) -> Result<u32, WireError> {
         let value = self.varint()?;
-        u32::try_from(value).map_err(|_| WireError::Value {
-            field: "rtt",
-            value,
-        })
+        u32::try_from(value).map_err(|_| WireError::Value { field, value })
     }
 
     /// Length and UTF-8.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use thicket_overlay::NodeId;
-use thicket_overlay::routing::{RootPolicy, RootWeights, Topology, TopologyNode, Tree, elect};
+use thicket_overlay::routing::{
+    ListedLink, RootPolicy, RootWeights, Topology, TopologyNode, Tree, elect,
+};
 
 /// A cluster of 2 to 50 nodes: RTTs, capabilities and the like at random; a part of the links missing; sometimes two halves.
 fn clusters() -> impl Strategy<Value = Vec<TopologyNode>> {
@@ -53,7 +55,7 @@ fn cluster(
             clients,
             rate,
             links: linked
-                .map(|other| (NodeId(other * 7), (dice(other, own) % 400) as u32))
+                .map(|other| ListedLink::first(NodeId(other * 7), (dice(other, own) % 400) as u32))
                 .collect(),
         }
     };
@@ -178,8 +180,8 @@ proptest! {
         // Every second node has heard of changed RTTs, the others have not.
         let nodes = before.len();
         let changed: Vec<_> = before.iter().cloned().map(|mut node| {
-            for (other, rtt) in std::sync::Arc::make_mut(&mut node.links) {
-                *rtt = (*rtt ^ (after >> ((other.0 + node.node.0) % 50)) as u32) % 400;
+            for link in std::sync::Arc::make_mut(&mut node.links) {
+                link.rtt = (link.rtt ^ (after >> ((link.node.0 + node.node.0) % 50)) as u32) % 400;
             }
             node
         }).collect();

@@ -2,6 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::identity::Incarnation;
+use crate::routing::ListedLink;
+
+const fn listed(node: u64, rtt: u32, epoch: u32) -> ListedLink {
+    let node = NodeId(node);
+    ListedLink { node, rtt, epoch }
+}
 
 fn record() -> NodeRecord {
     NodeRecord {
@@ -18,15 +24,14 @@ fn record() -> NodeRecord {
         roots: 2,
         rate: 64,
         routing: 1,
-        links: [(NodeId(8), 3), (NodeId(9), 200)].into(),
-        epochs: vec![1, 700],
+        links: [listed(8, 3, 1), listed(9, 200, 700)].into(),
     }
 }
 
 fn changed_record() -> RecordChange {
     let after = NodeRecord {
         version: 301,
-        links: [(NodeId(8), 4), (NodeId(10), 9)].into(),
+        links: [listed(8, 4, 1), listed(10, 9, 700)].into(),
         ..record()
     };
     RecordChange::between(&record(), &after).expect("it is later")

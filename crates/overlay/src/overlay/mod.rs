@@ -146,7 +146,6 @@ impl Overlay {
             rate: 0,
             routing: config.routing.mode.code(),
             links: Arc::default(),
-            epochs: Vec::new(),
         };
         let view = View::new(own, config.limits.nodes);
         let trees = Trees::new(config.node, config.routing.clone(), view.topology().clone());
@@ -472,7 +471,7 @@ impl Overlay {
     /// with the other.
     #[must_use]
     pub fn round_trip(&self, a: NodeId, b: NodeId) -> Option<Duration> {
-        let said = |by: NodeId, of: NodeId| Some(self.view.record(by)?.link(of)?.0);
+        let said = |by: NodeId, of: NodeId| Some(self.view.record(by)?.link(of)?.rtt);
         let tenths = said(a, b).or_else(|| said(b, a))?;
         Some(Duration::from_micros(u64::from(tenths) * 100))
     }

@@ -14,6 +14,7 @@ use crate::measure::{capability, publish_capability, publish_count, quantise_rtt
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
 use crate::overview::OverlayState;
 use crate::peer::{Peer, PeerState};
+use crate::routing::ListedLink;
 use crate::view::NodeRecord;
 
 /// Links that come up within this time are put into one record, and records that arrive within it are announced together: when many nodes start, each
@@ -326,7 +327,6 @@ impl Overlay {
             return;
         }
         let links = self.listed_links();
-        let epochs: Vec<u64> = links.iter().map(|(node, _)| self.epoch_of(*node)).collect();
         if is_due {
             thicket_session::reach!("time record_interval");
         }
@@ -338,7 +338,6 @@ impl Overlay {
         self.view.change_own(|own| {
             own.version += 1;
             own.links = links.into();
-            own.epochs = epochs;
             own.clients = clients;
             own.subscriptions = subscriptions;
             own.interest_version = interest_version;
@@ -401,20 +400,13 @@ impl Overlay {
     /// How the link with a node differs from its entry in our record.
     fn moved(&self, peer: &Peer) -> Option<Moved> {
         let own = self.view.own();
-        let at = own
-            .links
-            .binary_search_by_key(&peer.node, |(node, _)| *node);
-        match (at, self.listed_link(peer)) {
-            (Ok(_), None) => Some(Moved::Lost),
-            (Ok(at), Some(_)) if own.epochs[at] != peer.link_epoch => Some(Moved::Lost),
-            (Ok(at), Some(link)) => (own.links[at] != link).then_some(Moved::Rtt),
-            (Err(_), Some(_)) => Some(Moved::Gained),
-            (Err(_), None) => None,
+        match (own.link(peer.node), self.listed_link(peer)) {
+            (Some(_), None) => Some(Moved::Lost),
+            (Some(before), Some(link)) if before.epoch != link.epoch => Some(Moved::Lost),
+            (Some(before), Some(link)) => (*before != link).then_some(Moved::Rtt),
+            (None, Some(_)) => Some(Moved::Gained),
+            (None, None) => None,
         }
-    }
-
-    fn epoch_of(&self, node: NodeId) -> u64 {
-        self.peer_of(node).map_or(0, |peer| peer.link_epoch)
     }
 
     /// Links of a node that are gone or were replaced: what was sent on them may be lost.
@@ -424,7 +416,7 @@ impl Overlay {
             .extend(lost.map(|other| (after.node.min(other), after.node.max(other))));
     }
 
-    fn listed_links(&self) -> Vec<(NodeId, u32)> {
+    fn listed_links(&self) -> Vec<ListedLink> {
         let links = self.peers.iter().filter_map(|peer| self.listed_link(peer));
         let mut links: Vec<_> = links.collect();
         links.sort_unstable();
@@ -432,17 +424,19 @@ impl Overlay {
     }
 
     /// A link that is up, with the RTT to publish: the published RTT stays until the measured one has clearly left its step.
-    fn listed_link(&self, peer: &Peer) -> Option<(NodeId, u32)> {
+    fn listed_link(&self, peer: &Peer) -> Option<ListedLink> {
         let is_own = peer.link.is_some_and(|link| !Self::is_tunnel(link));
         if peer.state != PeerState::Up || !is_own {
             return None;
         }
-        let published = &self.view.own().links;
-        let at = published.binary_search_by_key(&peer.node, |(node, _)| *node);
-        let before = at.ok().map(|at| published[at].1);
+        let before = self.view.own().link(peer.node).map(|link| link.rtt);
         let measured = peer.rtt_us.unwrap_or(0);
         let rtt = before.filter(|before| peer.rtt_us.is_none() || !rtt_moved(*before, measured));
-        Some((peer.node, rtt.unwrap_or_else(|| quantise_rtt(measured))))
+        Some(ListedLink {
+            node: peer.node,
+            rtt: rtt.unwrap_or_else(|| quantise_rtt(measured)),
+            epoch: peer.link_epoch,
+        })
     }
 
     fn record_is_stale(&self) -> bool {

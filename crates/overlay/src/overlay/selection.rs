@@ -278,7 +278,7 @@ impl Overlay {
             .outbound
             .start_link(resume.credit_limit, resume.credit_window);
         peer.counters.dropped += lost;
-        peer.link_epoch += u64::from(!Self::is_tunnel(id));
+        peer.link_epoch += u32::from(!Self::is_tunnel(id));
         let before = std::mem::replace(&mut peer.state, PeerState::Up);
         let up = Output::NodeUp {
             slot,

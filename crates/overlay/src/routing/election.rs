@@ -140,11 +140,12 @@ fn weighted_delay(topology: &Topology, members: &[NodeId], root: usize) -> (usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::TopologyNode;
+    use crate::routing::{ListedLink, TopologyNode};
 
     /// A chain 1 - 2 - 3 - 4 of links with these RTTs; capabilities, roots, clients and rates by node.
     fn chain(rtts: [u32; 3], of: impl Fn(u64) -> [u64; 4]) -> Topology {
-        let link = |from: u64, to: u64| (NodeId(to), rtts[from.min(to) as usize - 1]);
+        let link =
+            |from: u64, to: u64| ListedLink::first(NodeId(to), rtts[from.min(to) as usize - 1]);
         Topology::new((1..=4).map(|id| {
             let [capability, roots, clients, rate] = of(id);
             let mut links = Vec::new();

@@ -8,5 +8,5 @@ mod tree;
 pub use election::{RootPolicy, RootWeights, elect};
 pub use mode::RoutingMode;
 pub(crate) use topology::HOP_COST;
-pub use topology::{Topology, TopologyNode};
+pub use topology::{ListedLink, Topology, TopologyNode};
 pub use tree::Tree;

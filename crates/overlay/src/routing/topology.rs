@@ -8,6 +8,26 @@ use crate::identity::NodeId;
 /// One hop costs a millisecond in addition to its RTT: the time a node takes to pass a batch on, and more than RTTs vary on a LAN.
 pub(crate) const HOP_COST: u32 = 10;
 
+/// A link as the record of one of its ends lists it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ListedLink {
+    /// The node at the other end.
+    pub node: NodeId,
+    /// Quantised RTT in tenths of a millisecond.
+    pub rtt: u32,
+    /// How often a link with that node came up: what was sent on the previous one may be lost.
+    pub epoch: u32,
+}
+
+impl ListedLink {
+    /// The first link with a node.
+    #[must_use]
+    pub const fn first(node: NodeId, rtt: u32) -> Self {
+        let epoch = 1;
+        Self { node, rtt, epoch }
+    }
+}
+
 /// The values of a node that elections and paths use, from its record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TopologyNode {
@@ -25,8 +45,8 @@ pub struct TopologyNode {
     pub clients: u64,
     /// Messages per second it originates for other nodes.
     pub rate: u64,
-    /// The nodes with which it lists a link, and the RTT in tenths of a millisecond; ascending, each once.
-    pub links: Arc<[(NodeId, u32)]>,
+    /// The links that it lists: ascending by node, one for each.
+    pub links: Arc<[ListedLink]>,
 }
 
 /// Nodes ascending by identity, and their links. Clones share what is equal.
@@ -34,7 +54,7 @@ pub struct TopologyNode {
 pub struct Topology {
     nodes: Vec<Arc<TopologyNode>>,
     /// By node: index and cost of each neighbour, ascending.
-    edges: Vec<Arc<Vec<(usize, u32)>>>,
+    edges: Vec<Arc<Vec<(u32, u32)>>>,
     /// By node: its rank in the order of addresses.
     ranks: Arc<Vec<usize>>,
 }
@@ -59,7 +79,10 @@ impl Topology {
         };
         for index in 0..topology.nodes.len() {
             let links = topology.nodes[index].links.iter();
-            let edge = |(other, _): &(NodeId, u32)| topology.find_edge(index, *other);
+            let edge = |link: &ListedLink| {
+                let to = topology.index(link.node)?;
+                Some((to as u32, topology.find_cost(index, to)?))
+            };
             topology.edges[index] = Arc::new(links.filter_map(edge).collect());
         }
         topology.rank_addresses();
@@ -92,9 +115,9 @@ impl Topology {
         self.edges.remove(at);
         for row in &mut self.edges {
             let row = Arc::make_mut(row);
-            row.retain(|(index, _)| *index != at);
+            row.retain(|(index, _)| *index != at as u32);
             row.iter_mut()
-                .for_each(|(index, _)| *index -= usize::from(*index > at));
+                .for_each(|(index, _)| *index -= u32::from(*index > at as u32));
         }
         self.rank_addresses();
     }
@@ -107,10 +130,11 @@ impl Topology {
         };
         self.nodes.insert(at, Arc::new(empty));
         for row in &mut self.edges {
-            if row.last().is_some_and(|(index, _)| *index >= at) {
-                let row = Arc::make_mut(row);
-                row.iter_mut()
-                    .for_each(|(index, _)| *index += usize::from(*index >= at));
+            // Rows ascend.
+            let later = row.partition_point(|(index, _)| *index < at as u32);
+            if later < row.len() {
+                let later = &mut Arc::make_mut(row)[later..];
+                later.iter_mut().for_each(|(index, _)| *index += 1);
             }
         }
         self.edges.insert(at, Arc::default());
@@ -121,33 +145,34 @@ impl Topology {
         let Some(b) = self.index(other).filter(|b| *b != a) else {
             return;
         };
-        let edge = self.find_edge(a, other);
-        for (from, to) in [(a, b), (b, a)] {
+        let cost = self.find_cost(a, b);
+        for (from, to) in [(a, b as u32), (b, a as u32)] {
             let at = self.edges[from].binary_search_by_key(&to, |(index, _)| *index);
-            match (at, edge) {
+            match (at, cost) {
                 (Err(_), None) => {}
                 (Ok(at), None) => {
                     Arc::make_mut(&mut self.edges[from]).remove(at);
                 }
-                (Ok(at), Some((_, cost))) => Arc::make_mut(&mut self.edges[from])[at].1 = cost,
-                (Err(at), Some((_, cost))) => {
+                (Ok(at), Some(cost)) => Arc::make_mut(&mut self.edges[from])[at].1 = cost,
+                (Err(at), Some(cost)) => {
                     Arc::make_mut(&mut self.edges[from]).insert(at, (to, cost));
                 }
             }
         }
     }
 
-    /// Index of a neighbour and the cost of the link with it; `None` unless both list it.
-    fn find_edge(&self, from: usize, other: NodeId) -> Option<(usize, u32)> {
-        let to = self.index(other).filter(|to| *to != from)?;
-        let cost = |from: usize, to: usize| {
+    /// The cost of the link between two nodes; `None` unless both list it.
+    fn find_cost(&self, a: usize, b: usize) -> Option<u32> {
+        let rtt = |from: usize, to: usize| {
             let links = &self.nodes[from].links;
-            let wanted = self.nodes[to].node;
-            let at = links.binary_search_by_key(&wanted, |(to, _)| *to).ok()?;
-            Some(links[at].1)
+            let to = self.nodes[to].node;
+            let at = links.binary_search_by_key(&to, |link| link.node).ok()?;
+            Some(links[at].rtt)
         };
-        let cost = cost(from, to)?.max(cost(to, from)?);
-        Some((to, cost.saturating_add(HOP_COST)))
+        if a == b {
+            return None;
+        }
+        Some(rtt(a, b)?.max(rtt(b, a)?).saturating_add(HOP_COST))
     }
 
     fn rank_addresses(&mut self) {
@@ -169,9 +194,10 @@ impl Topology {
         open.iter().for_each(|index| is_reached[*index] = true);
         while let Some(index) = open.pop() {
             for (next, _) in self.edges[index].iter() {
-                if !std::mem::replace(&mut is_reached[*next], true) {
+                let next = *next as usize;
+                if !std::mem::replace(&mut is_reached[next], true) {
                     count += 1;
-                    open.push(*next);
+                    open.push(next);
                 }
             }
             if count == self.nodes.len() {
@@ -187,12 +213,16 @@ impl Topology {
         let mut count = 0;
         for is_in in is_in {
             places.push(count);
-            count += usize::from(*is_in);
+            count += u32::from(*is_in);
         }
         let kept = (0..is_in.len()).filter(|index| is_in[*index]);
         let row = |index: usize| {
             let edges = self.edges[index].iter();
-            Arc::new(edges.map(|(to, cost)| (places[*to], *cost)).collect())
+            Arc::new(
+                edges
+                    .map(|(to, cost)| (places[*to as usize], *cost))
+                    .collect(),
+            )
         };
         let mut ranks: Vec<usize> = kept.clone().map(|index| self.ranks[index]).collect();
         let mut order = ranks.clone();
@@ -222,8 +252,8 @@ impl Topology {
         };
         let rows = (0..self.nodes.len()).filter(move |index| may_differ(*index));
         let links = rows.flat_map(move |a| {
-            let later = self.edges[a].iter().filter(move |(b, _)| a < *b);
-            later.map(move |(b, _)| (self.nodes[a].node, self.nodes[*b].node))
+            let later = self.edges(a).filter(move |(b, _)| a < *b);
+            later.map(move |(b, _)| (self.nodes[a].node, self.nodes[b].node))
         });
         links.filter(move |(a, b)| after.link(*a, *b).is_none())
     }
@@ -261,16 +291,16 @@ impl Topology {
     pub fn link(&self, a: NodeId, b: NodeId) -> Option<u32> {
         let (a, b) = (self.index(a)?, self.index(b)?);
         let at = self.edges[a]
-            .binary_search_by_key(&b, |(index, _)| *index)
+            .binary_search_by_key(&(b as u32), |(index, _)| *index)
             .ok()?;
         Some(self.edges[a][at].1)
     }
 
     /// Every link once: the lower identity first, and its cost.
     pub fn links(&self) -> impl Iterator<Item = (NodeId, NodeId, u32)> + '_ {
-        self.edges.iter().enumerate().flat_map(move |(a, edges)| {
-            let later = edges.iter().filter(move |(b, _)| a < *b);
-            later.map(move |(b, cost)| (self.nodes[a].node, self.nodes[*b].node, *cost))
+        (0..self.nodes.len()).flat_map(move |a| {
+            let later = self.edges(a).filter(move |(b, _)| a < *b);
+            later.map(move |(b, cost)| (self.nodes[a].node, self.nodes[b].node, cost))
         })
     }
 
@@ -280,8 +310,10 @@ impl Topology {
             .ok()
     }
 
-    pub(crate) fn edges(&self, index: usize) -> &[(usize, u32)] {
-        self.edges.get(index).map_or(&[], |row| row.as_slice())
+    /// Index and cost of each neighbour of a node, ascending.
+    pub(crate) fn edges(&self, index: usize) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let row = self.edges.get(index).into_iter().flat_map(|row| row.iter());
+        row.map(|(to, cost)| (*to as usize, *cost))
     }
 
     /// Lower for a lower address. Ties go to the lowest (Overlays 4.2.1).
@@ -290,19 +322,19 @@ impl Topology {
     }
 }
 
-/// The nodes that are in only one of two lists, or in both with a different RTT. Both lists are ascending.
-fn changed_links(before: &[(NodeId, u32)], after: &[(NodeId, u32)]) -> Vec<NodeId> {
+/// The nodes that are in only one of two lists, or in both with another link or RTT. Both lists are ascending.
+fn changed_links(before: &[ListedLink], after: &[ListedLink]) -> Vec<NodeId> {
     let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
     let mut changed = Vec::new();
     loop {
         let next = match (old.peek(), new.peek()) {
             (None, None) => return changed,
             (Some(old), Some(new)) if old == new => None,
-            (Some(old), Some(new)) => Some(old.0.min(new.0)),
-            (Some(only), None) | (None, Some(only)) => Some(only.0),
+            (Some(old), Some(new)) => Some(old.node.min(new.node)),
+            (Some(only), None) | (None, Some(only)) => Some(only.node),
         };
         changed.extend(next);
-        let is_next = |it: &&(NodeId, u32)| next.is_none_or(|next| it.0 == next);
+        let is_next = |it: &&ListedLink| next.is_none_or(|next| it.node == next);
         old.next_if(is_next);
         new.next_if(is_next);
     }
@@ -333,7 +365,10 @@ mod tests {
         TopologyNode {
             node: NodeId(id),
             address: address.into(),
-            links: links.iter().map(|(to, rtt)| (NodeId(*to), *rtt)).collect(),
+            links: links
+                .iter()
+                .map(|(to, rtt)| ListedLink::first(NodeId(*to), *rtt))
+                .collect(),
             ..TopologyNode::default()
         }
     }

@@ -47,7 +47,7 @@ impl Tree {
             if best[index].is_none_or(|known| (known.0, known.1) != (cost, depth)) {
                 continue;
             }
-            for &(next, link) in topology.edges(index) {
+            for (next, link) in topology.edges(index) {
                 let offer = (cost.saturating_add(link), depth + 1, index);
                 let order =
                     |(cost, depth, parent): (u32, u32, usize)| (cost, depth, topology.rank(parent));
@@ -189,15 +189,15 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::TopologyNode;
+    use crate::routing::{ListedLink, TopologyNode};
 
     fn topology(links: &[(u64, u64, u32)]) -> Topology {
         let ids: std::collections::BTreeSet<_> =
             links.iter().flat_map(|(a, b, _)| [*a, *b]).collect();
         Topology::new(ids.into_iter().map(|id| {
             let other = |(a, b, rtt): &(u64, u64, u32)| match (*a == id, *b == id) {
-                (true, _) => Some((NodeId(*b), *rtt)),
-                (_, true) => Some((NodeId(*a), *rtt)),
+                (true, _) => Some(ListedLink::first(NodeId(*b), *rtt)),
+                (_, true) => Some(ListedLink::first(NodeId(*a), *rtt)),
                 (false, false) => None,
             };
             TopologyNode {

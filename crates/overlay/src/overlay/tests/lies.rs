@@ -4,6 +4,7 @@ use super::*;
 use crate::identity::StreamId;
 use crate::message::{AcknowledgedStream, put_stream};
 use crate::record::{BatchHeader, Record};
+use crate::routing::ListedLink;
 use crate::tree_name::{Aliases, MemberSet, TreeHeader, TreeName};
 use crate::tunnel::{Frame, FrameKind};
 use crate::wire::put_varint;
@@ -502,8 +503,9 @@ fn changes_make_no_record_longer_than_one_may_be() {
     let mut overlay = linked();
     let with_links = |version, count: u64| NodeRecord {
         version,
-        links: (0..count).map(|node| (NodeId(node), 1)).collect(),
-        epochs: vec![1; count as usize],
+        links: (0..count)
+            .map(|node| ListedLink::first(NodeId(node), 1))
+            .collect(),
         ..super::record(77)
     };
     overlay.receive(&said(&Message::Record(with_links(1, 5000))));
@@ -585,11 +587,15 @@ fn numbers_without_measure_break_nothing() {
         kind: 1,
         payload: b"",
     }));
-    let links = vec![(NodeId(OWN), u32::MAX)];
+    let links = vec![ListedLink {
+        node: NodeId(OWN),
+        rtt: u32::MAX,
+        epoch: u32::MAX,
+    }];
     overlay.receive(&record_of(LIAR, |record| {
         (record.version, record.clients, record.roots, record.rate) = (most, most, most, most);
         (record.capability, record.interest_version) = (most, most);
-        (record.links, record.epochs) = (links.into(), vec![most]);
+        record.links = links.into();
     }));
     let records = [numbered(most, 5), vec![0]].concat();
     overlay.receive(&publish(
