@@ -177,6 +177,11 @@ impl Members {
         changed.into_iter().filter_map(value).collect()
     }
 
+    /// Whether others must receive entries.
+    pub fn has_unsent(&self) -> bool {
+        !self.unannounced.is_empty()
+    }
+
     /// Of the result of `take_changed`, the nodes whose entries others must receive; once.
     pub fn take_unsent(&mut self) -> BTreeSet<NodeId> {
         std::mem::take(&mut self.unannounced)

@@ -50,7 +50,7 @@ use self::{
     members::Members,
     ownership::{Ownership, directory::Directory},
     placing::Placing,
-    quorum::Quorum,
+    quorum::{Newcomers, Quorum},
     refusals::Refusals,
     retained::RetainedMessages,
 };
@@ -82,6 +82,7 @@ pub struct Hub {
     was_in_doubt: bool,
     /// Since when nodes are up that are not part of the view yet: registrars and members do not know them.
     joined_since: Option<Instant>,
+    newcomers: Newcomers,
     /// As of the end of a round after which nothing has happened.
     at_rest: Option<Rest>,
 }
@@ -89,7 +90,7 @@ pub struct Hub {
 /// After rounds without anything new, rounds are short for this time: a thread that serves clients has thousands of them a second.
 const REST: Duration = Duration::from_millis(5);
 
-/// Nodes that come up one after the other within this time make one new view: each view costs messages from and to every node.
+/// Nodes that come up one after the other within this time make one new view, and are sent the members once: both cost messages from and to every node.
 const JOINING: Duration = Duration::from_millis(200);
 
 /// Within this time after it stood still a node learns from the others whether they had declared it down.
@@ -123,6 +124,7 @@ impl Hub {
             ready_at: now.instant + config.discovery_grace,
             was_in_doubt: false,
             joined_since: None,
+            newcomers: Newcomers::default(),
             at_rest: None,
             cx: Context {
                 overlay: Overlay::new(config.overlay.clone(), now.instant, seed),
@@ -258,6 +260,7 @@ impl Hub {
         }
         self.wanted.begin_round();
         self.review_joined(now);
+        self.review_members(now);
         self.send_changed_bans(now);
         self.check_ready(now);
         self.ownership.expire(&mut self.cx, now);
@@ -302,6 +305,7 @@ impl Hub {
             self.cx.overlay.poll_timeout(),
             ready,
             self.next_view(),
+            self.next_members(),
             self.ownership.next_deadline(),
         ]
         .into_iter()
@@ -558,7 +562,7 @@ impl Hub {
     fn handle_node_up(&mut self, now: Now, slot: NodeSlot, node: NodeId, name: &str) {
         self.cx.up.insert(slot, node);
         self.cx.members.join(node, name);
-        self.send_members(slot, node);
+        self.newcomers.insert(slot);
         self.send_settings(slot, node);
         self.placing.send_all_to(&mut self.cx, now, slot, node);
         self.regain_sessions_of(node);
@@ -574,19 +578,16 @@ impl Hub {
         self.refusals_begin_again(node);
     }
 
-    /// Registrars begin again, and other nodes are sent new members, when no more nodes are about to come up. Until then no registrar grants
-    /// anything: a node that is up has not registered (rule 11).
+    /// Registrars begin again when no more nodes are about to come up. Until then none grants anything: a node that is up has not registered
+    /// (rule 11).
     fn review_joined(&mut self, now: Now) {
-        if let Some(due) = self.next_view() {
-            if now.instant < due {
-                return;
-            }
-            if self.joined_since.is_some_and(|since| since < due) {
-                thicket_session::reach!("time JOINING");
-            }
-            self.view_changed(now);
+        let Some(due) = self.next_view().filter(|due| now.instant >= *due) else {
+            return;
+        };
+        if self.joined_since.is_some_and(|since| since < due) {
+            thicket_session::reach!("time JOINING");
         }
-        self.send_changed_members();
+        self.view_changed(now);
     }
 
     /// When nodes that are up become part of the view.

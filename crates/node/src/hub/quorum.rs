@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, Output};
 use thicket_session::time::Instant;
 
-use super::{Hub, Message, members::Membership};
+use super::{Hub, JOINING, Message, members::Membership};
 use crate::{
     EventLevel, ForgetError, Keyspace, MembershipReport, NO_QUORUM, NODE_REMOVED, Now, PARTITIONED,
     Partition, QUORUM, messages::ToWorker,
@@ -51,6 +51,20 @@ pub(super) struct Quorum {
     state: State,
     /// Nodes that went down while this side had no quorum, whose sessions were not promoted here.
     away: BTreeMap<NodeId, Option<Incarnation>>,
+}
+
+/// Nodes that have come up and have not been sent the members.
+#[derive(Debug, Default)]
+pub(super) struct Newcomers {
+    slots: BTreeSet<NodeSlot>,
+    /// Since when members wait to be sent, to these or to others.
+    since: Option<Instant>,
+}
+
+impl Newcomers {
+    pub fn insert(&mut self, slot: NodeSlot) {
+        self.slots.insert(slot);
+    }
 }
 
 impl Quorum {
@@ -153,18 +167,10 @@ impl Hub {
         if self.placing.is_draining() && !self.cx.config.stores {
             self.cx.members.remove(self.cx.config.overlay.node);
             self.note_members();
-            self.send_changed_members();
+            self.send_members();
             // It leaves with a round, and there is none after the shutdown.
             self.cx.overlay.end_round(now.instant);
         }
-    }
-
-    /// Sends a node the list of members.
-    pub(super) fn send_members(&mut self, slot: NodeSlot, node: NodeId) {
-        let announced = self.cx.members.announced().into_iter();
-        let announced = announced.filter(|it| self.is_announced(it, node));
-        let encoded = Message::Members(announced.collect()).encode();
-        self.cx.send_encoded(node, slot, encoded);
     }
 
     /// Where nothing depends on it, two kinds of members are not passed on: a node that lists a link with the recipient, which has seen it join
@@ -185,16 +191,34 @@ impl Hub {
         }
     }
 
-    /// Sends changes of the members in this round to all nodes that are up. A node that comes up is sent everything.
-    pub(super) fn send_changed_members(&mut self) {
-        let unannounced = self.cx.members.take_unsent();
-        if unannounced.is_empty() {
+    /// Sends members if they are due. Where the quorum depends on them that is at once; elsewhere when nodes that come up together list their links,
+    /// so that few members are left to send.
+    pub(super) fn review_members(&mut self, now: Now) {
+        if self.newcomers.slots.is_empty() && !self.cx.members.has_unsent() {
             return;
         }
+        let since = *self.newcomers.since.get_or_insert(now.instant);
+        let is_at_once = self.cx.config.partition == Partition::Majority;
+        if is_at_once || now.instant >= since + JOINING {
+            self.send_members();
+        }
+    }
+
+    /// When members are due to be sent.
+    pub(super) fn next_members(&self) -> Option<Instant> {
+        Some(self.newcomers.since? + JOINING)
+    }
+
+    /// Sends nodes that have come up the whole list of members, and all others what has changed in it.
+    fn send_members(&mut self) {
+        let newcomers = std::mem::take(&mut self.newcomers).slots;
+        let unannounced = self.cx.members.take_unsent();
         for (slot, node) in self.cx.up.clone() {
             let announced = self.cx.members.announced().into_iter();
-            let is_due =
-                |it: &Membership<'_>| unannounced.contains(&it.node) && self.is_announced(it, node);
+            let is_due = |it: &Membership<'_>| {
+                let is_new = newcomers.contains(&slot) || unannounced.contains(&it.node);
+                is_new && self.is_announced(it, node)
+            };
             let announced: Vec<_> = announced.filter(is_due).collect();
             if !announced.is_empty() {
                 let encoded = Message::Members(announced).encode();
