@@ -260,10 +260,11 @@ impl Run {
             (ending.0, ending.1) == (client, node) && ending.2 >= since
         };
         let late = self.ledger.endings.iter().filter(is_late).count();
+        let is_connected = self.world.clients[client].is_connected();
         let record = &mut self.ledger.records[client];
-        // It may be about to be taken over.
-        let is_leaving = record.connecting_at.is_some() && record.served_by == node;
-        record.uncertain += late + usize::from(is_leaving);
+        // It may be about to be taken over, or the node may have noticed a cut before the client does.
+        let is_leaving = record.connecting_at.is_some() || (record.is_cut && is_connected);
+        record.uncertain += late + usize::from(is_leaving && record.served_by == node);
     }
 
     /// A node is cut off from all others, as one that dies when every session has its backup and nothing is on its way; or it is back.
