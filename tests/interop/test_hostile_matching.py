@@ -37,5 +37,5 @@ class DearFilters(RawCases, ThreeNodes):
                     self.assertEqual(subscriber.take_message().payload, b"x")
         for node, size in zip(self.cluster.nodes, sizes, strict=True):
             log = node.log_from(size)
-            for complaint in ("node is out", "link is silent", "stood still"):
+            for complaint in ("node is down", "link is silent", "stood still"):
                 self.assertNotIn(complaint, log)

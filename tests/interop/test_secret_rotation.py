@@ -140,7 +140,7 @@ class SecretRotation(unittest.TestCase):
         for subscriber in subscribers:
             self.assertEqual(expected - set(subscriber.came), set(), "lost")
         for node in self.nodes:
-            self.assertNotIn("node is out", node.log_from(0))
+            self.assertNotIn("node is down", node.log_from(0))
         stranger, friend = self.start("stranger", old), self.start("friend", new)
         wait_until(lambda: friend.sees() == SIZE + 1, "a node with the new secret to join")
         wait_until(lambda: "link refused" in stranger.log_from(0), "a node with the old one to be refused")

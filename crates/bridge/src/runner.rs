@@ -438,7 +438,7 @@ impl Runner {
                 tracing::info!(
                     bridge,
                     side,
-                    "a bridge has room again and asks for what it could not take"
+                    "a bridge has capacity again and asks for what it could not take"
                 );
             }
         }

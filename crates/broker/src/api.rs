@@ -154,7 +154,7 @@ mirror! {
         received: u64 = received,
         /// Messages the other broker has.
         forwarded: u64 = forwarded,
-        /// Messages of QoS 0 that found no room.
+        /// Messages of QoS 0 that were dropped because the queue was full.
         dropped: u64 = dropped,
         /// Messages the other broker does not take.
         refused: u64 = refused,

@@ -184,7 +184,7 @@ fn render(board: &Board) -> String {
         (
             "redirected_total",
             "counter",
-            "Clients told to go to a broker",
+            "Clients redirected to a broker",
             |counts| &counts.redirected,
         ),
         (

@@ -27,8 +27,8 @@ struct OwnTopic {
 /// Topics with the nodes that publish to them.
 #[derive(Debug)]
 pub(crate) struct Advertisements {
-    heard: BTreeMap<String, BTreeMap<NodeId, Instant>>,
-    /// Entries of `heard`.
+    received: BTreeMap<String, BTreeMap<NodeId, Instant>>,
+    /// Entries of `received`.
     count: usize,
     /// Topics this node publishes to.
     own: BTreeMap<String, OwnTopic>,
@@ -41,7 +41,7 @@ pub(crate) struct Advertisements {
 impl Advertisements {
     pub(crate) fn new(maximum: usize, life: Duration, now: Instant) -> Self {
         Self {
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             count: 0,
             own: BTreeMap::new(),
             maximum,
@@ -53,7 +53,7 @@ impl Advertisements {
 
     /// Topics advertised by other nodes.
     pub(crate) fn len(&self) -> usize {
-        self.heard.len()
+        self.received.len()
     }
 
     /// This node publishes to a topic, over this tree; returns whether to advertise it now.
@@ -101,7 +101,7 @@ impl Advertisements {
     }
 
     /// Another node publishes to a topic; returns whether that is new.
-    pub(crate) fn hear(&mut self, now: Instant, origin: NodeId, topic: &str) -> bool {
+    pub(crate) fn note(&mut self, now: Instant, origin: NodeId, topic: &str) -> bool {
         if topic.len() > MAXIMUM_TOPIC_BYTES {
             return false;
         }
@@ -109,13 +109,13 @@ impl Advertisements {
             self.forget_old(now);
         }
         let is_full = self.count >= self.maximum;
-        if !self.heard.contains_key(topic) {
+        if !self.received.contains_key(topic) {
             if is_full {
                 return false;
             }
-            self.heard.insert(topic.to_owned(), BTreeMap::new());
+            self.received.insert(topic.to_owned(), BTreeMap::new());
         }
-        let Some(publishers) = self.heard.get_mut(topic) else {
+        let Some(publishers) = self.received.get_mut(topic) else {
             return false;
         };
         let until = now + self.life;
@@ -136,16 +136,16 @@ impl Advertisements {
     }
 
     fn forget_old(&mut self, now: Instant) {
-        for publishers in self.heard.values_mut() {
+        for publishers in self.received.values_mut() {
             publishers.retain(|_, until| now < *until);
         }
-        self.heard.retain(|_, publishers| !publishers.is_empty());
-        self.count = self.heard.values().map(BTreeMap::len).sum();
+        self.received.retain(|_, publishers| !publishers.is_empty());
+        self.count = self.received.values().map(BTreeMap::len).sum();
     }
 
     /// The nodes that advertised a topic, ascending.
     pub(crate) fn publishers(&self, topic: &str) -> BTreeSet<NodeId> {
-        self.heard
+        self.received
             .get(topic)
             .into_iter()
             .flat_map(BTreeMap::keys)
@@ -201,15 +201,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heard_is_news_once_and_forgotten_when_its_life_is_over() {
+    fn an_advertisement_is_new_once_and_forgotten_when_it_expires() {
         let mut table = Advertisements::new(2, Duration::from_secs(100), at(0));
         let (north, south) = (NodeId(1), NodeId(2));
-        assert!(table.hear(at(0), north, "a"));
-        assert!(!table.hear(at(5), north, "a"), "over another way");
-        assert!(table.hear(at(5_000), south, "a"));
-        assert!(!table.hear(at(6_000), south, "b"), "full");
+        assert!(table.note(at(0), north, "a"));
+        assert!(!table.note(at(5), north, "a"), "over another way");
+        assert!(table.note(at(5_000), south, "a"));
+        assert!(!table.note(at(6_000), south, "b"), "full");
         assert_eq!(table.publishers("a"), BTreeSet::from([north, south]));
-        assert!(table.hear(at(102_000), south, "b"), "the first one is old");
+        assert!(table.note(at(102_000), south, "b"), "the first one is old");
         assert_eq!(
             (table.publishers("a"), table.len()),
             (BTreeSet::from([south]), 2)

@@ -85,7 +85,7 @@ pub struct Timing {
     /// Between two hellos on a link. One end asks and the other answers, so that an idle link stays below 1 kB/s.
     pub hello_interval: Duration,
     /// A node that is silent, or without a link, for this long is down.
-    pub out_after: Duration,
+    pub down_after: Duration,
     /// From a new socket to a link that both ends use.
     pub handshake_timeout: Duration,
     /// First wait before redialling; doubles up to `redial_maximum`; each wait varies by a quarter.
@@ -108,7 +108,7 @@ impl Timing {
     /// A node that did not run for this long may have been marked down by the others: in the worst case they last received something one hello
     /// before.
     pub(crate) fn lease(&self) -> Duration {
-        self.out_after.saturating_sub(self.hello_interval)
+        self.down_after.saturating_sub(self.hello_interval)
     }
 }
 
@@ -116,7 +116,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             hello_interval: Duration::from_millis(300),
-            out_after: Duration::from_secs(1),
+            down_after: Duration::from_secs(1),
             handshake_timeout: Duration::from_secs(5),
             redial_minimum: Duration::from_millis(100),
             redial_maximum: Duration::from_secs(5),
@@ -144,10 +144,6 @@ pub struct OverlayLimits {
     pub control_bytes: usize,
     /// Data that another node may send before our workers have admitted it; granted as credit. The last quarter is for QoS 1 and 2.
     pub credit_bytes: u64,
-    /// Bytes of unacknowledged messages for one node above which `has_room` becomes false.
-    pub resend_bytes_per_node: u64,
-    /// The same, in messages.
-    pub resend_messages_per_node: usize,
     /// Bytes of unacknowledged messages in all, at which `forward` refuses.
     pub resend_bytes: u64,
     /// The same, in messages.
@@ -177,8 +173,6 @@ impl Default for OverlayLimits {
             out_buffer_bytes: 256 * 1024,
             control_bytes: 64 * 1024 * 1024,
             credit_bytes: 8 * 1024 * 1024,
-            resend_bytes_per_node: 16 * 1024 * 1024,
-            resend_messages_per_node: 100_000,
             resend_bytes: 256 * 1024 * 1024,
             resend_messages: 1_000_000,
             window_ranges: 1_000_000,

@@ -120,7 +120,7 @@ impl Dialler {
     }
 
     /// An address from the configuration or a node of the cluster; `node` if its node is known.
-    pub(crate) fn hear(&mut self, now: Instant, address: &str, node: Option<NodeId>) {
+    pub(crate) fn note_address(&mut self, now: Instant, address: &str, node: Option<NodeId>) {
         self.remember(now, address, node, Standing::Told);
     }
 
@@ -141,7 +141,7 @@ impl Dialler {
             }
             return;
         }
-        if !self.has_room(standing) {
+        if !self.has_capacity(standing) {
             self.refused += 1;
             return;
         }
@@ -152,7 +152,7 @@ impl Dialler {
     }
 
     /// Whether one more address may be kept. If the table is full, the address that failed most often is removed, provided it failed often enough.
-    fn has_room(&mut self, standing: Standing) -> bool {
+    fn has_capacity(&mut self, standing: Standing) -> bool {
         let announced = self.addresses.values().filter(|it| it.is_announced());
         if standing == Standing::Announced
             && announced.count() >= self.limits.announced_addresses
@@ -382,8 +382,8 @@ mod tests {
     #[test]
     fn an_address_is_dialled_once_at_a_time_and_then_ever_less_often() {
         let (mut dialler, mut random) = (dialler(), Random::new(1));
-        dialler.hear(at(0), "you:1", None);
-        dialler.hear(at(0), "you:1", None);
+        dialler.note_address(at(0), "you:1", None);
+        dialler.note_address(at(0), "you:1", None);
         let mut now = at(0);
         for least in [75, 150, 300, 600, 1200, 2400, 3750, 3750] {
             assert_eq!(dialler.take_due(now, |_| false), ["you:1"], "{now:?}");
@@ -402,9 +402,9 @@ mod tests {
     #[test]
     fn nodes_with_a_link_and_this_node_are_not_dialled() {
         let mut dialler = dialler();
-        dialler.hear(at(0), "me:1", None);
-        dialler.hear(at(0), "also-me:1", None);
-        dialler.hear(at(0), "you:1", Some(NodeId(2)));
+        dialler.note_address(at(0), "me:1", None);
+        dialler.note_address(at(0), "also-me:1", None);
+        dialler.note_address(at(0), "you:1", Some(NodeId(2)));
         assert_eq!(
             dialler.take_due(at(0), |node| node == NodeId(2)),
             ["also-me:1"]
@@ -413,7 +413,7 @@ mod tests {
         dialler.set_own("also-me:1");
         dialler.failed(at(0), "also-me:1", &mut Random::new(1));
         assert_eq!(dialler.take_due(at(9), |_| false), ["you:1"]);
-        dialler.hear(at(9), "one-too-many:1", None);
+        dialler.note_address(at(9), "one-too-many:1", None);
         assert_eq!(
             (dialler.take_due(at(99_999), |_| false), dialler.refused()),
             (vec![], 1)
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn a_lost_link_is_dialled_at_once_and_a_complaint_is_news_once() {
         let (mut dialler, mut random) = (dialler(), Random::new(1));
-        dialler.hear(at(0), "you:1", Some(NodeId(2)));
+        dialler.note_address(at(0), "you:1", Some(NodeId(2)));
         dialler.take_due(at(0), |_| false);
         assert_eq!(dialler.failed(at(0), "you:1", &mut random), Some(NodeId(2)));
         assert!(dialler.is_news("you:1", "refused") && !dialler.is_news("you:1", "refused"));
@@ -446,7 +446,7 @@ mod tests {
         };
         let mut dialler = Dialler::new("me:1", Timing::default(), limits);
         let mut random = Random::new(1);
-        dialler.hear(at(0), "proved:1", Some(NodeId(2)));
+        dialler.note_address(at(0), "proved:1", Some(NodeId(2)));
         assert_eq!(dialler.take_due(at(0), |_| false), ["proved:1"]);
         dialler.dialled("proved:1");
         dialler.identify("proved:1", NodeId(2));
@@ -454,7 +454,7 @@ mod tests {
             dialler.announce(at(1), &format!("flood:{number:04}"));
         }
         assert_eq!(dialler.refused(), 980, "few are remembered");
-        dialler.hear(at(2), "seed:1", None);
+        dialler.note_address(at(2), "seed:1", None);
         dialler.failed(at(2), "proved:1", &mut random);
         dialler.hurry(at(2), NodeId(2));
         let due = dialler.take_due(at(2), |_| false);
@@ -485,7 +485,7 @@ mod tests {
         let mut dialler = Dialler::new("me:1", Timing::default(), limits);
         dialler.announce(at(0), "you:1");
         assert_eq!(dialler.take_due(at(0), |_| false), [""; 0]);
-        dialler.hear(at(0), "you:1", None);
+        dialler.note_address(at(0), "you:1", None);
         dialler.announce(at(0), "you:1");
         assert_eq!(dialler.take_due(at(0), |_| false), ["you:1"]);
     }

@@ -202,16 +202,16 @@ impl Inbound {
         } else {
             self.credit_window
         };
-        let has_room = self.outstanding == 0 || self.outstanding + u64::from(len) <= bound;
+        let has_capacity = self.outstanding == 0 || self.outstanding + u64::from(len) <= bound;
         let Some(window) = self
             .windows
             .get_mut(&(incarnation, stream))
             .filter(|_| number > 0)
         else {
-            if has_room {
+            if has_capacity {
                 self.outstanding += u64::from(len);
             }
-            return if has_room {
+            return if has_capacity {
                 Arrival::New
             } else {
                 Arrival::NoRoom
@@ -225,7 +225,7 @@ impl Inbound {
         if window.place(number).is_ok() || window.waiting.contains_key(&number) {
             return Arrival::Known;
         }
-        if !has_room {
+        if !has_capacity {
             return Arrival::NoRoom;
         }
         self.outstanding += u64::from(len);

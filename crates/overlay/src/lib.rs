@@ -85,7 +85,6 @@ mod advertisements;
 mod channel;
 mod config;
 mod dialler;
-mod doors;
 mod flow;
 mod held_roots;
 mod hello;
@@ -93,6 +92,7 @@ mod identity;
 mod inbound;
 mod interest;
 mod interests;
+mod interface;
 mod link;
 mod links;
 mod measure;
@@ -121,13 +121,13 @@ mod wire;
 mod wire_version;
 
 pub use config::{MAXIMUM_PACKET_BYTES, OverlayConfig, OverlayLimits, RoutingConfig, Timing};
-pub use doors::{
-    Abandoned, ControlError, Delivery, Event, EventLevel, FarEnd, Forward, ForwardError, Input,
-    Output, Unacknowledged,
-};
 pub use identity::{Incarnation, KeyId, LinkId, NodeId, NodeSlot, Origin, StreamId};
 pub use inbound::Known;
 pub use interest::{InterestChange, InterestKey, InterestValue, Sharing};
+pub use interface::{
+    Abandoned, ControlError, Delivery, Event, EventLevel, FarEnd, Forward, ForwardError, Input,
+    Output, Unacknowledged,
+};
 pub use overlay::Overlay;
 pub use overview::{
     ExplainedRoute, Explanation, OverlayState, Overview, OverviewNode, OverviewTree,

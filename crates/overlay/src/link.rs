@@ -25,9 +25,9 @@ use thicket_mqtt::{Packet, ProtocolVersion, Publish};
 use thicket_session::time::Instant;
 
 use crate::channel::Channel;
-use crate::doors::FarEnd;
 use crate::hello::Hello;
 use crate::identity::NodeId;
+use crate::interface::FarEnd;
 use crate::message::Message;
 use crate::tree_name::{Aliases, OpenBatch};
 
@@ -65,8 +65,8 @@ pub(crate) struct Link {
     pub(crate) hello: Option<SentHello>,
     pub(crate) hello_sequence: u64,
     /// Names of trees sent and received on it.
-    pub(crate) said: Aliases,
-    pub(crate) heard: Aliases,
+    pub(crate) aliases_sent: Aliases,
+    pub(crate) aliases_received: Aliases,
     /// Records for a tree, until the round ends or the batch is full.
     pub(crate) open_batch: Option<OpenBatch>,
     /// Data waits until the out-buffer is below its limit.
@@ -159,8 +159,8 @@ impl Link {
             next_hello: None,
             hello: None,
             hello_sequence: 0,
-            said: Aliases::default(),
-            heard: Aliases::default(),
+            aliases_sent: Aliases::default(),
+            aliases_received: Aliases::default(),
             open_batch: None,
             is_throttled: false,
             scratch: Vec::new(),
@@ -168,8 +168,8 @@ impl Link {
     }
 
     /// When to send a hello, or to check for silence.
-    pub(crate) fn next_check(&self, out_after: std::time::Duration) -> Instant {
-        let silent = self.last_received + out_after;
+    pub(crate) fn next_check(&self, down_after: std::time::Duration) -> Instant {
+        let silent = self.last_received + down_after;
         self.next_hello.map_or(silent, |hello| hello.min(silent))
     }
 

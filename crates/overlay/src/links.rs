@@ -132,9 +132,9 @@ impl Link {
     /// When a round must examine it without any event.
     fn next_look(&self, timing: &Timing) -> Instant {
         match &self.state {
-            LinkState::Up { .. } => self.next_check(timing.out_after),
+            LinkState::Up { .. } => self.next_check(timing.down_after),
             LinkState::Selected { .. } | LinkState::Resumed { .. } => {
-                self.next_check(timing.out_after).min(self.deadline)
+                self.next_check(timing.down_after).min(self.deadline)
             }
             LinkState::Dialled | LinkState::Accepted | LinkState::Candidate { .. } => self.deadline,
         }

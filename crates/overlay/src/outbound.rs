@@ -11,7 +11,6 @@ pub(crate) struct Outbound {
     streams: BTreeMap<StreamId, Queue>,
     bytes: u64,
     messages: usize,
-    is_full: bool,
     credit: Credit,
     /// The stream of the last batch; the next stream follows it.
     last_served: Option<StreamId>,
@@ -65,19 +64,6 @@ impl Credit {
 impl Outbound {
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    pub(crate) const fn has_room(&self) -> bool {
-        !self.is_full
-    }
-
-    /// Compares what is pending with its limits; a destination over a limit accepts messages again when it is a quarter below it.
-    pub(crate) const fn check_room(&mut self, maximum_bytes: u64, maximum_messages: usize) {
-        self.is_full = if self.is_full {
-            self.bytes > maximum_bytes / 4 * 3 || self.messages > maximum_messages / 4 * 3
-        } else {
-            self.bytes > maximum_bytes || self.messages > maximum_messages
-        };
     }
 
     /// Adds messages of `len` bytes together, with numbers above all so far.
@@ -505,15 +491,5 @@ mod tests {
         assert_eq!(send_all(&mut outbound), [(1, false)]);
         outbound.raise_limit(15);
         assert_eq!(send_all(&mut outbound), [(2, false)]);
-    }
-
-    #[test]
-    fn room_returns_when_a_quarter_is_free() {
-        let mut outbound = outbound(1..=9, 0);
-        for (acknowledged, has_room) in [(0, false), (1, false), (2, false), (3, true)] {
-            outbound.acknowledge(STREAM, &(0..=acknowledged), |_| 10);
-            outbound.check_room(80, 100);
-            assert_eq!(outbound.has_room(), has_room, "{acknowledged} acknowledged");
-        }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Peer {
     pub(crate) link_epoch: u32,
     pub(crate) interests: RemoteInterests,
     /// An acknowledgement was received over the current link: the other node has seen that we are up.
-    pub(crate) hears_us: bool,
+    pub(crate) has_acknowledged: bool,
     pub(crate) owes_applied: bool,
     /// The version of our interests sent on the current link; `None`: a snapshot must be sent.
     pub(crate) interests_sent: Option<u64>,
@@ -52,8 +52,6 @@ pub(crate) struct Peer {
     pub(crate) inbound: Inbound,
     /// Smoothed, in microseconds.
     pub(crate) rtt_us: Option<u64>,
-    /// The last value reported in `RoomChanged`.
-    pub(crate) said_room: bool,
     pub(crate) counters: LinkCounters,
 }
 
@@ -61,17 +59,17 @@ pub(crate) struct Peer {
 ///
 /// | state | event | next |
 /// |---|---|---|
-/// | `Out` | its link is up | `Up`, `NodeUp` |
+/// | `Down` | its link is up | `Up`, `NodeUp` |
 /// | `Up` | its link closed | `Lost` |
-/// | `Up` | it shuts down | `Out`, `NodeDown` |
+/// | `Up` | it shuts down | `Down`, `NodeDown` |
 /// | `Lost` | a link is up | `Up`; what was not acknowledged is resent |
-/// | `Lost` | a dial to it failed, or `out_after` is over, and no other node reaches it | `Out`, `NodeDown` |
-/// | `Lost` | others reach it, and it has had no link for `link_grace` | `Out`, `NodeDown` |
-/// | `Up`, `Lost` | a link of a later process is selected | `Out`, `NodeDown`, then as there |
+/// | `Lost` | a dial to it failed, or `down_after` is over, and no other node reaches it | `Down`, `NodeDown` |
+/// | `Lost` | others reach it, and it has had no link for `link_grace` | `Down`, `NodeDown` |
+/// | `Up`, `Lost` | a link of a later process is selected | `Down`, `NodeDown`, then as there |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerState {
     /// Down: nothing waits for it.
-    Out,
+    Down,
     /// Reachable over a link that is up.
     Up,
     /// Its link ended; still waited for.
@@ -92,14 +90,14 @@ impl Peer {
             incarnation: hello.incarnation,
             first_incarnation: hello.incarnation,
             wire: hello.wire,
-            state: PeerState::Out,
+            state: PeerState::Down,
             link: None,
             selects: 0,
             given_up: 0,
             gave_us_up: 0,
             link_epoch: 0,
             interests: RemoteInterests::default(),
-            hears_us: false,
+            has_acknowledged: false,
             owes_applied: false,
             interests_sent: None,
             interests_acknowledged: None,
@@ -110,7 +108,6 @@ impl Peer {
             flow: Flow::default(),
             inbound: Inbound::new(credit_window),
             rtt_us: None,
-            said_room: true,
             counters: LinkCounters::default(),
         }
     }
@@ -125,8 +122,8 @@ impl Peer {
         };
     }
 
-    pub(crate) const fn is_out(&self) -> bool {
-        matches!(self.state, PeerState::Out)
+    pub(crate) const fn is_down(&self) -> bool {
+        matches!(self.state, PeerState::Down)
     }
 
     /// A reply took `sample_us`: smoothed as in RFC 6298.

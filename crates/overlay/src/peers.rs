@@ -81,7 +81,7 @@ impl Peers {
     pub(crate) fn next_resend(&self, after: Duration) -> Option<Instant> {
         let flowing = self.flowing.iter().chain(&self.changed);
         let peers = flowing.map(|place| &self.peers[*place]);
-        let there = peers.filter(|peer| !peer.is_out());
+        let there = peers.filter(|peer| !peer.is_down());
         there.filter_map(|peer| peer.flow.resend_at(after)).min()
     }
 
@@ -107,8 +107,8 @@ impl Peers {
         for place in &self.changed {
             let peer = &self.peers[*place];
             let now = Counted {
-                acknowledged: (!peer.is_out()).then_some(peer.interests_acknowledged),
-                is_coming: peer.is_out() && peer.link.is_some(),
+                acknowledged: (!peer.is_down()).then_some(peer.interests_acknowledged),
+                is_coming: peer.is_down() && peer.link.is_some(),
             };
             let before = std::mem::replace(&mut self.counted[*place], now);
             if before == now {

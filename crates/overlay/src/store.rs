@@ -8,8 +8,8 @@ use std::ops::RangeInclusive;
 
 use thicket_session::time::Instant;
 
-use crate::doors::Unacknowledged;
 use crate::identity::{Incarnation, StreamId};
+use crate::interface::Unacknowledged;
 use crate::ranges::RangeSet;
 
 const SEGMENT_BYTES: usize = 64 * 1024;

@@ -132,7 +132,7 @@ impl TreeHeader {
         }
         let alias = reader.varint()?;
         if flags == HAS_NAME {
-            heard.hear(alias, decode_name(&mut reader)?)?;
+            heard.note_received(alias, decode_name(&mut reader)?)?;
         }
         let name = usize::try_from(alias)
             .ok()
@@ -219,7 +219,7 @@ impl Aliases {
         self.names.len() >= MAXIMUM_ALIASES || (members > MAXIMUM_MEMBERS && !self.names.is_empty())
     }
 
-    fn hear(&mut self, alias: u64, name: TreeName) -> Result<(), WireError> {
+    fn note_received(&mut self, alias: u64, name: TreeName) -> Result<(), WireError> {
         if alias == 0 {
             *self = Self::default();
         }

@@ -50,7 +50,7 @@ pub(crate) struct Trees {
     /// Roots of balanced trees that this node elected: if they were elected again with every tree, each would move the others.
     balanced: HeldRoots,
     /// Roots of all trees that this or another node named.
-    heard: HeldRoots,
+    held_roots: HeldRoots,
     /// Elections of a different root for the single tree.
     pub(crate) elections: u64,
     /// Sets of nodes that got no tree of their own because of the limit.
@@ -72,7 +72,7 @@ impl Trees {
             former: VecDeque::new(),
             relayed: BTreeMap::new(),
             balanced: HeldRoots::default(),
-            heard: HeldRoots::default(),
+            held_roots: HeldRoots::default(),
             elections: 0,
             refused: 0,
         }
@@ -110,12 +110,12 @@ impl Trees {
 
     /// Number of topic trees known here, without the single tree.
     pub(crate) fn len(&self) -> usize {
-        self.heard.len()
+        self.held_roots.len()
     }
 
     /// Number of topic trees of which this node is the root (R of Overlays 4.2.2).
     pub(crate) fn roots_held(&self) -> u64 {
-        self.heard.of(self.own)
+        self.held_roots.of(self.own)
     }
 
     /// Applies a change of the view: trees are computed again when needed. Returns the destinations that a tree in use reached over a link that is
@@ -153,7 +153,7 @@ impl Trees {
             self.relayed.clear();
             let topology = &self.topology;
             self.balanced.retain(|node| topology.contains(node));
-            self.heard.retain(|node| topology.contains(node));
+            self.held_roots.retain(|node| topology.contains(node));
         }
         cut_off
     }
@@ -296,7 +296,7 @@ impl Trees {
     fn note_root(&mut self, name: &TreeName) {
         if name.members.len() < self.topology.nodes().len() {
             let maximum = self.most_relayed();
-            self.heard.note(&name.members, name.root, maximum);
+            self.held_roots.note(&name.members, name.root, maximum);
         }
     }
 
@@ -343,7 +343,7 @@ impl Trees {
         let named: usize = self.named.values().map(|named| tree(named)).sum();
         let relayed: usize = self.relayed.values().map(|named| tree(named)).sum();
         let lists: usize = self.lists.iter().map(|list| list.len() * 2 + 64).sum();
-        named + relayed + lists + self.balanced.bytes() + self.heard.bytes()
+        named + relayed + lists + self.balanced.bytes() + self.held_roots.bytes()
     }
 }
 

@@ -17,7 +17,7 @@ pub enum StorageError {
         source: io::Error,
     },
     /// Refused by the system: the disk is full. Nothing changed; try again when `poll_room` reports capacity.
-    #[error("{}: no room on the disk for {needed_bytes} bytes above the reserve", path.display())]
+    #[error("{}: no free space on the disk for {needed_bytes} bytes above the reserve", path.display())]
     NoRoom {
         /// The directory that would have grown.
         path: PathBuf,

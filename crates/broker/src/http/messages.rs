@@ -255,7 +255,7 @@ pub(super) fn not_published(published: Option<Published>) -> Option<Response> {
         ),
         Some(Published::NoCapacity) => (
             StatusCode::INSUFFICIENT_STORAGE,
-            "a queue, a disk or the retained messages have no room for it; other nodes may have got it",
+            "a queue, the disk or the retained messages are at their limit; other nodes may have received it",
         ),
         Some(Published::NoQuorum) => (
             StatusCode::SERVICE_UNAVAILABLE,

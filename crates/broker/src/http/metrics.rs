@@ -203,7 +203,7 @@ impl Page {
             ),
             (
                 "thicket_hinted_dropped_messages_total",
-                "Messages for sessions of nodes that are out, dropped or refused for want of room",
+                "Messages for sessions of nodes that are down, dropped or refused because a limit was reached",
                 traffic.hinted_dropped_messages,
             ),
             (
@@ -228,12 +228,12 @@ impl Page {
             ),
             (
                 "thicket_queue_dropped_messages_total",
-                "Of the dropped ones, those that the queue of a session had no room for",
+                "Of the dropped ones, those for which the queue of a session was full",
                 traffic.queue_dropped_messages,
             ),
             (
                 "thicket_queue_refused_messages_total",
-                "Refused to their publishers, as the queue of a session had no room",
+                "Refused to their publishers because the queue of a session was full",
                 traffic.queue_refused_messages,
             ),
             (
@@ -471,7 +471,7 @@ impl Page {
         for (index, (name, help)) in [
             (
                 "thicket_hinted_messages",
-                "Messages kept here for sessions of a node that is out",
+                "Messages kept here for sessions of a node that is down",
             ),
             ("thicket_hinted_bytes", "Bytes of those messages"),
         ]
@@ -547,7 +547,7 @@ impl Page {
             ),
             (
                 "thicket_announcements_repeated_total",
-                "Signed announcements that were heard before",
+                "Signed announcements that were received before",
                 &counters.announcements_repeated,
             ),
             (

@@ -258,7 +258,7 @@ fn late() -> String {
 fn api_address(node: &NodeEntry) -> Result<String, &'static str> {
     let state = node.state.as_ref();
     let address = state.and_then(|state| state.http_address.clone());
-    let address = address.ok_or("it has no HTTP API, or has not told of it yet")?;
+    let address = address.ok_or("it has no HTTP API, or has not announced it yet")?;
     if is_loopback(&address) && !is_loopback(&node.address) {
         return Err("its HTTP API is on loopback of its host: give the API users and an address");
     }

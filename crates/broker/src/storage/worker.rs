@@ -359,7 +359,7 @@ impl WorkerStorage {
                 disk::NOT_STORED
             );
         } else if self.was_full && !is_full {
-            tracing::info!("the disk has room again");
+            tracing::info!("the disk has free space again");
         }
         self.was_full = is_full;
         let bytes = match &self.log {

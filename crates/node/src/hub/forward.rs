@@ -250,7 +250,7 @@ impl Hub {
         if self.unread.is_empty() {
             self.read_link(now, link, bytes);
         } else {
-            self.cx.overlay.note_heard(now.instant, link);
+            self.cx.overlay.note_received(now.instant, link);
             self.unread.push_back((link, bytes.to_vec()));
         }
     }
@@ -276,7 +276,7 @@ impl Hub {
                 return;
             }
             if self.wanted.has_looked_enough() {
-                self.cx.overlay.note_heard(now.instant, link);
+                self.cx.overlay.note_received(now.instant, link);
                 return self.unread.push_back((link, rest.to_vec()));
             }
         }

@@ -531,7 +531,6 @@ impl Hub {
             Output::ControlLost { slot } => self.handle_control_lost(now, slot),
             Output::Acknowledged { stream, ranges } => self.handle_acknowledged(stream, &ranges),
             // Publishers are refused when the resend buffer is full; slowing them down before that comes with the limits.
-            Output::RoomChanged { .. } => {}
             Output::IdentityInUse { address } => {
                 let node = self.cx.own();
                 let problem = format!(

@@ -304,7 +304,7 @@ impl Hub {
             .filter_map(|slot| self.cx.overlay.node_of(*slot))
             .collect();
         let heard = |status: &thicket_overlay::NodeStatus| {
-            let last = self.cx.overlay.last_heard(status.slot);
+            let last = self.cx.overlay.last_received(status.slot);
             let sees = |gone: &NodeId| self.cx.overlay.lists(status.node, *gone);
             status.is_up && last.is_some_and(|last| last > since) && !gone.iter().any(sees)
         };

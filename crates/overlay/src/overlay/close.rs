@@ -4,9 +4,9 @@ use thicket_mqtt::{Disconnect, Packet, ReasonCode};
 use thicket_session::time::Instant;
 
 use super::Overlay;
-use crate::doors::{Abandoned, EventLevel, Output};
 use crate::flow::Flow;
 use crate::identity::{LinkId, NodeSlot};
+use crate::interface::{Abandoned, EventLevel, Output};
 use crate::link::{Link, LinkState};
 use crate::message::Message;
 use crate::peer::PeerState;
@@ -79,14 +79,14 @@ impl Overlay {
         self.view_changed = true;
         // The node no longer sends us its record itself.
         self.wanted.review(node);
-        let out_after = self.config.timing.out_after;
-        if was_up && now.since(link.selected_at) >= out_after {
+        let down_after = self.config.timing.down_after;
+        if was_up && now.since(link.selected_at) >= down_after {
             self.dialler.succeeded(node);
             self.dialler.hurry(now, node);
         } else if was_up {
             // A link that ends as soon as it is up, again and again, is not redialled without a pause. The node is alive, though, and is dialled a
             // few times before it counts as down.
-            self.dialler.hurry(now + out_after / 4, node);
+            self.dialler.hurry(now + down_after / 4, node);
         }
     }
 
@@ -103,21 +103,21 @@ impl Overlay {
     /// The other node shuts down.
     pub(super) fn on_leaving(&mut self, now: Instant, slot: NodeSlot, id: LinkId) {
         self.close_link(now, id);
-        self.go_out(slot, "left");
+        self.mark_down(slot, "left");
     }
 
     /// Marks the node as down: nothing waits for it any longer.
-    pub(super) fn go_out(&mut self, slot: NodeSlot, reason: &'static str) {
+    pub(super) fn mark_down(&mut self, slot: NodeSlot, reason: &'static str) {
         let Some(index) = slot.index().checked_sub(1) else {
             return;
         };
         let (Some(peer), store) = (self.peers.get_mut(index), &mut self.store) else {
             return;
         };
-        if peer.is_out() {
+        if peer.is_down() {
             return;
         }
-        peer.state = PeerState::Out;
+        peer.state = PeerState::Down;
         peer.given_up += 1;
         peer.interests.set_aside();
         peer.owes_applied = false;
@@ -142,7 +142,7 @@ impl Overlay {
         ];
         self.view_changed = true;
         self.outputs.push_back(Output::NodeDown { slot });
-        self.event(EventLevel::Warn, "node is out", fields);
+        self.event(EventLevel::Warn, "node is down", fields);
     }
 
     /// Sends every node a message that this one shuts down, so that they mark it down at once; then poll outputs as usual.

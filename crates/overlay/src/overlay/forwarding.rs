@@ -8,8 +8,8 @@ use thicket_session::time::Instant;
 use super::messages::LinkError;
 use super::{Overlay, PACKET_OVERHEAD};
 use crate::channel::Channel;
-use crate::doors::{Delivery, Forward, ForwardError, Unacknowledged};
 use crate::identity::{Incarnation, LinkId, NodeSlot, Origin, StreamId};
+use crate::interface::{Delivery, Forward, ForwardError, Unacknowledged};
 use crate::link::Link;
 use crate::peer::{Peer, PeerState};
 use crate::record::{BatchHeader, Record, age_expiry, split};
@@ -96,11 +96,11 @@ impl Overlay {
         count: u32,
     ) -> bool {
         let limits = &self.config.limits;
-        let has_room = self.store.bytes() + (records.len() as u64) < limits.resend_bytes
+        let has_capacity = self.store.bytes() + (records.len() as u64) < limits.resend_bytes
             && self.store.messages() + (count as usize) < limits.resend_messages;
         let is_short = records.len() <= crate::MAXIMUM_PACKET_BYTES as usize - PACKET_OVERHEAD;
         let is_rising = first > self.store.last(stream);
-        if !(has_room && is_short && is_rising) || self.routes_over_trees() {
+        if !(has_capacity && is_short && is_rising) || self.routes_over_trees() {
             return false;
         }
         self.rate.count(count.into());
@@ -126,17 +126,12 @@ impl Overlay {
         len: usize,
         records: impl IntoIterator<Item = &'a [u8]>,
     ) -> u16 {
-        let limits = &self.config.limits;
         let mut waiting = 0;
         for slot in destinations {
             let index = slot.index().checked_sub(1);
             let peer = index.and_then(|index| self.peers.get_mut(index));
-            if let Some(peer) = peer.filter(|peer| !peer.is_out()) {
+            if let Some(peer) = peer.filter(|peer| !peer.is_down()) {
                 peer.outbound.push(stream, numbers.clone(), len);
-                peer.outbound.check_room(
-                    limits.resend_bytes_per_node,
-                    limits.resend_messages_per_node,
-                );
                 waiting += 1;
             }
         }
@@ -198,24 +193,17 @@ impl Overlay {
                     dropped -= taken.sum::<u32>();
                 }
             }
-            if !peer.is_out() {
+            if !peer.is_down() {
                 peer.counters.dropped += u64::from(dropped);
             }
         }
-    }
-
-    /// Whether the node is below its limit for numbered messages. If it is not, stop reading from publishers whose messages go there, until
-    /// `RoomChanged`.
-    #[must_use]
-    pub fn has_room(&self, slot: NodeSlot) -> bool {
-        self.peer(slot).is_none_or(|peer| peer.outbound.has_room())
     }
 
     /// The last number of each stream that `slot` has not admitted yet; empty for a node that is down.
     #[must_use]
     pub fn unadmitted(&self, slot: NodeSlot) -> Vec<(StreamId, u64)> {
         self.peer(slot)
-            .filter(|peer| !peer.is_out())
+            .filter(|peer| !peer.is_down())
             .map(|peer| peer.outbound.last_pending())
             .unwrap_or_default()
     }
@@ -225,7 +213,7 @@ impl Overlay {
     pub fn has_admitted(&self, slot: NodeSlot, numbers: &[(StreamId, u64)]) -> bool {
         self.peer(slot).is_none_or(|peer| {
             let is_pending = |&(stream, number)| peer.outbound.is_pending_up_to(stream, number);
-            peer.is_out() || !numbers.iter().any(is_pending)
+            peer.is_down() || !numbers.iter().any(is_pending)
         })
     }
 
@@ -244,7 +232,7 @@ impl Overlay {
         let (Some(peer), store) = (self.peers.get_mut(index), &mut self.store) else {
             return false;
         };
-        if peer.is_out() || peer.outbound.contains(stream, number) {
+        if peer.is_down() || peer.outbound.contains(stream, number) {
             return false;
         }
         let Some(len) = store.wait_for_one_more(stream, number) else {

@@ -9,9 +9,9 @@ use thicket_session::time::Instant;
 
 use super::Overlay;
 use crate::channel::Channel;
-use crate::doors::{EventLevel, FarEnd};
 use crate::hello::{CLIENT_ID_PREFIX, Hello, Holder, KnownAs};
 use crate::identity::{Incarnation, KeyId, LinkId};
+use crate::interface::{EventLevel, FarEnd};
 use crate::link::LinkState;
 use crate::wire_version::WireRange;
 
@@ -162,7 +162,7 @@ impl Overlay {
         if let Err(refusal) = self.check_identity(&peer) {
             if peer.node == self.config.node && peer.process != self.process {
                 // The process that dials learns from the refusal whether it must end, so the other one is dialled too.
-                self.dialler.hear(now, &peer.address, None);
+                self.dialler.note_address(now, &peer.address, None);
             }
             return self.refuse(now, id, &refusal);
         }
@@ -395,7 +395,7 @@ impl Overlay {
                 thicket_session::reach!("overlay/handshake: a former process is up");
                 self.former_is_up_until = Some(now + self.config.timing.link_grace);
             }
-            return self.dialler.hear(now, &holder.address, None);
+            return self.dialler.note_address(now, &holder.address, None);
         };
         if incarnation < self.incarnation() {
             let fields = vec![

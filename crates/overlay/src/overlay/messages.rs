@@ -6,11 +6,11 @@ use thicket_session::time::Instant;
 use super::Overlay;
 use super::handshake::Refusal;
 use crate::channel::Channel;
-use crate::doors::{Delivery, EventLevel, Output};
 use crate::hello::KnownAs;
 use crate::identity::{LinkId, NodeId, NodeSlot};
 use crate::inbound::InboundError;
 use crate::interests::InterestError;
+use crate::interface::{Delivery, EventLevel, Output};
 use crate::link::{LinkState, SentHello};
 use crate::message::{AcknowledgeView, InterestBatch, Message};
 use crate::record_change::RecordChange;
@@ -421,7 +421,7 @@ impl Overlay {
                 self.dialler.forget(&former.address, node);
             }
         }
-        self.dialler.hear(now, &address, Some(node));
+        self.dialler.note_address(now, &address, Some(node));
         // A lost link or a new process is flooded at once; other news is announced after it has been gathered.
         let is_urgent = former.as_ref().is_some_and(|former| {
             former.process != process || !record.links_lost_since(former).is_empty()
@@ -550,7 +550,7 @@ impl Overlay {
     fn on_advertisement(&mut self, now: Instant, id: LinkId, origin: NodeId, topic: &str) {
         if origin != self.config.node
             && self.trees.topology().contains(origin)
-            && self.advertisements.hear(now, origin, topic)
+            && self.advertisements.note(now, origin, topic)
         {
             self.advertise(origin, topic, Some(id));
         }
@@ -658,7 +658,7 @@ impl Overlay {
         let (Some(peer), store) = (self.peers.get_mut(index), &mut self.store) else {
             return Ok(());
         };
-        let hears_now = !std::mem::replace(&mut peer.hears_us, true);
+        let is_first = !std::mem::replace(&mut peer.has_acknowledged, true);
         peer.outbound.raise_limit(view.credit_limit);
         peer.control.confirm(view.control_received);
         let mut relayed = None;
@@ -685,7 +685,7 @@ impl Overlay {
             (Some(origin), _) => Err(LinkError::Relayed { origin }),
             (None, Some(number)) => Err(LinkError::NeverSent { number }),
             (None, None) => {
-                if hears_now {
+                if is_first {
                     // What was sent over trees before may have arrived while that node still had this one as down: it was not accepted.
                     self.send_again(now, slot);
                 }

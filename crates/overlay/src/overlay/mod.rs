@@ -21,12 +21,12 @@ use thicket_session::time::Instant;
 use crate::advertisements::Advertisements;
 use crate::config::OverlayConfig;
 use crate::dialler::Dialler;
-use crate::doors::{Abandoned, ControlError, Event, EventLevel, Input, Output};
 use crate::hello::Hello;
 use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 use crate::inbound::Known;
 use crate::interest::{InterestKey, InterestValue};
 use crate::interests::OwnInterests;
+use crate::interface::{Abandoned, ControlError, Event, EventLevel, Input, Output};
 use crate::link::{Link, LinkState};
 use crate::links::Links;
 use crate::measure::RateMeter;
@@ -212,7 +212,7 @@ impl Overlay {
     /// Handles an input.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
         match input {
-            Input::Discovered { address } => self.dialler.hear(now, address, None),
+            Input::Discovered { address } => self.dialler.note_address(now, address, None),
             Input::Announced { address } => self.dialler.announce(now, address),
             Input::Dialled { address, link } => self.on_dialled(now, address, link),
             Input::DialFailed { address, error } => self.on_dial_failed(now, address, error),
@@ -286,7 +286,7 @@ impl Overlay {
         let peers_ready = self
             .peers
             .iter()
-            .all(|peer| peer.is_out() || peer.interests.is_ready());
+            .all(|peer| peer.is_down() || peer.interests.is_ready());
         peers_ready && !self.waits_for_a_link() && !self.waits_for_its_former()
     }
 
@@ -345,7 +345,7 @@ impl Overlay {
         }
         let peer = self
             .peer_mut(slot)
-            .filter(|peer| !peer.is_out())
+            .filter(|peer| !peer.is_down())
             .ok_or(ControlError::NotUp { slot })?;
         if peer.control.bytes() + payload.len() > limit {
             return Err(ControlError::Full {
@@ -358,8 +358,8 @@ impl Overlay {
 
     /// Whether a node is down, or was never linked: nothing passed to [`forward`](Self::forward) is sent there.
     #[must_use]
-    pub fn is_out(&self, slot: NodeSlot) -> bool {
-        self.peer(slot).is_none_or(Peer::is_out)
+    pub fn is_down(&self, slot: NodeSlot) -> bool {
+        self.peer(slot).is_none_or(Peer::is_down)
     }
 
     /// The persistent interests that a node had when it went down, until it sends its interests again.
@@ -397,7 +397,7 @@ impl Overlay {
         let up = self
             .peers
             .iter()
-            .filter(|peer| !peer.is_out())
+            .filter(|peer| !peer.is_down())
             .map(|peer| peer.node);
         let mut nodes: Vec<_> = up.chain([self.config.node]).collect();
         nodes.sort_unstable();
@@ -448,7 +448,7 @@ impl Overlay {
     #[must_use]
     pub fn is_listed(&self) -> bool {
         let component = self.trees.topology();
-        let mut up = self.peers.iter().filter(|peer| !peer.is_out());
+        let mut up = self.peers.iter().filter(|peer| !peer.is_down());
         up.all(|peer| component.contains(peer.node))
     }
 
@@ -478,7 +478,7 @@ impl Overlay {
 
     /// When something was last received over the link with a node; `None`: there is no link with it.
     #[must_use]
-    pub fn last_heard(&self, slot: NodeSlot) -> Option<Instant> {
+    pub fn last_received(&self, slot: NodeSlot) -> Option<Instant> {
         let link = self.links.get(&self.peer(slot)?.link?)?;
         link.state.is_selected().then_some(link.last_received)
     }
@@ -510,7 +510,7 @@ impl Overlay {
                 address: record
                     .map(|record| record.address.clone())
                     .unwrap_or_default(),
-                is_up: !peer.is_out(),
+                is_up: !peer.is_down(),
                 rtt_us: peer.rtt_us.filter(|_| peer.state == PeerState::Up),
                 key: peer.link.and_then(|link| self.links.get(&link)?.end.key),
                 clients: record.map_or(0, |record| record.clients),
@@ -524,7 +524,7 @@ impl Overlay {
 
     /// Nodes that are up and were linked at least once, without this one, with their names.
     pub fn others_up(&self) -> impl Iterator<Item = (NodeId, &str)> {
-        let up = self.peers.iter().filter(|peer| !peer.is_out());
+        let up = self.peers.iter().filter(|peer| !peer.is_down());
         up.map(|peer| (peer.node, &*peer.name))
     }
 

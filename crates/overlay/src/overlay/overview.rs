@@ -60,7 +60,7 @@ impl Overlay {
     /// The phase that this node is in.
     #[must_use]
     pub fn state(&self) -> OverlayState {
-        if self.peers.iter().all(crate::peer::Peer::is_out) {
+        if self.peers.iter().all(crate::peer::Peer::is_down) {
             OverlayState::Discovery
         } else if self.is_ready() {
             OverlayState::Runtime
@@ -108,7 +108,7 @@ impl Overlay {
         let others = self
             .peers
             .iter()
-            .filter(|peer| !peer.is_out())
+            .filter(|peer| !peer.is_down())
             .flat_map(|peer| {
                 peer.interests
                     .keys()

@@ -7,9 +7,9 @@ use thicket_session::time::Instant;
 use super::Overlay;
 use super::messages::{Deliver, LinkError};
 use super::trees::Hop;
-use crate::doors::Delivery;
 use crate::identity::{LinkId, NodeId, NodeSlot, Origin};
 use crate::inbound::Arrival;
+use crate::interface::Delivery;
 use crate::record::Record;
 use crate::tree_name::{MemberSet, TreeHeader, TreeRecord, age_records, read_records};
 use crate::trees::NamedTree;
@@ -77,7 +77,7 @@ impl Overlay {
         let Some(link) = self.links.get_mut(&id) else {
             return Ok(());
         };
-        let (header, bytes) = TreeHeader::decode(payload, &mut link.heard)?;
+        let (header, bytes) = TreeHeader::decode(payload, &mut link.aliases_received)?;
         let nodes: Vec<NodeId> = header.remaining.nodes(&header.name).collect();
         let records = read_records(bytes, nodes.len())?;
         check_low(header.low, &records)?;
@@ -123,7 +123,7 @@ impl Overlay {
         let found = slot.and_then(|slot| Some((slot, self.peer_mut(slot)?)));
         // Messages of a former process of the origin must not be delivered after those of the current one.
         let Some((slot, peer)) = found
-            .filter(|(_, peer)| !peer.is_out() && header.incarnation >= peer.first_incarnation)
+            .filter(|(_, peer)| !peer.is_down() && header.incarnation >= peer.first_incarnation)
         else {
             self.counters.relay_misses += 1;
             return;

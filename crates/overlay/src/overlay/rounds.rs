@@ -7,8 +7,8 @@ use thicket_session::time::Instant;
 
 use super::trees::Hop;
 use super::{Overlay, slot_of_index};
-use crate::doors::{EventLevel, Output};
 use crate::identity::{LinkId, NodeId, NodeSlot};
+use crate::interface::{EventLevel, Output};
 use crate::link::{Link, LinkState, SentHello};
 use crate::measure::{capability, publish_capability, publish_count, quantise_rtt, rtt_moved};
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message};
@@ -84,7 +84,6 @@ impl Overlay {
         self.pump_tunnels();
         self.report_settled();
         self.report_completed();
-        self.report_room();
         self.dial_due(now);
         for id in self.links.changed().clone() {
             let link = self.links.get_mut(&id).filter(|_| !Self::is_tunnel(id));
@@ -140,10 +139,10 @@ impl Overlay {
         let lost = self.peers.lost().into_iter();
         let peers = lost.filter_map(|place| match self.peers[place].state {
             PeerState::Lost { since, .. } if self.peers[place].link.is_none() => {
-                let waits = [since + timing.out_after, since + timing.link_grace];
+                let waits = [since + timing.down_after, since + timing.link_grace];
                 waits.into_iter().find(|at| *at > self.last_round)
             }
-            PeerState::Lost { .. } | PeerState::Up | PeerState::Out => None,
+            PeerState::Lost { .. } | PeerState::Up | PeerState::Down => None,
         });
         let linkless = self
             .linkless
@@ -217,7 +216,7 @@ impl Overlay {
     }
 
     /// Bytes of a link have arrived and are handed in later: the node at its other end is not silent.
-    pub fn note_heard(&mut self, now: Instant, link: LinkId) {
+    pub fn note_received(&mut self, now: Instant, link: LinkId) {
         if let Some(link) = self.links.get_mut(&link) {
             link.last_received = now;
         }
@@ -242,9 +241,9 @@ impl Overlay {
     }
 
     fn end_late_links(&mut self, now: Instant, looked_at: &BTreeSet<LinkId>) {
-        let out_after = self.config.timing.out_after;
+        let down_after = self.config.timing.down_after;
         let late = |link: &Link| {
-            let silent = link.state.is_selected() && now >= link.last_received + out_after;
+            let silent = link.state.is_selected() && now >= link.last_received + down_after;
             let unfinished = !matches!(link.state, LinkState::Up { .. }) && now >= link.deadline;
             match (silent, unfinished) {
                 (true, _) => Some(Deadline::Silence),
@@ -261,7 +260,7 @@ impl Overlay {
         for (id, deadline) in ended {
             match deadline {
                 Deadline::Silence => {
-                    thicket_session::reach!("time out_after");
+                    thicket_session::reach!("time down_after");
                     self.close_silent_link(now, id);
                 }
                 Deadline::Handshake => {
@@ -285,7 +284,7 @@ impl Overlay {
     }
 
     fn end_late_peers(&mut self, now: Instant) {
-        let out_after = self.config.timing.out_after;
+        let down_after = self.config.timing.down_after;
         for index in self.peers.lost() {
             let peer = &self.peers[index];
             let PeerState::Lost {
@@ -295,7 +294,7 @@ impl Overlay {
             else {
                 continue;
             };
-            let is_over = is_unreachable || now >= since + out_after;
+            let is_over = is_unreachable || now >= since + down_after;
             // A node that others reach is reached over them; if it is down, they will detect that soon.
             let is_elsewhere = self.trees.topology().contains(peer.node)
                 && now < since + self.config.timing.link_grace;
@@ -312,7 +311,7 @@ impl Overlay {
                 } else {
                     "silent"
                 };
-                self.go_out(slot_of_index(index), reason);
+                self.mark_down(slot_of_index(index), reason);
             }
         }
     }
@@ -471,7 +470,7 @@ impl Overlay {
         let until = now + self.config.timing.link_grace;
         let own = self.config.node;
         let missing =
-            |node: &NodeId| *node != own && self.peer_of(*node).is_none_or(|peer| peer.is_out());
+            |node: &NodeId| *node != own && self.peer_of(*node).is_none_or(|peer| peer.is_down());
         let component = self.trees.topology().nodes().iter();
         let linkless = component.map(|node| node.node).filter(missing);
         self.linkless = linkless
@@ -506,7 +505,7 @@ impl Overlay {
     /// Whether a node that is not up is about to be: a link with it is being established.
     #[must_use]
     pub fn has_links_coming(&self) -> bool {
-        let is_coming = |peer: &Peer| peer.is_out() && peer.link.is_some();
+        let is_coming = |peer: &Peer| peer.is_down() && peer.link.is_some();
         self.peers.iter().any(is_coming)
     }
 
@@ -651,26 +650,6 @@ impl Overlay {
             self.forget_routes(stream, &ranges);
             self.outputs
                 .push_back(Output::Acknowledged { stream, ranges });
-        }
-    }
-
-    fn report_room(&mut self) {
-        let limits = &self.config.limits;
-        for index in self.peers.changed().clone() {
-            let Some(peer) = self.peers.get_mut(index) else {
-                continue;
-            };
-            peer.outbound.check_room(
-                limits.resend_bytes_per_node,
-                limits.resend_messages_per_node,
-            );
-            let has_room = peer.outbound.has_room();
-            if std::mem::replace(&mut peer.said_room, has_room) != has_room {
-                self.outputs.push_back(Output::RoomChanged {
-                    slot: slot_of_index(index),
-                    has_room,
-                });
-            }
         }
     }
 

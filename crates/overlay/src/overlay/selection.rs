@@ -6,9 +6,9 @@ use thicket_session::time::Instant;
 
 use super::handshake::Refusal;
 use super::{Overlay, slot_of_index};
-use crate::doors::{EventLevel, Output};
 use crate::hello::Hello;
 use crate::identity::{LinkId, NodeId, NodeSlot};
+use crate::interface::{EventLevel, Output};
 use crate::link::LinkState;
 use crate::message::{Message, Resume};
 use crate::peer::{Peer, PeerState};
@@ -28,7 +28,8 @@ impl Overlay {
             self.dialler.identify(&address, hello.node);
         }
         if !hello.address.is_empty() {
-            self.dialler.hear(now, &hello.address, Some(hello.node));
+            self.dialler
+                .note_address(now, &hello.address, Some(hello.node));
         }
         let Some(slot) = self.slot_for(&hello) else {
             let text = format!("{} nodes are the maximum", self.config.limits.nodes);
@@ -43,7 +44,7 @@ impl Overlay {
         );
         if let Some(link) = self.links.get_mut(&id) {
             // Both ends are alive: the rest takes one round trip.
-            link.deadline = link.deadline.min(now + self.config.timing.out_after);
+            link.deadline = link.deadline.min(now + self.config.timing.down_after);
         }
         let known = self.known_process(slot, id);
         if !self.decides_against(node) {
@@ -80,7 +81,7 @@ impl Overlay {
             return Some(*slot);
         }
         // Slots are never reused, so that an old number never means another node; what is bounded is the number of nodes that are not down.
-        let present = self.peers.iter().filter(|peer| !peer.is_out()).count() + 1;
+        let present = self.peers.iter().filter(|peer| !peer.is_down()).count() + 1;
         if present >= self.config.limits.nodes || self.peers.len() + 1 >= usize::from(u16::MAX) {
             return None;
         }
@@ -131,7 +132,7 @@ impl Overlay {
             self.close_link(now, former);
         }
         if is_restarted {
-            self.go_out(slot, "started again");
+            self.mark_down(slot, "started again");
         }
         let Some(peer) = self.peer_mut(slot) else {
             return;
@@ -142,7 +143,7 @@ impl Overlay {
         peer.name.clone_from(&hello.name);
         peer.incarnation = hello.incarnation;
         peer.link = Some(id);
-        peer.hears_us = false;
+        peer.has_acknowledged = false;
         peer.selects += 1;
         let wire = WireRange::up_to(self.config.wire).common(hello.wire);
         self.set_state(id, LinkState::Selected { peer: hello });
@@ -290,7 +291,7 @@ impl Overlay {
         self.set_state(id, LinkState::Up { node });
         self.view_changed = true;
         match before {
-            PeerState::Out => {
+            PeerState::Down => {
                 self.outputs.push_back(up);
                 self.event(EventLevel::Info, "node is up", fields);
             }

@@ -8,8 +8,8 @@ use thicket_session::time::Instant;
 
 use super::*;
 use crate::channel::Channel;
-use crate::doors::FarEnd;
 use crate::identity::KeyId;
+use crate::interface::FarEnd;
 use crate::message::{AcknowledgeView, InterestBatch, InterestBatchKind, Message, Resume};
 use crate::record_change::RecordChange;
 use crate::record_versions::RecordVersions;

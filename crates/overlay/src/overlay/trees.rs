@@ -9,8 +9,8 @@ use thicket_session::time::Instant;
 
 use super::{Overlay, slot_of_index};
 use crate::channel::Channel;
-use crate::doors::{EventLevel, Forward};
 use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, StreamId};
+use crate::interface::{EventLevel, Forward};
 use crate::link::{Link, LinkState};
 use crate::record::{Record, age_expiry};
 use crate::routing::RoutingMode;
@@ -79,7 +79,7 @@ impl Overlay {
 
     /// Sends a numbered message, which is kept already, to those destinations whose window and link have capacity.
     pub(super) fn send_over_tree(&mut self, now: Instant, message: &Forward<'_>, tree: &NamedTree) {
-        let (slots, nodes) = self.those_not_out(message.destinations);
+        let (slots, nodes) = self.those_not_down(message.destinations);
         let wanted = message.interested.unwrap_or(message.destinations);
         let route = self.trees.intern(wanted);
         self.routes.insert((message.stream, message.number), route);
@@ -105,7 +105,7 @@ impl Overlay {
 
     /// Sends a message without a number once; it is dropped where the link is over its limit.
     pub(super) fn send_plain_over_tree(&mut self, message: &Forward<'_>, tree: &NamedTree) {
-        let (_, nodes) = self.those_not_out(message.destinations);
+        let (_, nodes) = self.those_not_down(message.destinations);
         let copy = OwnCopy {
             incarnation: self.view.own().incarnation,
             stream: message.stream,
@@ -123,10 +123,10 @@ impl Overlay {
         }
     }
 
-    fn those_not_out(&self, destinations: &[NodeSlot]) -> (Vec<NodeSlot>, Vec<NodeId>) {
+    fn those_not_down(&self, destinations: &[NodeSlot]) -> (Vec<NodeSlot>, Vec<NodeId>) {
         let there = |slot: &NodeSlot| {
             self.peer(*slot)
-                .filter(|peer| !peer.is_out())
+                .filter(|peer| !peer.is_down())
                 .map(|peer| (*slot, peer.node))
         };
         destinations.iter().filter_map(there).unzip()
@@ -192,10 +192,10 @@ impl Overlay {
     /// The next hop towards `node` for a message of this node. Nothing is sent to a node that may not have this one as up yet: over a tree, messages
     /// could arrive before that.
     fn hop(&self, tree: &NamedTree, node: NodeId) -> Option<Hop> {
-        let hears_us = self
+        let has_acknowledged = self
             .peer_of(node)
-            .is_some_and(|peer| peer.hears_us || peer.link.is_none());
-        self.hop_by(tree, node).filter(|_| hears_us)
+            .is_some_and(|peer| peer.has_acknowledged || peer.link.is_none());
+        self.hop_by(tree, node).filter(|_| has_acknowledged)
     }
 
     /// The next hop by the tree; nodes outside it are reached over the tree of all nodes.
@@ -311,7 +311,7 @@ impl Overlay {
         buffer.clear();
         let written = self.links.get_mut(&id).and_then(|link| {
             let open = link.open_batch.take()?;
-            open.header.encode(&mut link.said, &mut buffer);
+            open.header.encode(&mut link.aliases_sent, &mut buffer);
             buffer.extend_from_slice(&open.records);
             Some(link.write_publish(Channel::Tree, &buffer) as u64)
         });
@@ -393,7 +393,7 @@ impl Overlay {
     }
 
     pub(super) fn tree_for(&mut self, route: &[NodeSlot]) -> Arc<NamedTree> {
-        let (_, nodes) = self.those_not_out(route);
+        let (_, nodes) = self.those_not_down(route);
         self.trees.pick(route, &nodes)
     }
 

@@ -7,8 +7,8 @@ use thicket_session::time::Instant;
 use super::Overlay;
 use super::messages::{Deliver, LinkError};
 use crate::channel::Channel;
-use crate::doors::{EventLevel, FarEnd};
 use crate::identity::{LinkId, NodeId, NodeSlot};
+use crate::interface::{EventLevel, FarEnd};
 use crate::link::Link;
 use crate::tunnel::{FRAME_BYTES, Frame, FrameKind, MAXIMUM_HOPS, Tunnel};
 
@@ -237,11 +237,11 @@ impl Overlay {
         // A tunnel must not fill a link so far that it is closed: the tunnel's ends detect the gap and open it again.
         let maximum = self.config.limits.out_buffer_bytes + self.config.limits.control_bytes / 2;
         let way = self.way_to(frame.to).filter(|(_, hop)| {
-            let has_room = self
+            let has_capacity = self
                 .links
                 .get(hop)
                 .is_some_and(|link| link.pending().len() < maximum);
-            has_room && frame.hops < MAXIMUM_HOPS
+            has_capacity && frame.hops < MAXIMUM_HOPS
         });
         let Some(way) = way else {
             self.counters.relay_misses += 1;

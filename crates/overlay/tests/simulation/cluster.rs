@@ -391,9 +391,6 @@ impl Cluster {
                     self.check_acknowledged(index, stream, number);
                 }
             }
-            Output::RoomChanged { slot, has_room } => {
-                assert_eq!(self.nodes[index].life().overlay.has_room(slot), has_room);
-            }
             Output::IdentityInUse { address } => panic!("{address} is another node {index}"),
             Output::IncarnationChanged { incarnation } => {
                 self.nodes[index].incarnation = incarnation.0;

@@ -460,7 +460,7 @@ pub fn memory(ledger: &MemoryLedger) -> String {
             ),
             row("links", None, Some(ledger.link_bytes)),
             row(
-                "for nodes that are out",
+                "for nodes that are down",
                 Some(ledger.hinted_messages),
                 Some(ledger.hinted_bytes),
             ),

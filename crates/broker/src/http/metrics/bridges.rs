@@ -25,7 +25,7 @@ const FAMILIES: [Family; 9] = [
     (
         "thicket_bridge_dropped_messages_total",
         Counter,
-        "Messages of QoS 0 that found no room",
+        "Messages of QoS 0 that were dropped because the queue was full",
         |lane| lane.dropped,
     ),
     (

@@ -45,7 +45,7 @@ pub(super) fn append(page: &mut Page, counts: &RebalanceCounts) {
         page.single(
             "thicket_desired_nodes",
             Gauge,
-            "Nodes that the load needs, with hysteresis; told by the rebalancer",
+            "Nodes that the load needs, with hysteresis, as the rebalancer computes them",
             desired as u64,
         );
     }

@@ -418,7 +418,7 @@ async function act(what, order) {
 
 async function kick(button) {
   const { client, user } = button.dataset;
-  if (!(await confirmed(`Kick ${client}?`, "Its connection ends (0x98) and its will goes out. Its session stays, and it may connect again.", "Kick"))) return;
+  if (!(await confirmed(`Kick ${client}?`, "Its connection ends (0x98) and its will is published. Its session stays, and it may connect again.", "Kick"))) return;
   await act(`kicked ${client}`, () => post("/v1/kick", { client_id: client, user_name: user ?? null, end_session: false }));
   showClients();
 }

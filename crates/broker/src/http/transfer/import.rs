@@ -345,7 +345,7 @@ impl Import {
                 self.entry.sessions_existing += 1;
                 Some(None)
             }
-            Ok(Imported::NoRoom) => Some(Some("the disk has no room".to_owned())),
+            Ok(Imported::NoRoom) => Some(Some("the disk is full".to_owned())),
             Ok(Imported::Unavailable) => Some(Some(
                 "the client identifier cannot be claimed now".to_owned(),
             )),

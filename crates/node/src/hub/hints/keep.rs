@@ -21,7 +21,7 @@ impl Hub {
 
     /// The destinations that are up.
     pub(in super::super) fn live_of(&self, destinations: &[NodeSlot]) -> Vec<NodeSlot> {
-        let is_live = |slot: &&NodeSlot| !self.cx.overlay.is_out(**slot);
+        let is_live = |slot: &&NodeSlot| !self.cx.overlay.is_down(**slot);
         destinations.iter().filter(is_live).copied().collect()
     }
 
@@ -39,7 +39,7 @@ impl Hub {
         {
             plan.targets = self.hints.recipients(record.topic);
             let is_limbo =
-                |slot: &&NodeSlot| self.cx.overlay.is_out(**slot) && self.cx.up.contains_key(slot);
+                |slot: &&NodeSlot| self.cx.overlay.is_down(**slot) && self.cx.up.contains_key(slot);
             plan.limbo = destinations.iter().filter(is_limbo).copied().collect();
         }
         plan
@@ -142,7 +142,7 @@ impl Hub {
         queue.push(hint);
         if is_first {
             let fields = vec![("node", target.to_string())];
-            let message = "messages are kept for the sessions of a node that is out";
+            let message = "messages are kept for the sessions of a node that is down";
             self.cx.event(EventLevel::Info, message, fields);
         }
     }
@@ -165,7 +165,7 @@ impl Hub {
         queue.is_overrun = !is_there;
         if is_new {
             let fields = vec![("node", target.to_string())];
-            let message = "no more room for messages of a node that is out";
+            let message = "no more capacity for messages of a node that is down";
             self.cx.event(EventLevel::Warn, message, fields);
         }
         is_there

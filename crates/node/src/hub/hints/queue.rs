@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(
             serials(queue.take_next(20, 30)),
             [] as [u64; 0],
-            "it is out"
+            "it is down"
         );
         queue.open();
         assert_eq!(serials(queue.take_next(20, 30)), [1, 2]);

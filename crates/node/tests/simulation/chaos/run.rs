@@ -59,7 +59,6 @@ fn cramp(spec: &mut NodeSpec) {
     spec.overlay_limits.batch_bytes = 1_000;
     spec.overlay_limits.out_buffer_bytes = 4_000;
     spec.overlay_limits.credit_bytes = 8_000;
-    spec.overlay_limits.resend_messages_per_node = 60;
     spec.overlay_limits.resend_messages = 200;
     spec.overlay_limits.interest_changes = 4;
 }

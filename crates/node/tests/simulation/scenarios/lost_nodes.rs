@@ -199,7 +199,7 @@ fn a_will_that_went_out_while_only_its_node_took_the_holder_for_out_does_not_go_
         world.hang_up(client);
         become_covered(&mut world);
         let mut events = world.nodes[1].events.iter();
-        found += usize::from(!events.any(|(_, event)| event.message == "node is out"));
+        found += usize::from(!events.any(|(_, event)| event.message == "node is down"));
         world.tester(watcher).take_heard();
         world.kill(0);
         expect_within(&mut world, watcher, 4_000, &[]);

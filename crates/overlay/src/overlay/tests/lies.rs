@@ -411,7 +411,7 @@ fn an_altered_change_of_this_node_is_outdone_and_its_own_is_not() {
         overlay.set_resources(0, 0);
         overlay.set_summary(1, 1);
         for millis in [1500, 2000, 2500] {
-            overlay.note_heard(Instant::from_millis(millis), LINK);
+            overlay.note_received(Instant::from_millis(millis), LINK);
             overlay.end_round(Instant::from_millis(millis));
         }
         let mut after = overlay.view.own().clone();
@@ -420,8 +420,8 @@ fn an_altered_change_of_this_node_is_outdone_and_its_own_is_not() {
         let change = RecordChange::between(&before, &after).expect("it is later");
         overlay.receive(&said(&Message::Change(change)));
         assert_eq!(overlay.counters.altered_records, altered, "{capability}");
-        let is_outdone = overlay.view.own().version > after.version;
-        assert_eq!(is_outdone, altered == 1, "{capability}");
+        let is_superseded = overlay.view.own().version > after.version;
+        assert_eq!(is_superseded, altered == 1, "{capability}");
     }
 }
 

@@ -137,13 +137,6 @@ pub enum Output {
         /// Ascending, not touching.
         ranges: Vec<RangeInclusive<u64>>,
     },
-    /// `Overlay::has_room` changed for a node.
-    RoomChanged {
-        /// The node.
-        slot: NodeSlot,
-        /// The new value.
-        has_room: bool,
-    },
     /// Other nodes have a record of this one with this or a higher incarnation: this is our incarnation from now on. Numbers of messages continue.
     IncarnationChanged {
         /// The new one.
@@ -180,7 +173,7 @@ pub struct Forward<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
     /// Refused: the resend buffer is full (`resend_bytes`, `resend_messages`); answer the publisher as for a full queue (rule 18).
-    #[error("{bytes} bytes of unacknowledged messages leave no room for another")]
+    #[error("over the limit: {bytes} bytes of messages are unacknowledged")]
     Full {
         /// Bytes kept.
         bytes: u64,
