@@ -9,7 +9,7 @@ use thicket_session::server::Epoch;
 pub(super) use self::bytes::{Reader, put_bytes, put_u64};
 use super::{
     members::Membership,
-    placing::{Follows, ToldTopics},
+    placing::{Follows, SentTopics},
     refusals::RefusedNumbers,
 };
 use crate::{
@@ -113,7 +113,7 @@ pub(super) enum Message<'a> {
     Topics {
         /// What was sent before is void.
         is_first: bool,
-        topics: ToldTopics<'a>,
+        topics: SentTopics<'a>,
     },
     /// To the placer: where should this client be?
     Place { request: u64, asked: Asked },

@@ -110,14 +110,14 @@ impl Members {
         if announced.name.len() > MAXIMUM_NAME || announced.changes == 0 {
             return;
         }
-        let has_room = self.known.len() < MAXIMUM;
+        let has_capacity = self.known.len() < MAXIMUM;
         match self.known.get_mut(&announced.node) {
             Some(known) if known.changes >= announced.changes => return,
             Some(known) => {
                 known.changes = announced.changes;
                 announced.name.clone_into(&mut known.name);
             }
-            None if has_room => {
+            None if has_capacity => {
                 let member = Member {
                     name: announced.name.to_owned(),
                     changes: announced.changes,

@@ -43,7 +43,7 @@ const TOMBSTONES: usize = 100_000;
 /// Writes of two workers within this time may reach subscribers in either order.
 const CONTENTION: Duration = Duration::from_secs(1);
 /// When the last write is sent again: by then all that was written before is on its way.
-const SAY_AGAIN: Duration = Duration::from_millis(50);
+const SEND_AGAIN: Duration = Duration::from_millis(50);
 /// Topics for which that is noted.
 const CONTENDED_TOPICS: usize = 10_000;
 /// A clock that is further ahead of ours does not advance ours.
@@ -89,7 +89,7 @@ impl Contended {
     fn note(&mut self, now: Instant, topic: &str) {
         if self.topics.len() < CONTENDED_TOPICS && !self.topics.contains(topic) {
             self.topics.insert(topic.into());
-            self.due.push_back((now + SAY_AGAIN, topic.into()));
+            self.due.push_back((now + SEND_AGAIN, topic.into()));
         }
     }
 
@@ -100,7 +100,7 @@ impl Contended {
     fn pop_due(&mut self, now: Instant) -> Option<Box<str>> {
         let (_, topic) = self.due.pop_front_if(|(at, _)| *at <= now)?;
         self.topics.remove(&topic);
-        thicket_session::reach!("time SAY_AGAIN");
+        thicket_session::reach!("time SEND_AGAIN");
         Some(topic)
     }
 }
@@ -256,7 +256,7 @@ impl RetainedMessages {
             self.remove(record.topic);
             self.bury(record.topic, written);
             self.store.put(now, origin, record);
-        } else if self.has_room(record) {
+        } else if self.has_capacity(record) {
             self.removed.remove(record.topic);
             self.keep(now, origin, record, written, payer);
             self.store.put(now, origin, record);
@@ -301,7 +301,7 @@ impl RetainedMessages {
         Some((removed_by(writer), bytes))
     }
 
-    fn has_room(&self, record: &Record<'_>) -> bool {
+    fn has_capacity(&self, record: &Record<'_>) -> bool {
         // Clients that have filled all there is can be banned.
         record.topic.starts_with(BANS)
             || self.tree.get(record.topic).is_some()
@@ -313,7 +313,7 @@ impl RetainedMessages {
     fn may_retain(&self, record: &Record<'_>, payer: &Payer) -> bool {
         let before = self.tree.get(record.topic);
         let before = before.and_then(|kept| kept.charge.as_ref());
-        self.accounts.has_room(payer, cost(record), before)
+        self.accounts.has_capacity(payer, cost(record), before)
     }
 
     fn remove(&mut self, topic: &str) -> Option<Kept> {
@@ -508,7 +508,7 @@ impl Hub {
             incarnation: self.cx.config.overlay.incarnation,
             stream: StreamId(u16::from(from.0)),
         };
-        if !record.payload.is_empty() && !self.retained.has_room(&record) {
+        if !record.payload.is_empty() && !self.retained.has_capacity(&record) {
             // It goes to current subscribers, as any other; its publisher is informed that it was not kept.
             self.refuse_ahead(from, entry.number);
         }

@@ -40,7 +40,7 @@ impl RetainedAccounts {
     }
 
     /// Whether one more message is within the limit, in the place of `before` if that is given.
-    pub fn has_room(&self, payer: &Payer, bytes: u64, before: Option<&RetainedCharge>) -> bool {
+    pub fn has_capacity(&self, payer: &Payer, bytes: u64, before: Option<&RetainedCharge>) -> bool {
         let has = self.accounts.get(payer).copied().unwrap_or_default();
         let freed = before.filter(|before| *before.payer == *payer);
         let messages = has.messages + u64::from(freed.is_none());
@@ -93,15 +93,18 @@ mod tests {
         let (ann, bob) = (user("ann"), user("bob"));
         let mut accounts = accounts(2, 100);
         let first = accounts.charge(&ann, 60);
-        assert!(accounts.has_room(&ann, 40, None) && !accounts.has_room(&ann, 41, None));
+        assert!(accounts.has_capacity(&ann, 40, None) && !accounts.has_capacity(&ann, 41, None));
         let second = accounts.charge(&ann, 10);
-        assert!(!accounts.has_room(&ann, 10, None), "a third one");
-        assert!(accounts.has_room(&ann, 90, Some(&first)));
-        assert!(!accounts.has_room(&ann, 91, Some(&first)));
-        assert!(accounts.has_room(&bob, 100, None));
-        assert!(accounts.has_room(&bob, 100, Some(&first)), "it is Ann's");
+        assert!(!accounts.has_capacity(&ann, 10, None), "a third one");
+        assert!(accounts.has_capacity(&ann, 90, Some(&first)));
+        assert!(!accounts.has_capacity(&ann, 91, Some(&first)));
+        assert!(accounts.has_capacity(&bob, 100, None));
+        assert!(
+            accounts.has_capacity(&bob, 100, Some(&first)),
+            "it is Ann's"
+        );
         accounts.give_back(&first);
-        assert!(accounts.has_room(&ann, 90, None));
+        assert!(accounts.has_capacity(&ann, 90, None));
         accounts.give_back(&second);
         assert!(accounts.accounts.is_empty());
     }
@@ -113,6 +116,6 @@ mod tests {
         for _ in 0..10 {
             accounts.charge(&ann, 1 << 40);
         }
-        assert!(accounts.has_room(&ann, 1 << 40, None));
+        assert!(accounts.has_capacity(&ann, 1 << 40, None));
     }
 }

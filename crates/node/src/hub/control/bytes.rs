@@ -60,7 +60,7 @@ mod kind {
     pub(super) const HABITS: u8 = 90;
     pub(super) const MOVES_ORDERED: u8 = 91;
     pub(super) const REBALANCE_ASKED: u8 = 92;
-    pub(super) const REBALANCE_TOLD: u8 = 93;
+    pub(super) const REBALANCE_ANSWERED: u8 = 93;
     pub(super) const REBALANCE_REFUSED: u8 = 94;
     pub(super) const REACHED_BACKUP: u8 = 95;
 }
@@ -293,7 +293,7 @@ impl Message<'_> {
                 match answer {
                     Ok(report) => {
                         put_bytes(&mut out, report.as_bytes());
-                        kind::REBALANCE_TOLD
+                        kind::REBALANCE_ANSWERED
                     }
                     Err(error) => {
                         put_one_of(&mut out, &RebalanceError::ALL, error);
@@ -489,7 +489,7 @@ impl<'a> Message<'a> {
                 request: reader.u64()?,
                 wish: reader.one_of(&RebalanceWish::ALL)?,
             },
-            kind::REBALANCE_TOLD => Self::RebalanceAnswered {
+            kind::REBALANCE_ANSWERED => Self::RebalanceAnswered {
                 request: reader.u64()?,
                 answer: Ok(reader.text()?.to_owned()),
             },

@@ -150,15 +150,15 @@ impl Hub {
     /// Whether a record is within the limit. What has expired is removed first.
     fn has_handoff_capacity(&mut self, now: Now, target: NodeId, len: u64) -> bool {
         let maximum = self.cx.config.hint_bytes;
-        let has_room = |hub: &Self| {
+        let has_capacity = |hub: &Self| {
             let queue = hub.hints.queues.get(&target);
             let bytes = queue.map_or(0, HintQueue::bytes);
             bytes + len <= maximum && hub.hints.bytes() + len <= maximum.saturating_mul(NODES)
         };
-        let mut is_there = has_room(self);
+        let mut is_there = has_capacity(self);
         if !is_there {
             self.expire_hints(now);
-            is_there = has_room(self);
+            is_there = has_capacity(self);
         }
         let queue = self.hints.queues.entry(target).or_default();
         let is_new = !is_there && !queue.is_overrun;
@@ -267,7 +267,7 @@ impl Hub {
         if self.hints.queues.is_empty() && self.hints.absent.is_empty() {
             return;
         }
-        self.forget_hints_for_strangers();
+        self.forget_hints_for_unknown_nodes();
         if self.hints.sweep_at <= now.instant {
             thicket_session::reach!("time SWEEP");
             self.hints.sweep_at = now.instant + SWEEP;
@@ -287,7 +287,7 @@ impl Hub {
     }
 
     /// Nodes that were removed from the cluster do not come back.
-    fn forget_hints_for_strangers(&mut self) {
+    fn forget_hints_for_unknown_nodes(&mut self) {
         let (hints, members) = (&mut self.hints, &self.cx.members);
         let known = hints.queues.keys().chain(hints.absent.keys());
         let strangers: Vec<NodeId> = known.filter(|it| !members.has(**it)).copied().collect();

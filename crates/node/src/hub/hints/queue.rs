@@ -162,9 +162,9 @@ impl HintQueue {
         unheld
             .filter(|hint| is_wanted(hint))
             .take_while(|hint| {
-                let has_room = bytes < maximum;
+                let has_capacity = bytes < maximum;
                 bytes += hint.record.len();
-                has_room
+                has_capacity
             })
             .collect()
     }
@@ -229,9 +229,9 @@ impl HintQueue {
         }
         let mut bytes = 0;
         let next = self.own.range(first..).take_while(|hint| {
-            let has_room = bytes < maximum;
+            let has_capacity = bytes < maximum;
             bytes += len(hint);
-            has_room
+            has_capacity
         });
         let next: Vec<&Hint> = next.collect();
         if let Some(last) = next.last() {

@@ -30,7 +30,7 @@ pub(super) use self::{
         Follows, put_asked, put_follows, put_placement, read_asked, read_follows, read_placement,
     },
     rebalance::{put_habits, read_habits},
-    topics::{ToldTopics, put_topics, read_topics},
+    topics::{SentTopics, put_topics, read_topics},
 };
 use super::context::Context;
 use crate::{HubConfig, NodeState, Now, Remembered, WorkerId, messages::Claim};

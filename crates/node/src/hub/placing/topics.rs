@@ -40,7 +40,7 @@ pub(in crate::hub) struct Topics {
 }
 
 /// Topics with their rates as they are sent; 0: hardly any message any more.
-pub(in crate::hub) type ToldTopics<'a> = Vec<(&'a str, u64)>;
+pub(in crate::hub) type SentTopics<'a> = Vec<(&'a str, u64)>;
 
 impl Placing {
     /// Makes the workers count, now and then.
@@ -118,7 +118,7 @@ impl Placing {
         &mut self,
         from: NodeId,
         is_first: bool,
-        topics: &ToldTopics<'_>,
+        topics: &SentTopics<'_>,
     ) {
         let known = self.topics.others.entry(from).or_default();
         if is_first {
@@ -201,7 +201,7 @@ const fn coarse(announced: u64, rate: u64) -> u64 {
 }
 
 /// first u8 (1: what was sent before is void), then topics until the end, each with its rate.
-pub(in crate::hub) fn put_topics(out: &mut Vec<u8>, is_first: bool, topics: &ToldTopics<'_>) {
+pub(in crate::hub) fn put_topics(out: &mut Vec<u8>, is_first: bool, topics: &SentTopics<'_>) {
     out.push(u8::from(is_first));
     for (topic, rate) in topics {
         put_bytes(out, topic.as_bytes());
@@ -209,7 +209,7 @@ pub(in crate::hub) fn put_topics(out: &mut Vec<u8>, is_first: bool, topics: &Tol
     }
 }
 
-pub(in crate::hub) fn read_topics<'a>(reader: &mut Reader<'a>) -> Option<(bool, ToldTopics<'a>)> {
+pub(in crate::hub) fn read_topics<'a>(reader: &mut Reader<'a>) -> Option<(bool, SentTopics<'a>)> {
     let is_first = reader.flag()?;
     let topics = reader.rest_of(|reader| Some((reader.text()?, reader.u64()?)))?;
     Some((is_first, topics))
