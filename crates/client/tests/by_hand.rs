@@ -468,6 +468,46 @@ async fn a_subscription_in_doubt_is_asked_for_again_or_ended() {
 }
 
 #[tokio::test]
+async fn filters_that_do_not_fit_into_one_unsubscribe_are_ended_one_after_the_other() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let filters = ["a", "b", "c"].map(|letter| letter.repeat(60));
+    let [a, b, c] = filters.each_ref().map(String::as_str);
+    let opening = open(&first, &[a, b, c]);
+    let mut connection = first.next().await;
+    connection.accept().await;
+    for _ in 0..3 {
+        connection.grant(|_| None).await;
+    }
+    let _client = opening.await.expect("no panic").expect("served");
+    drop(connection);
+    let mut back = first.next().await;
+    let moved: [(&str, &Broker, &[&str]); 2] = [("c", &first, &[]), ("c~2", &second, &[a, b, c])];
+    let answer = placement(&moved);
+    back.connack(Connack {
+        session_present: true,
+        maximum_packet_size: Some(100),
+        user_properties: vec![("thicket-placement", &answer)],
+        ..Connack::default()
+    })
+    .await;
+    let mut there = second.next().await;
+    there.accept().await;
+    for _ in 0..3 {
+        there.grant(|_| None).await;
+    }
+    let mut ended = Vec::new();
+    for _ in 0..3 {
+        let Said::Unsubscribe(packet_id, filter) = back.read().await else {
+            panic!("expected UNSUBSCRIBE");
+        };
+        ended.push(filter);
+        back.unsuback(packet_id).await;
+    }
+    ended.sort();
+    assert_eq!(ended, filters);
+}
+
+#[tokio::test]
 async fn without_a_control_plane_any_broker_serves() {
     let broker = Broker::start().await;
     let closed = Broker::start().await.address();

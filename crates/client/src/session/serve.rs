@@ -344,18 +344,36 @@ impl Session {
         let had = self.subscribed.union(&self.doubtful);
         let surplus = had.filter(|it| !wanted.contains_key(*it) && !asked.contains(*it));
         let surplus: Vec<String> = surplus.take(BATCH).cloned().collect();
-        let surplus = self.agree(surplus, Ask::Unsubscribe).await;
-        if !surplus.is_empty() {
+        let mut surplus = self.agree(surplus, Ask::Unsubscribe).await;
+        while !surplus.is_empty() {
             let filters: Vec<&str> = surplus.iter().map(String::as_str).collect();
             match self.client.unsubscribe(now, &filters) {
-                Ok(packet_id) => drop(self.asked.insert(packet_id, Asked::Unsubscribe(surplus))),
+                Ok(packet_id) => {
+                    self.asked.insert(packet_id, Asked::Unsubscribe(surplus));
+                    return;
+                }
                 // Retried when an identifier is free.
-                Err(_) => {
-                    self.subscribed.retain(|filter| !surplus.contains(filter));
-                    self.doubtful.extend(surplus);
+                Err(error) if error.is_would_block() => return self.doubt(surplus),
+                // Longer than the broker accepts. What does not fit now is sent when this is answered.
+                Err(_) if surplus.len() > 1 => {
+                    let rest = surplus.split_off(surplus.len() / 2);
+                    self.doubt(rest);
+                }
+                Err(error) => {
+                    let filter = surplus.remove(0);
+                    self.subscribed.remove(&filter);
+                    self.doubtful.remove(&filter);
+                    let problem = format!("UNSUBSCRIBE {filter}: {error}");
+                    self.report(Report::Problem(problem)).await;
                 }
             }
         }
+    }
+
+    /// Whether the broker has these filters is not certain: they are requested again, or ended.
+    fn doubt(&mut self, filters: Vec<String>) {
+        self.subscribed.retain(|filter| !filters.contains(filter));
+        self.doubtful.extend(filters);
     }
 
     /// Those of `filters` that the client agrees to: until the broker has answered, it does not rely on them.
