@@ -285,6 +285,21 @@ impl Page {
                 traffic.subscriptions,
             ),
             (
+                "thicket_shared_subscriptions",
+                "Of the subscriptions, shared ones",
+                traffic.shared_subscriptions,
+            ),
+            (
+                "thicket_queued_messages",
+                "Messages that wait for sessions here, once for each session",
+                traffic.queued_messages,
+            ),
+            (
+                "thicket_queued_bytes",
+                "Bytes of these messages",
+                traffic.queued_bytes,
+            ),
+            (
                 "thicket_retained_messages",
                 "Retained messages",
                 traffic.retained_messages,
