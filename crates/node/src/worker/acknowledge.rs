@@ -2,7 +2,11 @@
 
 use thicket_mqtt::{AcknowledgementKind, ProtocolVersion, Qos, ReasonCode};
 
-use super::{Debt, Owed, Publisher, SessionKey, Worker, sessions::OwedAcknowledgement};
+use super::{
+    SessionKey, Worker,
+    debts::{Debt, Owed, Publisher},
+    sessions::OwedAcknowledgement,
+};
 use crate::{ConnectionId, Now, messages::NumberRuns};
 
 impl Worker {
@@ -14,41 +18,44 @@ impl Worker {
         owed: OwedAcknowledgement,
     ) {
         let is_v5 = self
+            .cx
             .sessions
             .get(key)
             .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
         if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
             // Older versions have no refusal: without an acknowledgement their clients send it again (rule 18).
-            if let Some(session) = self.sessions.get_mut(key)
+            if let Some(session) = self.cx.sessions.get_mut(key)
                 && owed.qos == Qos::ExactlyOnce
             {
                 session.inbound.handle_unheard_refusal(owed.packet_id);
-                self.journal
+                self.cx
+                    .journal
                     .inbound(session.stored, &session.inbound, owed.packet_id);
             }
-            self.overdrawn.push(id);
+            self.cx.debts.overdrawn.push(id);
             return;
         }
         if owed.qos == Qos::ExactlyOnce {
-            if let Some(session) = self.sessions.get_mut(key) {
+            if let Some(session) = self.cx.sessions.get_mut(key) {
                 if owed.reason_code.is_error() {
                     session.inbound.handle_refused(owed.packet_id);
-                    self.journal.released(session.stored, owed.packet_id);
+                    self.cx.journal.released(session.stored, owed.packet_id);
                 } else {
                     session.inbound.handle_met(owed.packet_id);
-                    self.journal
+                    self.cx
+                        .journal
                         .inbound(session.stored, &session.inbound, owed.packet_id);
                 }
             }
-            self.hold_output(id, key);
-            self.acknowledge_to(
+            self.cx.hold_output(id, key);
+            self.cx.acknowledge_to(
                 id,
                 AcknowledgementKind::Pubrec,
                 owed.packet_id,
                 owed.reason_code,
             );
         } else {
-            self.acknowledge_to(
+            self.cx.acknowledge_to(
                 id,
                 AcknowledgementKind::Puback,
                 owed.packet_id,
@@ -62,13 +69,16 @@ impl Worker {
         let mut refused = Vec::new();
         self.chosen_are_done(runs);
         for &(from, to) in runs {
-            self.pending.acknowledge(from, to, |owed, is_refused| {
-                if is_refused {
-                    refused.extend(owed);
-                } else {
-                    self.met.extend(owed);
-                }
-            });
+            self.cx
+                .debts
+                .pending
+                .acknowledge(from, to, |owed, is_refused| {
+                    if is_refused {
+                        refused.extend(owed);
+                    } else {
+                        self.cx.debts.met.extend(owed);
+                    }
+                });
         }
         self.refuse_debts(refused);
     }
@@ -82,18 +92,18 @@ impl Worker {
     /// The same from another node, whose acknowledgement arrives later.
     pub(super) fn handle_refusal_ahead(&mut self, runs: &NumberRuns) {
         for &(from, to) in runs {
-            self.pending.refuse(from, to);
+            self.cx.debts.pending.refuse(from, to);
         }
     }
 
     fn refuse_debts(&mut self, refused: Vec<Debt>) {
         for debt in refused {
-            self.traffic.dropped_messages += 1;
+            self.cx.traffic.dropped_messages += 1;
             let owed = match debt {
                 Debt::Publisher(Publisher::Client(owed)) => owed,
                 Debt::Publisher(Publisher::Operator(number)) => {
                     self.refuse_publication(number);
-                    self.met.push(debt);
+                    self.cx.debts.met.push(debt);
                     continue;
                 }
                 // It was sent on from here to a member of a group.
@@ -109,25 +119,26 @@ impl Worker {
                     continue;
                 }
                 Debt::Will(_) => {
-                    self.met.push(debt);
+                    self.cx.debts.met.push(debt);
                     continue;
                 }
             };
-            let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
+            let Some(session) = self.cx.sessions.get_same(owed.session, owed.session_serial) else {
                 continue;
             };
             match session.acknowledgement_mut(owed.sequence) {
                 Some(slot) => {
                     slot.reason_code = ReasonCode::QuotaExceeded;
-                    self.met.push(debt);
+                    self.cx.debts.met.push(debt);
                 }
                 // The connection is gone: the message is accepted when it is sent again. If it was sent again already, its client waits.
                 None => {
                     session.orphaned.remove(&owed.sequence);
                     let is_awaited = session.inbound.handle_unheard_refusal(owed.packet_id);
-                    self.journal
+                    self.cx
+                        .journal
                         .inbound(session.stored, &session.inbound, owed.packet_id);
-                    self.met.push(debt);
+                    self.cx.debts.met.push(debt);
                     if is_awaited && let Some(id) = session.connection {
                         thicket_session::reach!("worker/publish: a refused publication came again");
                         let refused = OwedAcknowledgement {
@@ -146,8 +157,8 @@ impl Worker {
     /// Sends the acknowledgements whose conditions are met.
     #[inline]
     pub(super) fn settle_met(&mut self, now: Now) {
-        let is_settled = self.met.is_empty()
-            && self.overdrawn.is_empty()
+        let is_settled = self.cx.debts.met.is_empty()
+            && self.cx.debts.overdrawn.is_empty()
             && self.operating.replays.is_empty()
             && self.has_settled_forgotten();
         if !is_settled {
@@ -159,7 +170,7 @@ impl Worker {
     fn settle_all_met(&mut self, now: Now) {
         self.replay_system(now);
         self.trace_met();
-        for debt in std::mem::take(&mut self.met) {
+        for debt in std::mem::take(&mut self.cx.debts.met) {
             match debt {
                 Debt::Publisher(Publisher::Client(owed)) => self.settle(now, owed),
                 Debt::Publisher(Publisher::Operator(number)) => self.settle_publication(number),
@@ -167,12 +178,12 @@ impl Worker {
                     from,
                     origin,
                     number,
-                } => self.batches.admit(from, origin, number),
+                } => self.cx.batches.admit(from, origin, number),
                 Debt::Will(number) => self.settle_will(number),
             }
         }
         self.settle_forgotten(now);
-        let mut overdrawn = std::mem::take(&mut self.overdrawn);
+        let mut overdrawn = std::mem::take(&mut self.cx.debts.overdrawn);
         overdrawn.sort_unstable();
         overdrawn.dedup();
         for id in overdrawn {
@@ -181,7 +192,7 @@ impl Worker {
     }
 
     fn settle(&mut self, now: Now, owed: Owed) {
-        let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
+        let Some(session) = self.cx.sessions.get_same(owed.session, owed.session_serial) else {
             return;
         };
         let Some(slot) = session.acknowledgement_mut(owed.sequence) else {
@@ -189,7 +200,7 @@ impl Worker {
             return;
         };
         slot.open = slot.open.saturating_sub(1);
-        while let Some(session) = self.sessions.get_mut(owed.session) {
+        while let Some(session) = self.cx.sessions.get_mut(owed.session) {
             let Some(id) = session.connection else { return };
             let Some(front) = session
                 .acknowledgements
@@ -208,7 +219,7 @@ impl Worker {
     /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a client that is back already
     /// and has asked again gets its PUBREC.
     fn settle_orphaned(&mut self, now: Now, owed: Owed) {
-        let Some(session) = self.sessions.get_mut(owed.session) else {
+        let Some(session) = self.cx.sessions.get_mut(owed.session) else {
             return;
         };
         let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
@@ -221,12 +232,13 @@ impl Worker {
         }
         session.orphaned.remove(&owed.sequence);
         let is_awaited = session.inbound.handle_met(owed.packet_id);
-        self.journal
+        self.cx
+            .journal
             .inbound(session.stored, &session.inbound, owed.packet_id);
         if is_awaited && let Some(id) = session.connection {
             thicket_session::reach!("worker/publish: an orphaned publication came again");
-            self.hold_output(id, owed.session);
-            self.acknowledge_to(
+            self.cx.hold_output(id, owed.session);
+            self.cx.acknowledge_to(
                 id,
                 AcknowledgementKind::Pubrec,
                 owed.packet_id,

@@ -31,7 +31,7 @@ const LONGEST: usize = u16::MAX as usize;
 impl Worker {
     /// The session is here: the connection goes into service.
     pub(super) fn attach(&mut self, now: Now, id: ConnectionId) {
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         let buffered = std::mem::take(&mut connection.partial);
@@ -62,7 +62,9 @@ impl Worker {
             .expect("it was claimed by its name")
             .into();
         let admission = self
-            .connection_mut(id)
+            .cx
+            .connections
+            .get_mut(id)
             .map(|it| std::mem::take(&mut it.admission));
         let admission = admission.unwrap_or_default();
         let grant = admission.grant.as_deref();
@@ -71,7 +73,7 @@ impl Worker {
         if let Some(refusal) = self.refuses_session(now, id, &client_id, user, &connect) {
             self.refuse_connect(id, &connect, &refusal);
             let client_id = (*client_id).into();
-            self.send_to_hub(ToHub::GrantDone { client_id });
+            self.cx.send_to_hub(ToHub::GrantDone { client_id });
             return;
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
@@ -80,7 +82,7 @@ impl Worker {
         self.put_in_service(now, id, key, &connect);
         let is_partitioned = self.primaries.is_partitioned(now.instant);
         let is_sole = terms.is_sole && self.primaries.is_whole();
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.epoch = session.epoch.max(terms.epoch);
             session.inbound.handle_connected(is_partitioned);
             if !is_partitioned {
@@ -96,7 +98,7 @@ impl Worker {
             }
         }
         self.store_session(now, key);
-        self.hold_output(id, key);
+        self.cx.hold_output(id, key);
         self.backup_will(now, key);
         self.hold_for_will(id, key);
         let answer = Answer {
@@ -106,9 +108,11 @@ impl Worker {
             placed: placed.as_deref(),
         };
         let is_acknowledged = self.acknowledge_connect(id, key, &connect, answer);
-        self.outputs.push_back(WorkerOutput::SetReading(id, true));
-        self.report_session(&client_id, SessionState::Connected);
-        self.send_to_hub(ToHub::GrantDone {
+        self.cx
+            .outputs
+            .push_back(WorkerOutput::SetReading(id, true));
+        self.cx.report_session(&client_id, SessionState::Connected);
+        self.cx.send_to_hub(ToHub::GrantDone {
             client_id: (*client_id).into(),
         });
         self.set_members_connected(key, true);
@@ -140,7 +144,7 @@ impl Worker {
         connect: &Connect<'_>,
         session_present: bool,
     ) {
-        let peer = self.connection(id).map(|it| peer_text(it.peer));
+        let peer = self.cx.connections.get(id).map(|it| peer_text(it.peer));
         let fields = vec![
             ("client_id", client_id.to_owned()),
             ("user_name", user_name.unwrap_or_default().to_owned()),
@@ -148,7 +152,7 @@ impl Worker {
             ("version", format!("{:?}", connect.version)),
             ("session_present", session_present.to_string()),
         ];
-        self.event(EventLevel::Info, CLIENT_CONNECTED, fields);
+        self.cx.event(EventLevel::Info, CLIENT_CONNECTED, fields);
     }
 
     /// Why the client may not have the session it asks for.
@@ -165,21 +169,26 @@ impl Worker {
         } else if self.exceeds_limits_of(client_id, connect) {
             let reason = "no room to keep the session";
             Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
-        } else if self.sessions.find(client_id).is_none() {
+        } else if self.cx.sessions.find(client_id).is_none() {
             self.refuses_new_session(id, user_name, connect)
         } else {
             None
         };
-        self.traffic.sessions_refused += u64::from(refusal.is_some());
+        self.cx.traffic.sessions_refused += u64::from(refusal.is_some());
         refusal
     }
 
     /// Whether the client asks for a session that would have to be stored, is not stored yet, and would be over the limit.
     fn exceeds_limits_of(&self, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
-        let is_stored = |key| self.sessions.get(key).is_some_and(|it| it.stored.is_some());
+        let is_stored = |key| {
+            self.cx
+                .sessions
+                .get(key)
+                .is_some_and(|it| it.stored.is_some())
+        };
         self.granted_expiry(connect) > 0
-            && self.journal.is_full_for_sessions()
-            && !self.sessions.find(client_id).is_some_and(is_stored)
+            && self.cx.journal.is_full_for_sessions()
+            && !self.cx.sessions.find(client_id).is_some_and(is_stored)
     }
 
     /// The session the client gets: its old one, or a new one. Whether there was an old one.
@@ -191,13 +200,14 @@ impl Worker {
     ) -> (SessionKey, bool) {
         let expiry = self.granted_expiry(connect);
         self.publish_recovered_wills(now, Some(client_id));
-        if let Some(old) = self.sessions.find(client_id) {
+        if let Some(old) = self.cx.sessions.find(client_id) {
             self.take_over(now, old, connect.clean_start);
         }
-        if let Some(key) = self.sessions.find(client_id) {
+        if let Some(key) = self.cx.sessions.find(client_id) {
             self.take_back(now, key);
             self.publish_overdue_will(now, key);
             let session = self
+                .cx
                 .sessions
                 .get_mut(key)
                 .expect("found by its client identifier");
@@ -207,32 +217,33 @@ impl Worker {
             session.outbound.handle_resume();
             return (key, true);
         }
-        let (serial, uid) = (self.serial(), self.random.next_u128());
+        let (serial, uid) = (self.cx.serial(), self.cx.random.next_u128());
         let session = Session::new(
             serial,
             Rc::clone(client_id),
             uid,
             expiry,
-            &self.config.limits,
+            &self.cx.config.limits,
         );
-        (self.sessions.insert(session), false)
+        (self.cx.sessions.insert(session), false)
     }
 
     /// Ends what the client identifier had before [MQTT-3.1.4-3].
     fn take_over(&mut self, now: Now, old: SessionKey, clean_start: bool) {
         let connection = self
+            .cx
             .sessions
             .get(old)
             .and_then(|session| session.connection);
         if let Some(connection) = connection {
-            self.disconnect(
+            self.cx.disconnect(
                 connection,
                 ReasonCode::SessionTakenOver,
                 "another connection has this client identifier",
             );
             self.detach(now, connection, Cause::TakenOver);
         }
-        if clean_start && self.sessions.get(old).is_some() {
+        if clean_start && self.cx.sessions.get(old).is_some() {
             // The will of the old session is published when the session ends, delayed or not [MQTT-3.1.2-8].
             self.end_session(now, old);
         }
@@ -240,7 +251,7 @@ impl Worker {
 
     /// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
     pub(super) fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
-        let maximum = self.config.limits.session_expiry_maximum;
+        let maximum = self.cx.config.limits.session_expiry_maximum;
         match connect.version {
             ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
             ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
@@ -249,7 +260,7 @@ impl Worker {
     }
 
     fn keep_alive(&self, connect: &Connect<'_>) -> u16 {
-        let maximum = self.config.limits.keep_alive_maximum;
+        let maximum = self.cx.config.limits.keep_alive_maximum;
         match (maximum, connect.keep_alive) {
             (0, asked) => asked,
             (maximum, 0) => maximum,
@@ -268,7 +279,7 @@ impl Worker {
         let keep_alive = self.keep_alive(connect);
         let silence_allowed =
             (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
-        let session = self.sessions.get_mut(key).expect("just opened");
+        let session = self.cx.sessions.get_mut(key).expect("just opened");
         session.connection = Some(id);
         session.connected_at = Some(now.instant);
         session.protocol_version = connect.version as u8;
@@ -276,7 +287,7 @@ impl Worker {
             .will
             .as_ref()
             .map(|will| StoredWill::new(will, &prefix));
-        let inflight_maximum = self.config.limits.inflight_maximum;
+        let inflight_maximum = self.cx.config.limits.inflight_maximum;
         let attached = Attached {
             session: key,
             version: connect.version,
@@ -291,7 +302,7 @@ impl Worker {
             aliases_out: AliasesOut::new(
                 connect
                     .topic_alias_maximum
-                    .min(self.config.limits.topic_alias_maximum),
+                    .min(self.cx.config.limits.topic_alias_maximum),
             ),
             prefix,
             reauthentication: connect.authentication_method.map(Reauthentication::new),
@@ -311,14 +322,14 @@ impl Worker {
         last_packet: Instant,
     ) {
         let silence_allowed = attached.silence_allowed;
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         connection.phase = Phase::Attached(Box::new(attached));
         connection.last_packet = last_packet;
         let serial = connection.serial;
         if let Some(allowed) = silence_allowed {
-            self.timers.set(
+            self.cx.timers.set(
                 last_packet + allowed,
                 Timer::KeepAlive {
                     connection: id,
@@ -326,7 +337,7 @@ impl Worker {
                 },
             );
         }
-        self.traffic.connections += 1;
+        self.cx.traffic.connections += 1;
         self.watch_grant(now, id, serial);
     }
 
@@ -337,8 +348,9 @@ impl Worker {
         connect: &Connect<'_>,
         answer: Answer<'_>,
     ) -> bool {
-        let limits = &self.config.limits;
+        let limits = &self.cx.config.limits;
         let expiry = self
+            .cx
             .sessions
             .get(key)
             .map_or(0, |session| session.expiry_interval);

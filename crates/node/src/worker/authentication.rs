@@ -55,11 +55,12 @@ impl Reauthentication {
 impl Worker {
     /// Asks the users (shell) about a CONNECT, unless none have to be asked.
     pub(super) fn ask_users(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>) {
-        let Some(connection) = self.connection(id) else {
+        let Some(connection) = self.cx.connections.get(id) else {
             return;
         };
         let listener = usize::from(connection.listener.0);
         let anonymous = self
+            .cx
             .config
             .listeners
             .get(listener)
@@ -85,15 +86,15 @@ impl Worker {
         user_name: Option<&str>,
         client_id: &str,
     ) -> Option<String> {
-        let scope = self.config.limits.session_scope;
+        let scope = self.cx.config.limits.session_scope;
         session_name(scope, self.prefix(id), user_name, client_id)
     }
 
     fn ask(&mut self, id: ConnectionId, connect: &Connect<'_>, enhanced: Option<Enhanced>) {
-        let Some(connection) = self.connection(id) else {
+        let Some(connection) = self.cx.connections.get(id) else {
             return;
         };
-        self.outputs.push_back(WorkerOutput::Authenticate {
+        self.cx.outputs.push_back(WorkerOutput::Authenticate {
             connection: id,
             listener: connection.listener,
             peer: connection.peer,
@@ -106,7 +107,7 @@ impl Worker {
 
     /// The users' answer.
     pub(super) fn handle_verdict(&mut self, now: Now, id: ConnectionId, verdict: Verdict) {
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         match &connection.phase {
@@ -127,7 +128,7 @@ impl Worker {
             connect_len = len;
             self.judge(now, id, &connect, verdict);
         }
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         if matches!(connection.phase, Phase::AwaitClaim { .. }) {
@@ -176,7 +177,7 @@ impl Worker {
                 return;
             }
         }
-        if let Some(connection) = self.connection_mut(id) {
+        if let Some(connection) = self.cx.connections.get_mut(id) {
             connection.admission = admission;
         }
         self.claim(id, connect);
@@ -195,22 +196,24 @@ impl Worker {
             Some(data),
         );
         let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         let out = &mut connection.out.bytes;
         if packet.encode_within(connect.version, maximum, out).is_ok() {
             connection.phase = Phase::AwaitAuth(exchange);
-            self.mark_dirty(id);
+            self.cx.connections.mark_dirty(id);
             // Nothing was read while the users were asked.
-            self.outputs.push_back(WorkerOutput::SetReading(id, true));
+            self.cx
+                .outputs
+                .push_back(WorkerOutput::SetReading(id, true));
         } else {
             self.note_refused(
                 id,
                 "AUTH is larger than the client takes",
                 connect.client_id,
             );
-            self.close(id);
+            self.cx.close(id);
         }
     }
 
@@ -221,11 +224,11 @@ impl Worker {
         else {
             return;
         };
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         let next = &bytes[len + connection.answered..];
-        let maximum = self.config.limits.maximum_packet_size;
+        let maximum = self.cx.config.limits.maximum_packet_size;
         let refusal = match decode(next, connect.version, maximum) {
             Ok(None) => return,
             Ok(Some((Packet::Auth(auth), len))) => {
@@ -234,7 +237,7 @@ impl Worker {
                     Err(refusal) => refusal,
                 }
             }
-            Ok(Some((Packet::Disconnect(_), _))) => return self.close(id),
+            Ok(Some((Packet::Disconnect(_), _))) => return self.cx.close(id),
             // [MQTT-3.1.2-30]
             Ok(Some(_)) => Refusal::protocol("another packet than AUTH before CONNACK"),
             Err(error) => Refusal::new(error.reason_code(), error.to_string()),
@@ -251,7 +254,7 @@ impl Worker {
         auth: &Auth<'_>,
         len: usize,
     ) {
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         connection.last_packet = now.instant;
@@ -271,7 +274,7 @@ impl Worker {
         key: SessionKey,
         auth: &Auth<'_>,
     ) -> Result<(), Refusal> {
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return Ok(());
         };
         let (listener, peer) = (connection.listener, connection.peer);
@@ -298,10 +301,10 @@ impl Worker {
                 _,
             ) => return Err(Refusal::protocol("AUTH out of turn")),
         };
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return Ok(());
         };
-        self.outputs.push_back(WorkerOutput::Authenticate {
+        self.cx.outputs.push_back(WorkerOutput::Authenticate {
             connection: id,
             listener,
             peer,
@@ -315,7 +318,9 @@ impl Worker {
 
     fn handle_reauthentication_verdict(&mut self, now: Now, id: ConnectionId, verdict: Verdict) {
         let asked = self
-            .connection_mut(id)
+            .cx
+            .connections
+            .get_mut(id)
             .and_then(|connection| connection.attached_mut())
             .and_then(Attached::asked_again);
         let Some((method, phase)) = asked else { return };
@@ -337,7 +342,8 @@ impl Worker {
             | Verdict::NotAuthorized
             | Verdict::Unavailable => return self.refuse(now, id, &refusal_of(&verdict)),
         };
-        self.send(id, &auth(reason_code, Some(&method), data.as_deref()));
+        self.cx
+            .send(id, &auth(reason_code, Some(&method), data.as_deref()));
     }
 
     /// The client has proved itself again. It may not become somebody else: its session was the first one's.
@@ -347,13 +353,13 @@ impl Worker {
         id: ConnectionId,
         admission: Admission,
     ) -> Result<(), Refusal> {
-        let Some(key) = self.session_of(id) else {
+        let Some(key) = self.cx.connections.session_of(id) else {
             return Ok(());
         };
         let name = |grant: &Option<std::sync::Arc<thicket_access::Grant>>| {
             grant.as_ref().and_then(|grant| grant.user_name.clone())
         };
-        let present = self.sessions.get(key).and_then(|it| name(&it.grant));
+        let present = self.cx.sessions.get(key).and_then(|it| name(&it.grant));
         if present != name(&admission.grant) {
             return Err(Refusal::new(
                 ReasonCode::NotAuthorized,
@@ -362,7 +368,9 @@ impl Worker {
         }
         self.set_grant(key, admission.grant);
         let serial = self
-            .connection(id)
+            .cx
+            .connections
+            .get(id)
             .map_or(0, |connection| connection.serial);
         self.watch_grant(now, id, serial);
         Ok(())

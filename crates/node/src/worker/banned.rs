@@ -41,7 +41,7 @@ impl Worker {
         connect: &Connect<'_>,
         user_name: Option<&str>,
     ) -> Option<Refusal> {
-        let address = self.connection(id)?.peer.ip();
+        let address = self.cx.connections.get(id)?.peer.ip();
         let found = self
             .bans
             .find(now.wall, connect.client_id, user_name, address)?;
@@ -55,7 +55,7 @@ impl Worker {
     pub(super) fn handle_bans(&mut self, now: Now, bans: Arc<Bans>) {
         self.bans = bans;
         let banned = |(key, session): (SessionKey, &super::sessions::Session)| {
-            let connection = self.connection(session.connection?)?;
+            let connection = self.cx.connections.get(session.connection?)?;
             let name = &session.client_id;
             let grant = session.grant.as_deref();
             // A client that connects with a password is identified by its user, also where sessions are not separated by user.
@@ -68,9 +68,9 @@ impl Worker {
             );
             found.map(|subject| (key, subject))
         };
-        let banned: Vec<_> = self.sessions.iter().filter_map(banned).collect();
+        let banned: Vec<_> = self.cx.sessions.iter().filter_map(banned).collect();
         for (key, subject) in banned {
-            let session = self.sessions.get(key);
+            let session = self.cx.sessions.get(key);
             let Some((name, id)) =
                 session.and_then(|it| Some((it.client_id.to_string(), it.connection?)))
             else {
@@ -78,8 +78,10 @@ impl Worker {
             };
             let reason = format!("{subject} is banned");
             let fields = vec![("client_id", name), ("reason", reason.clone())];
-            self.event(EventLevel::Info, "client disconnected by a ban", fields);
-            self.disconnect(id, ReasonCode::AdministrativeAction, &reason);
+            self.cx
+                .event(EventLevel::Info, "client disconnected by a ban", fields);
+            self.cx
+                .disconnect(id, ReasonCode::AdministrativeAction, &reason);
             self.detach(now, id, Cause::Closed);
         }
     }

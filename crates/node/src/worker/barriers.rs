@@ -65,7 +65,8 @@ impl Worker {
             synchronised: 0,
         };
         barriers.open.insert(barrier, open);
-        self.send_to_hub_after_records(ToHub::Barrier { barrier });
+        self.cx
+            .send_to_hub_after_records(ToHub::Barrier { barrier });
     }
 
     /// All that other nodes had sent here when the barrier began has arrived.
@@ -85,7 +86,7 @@ impl Worker {
     }
 
     fn pass_barrier(&mut self, now: Now, barrier: u64) {
-        let others = self.config.workers.saturating_sub(1);
+        let others = self.cx.config.workers.saturating_sub(1);
         let is_passed = |open: &mut Open| open.is_passed_elsewhere && open.synchronised >= others;
         let passed = self
             .barriers

@@ -11,14 +11,14 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use thicket_session::server::{
-    Epoch, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+use thicket_session::{
+    server::{Epoch, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot},
+    time::Instant,
 };
-use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker, barriers::Behind, divergence::Place, interests::Member, role::Event,
-    sessions::Session, timers::Timer,
+    SessionKey, Worker, barriers::Behind, context::Context, divergence::Place, interests::Member,
+    role::Event, sessions::Session, timers::Timer,
 };
 use crate::{
     EventLevel, Now,
@@ -37,10 +37,10 @@ impl Worker {
     /// stays here with all that arrives: both nodes receive that, so a loss of power never leaves it nowhere. On disk it stays as it was: if this
     /// node is started again, the other one may not have it.
     pub(super) fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
-        let key = self.sessions.find(client_id);
-        let session = key.and_then(|key| self.sessions.get(key));
-        let marks = session.map(|session| self.marks_of_session(session));
-        let session = key.and_then(|key| Some((key, self.sessions.get_mut(key)?)));
+        let key = self.cx.sessions.find(client_id);
+        let session = key.and_then(|key| self.cx.sessions.get(key));
+        let marks = session.map(|session| self.cx.marks_of_session(session));
+        let session = key.and_then(|key| Some((key, self.cx.sessions.get_mut(key)?)));
         let session = session.filter(|(_, session)| session.role.is_branch());
         let queue = match session {
             Some((key, session)) => {
@@ -66,24 +66,16 @@ impl Worker {
             }
             None => queue::empty(),
         };
-        self.send_to_hub(ToHub::Drained { request, queue });
-    }
-
-    /// Positions that all streams have reached here.
-    pub(super) fn marks_of_streams(&self) -> Marks {
-        let came = self.marks.iter();
-        let came = came.map(|(stream, mark)| (*stream, mark.came()));
-        let own = Came::up_to(self.pending.next_number() - 1);
-        came.chain([(self.own_stream(), own)]).collect()
+        self.cx.send_to_hub(ToHub::Drained { request, queue });
     }
 
     /// A session whose queue has been sent no longer accepts messages for a group: they would stay behind.
     pub(super) fn leave_groups(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let shared = session.subscriptions.keys().filter(|it| it.is_shared());
-        let changes = shared.filter_map(|filter| self.interests.unsubscribe(key, filter));
+        let changes = shared.filter_map(|filter| self.cx.interests.unsubscribe(key, filter));
         let changes = changes.collect();
         self.announce(changes);
     }
@@ -93,22 +85,22 @@ impl Worker {
         let snapshot = match SessionSnapshot::decode(bytes, now.instant) {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.event(
+                self.cx.event(
                     EventLevel::Error,
                     "a session from another node is unreadable",
                     vec![("error", error.to_string())],
                 );
-                self.send_to_hub(ToHub::Imported { request });
+                self.cx.send_to_hub(ToHub::Imported { request });
                 return;
             }
         };
-        match self.sessions.find(&snapshot.client_id) {
+        match self.cx.sessions.find(&snapshot.client_id) {
             Some(key) => self.begin_merge(now, request, key, snapshot, merge),
             None => {
                 // It has ended meanwhile: the other branch is the session.
                 let client_id = snapshot.client_id.as_str().into();
                 let from = merge.node;
-                self.send_to_hub(ToHub::NotTakenOver { client_id, from });
+                self.cx.send_to_hub(ToHub::NotTakenOver { client_id, from });
             }
         }
     }
@@ -120,52 +112,53 @@ impl Worker {
         snapshot: &SessionSnapshot,
         epoch: Epoch,
     ) -> SessionKey {
-        let serial = self.serial();
-        let key = self.sessions.insert(Session::restore(
+        let serial = self.cx.serial();
+        let key = self.cx.sessions.insert(Session::restore(
             serial,
             snapshot,
             now.instant,
-            &self.config.limits,
+            &self.cx.config.limits,
         ));
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.epoch = session.epoch.max(epoch);
         }
-        self.note_begun(now, key);
+        self.cx.note_begun(now, key);
         let mut changes = Vec::new();
         for (filter, subscription) in &snapshot.subscriptions {
             let member = Member::away(*subscription);
-            changes.extend(self.interests.subscribe(key, filter, member));
+            changes.extend(self.cx.interests.subscribe(key, filter, member));
         }
         self.announce(changes);
         self.restart_timers(now, key);
         self.store_whole(now, key);
-        self.report_session(&snapshot.client_id, SessionState::Waiting);
+        self.cx
+            .report_session(&snapshot.client_id, SessionState::Waiting);
         key
     }
 
     /// The rest of a branch is not sent.
     pub(super) fn handle_forget(&mut self, client_id: &str) {
-        let key = self.sessions.find(client_id);
-        if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
+        let key = self.cx.sessions.find(client_id);
+        if let Some(session) = key.and_then(|key| self.cx.sessions.get_mut(key)) {
             session.merging = None;
         }
     }
 
     /// The queue of a branch arrived.
     pub(super) fn handle_import_queue(&mut self, now: Now, client_id: &str, bytes: &[u8]) {
-        if let Some(key) = self.sessions.find(client_id) {
+        if let Some(key) = self.cx.sessions.find(client_id) {
             self.finish_merge(now, key, bytes);
         }
     }
 
     /// Expiry and will of a session without connection.
     pub(super) fn restart_timers(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let serial = session.serial;
         if let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) {
-            self.timers.set(
+            self.cx.timers.set(
                 (since + waits_for).max(now.instant),
                 Timer::SessionExpiry {
                     session: key,
@@ -174,7 +167,7 @@ impl Worker {
             );
         }
         if let Some(due) = session.will_due {
-            self.timers.set(
+            self.cx.timers.set(
                 due.max(now.instant),
                 Timer::WillDelay {
                     session: key,
@@ -182,6 +175,16 @@ impl Worker {
                 },
             );
         }
+    }
+}
+
+impl Context {
+    /// Positions that all streams have reached here.
+    pub(super) fn marks_of_streams(&self) -> Marks {
+        let came = self.arrivals.marks.iter();
+        let came = came.map(|(stream, mark)| (*stream, mark.came()));
+        let own = Came::up_to(self.debts.pending.next_number() - 1);
+        came.chain([(self.own_stream(), own)]).collect()
     }
 }
 

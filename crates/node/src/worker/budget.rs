@@ -56,7 +56,7 @@ impl Worker {
         id: ConnectionId,
         publish: &Publish<'_>,
     ) -> Result<(), Refusal> {
-        let limits = &self.config.limits;
+        let limits = &self.cx.config.limits;
         if limits.client_messages_per_s == 0 && limits.client_bytes_per_s == 0 {
             return Ok(());
         }
@@ -70,9 +70,9 @@ impl Worker {
         id: ConnectionId,
         publish: &Publish<'_>,
     ) -> Result<(), Refusal> {
-        let limits = &self.config.limits;
+        let limits = &self.cx.config.limits;
         let (messages, bytes) = (limits.client_messages_per_s, limits.client_bytes_per_s);
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return Ok(());
         };
         let (budget, len) = (

@@ -57,12 +57,12 @@ impl Worker {
         route: &Route,
         audience: Audience<'_>,
     ) -> bool {
-        (self.journal.is_on() && self.finds_journal_full(publish, route, audience))
+        (self.cx.journal.is_on() && self.finds_journal_full(publish, route, audience))
             || (self.refuses_when_full() && self.finds_queue_full(publish, route, audience))
     }
 
     fn refuses_when_full(&self) -> bool {
-        self.config.limits.on_full == OnFull::Refuse
+        self.cx.config.limits.on_full == OnFull::Refuse
     }
 
     fn finds_journal_full(
@@ -72,7 +72,11 @@ impl Worker {
         audience: Audience<'_>,
     ) -> bool {
         let recipients = route.recipients.len() + route.groups.len();
-        if !self.journal.is_full_for(content_len(publish), recipients) {
+        if !self
+            .cx
+            .journal
+            .is_full_for(content_len(publish), recipients)
+        {
             return false;
         }
         let in_groups = audience.groups(route).flat_map(|group| &group.local);
@@ -82,7 +86,7 @@ impl Worker {
             .map(|recipient| recipient.session))
         .chain(in_groups.map(|member| member.recipient.session));
         sessions
-            .filter_map(|key| self.sessions.get(key))
+            .filter_map(|key| self.cx.sessions.get(key))
             .any(|session| session.stored.is_some())
     }
 
@@ -107,21 +111,23 @@ impl Worker {
                 let mut members = group.local.iter().map(|member| &member.recipient);
                 audience.is_bound_to(group) && members.all(is_full)
             });
-        self.traffic.queue_refused_messages += u64::from(is_full);
+        self.cx.traffic.queue_refused_messages += u64::from(is_full);
         is_full
     }
 
     /// Whether a session can accept a message of this cost, at once or into its queue.
     fn has_room(&self, key: SessionKey, cost: u64) -> bool {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return true;
         };
         if session.outbound.has_room(cost) {
             return true;
         }
-        let connection = session.connection.and_then(|id| self.connection(id));
+        let connection = session
+            .connection
+            .and_then(|id| self.cx.connections.get(id));
         let window = connection.and_then(|connection| {
-            let fits = connection.out.len() <= self.config.limits.out_buffer_bytes as usize;
+            let fits = connection.out.len() <= self.cx.config.limits.out_buffer_bytes as usize;
             connection.attached().filter(|_| fits)
         });
         window.is_some_and(|attached| session.outbound.can_begin(attached.window))
@@ -160,7 +166,7 @@ impl Worker {
             ..Publish::new(record.topic, record.payload)
         };
         let may_be_full =
-            self.refuses_when_full() || self.journal.is_nearly_full_for(content_len(&publish));
+            self.refuses_when_full() || self.cx.journal.is_nearly_full_for(content_len(&publish));
         if !may_be_full {
             return false;
         }
@@ -173,7 +179,7 @@ impl Worker {
         if !self.exceeds_limits(&publish, &route, audience) {
             return false;
         }
-        self.traffic.dropped_messages += 1;
+        self.cx.traffic.dropped_messages += 1;
         // Nodes with backups of these sessions have the message too, and must not wait for what becomes of it.
         let id = MessageId {
             node: origin.node.0,
@@ -182,8 +188,8 @@ impl Worker {
             number: record.number,
         };
         for recipient in audience.recipients(&route) {
-            if let Some(session) = self.sessions.get(recipient.session) {
-                self.journal.passed(session.stored, id);
+            if let Some(session) = self.cx.sessions.get(recipient.session) {
+                self.cx.journal.passed(session.stored, id);
             }
         }
         self.refuse_record(from, origin, record.number);
@@ -194,8 +200,12 @@ impl Worker {
     pub(super) fn refuse_record(&mut self, from: Peer, origin: Origin, number: u64) {
         let numbers = vec![(number, number)];
         match from {
-            Peer::Worker(to) => self.send_to_worker_after_records(to, ToWorker::Refused(numbers)),
-            Peer::Hub => self.send_to_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
+            Peer::Worker(to) => self
+                .cx
+                .send_to_worker_after_records(to, ToWorker::Refused(numbers)),
+            Peer::Hub => self
+                .cx
+                .send_to_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
         }
     }
 }

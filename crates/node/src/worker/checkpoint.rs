@@ -58,15 +58,15 @@ impl Checkpoints {
 impl Worker {
     /// Begins a checkpoint if the log is at least twice what is needed of it, or if it is nearly full and anything can be gained.
     pub(super) fn checkpoint_if_worthwhile(&mut self) {
-        let status = self.journal.status();
-        let is_short = self.journal.is_full() && status.segment > self.checkpoints.ended_in;
+        let status = self.cx.journal.status();
+        let is_short = self.cx.journal.is_full() && status.segment > self.checkpoints.ended_in;
         if self.checkpoints.current.is_some()
             || (status.bytes < self.checkpoints.look_at && !is_short)
         {
             return;
         }
         let live = self.live_bytes();
-        self.checkpoints.look_at = (2 * live).max(live + self.config.small_log_bytes);
+        self.checkpoints.look_at = (2 * live).max(live + self.cx.config.small_log_bytes);
         if status.bytes < self.checkpoints.look_at && !(is_short && live < status.room / 2) {
             return;
         }
@@ -87,6 +87,7 @@ impl Worker {
     /// What the sessions hold, an overestimate: a message that several hold counts for each.
     fn live_bytes(&self) -> u64 {
         let stored = self
+            .cx
             .sessions
             .iter()
             .filter(|(_, session)| session.stored.is_some());
@@ -103,19 +104,19 @@ impl Worker {
         let Some(mut checkpoint) = self.checkpoints.current.take() else {
             return;
         };
-        let room = self.journal.status().room as usize / 2;
-        let enough = self.journal.writer.len() + BYTES_PER_ROUND.min(room);
+        let room = self.cx.journal.status().room as usize / 2;
+        let enough = self.cx.journal.writer.len() + BYTES_PER_ROUND.min(room);
         if checkpoint.next == 0 && checkpoint.sequence == 0 {
             for (uid, generations) in self.seen.iter() {
                 let (highest, bits) = generations.parts();
-                self.journal.writer.seen(uid, highest, bits);
+                self.cx.journal.writer.seen(uid, highest, bits);
             }
         }
-        while self.journal.writer.len() < enough {
-            if checkpoint.next as usize >= self.sessions.slots() {
+        while self.cx.journal.writer.len() < enough {
+            if checkpoint.next as usize >= self.cx.sessions.slots() {
                 // Its last part is in the record of this round, which is stored before the order is carried out.
                 self.remove_log_before(checkpoint.segment);
-                self.checkpoints.ended_in = self.journal.status().segment;
+                self.checkpoints.ended_in = self.cx.journal.status().segment;
                 return;
             }
             self.write_session(now, &mut checkpoint, enough);
@@ -127,6 +128,7 @@ impl Worker {
     fn write_session(&mut self, now: Now, checkpoint: &mut Checkpoint, enough: usize) {
         let key = SessionKey(checkpoint.next);
         let Some(session) = self
+            .cx
             .sessions
             .get(key)
             .filter(|session| session.stored.is_some())
@@ -135,7 +137,7 @@ impl Worker {
             checkpoint.sequence = 0;
             return;
         };
-        let writer = &mut self.journal.writer;
+        let writer = &mut self.cx.journal.writer;
         if checkpoint.sequence == 0 {
             if session.role.handed().is_some() && !session.role.is_branch() {
                 writer.handed(session.stored.number);

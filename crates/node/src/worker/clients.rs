@@ -11,12 +11,12 @@ use crate::{
 impl Worker {
     /// Clients that the query matches, up to its limit, in its order.
     pub fn clients(&mut self, now: Now, query: &ClientQuery) -> Vec<ClientReport> {
-        let wanted = self.sessions.iter();
+        let wanted = self.cx.sessions.iter();
         let wanted = wanted.filter(|(_, session)| self.is_wanted(session, query));
         let mut keys: Vec<SessionKey> = wanted.map(|(key, _)| key).collect();
         if query.order == ClientOrder::Name {
             // Names are long, and most sessions of many are not on the page.
-            let name = |key: &SessionKey| self.sessions.get(*key).map(|it| &it.client_id);
+            let name = |key: &SessionKey| self.cx.sessions.get(*key).map(|it| &it.client_id);
             let by_name = |a: &SessionKey, b: &SessionKey| name(a).cmp(&name(b));
             if query.limit < keys.len() {
                 keys.select_nth_unstable_by(query.limit, by_name);
@@ -42,7 +42,9 @@ impl Worker {
             wanted.is_none() || wanted.as_deref() == found
         };
         let peer = || {
-            let connection = session.connection.and_then(|id| self.connection(id));
+            let connection = session
+                .connection
+                .and_then(|id| self.cx.connections.get(id));
             connection.map(|connection| connection.peer)
         };
         is(&query.client_id, Some(client_id))
@@ -69,7 +71,7 @@ impl Worker {
             ClientOrder::Rate => self.client_rate(now, key),
             ClientOrder::Waiting => {
                 let queued = |session: &Session| session.outbound.queued_bytes();
-                self.sessions.get(key).map_or(0, queued) + self.unsent_bytes(key)
+                self.cx.sessions.get(key).map_or(0, queued) + self.unsent_bytes(key)
             }
             ClientOrder::Oldest => self.oldest_queued_ms(now, key).map_or(0, |ms| ms + 1),
         };
@@ -78,7 +80,7 @@ impl Worker {
 
     fn client_report(&mut self, now: Now, key: SessionKey) -> Option<ClientReport> {
         let millis_per_s = self.client_rate(now, key);
-        let session = self.sessions.get(key)?;
+        let session = self.cx.sessions.get(key)?;
         Some(ClientReport {
             name: session.client_id.to_string(),
             session: self.session_report(session),
@@ -89,18 +91,18 @@ impl Worker {
     }
 
     fn oldest_queued_ms(&self, now: Now, key: SessionKey) -> Option<u64> {
-        let since = self.sessions.get(key)?.outbound.waiting_since()?;
+        let since = self.cx.sessions.get(key)?.outbound.waiting_since()?;
         Some(now.instant.since(since).as_millis() as u64)
     }
 
     fn unsent_bytes(&self, key: SessionKey) -> u64 {
-        let id = self.sessions.get(key).and_then(|it| it.connection);
+        let id = self.cx.sessions.get(key).and_then(|it| it.connection);
         id.map_or(0, |id| self.pending_output(id).len() as u64)
     }
 
     fn client_rate(&mut self, now: Now, key: SessionKey) -> u64 {
-        let id = self.sessions.get(key).and_then(|it| it.connection);
-        let connection = id.and_then(|id| self.connection_mut(id));
+        let id = self.cx.sessions.get(key).and_then(|it| it.connection);
+        let connection = id.and_then(|id| self.cx.connections.get_mut(id));
         let attached = connection.and_then(|connection| connection.attached_mut());
         attached.map_or(0, |attached| attached.rate(now.instant))
     }

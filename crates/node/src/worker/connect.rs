@@ -34,7 +34,7 @@ impl Worker {
                 // No answer is owed to a peer that does not send CONNECT first [MQTT-3.1.0-1].
                 let kind = format!("{:?}", packet.kind());
                 self.note_refused(id, "the first packet is not CONNECT", &kind);
-                self.close(id);
+                self.cx.close(id);
             }
             Ok(None) => {}
             Err(error) => {
@@ -44,7 +44,7 @@ impl Worker {
                 let problem =
                     foreign_protocol(bytes).map_or_else(|| error.to_string(), str::to_owned);
                 self.note_refused(id, "malformed CONNECT", &problem);
-                self.close(id);
+                self.cx.close(id);
             }
         }
     }
@@ -60,7 +60,7 @@ impl Worker {
                     "link refused",
                     "it came without TLS, where clients come in",
                 );
-                self.close(id);
+                self.cx.close(id);
             } else {
                 self.hand_link_over(id, bytes);
             }
@@ -89,7 +89,7 @@ impl Worker {
             self.refuse_connect(id, connect, &refusal);
             return;
         }
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         connection.last_packet = now.instant;
@@ -104,7 +104,7 @@ impl Worker {
         if connect.client_id.starts_with(LINK_PREFIX) {
             return invalid("client identifiers that start with $thicket/ are those of nodes");
         }
-        let longest = usize::from(self.config.limits.client_id_bytes);
+        let longest = usize::from(self.cx.config.limits.client_id_bytes);
         if connect.client_id.len() > longest {
             return invalid("the client identifier is longer than the node takes");
         }
@@ -134,8 +134,8 @@ impl Worker {
 
     /// The listener a connection came through.
     fn listener(&self, id: ConnectionId) -> Option<&ListenerConfig> {
-        let listener = self.connection(id)?.listener;
-        self.config.listeners.get(usize::from(listener.0))
+        let listener = self.cx.connections.get(id)?.listener;
+        self.cx.config.listeners.get(usize::from(listener.0))
     }
 
     /// The topic prefix of the listener a connection came through.
@@ -146,19 +146,15 @@ impl Worker {
 
     /// Largest packet a client may send, bytes.
     pub(super) fn maximum_packet_size(&self, id: ConnectionId) -> u32 {
-        let maximum = self.config.limits.maximum_packet_size;
+        let maximum = self.cx.config.limits.maximum_packet_size;
         self.listener(id).map_or(maximum, |listener| {
             listener.maximum_packet_size.min(maximum)
         })
     }
 
     fn hand_link_over(&mut self, id: ConnectionId, bytes: &[u8]) {
-        self.count_half_open(id, 0);
-        let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::take)
-        else {
+        self.cx.connections.count_half_open(id, 0);
+        let Some(connection) = self.cx.connections.take(id) else {
             return;
         };
         let state = Handover {
@@ -168,7 +164,7 @@ impl Worker {
             claim: None,
             relocated: None,
         };
-        self.outputs.push_back(WorkerOutput::Handover {
+        self.cx.outputs.push_back(WorkerOutput::Handover {
             connection: id,
             to: Peer::Hub,
             state: Box::new(state),
@@ -179,7 +175,7 @@ impl Worker {
         let (client_id, clean_start) = (connect.client_id, connect.clean_start);
         let assigned: Option<Rc<str>> = client_id
             .is_empty()
-            .then(|| format!("thicket-{:032x}", self.random.next_u128()).into());
+            .then(|| format!("thicket-{:032x}", self.cx.random.next_u128()).into());
         let Some(name) = self.session_name(id, assigned.as_deref().unwrap_or(client_id)) else {
             let reason = "client identifier and user name are too long together";
             let refusal = Refusal::new(ReasonCode::ClientIdentifierNotValid, reason);
@@ -194,7 +190,7 @@ impl Worker {
             Some(Err(error)) => (None, Some(Arc::new(Err(error)))),
             None => (None, None),
         };
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         let serial = connection.serial;
@@ -203,7 +199,7 @@ impl Worker {
             terms: Terms::default(),
             placed: None,
         };
-        self.send_to_hub(ToHub::Claim(Claim {
+        self.cx.send_to_hub(ToHub::Claim(Claim {
             connection: id,
             serial,
             client_id,
@@ -217,9 +213,9 @@ impl Worker {
 
     /// The name of the session of the client of a connection.
     pub(super) fn session_name(&self, id: ConnectionId, client_id: &str) -> Option<String> {
-        let grant = self.connection(id)?.admission.grant.as_ref();
+        let grant = self.cx.connections.get(id)?.admission.grant.as_ref();
         let user_name = grant.and_then(|grant| grant.user_name.as_deref());
-        let scope = self.config.limits.session_scope;
+        let scope = self.cx.config.limits.session_scope;
         session_name(scope, self.prefix(id), user_name, client_id)
     }
 
@@ -238,7 +234,13 @@ impl Worker {
             placed,
         } = granted;
         let asks = |connection: &&mut super::Connection| connection.serial == serial;
-        let is_asking = match self.connection_mut(id).filter(asks).map(|it| &mut it.phase) {
+        let is_asking = match self
+            .cx
+            .connections
+            .get_mut(id)
+            .filter(asks)
+            .map(|it| &mut it.phase)
+        {
             Some(Phase::AwaitClaim {
                 terms: held,
                 placed: answer,
@@ -253,19 +255,15 @@ impl Worker {
         if !is_asking {
             // The client has gone.
             let client_id = client_id.into();
-            self.send_to_hub(ToHub::GrantDone { client_id });
+            self.cx.send_to_hub(ToHub::GrantDone { client_id });
             return;
         }
-        if home == self.id {
+        if home == self.cx.id {
             self.attach(now, id);
             return;
         }
-        self.count_half_open(id, 0);
-        let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::take)
-        else {
+        self.cx.connections.count_half_open(id, 0);
+        let Some(connection) = self.cx.connections.take(id) else {
             return;
         };
         let assigned = match &connection.phase {
@@ -288,7 +286,7 @@ impl Worker {
             }),
             relocated: None,
         };
-        self.outputs.push_back(WorkerOutput::Handover {
+        self.cx.outputs.push_back(WorkerOutput::Handover {
             connection: id,
             to: Peer::Worker(home),
             state: Box::new(state),
@@ -303,7 +301,7 @@ impl Worker {
         reason_code: ReasonCode,
         instead: &[NodeId],
     ) {
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         if connection.serial != serial {
@@ -314,7 +312,7 @@ impl Worker {
             decode(&buffered, ProtocolVersion::V5, u32::MAX)
         {
             let maximum = connect.maximum_packet_size;
-            match self.server_reference(id, instead) {
+            match self.cx.server_reference(id, instead) {
                 Some(reference) => self.redirect_connect(id, maximum, reason_code, &reference),
                 None => {
                     let refusal = Refusal::new(reason_code, "the session cannot be served now");
@@ -338,13 +336,14 @@ impl Worker {
         };
         let maximum = maximum.unwrap_or(u32::MAX);
         self.send_connack(id, ProtocolVersion::V5, maximum, &connack);
-        let peer = self.connection(id).map(|it| peer_text(it.peer));
+        let peer = self.cx.connections.get(id).map(|it| peer_text(it.peer));
         let fields = vec![
             ("peer", peer.unwrap_or_default()),
             ("to", reference.to_owned()),
         ];
-        self.event(EventLevel::Debug, "client redirected", fields);
-        self.close(id);
+        self.cx
+            .event(EventLevel::Debug, "client redirected", fields);
+        self.cx.close(id);
     }
 
     pub(super) fn refuse_connect(
@@ -354,12 +353,12 @@ impl Worker {
         refusal: &Refusal,
     ) {
         let connack = Connack {
-            reason_string: (self.config.limits.reason_strings).then_some(&*refusal.reason),
+            reason_string: (self.cx.config.limits.reason_strings).then_some(&*refusal.reason),
             ..Connack::new(refusal.reason_code)
         };
         let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
         self.send_connack(id, connect.version, maximum, &connack);
-        let peer = self.connection(id).map(|it| peer_text(it.peer));
+        let peer = self.cx.connections.get(id).map(|it| peer_text(it.peer));
         let fields = vec![
             ("client_id", connect.client_id.to_owned()),
             (
@@ -370,8 +369,8 @@ impl Worker {
             ("reason_code", words_of(refusal.reason_code)),
             ("reason", refusal.reason.clone()),
         ];
-        self.event(EventLevel::Warn, CONNECT_REFUSED, fields);
-        self.close(id);
+        self.cx.event(EventLevel::Warn, CONNECT_REFUSED, fields);
+        self.cx.close(id);
     }
 
     /// False: larger than what the client accepts, so not sent [MQTT-3.1.2-24].
@@ -382,24 +381,26 @@ impl Worker {
         maximum: u32,
         connack: &Connack<'_>,
     ) -> bool {
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return false;
         };
         let packet = Packet::Connack(Box::new(connack.clone()));
         let out = &mut connection.out.bytes;
         let fits = packet.encode_within(version, maximum, out).is_ok();
         if fits {
-            self.mark_dirty(id);
+            self.cx.connections.mark_dirty(id);
         }
         fits
     }
 
     pub(super) fn note_refused(&mut self, id: ConnectionId, message: &'static str, reason: &str) {
         let peer = self
-            .connection(id)
+            .cx
+            .connections
+            .get(id)
             .map(|connection| peer_text(connection.peer))
             .unwrap_or_default();
-        self.event(
+        self.cx.event(
             EventLevel::Warn,
             message,
             vec![("peer", peer), ("reason", reason.to_owned())],

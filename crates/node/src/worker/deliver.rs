@@ -169,8 +169,8 @@ impl Worker {
 
     /// The session does not accept a message that its backup receives.
     fn pass(&mut self, key: SessionKey, outgoing: &Outgoing<'_>) {
-        if let Some(session) = self.sessions.get(key) {
-            self.journal.passed(session.stored, outgoing.id);
+        if let Some(session) = self.cx.sessions.get(key) {
+            self.cx.journal.passed(session.stored, outgoing.id);
         }
     }
 
@@ -229,7 +229,7 @@ impl Worker {
     ) {
         let qos = outgoing.publish.qos.min(granted);
         let limit = self.out_buffer_limit(qos);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let mut is_sent = false;
@@ -242,13 +242,13 @@ impl Worker {
         };
         if outgoing.id.number == 0 && qos > Qos::AtMostOnce && session.is_persistent() {
             // Other nodes may have the session too one day, and must recognise it.
-            self.unsent += 1;
-            let (node, incarnation) = (self.config.node.0, self.config.incarnation.0);
-            outgoing.id = MessageId::unsent(node, incarnation, self.id.0, self.unsent);
+            self.cx.unsent += 1;
+            let (node, incarnation) = (self.cx.config.node.0, self.cx.config.incarnation.0);
+            outgoing.id = MessageId::unsent(node, incarnation, self.cx.id.0, self.cx.unsent);
             outgoing.message = None;
         }
         if outgoing.group.is_none() && session.is_imported(&outgoing.id, qos) {
-            self.journal.passed(session.stored, outgoing.id);
+            self.cx.journal.passed(session.stored, outgoing.id);
             return;
         }
         let is_seen = outgoing.is_seen && outgoing.group.is_none();
@@ -258,7 +258,7 @@ impl Worker {
             && decides
             && !session.is_new(publication, qos, is_seen)
         {
-            self.journal.passed(session.stored, outgoing.id);
+            self.cx.journal.passed(session.stored, outgoing.id);
             return;
         }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
@@ -273,25 +273,25 @@ impl Worker {
                 let delivery = keep(outgoing);
                 let way = (is_seen, outgoing.is_alone);
                 let unblocked = backup.take(now.instant, &mut session.taken, delivery, way);
-                self.unblocked.extend(unblocked);
+                self.sources.unblocked.extend(unblocked);
             }
             return;
         }
-        let waits = self.is_minority && qos > Qos::AtMostOnce && session.is_persistent();
+        let waits = self.cx.is_minority && qos > Qos::AtMostOnce && session.is_persistent();
         let connection = session.connection.filter(|_| !waits).and_then(|id| {
-            let connection = self.connections.get_mut(id.0 as usize)?.as_deref_mut()?;
-            Some((id, connection))
+            let (connection, dirty) = self.cx.connections.get_with_dirty(id)?;
+            Some((id, connection, dirty))
         });
         let taken = match connection {
-            Some((id, connection)) if connection.out.len() <= limit => {
+            Some((id, connection, dirty)) if connection.out.len() <= limit => {
                 let has_place = qos == Qos::AtMostOnce || {
                     let Some(attached) = connection.attached() else {
                         return;
                     };
                     if !fits(attached, outgoing.publish, form) {
                         // As if it had been delivered [MQTT-3.1.2-25].
-                        self.traffic.dropped_messages += 1;
-                        self.journal.passed(session.stored, outgoing.id);
+                        self.cx.traffic.dropped_messages += 1;
+                        self.cx.journal.passed(session.stored, outgoing.id);
                         return;
                     }
                     let window = attached.window;
@@ -308,9 +308,9 @@ impl Worker {
                         packet_id: form.packet_id,
                         identifiers,
                     };
-                    self.journal.append(session, now, outgoing, taken);
-                    if qos == Qos::ExactlyOnce && self.config.waits_for_backups {
-                        let streams = &mut self.journal.streams;
+                    self.cx.journal.append(session, now, outgoing, taken);
+                    if qos == Qos::ExactlyOnce && self.cx.config.waits_for_backups {
+                        let streams = &mut self.cx.journal.streams;
                         hold(streams, connection, id, session.stored, Level::Applied);
                     }
                 }
@@ -323,12 +323,12 @@ impl Worker {
                         outgoing.expires_at,
                         form,
                     );
-                    self.traffic
+                    self.cx
+                        .traffic
                         .count_sent(sent, outgoing.publish.payload.len());
                     is_sent = sent;
-                    if sent && !connection.is_dirty {
-                        connection.is_dirty = true;
-                        self.dirty.push(id);
+                    if sent {
+                        connection.mark_dirty(id, dirty);
                     }
                 }
                 has_place
@@ -338,18 +338,19 @@ impl Worker {
             None => qos == Qos::AtMostOnce,
         };
         if taken {
-            if is_sent && self.is_traced() {
-                self.trace_publish(key, outgoing.publish, form.qos, form.packet_id);
+            if is_sent && self.cx.is_traced() {
+                self.cx
+                    .trace_publish(key, outgoing.publish, form.qos, form.packet_id);
             }
             return;
         }
         session.outbound.note_time(now.instant);
         if qos == Qos::AtMostOnce || session.outbound.enqueue(keep(outgoing)).is_err() {
             session.dropped_messages += 1;
-            self.traffic.dropped_messages += 1;
-            self.traffic.queue_dropped_messages += u64::from(qos > Qos::AtMostOnce);
+            self.cx.traffic.dropped_messages += 1;
+            self.cx.traffic.queue_dropped_messages += u64::from(qos > Qos::AtMostOnce);
             if qos > Qos::AtMostOnce {
-                self.journal.passed(session.stored, outgoing.id);
+                self.cx.journal.passed(session.stored, outgoing.id);
             }
             return;
         }
@@ -360,30 +361,26 @@ impl Worker {
                 packet_id: None,
                 identifiers,
             };
-            self.journal.append(session, now, outgoing, taken);
+            self.cx.journal.append(session, now, outgoing, taken);
         }
     }
 
     /// Sends what the session's queue and window allow.
     pub(super) fn pull(&mut self, now: Now, key: SessionKey) {
-        let limit = self.config.limits.out_buffer_bytes as usize;
+        let limit = self.cx.config.limits.out_buffer_bytes as usize;
         loop {
-            let Some(session) = self.sessions.get_mut(key) else {
+            let Some(session) = self.cx.sessions.get_mut(key) else {
                 return;
             };
             if session.outbound.is_drained() || session.role.is_frozen() {
                 return;
             }
-            if self.is_minority && session.is_persistent() {
+            if self.cx.is_minority && session.is_persistent() {
                 // The session may be promoted elsewhere, and use the same packet identifiers there.
                 return;
             }
             let Some(id) = session.connection else { return };
-            let Some(connection) = self
-                .connections
-                .get(id.0 as usize)
-                .and_then(Option::as_deref)
-            else {
+            let Some(connection) = self.cx.connections.get(id) else {
                 return;
             };
             let Some(attached) = connection
@@ -398,8 +395,8 @@ impl Worker {
             };
             match started {
                 Started::Pubrel(packet_id) => {
-                    self.hold_output(id, key);
-                    self.acknowledge_to(
+                    self.cx.hold_output(id, key);
+                    self.cx.acknowledge_to(
                         id,
                         AcknowledgementKind::Pubrel,
                         packet_id,
@@ -407,19 +404,19 @@ impl Worker {
                     );
                 }
                 Started::Expired(_) => {
-                    self.journal.dropped(stored, sequence);
-                    self.traffic.expired_messages += 1;
+                    self.cx.journal.dropped(stored, sequence);
+                    self.cx.traffic.expired_messages += 1;
                 }
                 Started::Publish {
                     packet_id,
                     dup,
                     delivery,
                 } if !session.may_still_receive(delivery.message.topic()) => {
-                    self.traffic.withheld_messages += 1;
+                    self.cx.traffic.withheld_messages += 1;
                     session.drop_started(packet_id);
                     match (dup, packet_id) {
-                        (true, Some(packet_id)) => self.journal.done(stored, packet_id),
-                        (true, None) | (false, _) => self.journal.dropped(stored, sequence),
+                        (true, Some(packet_id)) => self.cx.journal.done(stored, packet_id),
+                        (true, None) | (false, _) => self.cx.journal.dropped(stored, sequence),
                     }
                 }
                 Started::Publish {
@@ -428,7 +425,7 @@ impl Worker {
                     delivery,
                 } => {
                     if let (false, Some(packet_id)) = (dup, packet_id) {
-                        self.journal.assign(stored, sequence, packet_id);
+                        self.cx.journal.assign(stored, sequence, packet_id);
                     }
                     self.send_delivery(now, key, id, packet_id, dup, &delivery);
                 }
@@ -460,14 +457,10 @@ impl Worker {
             identifiers: &delivery.identifiers,
         };
         if delivery.qos == Qos::ExactlyOnce {
-            self.hold_output(id, key);
+            self.cx.hold_output(id, key);
         }
         self.scratch.begin(1);
-        let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::as_deref_mut)
-        else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         let expires_at = message.expires_at();
@@ -479,15 +472,16 @@ impl Worker {
             expires_at,
             form,
         );
-        self.traffic.count_sent(sent, publish.payload.len());
-        self.mark_dirty(id);
-        if sent && self.is_traced() {
-            self.trace_publish(key, &publish, delivery.qos, packet_id);
+        self.cx.traffic.count_sent(sent, publish.payload.len());
+        self.cx.connections.mark_dirty(id);
+        if sent && self.cx.is_traced() {
+            self.cx
+                .trace_publish(key, &publish, delivery.qos, packet_id);
         }
-        if let (false, Some(session)) = (sent, self.sessions.get_mut(key)) {
+        if let (false, Some(session)) = (sent, self.cx.sessions.get_mut(key)) {
             session.drop_started(packet_id);
             if let Some(packet_id) = packet_id {
-                self.journal.done(session.stored, packet_id);
+                self.cx.journal.done(session.stored, packet_id);
             }
         }
     }

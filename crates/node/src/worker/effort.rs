@@ -73,12 +73,14 @@ impl Effort {
 impl Worker {
     /// Leaves bytes of a connection for the next round.
     pub(super) fn leave_unfinished(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connection_mut(id)
+        if let Some(connection) = self.cx.connections.get_mut(id)
             && !connection.is_unfinished
         {
             connection.is_unfinished = true;
             self.effort.connections.push_back(id);
-            self.outputs.push_back(WorkerOutput::SetReading(id, false));
+            self.cx
+                .outputs
+                .push_back(WorkerOutput::SetReading(id, false));
         }
     }
 
@@ -131,7 +133,11 @@ impl Worker {
     }
 
     fn resume_connection(&mut self, now: Now, id: ConnectionId) {
-        let connection = self.connection_mut(id).filter(|it| it.is_unfinished);
+        let connection = self
+            .cx
+            .connections
+            .get_mut(id)
+            .filter(|it| it.is_unfinished);
         let Some(connection) = connection else {
             // It has ended; another one may have its number.
             return;
@@ -140,11 +146,21 @@ impl Worker {
         // Its client was not silent.
         connection.last_packet = now.instant;
         self.handle_received(now, id, &[]);
-        let is_done = self.connection(id).is_some_and(|it| !it.is_unfinished);
+        let is_done = self
+            .cx
+            .connections
+            .get(id)
+            .is_some_and(|it| !it.is_unfinished);
         // A connection whose session leaves is not read from any more.
-        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let session = self
+            .cx
+            .connections
+            .session_of(id)
+            .and_then(|key| self.cx.sessions.get(key));
         if is_done && session.is_some_and(|session| !session.role.is_frozen()) {
-            self.outputs.push_back(WorkerOutput::SetReading(id, true));
+            self.cx
+                .outputs
+                .push_back(WorkerOutput::SetReading(id, true));
         }
     }
 }

@@ -12,7 +12,7 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{Debt, Worker, deliver::Outgoing, interests::Route, publish::Source};
+use super::{Worker, debts::Debt, deliver::Outgoing, interests::Route, publish::Source};
 use crate::{
     EventLevel, Now, Payer, Peer, WorkerId, WorkerOutput,
     marks::Mark,
@@ -234,9 +234,9 @@ impl Worker {
             + u32::from(is_acknowledged && asks_hub);
         let number = if waits_for > 0 {
             *open += u16::from(source.debt.is_some());
-            self.pending.add(waits_for, source.debt)
+            self.cx.debts.pending.add(waits_for, source.debt)
         } else if publish.retain {
-            self.pending.skip()
+            self.cx.debts.pending.skip()
         } else {
             0
         };
@@ -247,7 +247,7 @@ impl Worker {
             if is_acknowledged && !is_numbered(*qos) {
                 has_qos0_workers = true;
             } else {
-                self.batches.add_for_worker(*worker, &mut leaving);
+                self.cx.batches.add_for_worker(*worker, &mut leaving);
             }
         }
         let nodes = if is_qos0_too {
@@ -256,12 +256,12 @@ impl Worker {
             &route.nodes_all
         };
         if publish.retain {
-            let session = source.session.and_then(|key| self.sessions.get(key));
+            let session = source.session.and_then(|key| self.cx.sessions.get(key));
             let publisher = session.and_then(|session| session.charge.publisher());
             let publisher = publisher.cloned();
-            self.batches.add_retained(nodes, publisher, &mut leaving);
+            self.cx.batches.add_retained(nodes, publisher, &mut leaving);
         } else if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
-            self.batches.add_for_nodes(nodes, &mut leaving);
+            self.cx.batches.add_for_nodes(nodes, &mut leaving);
         }
         let has_qos0_nodes = is_qos0_too && !route.nodes_qos0.is_empty();
         if has_qos0_nodes || has_qos0_workers {
@@ -269,14 +269,16 @@ impl Worker {
             let mut leaving = Leaving::new(record);
             for (worker, qos) in &route.workers {
                 if !is_numbered(*qos) {
-                    self.batches.add_for_worker(*worker, &mut leaving);
+                    self.cx.batches.add_for_worker(*worker, &mut leaving);
                 }
             }
             if has_qos0_nodes {
-                self.batches.add_for_nodes(&route.nodes_qos0, &mut leaving);
+                self.cx
+                    .batches
+                    .add_for_nodes(&route.nodes_qos0, &mut leaving);
             }
         }
-        message_id(self.origin(), number)
+        message_id(self.cx.origin(), number)
     }
 
     /// Sends a message to another place that has members of a group: one of them gets it.
@@ -299,10 +301,10 @@ impl Worker {
             ..record_of(publish, number, publish.qos, None)
         });
         match place {
-            Place::Worker(worker) => self.batches.add_for_worker(worker, &mut leaving),
+            Place::Worker(worker) => self.cx.batches.add_for_worker(worker, &mut leaving),
             Place::Node(slot) => {
                 let nodes: Arc<[NodeSlot]> = Arc::new([slot]);
-                self.batches.add_for_nodes(&nodes, &mut leaving);
+                self.cx.batches.add_for_nodes(&nodes, &mut leaving);
             }
         }
     }
@@ -331,7 +333,7 @@ impl Worker {
                     }
                 }
                 Err(error) => {
-                    self.event(
+                    self.cx.event(
                         EventLevel::Error,
                         "unreadable record inside the node",
                         vec![("error", error.to_string())],
@@ -341,10 +343,10 @@ impl Worker {
             }
         }
         if !taken.is_empty() {
-            self.begun = None;
+            self.cx.arrivals.begun = None;
             let stream = stream_of(origin);
             let new = || Mark::new(now.instant);
-            let mark = self.marks.entry(stream).or_insert_with(new);
+            let mark = self.cx.arrivals.marks.entry(stream).or_insert_with(new);
             for number in taken.into_iter().flat_map(|(from, to)| from..=to) {
                 mark.note(now.instant, number);
             }
@@ -365,7 +367,7 @@ impl Worker {
     pub(super) fn note_late(&mut self, now: Now, origin: Origin, number: u64) {
         let stream = stream_of(origin);
         let new = || Mark::new(now.instant);
-        let mark = self.marks.entry(stream).or_insert_with(new);
+        let mark = self.cx.arrivals.marks.entry(stream).or_insert_with(new);
         mark.note_late(number);
     }
 
@@ -388,7 +390,7 @@ impl Worker {
         };
         // The messages of this round leave when all of the round is stored: the acknowledgement may go.
         if record.number > 0 && !is_sent_on {
-            self.batches.admit(from, origin, record.number);
+            self.cx.batches.admit(from, origin, record.number);
         }
         true
     }
@@ -409,13 +411,13 @@ impl Worker {
         outgoing.is_alone = way == Way::Hint;
         let route = self.route(record.topic);
         if route.withheld > 0 {
-            self.traffic.withheld_messages += u64::from(route.withheld);
+            self.cx.traffic.withheld_messages += u64::from(route.withheld);
         }
         let mut sent_on = 0;
         if record.shared.is_empty() {
             outgoing.is_seen = self.note_seen(&outgoing);
             self.deliver(now, &route.recipients, &mut outgoing, None);
-            self.journal.note(&outgoing);
+            self.cx.journal.note(&outgoing);
         } else {
             for (name, filter) in record.shared.iter() {
                 let group = route

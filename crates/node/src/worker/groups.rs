@@ -11,8 +11,8 @@ use thicket_session::{
 };
 
 use super::{
-    Debt, SessionKey, Worker, deliver::Outgoing, interests::GroupRoute, replication::SUCCESSION,
-    timers::Timer,
+    SessionKey, Worker, debts::Debt, deliver::Outgoing, interests::GroupRoute,
+    replication::SUCCESSION, timers::Timer,
 };
 use crate::{
     Now,
@@ -21,7 +21,7 @@ use crate::{
 
 /// A message on its way to a member on another node.
 #[derive(Debug)]
-pub(super) struct Chosen {
+struct Chosen {
     slot: NodeSlot,
     /// `$share/name/filter`.
     group: Arc<str>,
@@ -37,11 +37,13 @@ struct Unassigned {
     debt: Option<Debt>,
 }
 
-/// Groups whose members were on nodes that are down: these are about to fail over to other nodes.
+/// Messages of shared subscriptions that other nodes may not get, and groups whose members were on nodes that are down.
 #[derive(Debug, Default)]
-pub(super) struct Orphaned {
-    /// Until when they are remembered.
-    groups: Vec<(Instant, SubscriptionFilter)>,
+pub(super) struct Groups {
+    /// Messages on their way to other nodes, by their numbers: until they are acknowledged.
+    chosen: BTreeMap<u64, Chosen>,
+    /// Groups about to fail over to other nodes, and until when they are remembered.
+    orphaned: Vec<(Instant, SubscriptionFilter)>,
     unassigned: Vec<Unassigned>,
 }
 
@@ -51,9 +53,6 @@ const GRACE: Duration = SUCCESSION.saturating_add(Duration::from_secs(1));
 const GONE: NodeSlot = NodeSlot(u16::MAX);
 /// Unassigned messages, which wait for members to appear again.
 const UNASSIGNED: usize = 10_000;
-
-/// All of them, by their numbers: until they are acknowledged.
-pub(super) type ChosenElsewhere = BTreeMap<u64, Chosen>;
 
 impl Worker {
     /// One member of a shared subscription gets the message: one here, or one of another place that chooses in turn.
@@ -83,7 +82,7 @@ impl Worker {
                 let qos = publish.qos.min(interest.qos);
                 let number = if qos > Qos::AtMostOnce {
                     *open += u16::from(debt.is_some());
-                    self.pending.add(1, debt)
+                    self.cx.debts.pending.add(1, debt)
                 } else {
                     0
                 };
@@ -93,7 +92,7 @@ impl Worker {
                         group: Arc::clone(&group.key),
                         message: outgoing.message(),
                     };
-                    self.chosen.insert(number, chosen);
+                    self.groups.chosen.insert(number, chosen);
                 }
                 let message = Publish {
                     retain: false,
@@ -124,16 +123,16 @@ impl Worker {
                 debt,
             });
         if waits {
-            self.timers.set(until, Timer::Orphaned);
+            self.cx.timers.set(until, Timer::Orphaned);
             *open += u16::from(debt.is_some());
         } else {
-            self.traffic.dropped_messages += 1;
+            self.cx.traffic.dropped_messages += 1;
         }
     }
 
     /// Whether what groups would give to a session here is for its next primary.
     pub(super) fn is_handed_over(&self, key: SessionKey) -> bool {
-        let session = self.sessions.get(key);
+        let session = self.cx.sessions.get(key);
         session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
     }
 
@@ -159,7 +158,7 @@ impl Worker {
     }
 
     fn choose(&mut self, group: &GroupRoute) -> Option<Choice> {
-        let turn = self.interests.next_turn(&group.key) as usize;
+        let turn = self.cx.interests.next_turn(&group.key) as usize;
         let elsewhere: usize = group
             .peers
             .iter()
@@ -230,7 +229,7 @@ impl Worker {
             };
             let message = &delivery.message;
             if message.is_expired(now.instant) {
-                self.traffic.expired_messages += 1;
+                self.cx.traffic.expired_messages += 1;
                 continue;
             }
             let (key, message) = (Arc::clone(key), Rc::clone(message));
@@ -264,19 +263,19 @@ impl Worker {
         match group {
             Some(group) => self.publish_to_group(now, group, &mut outgoing, debt, &mut open),
             None if chosen.until > now.instant && self.wait_for_members(chosen) => return,
-            None => self.traffic.dropped_messages += 1,
+            None => self.cx.traffic.dropped_messages += 1,
         }
         open += self.wait_for_backups(&outgoing, debt);
         if let (0, Some(debt)) = (open, debt) {
-            self.met.push(debt);
+            self.cx.debts.met.push(debt);
         }
     }
 
     /// Keeps a message until members appear again. False: that would be over the limit.
     fn wait_for_members(&mut self, unassigned: Unassigned) -> bool {
-        let has_room = self.orphaned.unassigned.len() < UNASSIGNED;
+        let has_room = self.groups.unassigned.len() < UNASSIGNED;
         if has_room {
-            self.orphaned.unassigned.push(unassigned);
+            self.groups.unassigned.push(unassigned);
         }
         has_room
     }
@@ -291,40 +290,41 @@ impl Worker {
         for (place, change) in changes {
             if let (Place::Node(slot), None) = (place, change.interest)
                 && !self.is_up(*slot)
-                && let Some(interest) = self.interests.absent_members(*place, &change.key)
+                && let Some(interest) = self.cx.interests.absent_members(*place, &change.key)
             {
                 let until = now.instant + GRACE;
-                self.orphaned.groups.push((until, change.key.clone()));
-                self.timers.set(until, Timer::Orphaned);
+                self.groups.orphaned.push((until, change.key.clone()));
+                self.cx.timers.set(until, Timer::Orphaned);
                 let remembered = InterestChange {
                     key: change.key.clone(),
                     interest: Some(interest),
                 };
-                self.interests.apply(Place::Node(GONE), &remembered);
+                self.cx.interests.apply(Place::Node(GONE), &remembered);
             }
-            self.interests.apply(*place, change);
+            self.cx.interests.apply(*place, change);
         }
         self.reassign_unassigned(now);
     }
 
     /// Unassigned messages are given to the members that are there now.
     pub(super) fn reassign_unassigned(&mut self, now: Now) {
-        for unassigned in std::mem::take(&mut self.orphaned.unassigned) {
+        for unassigned in std::mem::take(&mut self.groups.unassigned) {
             self.choose_again(now, unassigned);
         }
     }
 
     /// Backups of the members have been promoted by now, or never will be.
     pub(super) fn forget_orphaned(&mut self, now: Now) {
-        let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned.groups)
+        let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.groups.orphaned)
             .into_iter()
             .partition(|(until, _)| *until <= now.instant);
-        self.orphaned.groups = kept;
+        self.groups.orphaned = kept;
         for (_, key) in due {
             thicket_session::reach!("time GRACE");
-            if self.orphaned.groups.iter().all(|(_, kept)| *kept != key) {
+            if self.groups.orphaned.iter().all(|(_, kept)| *kept != key) {
                 let interest = None;
-                self.interests
+                self.cx
+                    .interests
                     .apply(Place::Node(GONE), &InterestChange { key, interest });
             }
         }
@@ -333,29 +333,29 @@ impl Worker {
 
     /// Other places have accepted these messages, or have refused them.
     pub(super) fn chosen_are_done(&mut self, runs: &NumberRuns) {
-        if self.chosen.is_empty() {
+        if self.groups.chosen.is_empty() {
             return;
         }
         for &(from, to) in runs {
-            let after = self.chosen.split_off(&from);
+            let after = self.groups.chosen.split_off(&from);
             let rest = after.into_iter().filter(|(number, _)| *number > to);
-            self.chosen.extend(rest);
+            self.groups.chosen.extend(rest);
         }
     }
 
     /// Nodes are down: what was on its way to members there goes to other members (rule 16: at least once a group).
     pub(super) fn reassign_from_lost(&mut self, now: Now) {
-        let gone: Vec<u64> = (self.chosen.iter())
+        let gone: Vec<u64> = (self.groups.chosen.iter())
             .filter(|(_, chosen)| !self.is_up(chosen.slot))
             .map(|(number, _)| *number)
             .collect();
         let gone: Vec<(u64, Chosen)> = gone
             .into_iter()
-            .filter_map(|number| Some((number, self.chosen.remove(&number)?)))
+            .filter_map(|number| Some((number, self.groups.chosen.remove(&number)?)))
             .collect();
         for (number, Chosen { group, message, .. }) in gone {
             // Nobody acknowledges that number any more; the next one is waited for instead.
-            let debt = self.pending.take(number).flatten();
+            let debt = self.cx.debts.pending.take(number).flatten();
             self.choose_again(
                 now,
                 Unassigned {
@@ -370,7 +370,7 @@ impl Worker {
 
     /// The choice fell on this worker: one of its members, the connected ones first.
     pub(super) fn choose_here(&mut self, group: &GroupRoute) -> Option<usize> {
-        let turn = self.interests.next_turn(&group.key) as usize;
+        let turn = self.cx.interests.next_turn(&group.key) as usize;
         if group.connected > 0 {
             return group.choose_connected(turn % group.connected as usize);
         }

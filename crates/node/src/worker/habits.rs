@@ -162,7 +162,7 @@ impl Worker {
     /// A sampled publication arrived.
     #[cold]
     pub(super) fn note_published(&mut self, id: ConnectionId, publish: &Publish<'_>) {
-        let connection = self.connection_mut(id);
+        let connection = self.cx.connections.get_mut(id);
         if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
             attached.note_published(publish);
         }
@@ -170,7 +170,7 @@ impl Worker {
 
     /// A client's subscriptions changed.
     pub(super) fn restart_rates(&mut self, now: Now, id: ConnectionId) {
-        let connection = self.connection_mut(id);
+        let connection = self.cx.connections.get_mut(id);
         if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
             let messages = attached.count.messages;
             attached.count.habits.restart(now.instant, messages);
@@ -180,16 +180,16 @@ impl Worker {
     /// The hub asks what clients do, those from a connection on. The answer names as many as one message holds.
     pub(super) fn handle_habits_asked(&mut self, now: Now, asker: NodeId, round: u64, from: u32) {
         let (mut clients, mut bytes) = (Vec::new(), 0);
-        let mut next = from as usize;
-        while next < self.connections.len() && clients.len() < PAGE.0 && bytes < PAGE.1 {
-            if let Some(client) = self.habits_of(now, ConnectionId(next as u32)) {
+        let mut next = from;
+        while next < self.cx.connections.slots() && clients.len() < PAGE.0 && bytes < PAGE.1 {
+            if let Some(client) = self.habits_of(now, ConnectionId(next)) {
                 bytes += client.bytes();
                 clients.push(client);
             }
             next += 1;
         }
-        let next = (next < self.connections.len()).then_some(next as u32);
-        self.send_to_hub(ToHub::Habits {
+        let next = (next < self.cx.connections.slots()).then_some(next);
+        self.cx.send_to_hub(ToHub::Habits {
             asker,
             round,
             next,
@@ -198,7 +198,7 @@ impl Worker {
     }
 
     fn habits_of(&mut self, now: Now, id: ConnectionId) -> Option<ClientHabits> {
-        let connection = self.connection_mut(id)?;
+        let connection = self.cx.connections.get_mut(id)?;
         let listener = connection.listener;
         let attached = connection.attached_mut()?;
         let messages = attached.count.messages;
@@ -206,7 +206,7 @@ impl Worker {
         let (rate, published) = habits.rates(now.instant, messages);
         let publishes = habits.topics(published);
         let (key, version) = (attached.session, attached.version);
-        let session = self.sessions.get(key)?;
+        let session = self.cx.sessions.get(key)?;
         let plain = session.subscriptions.keys().filter(|it| !it.is_shared());
         let plain = plain.map(|it| it.filter.to_string());
         let filters = plain.filter(|it| it.len() <= LONGEST).take(FILTERS);

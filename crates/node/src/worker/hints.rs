@@ -44,7 +44,7 @@ impl Default for Covers {
 impl Worker {
     /// A session that other nodes keep messages for unless it has its backup: reported at once if it has none.
     pub(super) fn note_uncovered(&mut self, key: SessionKey) {
-        let lacks = self.sessions.get(key).is_some_and(|session| {
+        let lacks = self.cx.sessions.get(key).is_some_and(|session| {
             session.is_persistent()
                 && !session.subscriptions.is_empty()
                 && !session.stored.is_covered()
@@ -56,38 +56,38 @@ impl Worker {
 
     /// A session has no backup.
     pub(super) fn have_uncovered(&mut self) {
-        let covers = &mut self.covers;
+        let covers = &mut self.primaries.covers;
         covers.is_stale = true;
         covers.pause = SOON;
         if covers.reported.take().is_some() {
-            self.send_to_hub(ToHub::Covered(None));
+            self.cx.send_to_hub(ToHub::Covered(None));
         }
     }
 
     /// The set of nodes that are up has changed.
     pub(super) const fn look_for_uncovered(&mut self) {
-        self.covers.is_stale = true;
-        self.covers.pause = SOON;
+        self.primaries.covers.is_stale = true;
+        self.primaries.covers.pause = SOON;
     }
 
     /// Sessions that had no backups have them now.
     pub(super) const fn have_covered(&mut self) {
-        self.covers.pause = SOON;
+        self.primaries.covers.pause = SOON;
     }
 
     /// A node receives a full sync of a session: it is to have backups from now on.
     pub(super) fn backups_go_to(&mut self, node: NodeId) {
-        if let Some(reported) = &mut self.covers.reported
+        if let Some(reported) = &mut self.primaries.covers.reported
             && reported.insert(vec![node])
         {
             let sets = reported.iter().cloned().collect();
-            self.send_to_hub(ToHub::Covered(Some(sets)));
+            self.cx.send_to_hub(ToHub::Covered(Some(sets)));
         }
     }
 
     /// Checks whether all sessions have their backups, if that may have changed. Once a round.
     pub(super) fn review_covers(&mut self, now: Now) {
-        let covers = &mut self.covers;
+        let covers = &mut self.primaries.covers;
         if !covers.is_stale {
             return;
         }
@@ -98,7 +98,7 @@ impl Worker {
                 .is_none_or(|at| at <= now.instant || at > due)
             {
                 covers.timer_at = Some(due);
-                self.timers.set(due, Timer::Round);
+                self.cx.timers.set(due, Timer::Round);
             }
             return;
         }
@@ -110,25 +110,25 @@ impl Worker {
         }
         covers.timer_at = Some(now.instant + covers.pause);
         let Some(sets) = self.find_covers() else {
-            let next = now.instant + self.covers.pause;
-            self.timers.set(next, Timer::Round);
-            if self.covers.reported.take().is_some() {
-                self.send_to_hub(ToHub::Covered(None));
+            let next = now.instant + self.primaries.covers.pause;
+            self.cx.timers.set(next, Timer::Round);
+            if self.primaries.covers.reported.take().is_some() {
+                self.cx.send_to_hub(ToHub::Covered(None));
             }
             return;
         };
-        self.covers.is_stale = false;
-        if self.covers.reported.as_ref() != Some(&sets) {
+        self.primaries.covers.is_stale = false;
+        if self.primaries.covers.reported.as_ref() != Some(&sets) {
             let reported = sets.iter().cloned().collect();
-            self.covers.reported = Some(sets);
-            self.send_to_hub(ToHub::Covered(Some(reported)));
+            self.primaries.covers.reported = Some(sets);
+            self.cx.send_to_hub(ToHub::Covered(Some(reported)));
         }
     }
 
     /// Which nodes have backups; `None`: a session that subscribes to something has none.
     fn find_covers(&self) -> Option<BTreeSet<Vec<NodeId>>> {
         let mut sets = BTreeSet::new();
-        let sessions = self.sessions.iter().map(|(_, session)| session);
+        let sessions = self.cx.sessions.iter().map(|(_, session)| session);
         for session in sessions.filter(|it| it.is_persistent()) {
             let backups = session.stored.backups;
             // One that subscribes to nothing may do so at any time, and has its backup already.
@@ -140,7 +140,7 @@ impl Worker {
         }
         let nodes = |streams: [Option<u8>; MAXIMUM_BACKUPS as usize]| {
             let streams = streams.into_iter().flatten();
-            let nodes = streams.filter_map(|index| self.journal.streams.node_of(index));
+            let nodes = streams.filter_map(|index| self.cx.journal.streams.node_of(index));
             let mut nodes: Vec<NodeId> = nodes.collect();
             nodes.sort_unstable();
             nodes
@@ -153,7 +153,7 @@ impl Worker {
         for record in Records::new(bytes) {
             let Ok((record, _)) = record else {
                 let message = "unreadable record that another node kept";
-                return self.event(EventLevel::Error, message, Vec::new());
+                return self.cx.event(EventLevel::Error, message, Vec::new());
             };
             if self.handle_record(now, Peer::Hub, origin, &record, Way::Hint) {
                 self.note_late(now, origin, record.number);

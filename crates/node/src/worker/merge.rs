@@ -65,7 +65,7 @@ impl Worker {
         filter: &SubscriptionFilter,
     ) {
         let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         if !session.is_persistent() {
@@ -75,14 +75,17 @@ impl Worker {
             session.divergence_mut().touch(filter.clone());
         } else {
             let serial = session.serial;
-            self.journal.streams.each(session.stored.backups, |stream| {
-                let operation = Operation {
-                    session: key,
-                    serial,
-                    filter: filter.clone(),
-                };
-                stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
-            });
+            self.cx
+                .journal
+                .streams
+                .each(session.stored.backups, |stream| {
+                    let operation = Operation {
+                        session: key,
+                        serial,
+                        filter: filter.clone(),
+                    };
+                    stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
+                });
         }
     }
 
@@ -95,8 +98,8 @@ impl Worker {
         snapshot: SessionSnapshot,
         merge: Merge,
     ) {
-        let begun = self.come_by_now(now);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let begun = self.cx.come_by_now(now);
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let is_same = session.uid == snapshot.uid;
@@ -134,7 +137,7 @@ impl Worker {
             let changes = self.merge_subscriptions(key, theirs, is_theirs_later, &mut merging);
             self.announce(changes);
         }
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.merging = Some(Box::new(merging));
         }
         self.store_session(now, key);
@@ -150,7 +153,7 @@ impl Worker {
         merging: &mut Merging,
     ) -> Vec<InterestChange> {
         let mut changes = Vec::new();
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return changes;
         };
         let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
@@ -181,8 +184,8 @@ impl Worker {
         let is_connected = session.connection.is_some();
         for filter in &ended {
             session.subscriptions.remove(filter);
-            self.journal.subscription(session.stored, filter, None);
-            changes.extend(self.interests.unsubscribe(key, filter));
+            self.cx.journal.subscription(session.stored, filter, None);
+            changes.extend(self.cx.interests.unsubscribe(key, filter));
         }
         merging.ended = ended;
         for (filter, subscription) in taken {
@@ -194,28 +197,29 @@ impl Worker {
                 merging.fresh.push(filter.clone());
             }
             let stored = session.stored;
-            self.journal
+            self.cx
+                .journal
                 .subscription(stored, &filter, Some(&subscription));
             let member = Member {
                 connected: is_connected,
                 ..Member::away(subscription)
             };
-            changes.extend(self.interests.subscribe(key, &filter, member));
+            changes.extend(self.cx.interests.subscribe(key, &filter, member));
         }
         changes
     }
 
     /// The other one's queue has arrived. False: no branch is being merged.
     pub(super) fn finish_merge(&mut self, now: Now, key: SessionKey, bytes: &[u8]) -> bool {
-        let place = self.place();
-        let Some(session) = self.sessions.get_mut(key) else {
+        let place = self.cx.place();
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
         let Some(merging) = session.merging.take() else {
             return false;
         };
         let Some(queue::Moved { taken, queue, .. }) = queue::decode(bytes, now.instant) else {
-            self.event(
+            self.cx.event(
                 EventLevel::Error,
                 "a queue from another node is unreadable",
                 Vec::new(),
@@ -241,7 +245,7 @@ impl Worker {
             let theirs = queue
                 .iter()
                 .chain(merging.in_flight.iter().filter_map(unacknowledged));
-            let (own, marks) = (self.config.node, &self.marks);
+            let (own, marks) = (self.cx.config.node, &self.cx.arrivals.marks);
             let has_come = |id: &MessageId| session.has_come(*id, own, marks);
             let come: BTreeSet<MessageId> = theirs.filter_map(plain).filter(has_come).collect();
             let begun = |id: &&MessageId| merging.begun.is_before(**id, marks.get(&id.stream_id()));
@@ -252,14 +256,14 @@ impl Worker {
             session.take_in(place, *merging, queue, &come)
         };
         session.divergence = after;
-        self.traffic.merged_sessions += 1;
-        self.traffic.merged_messages += merged;
+        self.cx.traffic.merged_sessions += 1;
+        self.cx.traffic.merged_messages += merged;
         let fields = vec![
             ("client_id", session.client_id.to_string()),
             ("messages", merged.to_string()),
         ];
         self.store_whole(now, key);
-        self.event(
+        self.cx.event(
             EventLevel::Info,
             "a session that two nodes had is one again",
             fields,

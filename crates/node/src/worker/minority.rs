@@ -29,7 +29,7 @@ const REASON: &str = "this side of the cluster has no majority";
 impl Worker {
     /// The hub reports whether this side has quorum.
     pub(super) fn handle_minority(&mut self, now: Now, is_minority: bool) {
-        self.is_minority = is_minority;
+        self.cx.is_minority = is_minority;
         if is_minority {
             let closing = self.refuse_what_is_open();
             self.close_what_waits(now, closing);
@@ -38,7 +38,7 @@ impl Worker {
             // Each session has its own list of what it accepted.
             self.seen = Seen::default();
         } else {
-            let sessions: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
+            let sessions: Vec<SessionKey> = self.cx.sessions.iter().map(|(key, _)| key).collect();
             for key in sessions {
                 self.pull(now, key);
             }
@@ -47,8 +47,8 @@ impl Worker {
 
     /// Whether a step of a QoS 2 handshake may be taken: not where the session may be promoted elsewhere as it was before.
     pub(super) fn check_handshake(&self, key: SessionKey) -> Result<(), Refusal> {
-        let session = self.sessions.get(key);
-        if self.is_minority && session.is_some_and(|session| session.is_persistent()) {
+        let session = self.cx.sessions.get(key);
+        if self.cx.is_minority && session.is_some_and(|session| session.is_persistent()) {
             return Err(Refusal::new(ReasonCode::QuotaExceeded, REASON));
         }
         Ok(())
@@ -58,7 +58,7 @@ impl Worker {
     /// cannot be refused: clients before 5.0, and publications that some accepted under the identity that they have when they are sent again.
     fn refuse_what_is_open(&mut self) -> Vec<ConnectionId> {
         let mut closing = Vec::new();
-        for (_, session) in self.sessions.iter_mut() {
+        for (_, session) in self.cx.sessions.iter_mut() {
             if !session.orphaned.is_empty() {
                 // Its client is back, and may have sent again what its connection before had published: it does so once more.
                 closing.extend(session.connection);
@@ -79,7 +79,7 @@ impl Worker {
     /// What its publishers will send again because their connections ended is accepted then, wherever that is.
     fn interrupt_what_is_open(&mut self, now: Now) {
         let mut leaving = Vec::new();
-        for (key, session) in self.sessions.iter_mut() {
+        for (key, session) in self.cx.sessions.iter_mut() {
             if !session.orphaned.is_empty() {
                 session.orphaned.clear();
                 session.inbound.interrupt();
@@ -93,9 +93,9 @@ impl Worker {
 
     /// Clients whose answers wait for a backup, or for other nodes to apply their subscriptions, must not receive them: they ask again.
     fn close_what_waits(&mut self, now: Now, closing: Vec<ConnectionId>) {
-        let connections = self.connections.iter().enumerate();
-        let holding = connections.filter(|(_, it)| it.as_ref().is_some_and(|it| it.out.is_held()));
-        let mut waiting: Vec<_> = holding.map(|(id, _)| ConnectionId(id as u32)).collect();
+        let connections = self.cx.connections.iter();
+        let holding = connections.filter(|(_, it)| it.out.is_held());
+        let mut waiting: Vec<_> = holding.map(|(id, _)| id).collect();
         waiting.extend(closing);
         waiting.extend(self.subscribing());
         waiting.sort_unstable();
@@ -107,7 +107,7 @@ impl Worker {
 
     /// Why a connection ends whose client cannot be sent a refusal of its message.
     pub(super) fn overdrawn_refusal(&self) -> Refusal {
-        let reason = if self.is_minority {
+        let reason = if self.cx.is_minority {
             REASON
         } else {
             "no room for its messages"
@@ -118,7 +118,7 @@ impl Worker {
     /// The answer to a CONNECT if it is refused.
     pub(super) fn refuses_newcomers(&self) -> Option<Refusal> {
         let refusal = || Refusal::new(ReasonCode::ServerUnavailable, REASON);
-        self.is_minority.then(refusal)
+        self.cx.is_minority.then(refusal)
     }
 
     /// True: a SUBSCRIBE was refused.
@@ -127,12 +127,12 @@ impl Worker {
         id: ConnectionId,
         subscribe: &Subscribe<'_>,
     ) -> bool {
-        if self.is_minority {
+        if self.cx.is_minority {
             let codes = vec![ReasonCode::QuotaExceeded; subscribe.filters.len()];
             let suback = Suback::new(subscribe.packet_id, codes);
-            self.send(id, &Packet::Suback(suback));
+            self.cx.send(id, &Packet::Suback(suback));
         }
-        self.is_minority
+        self.cx.is_minority
     }
 
     /// True: an UNSUBSCRIBE was refused; error: the connection ends, as older versions have no refusal.
@@ -142,8 +142,8 @@ impl Worker {
         key: SessionKey,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Result<bool, Refusal> {
-        let session = self.sessions.get(key);
-        if !self.is_minority || session.is_none_or(|session| !session.is_persistent()) {
+        let session = self.cx.sessions.get(key);
+        if !self.cx.is_minority || session.is_none_or(|session| !session.is_persistent()) {
             return Ok(false);
         }
         if session.is_some_and(|it| it.protocol_version != ProtocolVersion::V5 as u8) {
@@ -151,7 +151,7 @@ impl Worker {
         }
         let codes = vec![ReasonCode::ImplementationSpecificError; unsubscribe.filters.len()];
         let unsuback = Unsuback::new(unsubscribe.packet_id, codes);
-        self.send(id, &Packet::Unsuback(unsuback));
+        self.cx.send(id, &Packet::Unsuback(unsuback));
         Ok(true)
     }
 }

@@ -18,7 +18,7 @@ impl Worker {
             filters,
             traces,
         } = observed;
-        self.interests.observe(filters, traces.is_some());
+        self.cx.interests.observe(filters, traces.is_some());
         self.observed = Observed {
             subscriptions,
             sessions,
@@ -61,13 +61,15 @@ impl Worker {
         fields.push(("client_id", client_id));
         fields.extend(user_name.map(|name| ("user_name", name)));
         fields.extend(peer.map(|peer| ("peer", peer)));
-        self.event(EventLevel::Debug, message, fields);
+        self.cx.event(EventLevel::Debug, message, fields);
     }
 
     /// Client identifier, user name and address of the client of a session, as far as they are known.
     fn client_of(&self, key: SessionKey) -> Option<(String, Option<String>, Option<String>)> {
-        let session = self.sessions.get(key)?;
-        let connection = session.connection.and_then(|id| self.connection(id));
+        let session = self.cx.sessions.get(key)?;
+        let connection = session
+            .connection
+            .and_then(|id| self.cx.connections.get(id));
         Some((
             client_id_of(&session.client_id).to_owned(),
             self.user_of(key),
@@ -77,7 +79,7 @@ impl Worker {
 
     /// The user of a session: who connected, or the user in its name.
     pub(super) fn user_of(&self, key: SessionKey) -> Option<String> {
-        let session = self.sessions.get(key)?;
+        let session = self.cx.sessions.get(key)?;
         let grant = session.grant.as_deref();
         let user_name = grant.and_then(|grant| grant.user_name.as_deref());
         let user_name = user_name.or_else(|| user_name_of(&session.client_id));
@@ -123,6 +125,6 @@ impl Worker {
             }
         }
         let message = Box::new(message);
-        self.outputs.push_back(WorkerOutput::Observed(message));
+        self.cx.outputs.push_back(WorkerOutput::Observed(message));
     }
 }

@@ -11,7 +11,7 @@ use thicket_mqtt::{Connect, PacketId, ProtocolVersion, Publish, Qos};
 use thicket_overlay::NodeId;
 use thicket_session::{time::Instant, topic::SubscriptionFilter};
 
-use super::{Worker, interests::Route};
+use super::{Worker, context::Context, interests::Route};
 use crate::{
     ConnectionId, Now,
     messages::{PlaceAsked, PlaceQuestion, ToHub},
@@ -105,7 +105,7 @@ impl Worker {
         packet_id: PacketId,
         filter: &SubscriptionFilter,
     ) -> bool {
-        if self.places(id).is_none() || filter.is_shared() {
+        if self.cx.places(id).is_none() || filter.is_shared() {
             return false;
         }
         let filter = filter.filter.as_str().into();
@@ -127,7 +127,7 @@ impl Worker {
         }
         if let ([node], Some(packet_id)) = (&route.nodes_all[..], publish.packet_id)
             && let node = *node
-            && let Some(places) = self.places(id)
+            && let Some(places) = self.cx.places(id)
             && places.publish(now.instant, publish.topic, packet_id)
         {
             let topic = publish.topic.into();
@@ -135,6 +135,56 @@ impl Worker {
         }
     }
 
+    fn ask_place(&mut self, id: ConnectionId, question: PlaceQuestion) -> bool {
+        let Some(serial) = self.cx.connections.get(id).map(|it| it.serial) else {
+            return false;
+        };
+        let session = self
+            .cx
+            .connections
+            .session_of(id)
+            .and_then(|key| self.cx.sessions.get(key));
+        let Some(client_id) = session.map(|session| (*session.client_id).into()) else {
+            return false;
+        };
+        let asked = PlaceAsked {
+            connection: id,
+            serial,
+            client_id,
+            question,
+        };
+        self.cx.send_to_hub(ToHub::PlaceAsked(asked));
+        true
+    }
+
+    /// The hub's answer.
+    pub(super) fn handle_place_answer(&mut self, asked: &PlaceAsked, node: Option<NodeId>) {
+        let id = asked.connection;
+        let is_same = self
+            .cx
+            .connections
+            .get(id)
+            .is_some_and(|it| it.serial == asked.serial);
+        if !is_same {
+            return;
+        }
+        match (&asked.question, node) {
+            (PlaceQuestion::Filter { packet_id, .. }, Some(node)) => {
+                let reference = self.cx.server_reference(id, &[node]);
+                self.gates
+                    .name_place(id, asked.serial, *packet_id, reference);
+            }
+            (PlaceQuestion::Filter { .. }, None) => {}
+            (PlaceQuestion::Topic { topic, .. }, node) => {
+                if let Some(places) = self.cx.places(id) {
+                    places.answer(topic, node);
+                }
+            }
+        }
+    }
+}
+
+impl Context {
     /// The node that a PUBACK is to name; named once.
     pub(super) fn take_owed_place(
         &mut self,
@@ -145,50 +195,8 @@ impl Worker {
     }
 
     fn places(&mut self, id: ConnectionId) -> Option<&mut Places> {
-        let attached = self.connection_mut(id)?.attached_mut()?;
+        let attached = self.connections.get_mut(id)?.attached_mut()?;
         attached.places.as_deref_mut()
-    }
-
-    fn ask_place(&mut self, id: ConnectionId, question: PlaceQuestion) -> bool {
-        let Some(serial) = self.connection(id).map(|it| it.serial) else {
-            return false;
-        };
-        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
-        let Some(client_id) = session.map(|session| (*session.client_id).into()) else {
-            return false;
-        };
-        let asked = PlaceAsked {
-            connection: id,
-            serial,
-            client_id,
-            question,
-        };
-        self.send_to_hub(ToHub::PlaceAsked(asked));
-        true
-    }
-
-    /// The hub's answer.
-    pub(super) fn handle_place_answer(&mut self, asked: &PlaceAsked, node: Option<NodeId>) {
-        let id = asked.connection;
-        let is_same = self
-            .connection(id)
-            .is_some_and(|it| it.serial == asked.serial);
-        if !is_same {
-            return;
-        }
-        match (&asked.question, node) {
-            (PlaceQuestion::Filter { packet_id, .. }, Some(node)) => {
-                let reference = self.server_reference(id, &[node]);
-                self.gates
-                    .name_place(id, asked.serial, *packet_id, reference);
-            }
-            (PlaceQuestion::Filter { .. }, None) => {}
-            (PlaceQuestion::Topic { topic, .. }, node) => {
-                if let Some(places) = self.places(id) {
-                    places.answer(topic, node);
-                }
-            }
-        }
     }
 }
 

@@ -46,12 +46,14 @@ impl Worker {
                     .map_err(|error| bad_field(RATES, &error.to_string()))?,
             };
             let grant = self
-                .connection(id)
+                .cx
+                .connections
+                .get(id)
                 .and_then(|it| it.admission.grant.as_deref());
             let client = PlacementClient {
                 topic_prefix: self.prefix(id),
                 grant,
-                session_scope: self.config.limits.session_scope,
+                session_scope: self.cx.config.limits.session_scope,
             };
             client.request(asked.check()?)
         })

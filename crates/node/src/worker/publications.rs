@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use thicket_mqtt::{Publish, Qos};
 
 use super::{
-    Debt, Publisher, Worker,
+    Worker,
     capacity::Audience,
+    debts::{Debt, Publisher},
     publish::{Outcome, Source},
 };
 use crate::{Now, Published, WorkerOutput};
@@ -57,7 +58,7 @@ impl Worker {
         let route = self.route(publish.topic);
         let is_acknowledged = publish.qos > Qos::AtMostOnce;
         if is_acknowledged {
-            if self.is_minority {
+            if self.cx.is_minority {
                 return Some(Published::NoQuorum);
             }
             let audience = Audience::Everybody { publisher: None };
@@ -111,7 +112,8 @@ impl Worker {
     }
 
     fn report_published(&mut self, number: u64, answer: Published) {
-        self.outputs
+        self.cx
+            .outputs
             .push_back(WorkerOutput::Published { number, answer });
     }
 }

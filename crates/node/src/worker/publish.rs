@@ -7,8 +7,13 @@ use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
 use super::{
-    Debt, Owed, Publisher, Refusal, SessionKey, Worker, capacity::Audience, deliver::Outgoing,
-    habits, interests::Route, sessions::OwedAcknowledgement,
+    Refusal, SessionKey, Worker,
+    capacity::Audience,
+    debts::{Debt, Owed, Publisher},
+    deliver::Outgoing,
+    habits,
+    interests::Route,
+    sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now};
 
@@ -62,9 +67,9 @@ impl Worker {
             ));
         }
         self.check_rate(now, id, publish)?;
-        self.traffic.external_in_messages += 1;
-        self.traffic.external_in_bytes += publish.payload.len() as u64;
-        if habits::is_sampled(self.traffic.external_in_messages) {
+        self.cx.traffic.external_in_messages += 1;
+        self.cx.traffic.external_in_bytes += publish.payload.len() as u64;
+        if habits::is_sampled(self.cx.traffic.external_in_messages) {
             self.note_published(id, publish);
         }
         let topic = self.full_topic(id, publish)?;
@@ -95,12 +100,12 @@ impl Worker {
         route.published.set(route.published.get() + 1);
         self.follow(now, id, &route, publish);
         self.consider_place(now, id, publish, &route);
-        self.traffic.refused_messages += u64::from(route.refusal.is_some());
+        self.cx.traffic.refused_messages += u64::from(route.refusal.is_some());
         let refusal = route
             .refusal
             .or_else(|| self.refuse_publish(key, publish.topic))
             .or_else(|| {
-                let is_refused = self.is_minority && publish.qos > Qos::AtMostOnce;
+                let is_refused = self.cx.is_minority && publish.qos > Qos::AtMostOnce;
                 is_refused.then_some(ReasonCode::QuotaExceeded)
             });
         let arrival = Arrival {
@@ -132,9 +137,11 @@ impl Worker {
         id: ConnectionId,
         publish: &Publish<'_>,
     ) -> Result<Option<Rc<str>>, Refusal> {
-        let maximum = self.config.limits.topic_alias_maximum;
+        let maximum = self.cx.config.limits.topic_alias_maximum;
         let Some(attached) = self
-            .connection_mut(id)
+            .cx
+            .connections
+            .get_mut(id)
             .and_then(|connection| connection.attached_mut())
         else {
             return Ok(None);
@@ -199,7 +206,7 @@ impl Worker {
         arrival: &Arrival<'_>,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(arrival.session) else {
+        let Some(session) = self.cx.sessions.get_mut(arrival.session) else {
             return Ok(());
         };
         let dup = arrival.publish.dup;
@@ -211,8 +218,8 @@ impl Worker {
             InboundPublish::Wait => return Ok(()),
             InboundPublish::AnswerAgain => {
                 let id = arrival.connection;
-                self.hold_output(id, arrival.session);
-                self.acknowledge_to(
+                self.cx.hold_output(id, arrival.session);
+                self.cx.acknowledge_to(
                     id,
                     AcknowledgementKind::Pubrec,
                     packet_id,
@@ -227,7 +234,8 @@ impl Worker {
             generation,
         });
         // Other nodes receive the publication under this identity only after it is stored.
-        self.journal
+        self.cx
+            .journal
             .inbound(session.stored, &session.inbound, packet_id);
         if let Some(reason_code) = arrival.refusal {
             self.answer(arrival, packet_id, reason_code);
@@ -252,10 +260,10 @@ impl Worker {
 
     /// More unacknowledged messages than we allowed: 5.0 clients were sent the limit [MQTT-3.3.4-7].
     fn check_receive_maximum(&self, key: SessionKey) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return Ok(());
         };
-        let maximum = usize::from(self.config.limits.receive_maximum);
+        let maximum = usize::from(self.cx.config.limits.receive_maximum);
         let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
         if is_v5 && session.unacknowledged_exceeds(maximum) {
             let reason = format!("more than {maximum} messages without acknowledgement");
@@ -272,7 +280,7 @@ impl Worker {
         source: Source<'_>,
     ) {
         let (key, publish) = (arrival.session, arrival.publish);
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let owed = Owed {
@@ -295,7 +303,7 @@ impl Worker {
                 self.answer(arrival, packet_id, ReasonCode::Success)
             }
             Outcome::Open(open) => {
-                if let Some(session) = self.sessions.get_mut(key) {
+                if let Some(session) = self.cx.sessions.get_mut(key) {
                     session.owe(OwedAcknowledgement {
                         packet_id,
                         qos: publish.qos,
@@ -323,14 +331,14 @@ impl Worker {
             .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
         let mut outgoing = Outgoing::new(publish, expires_at);
         if route.withheld > 0 {
-            self.traffic.withheld_messages += u64::from(route.withheld);
+            self.cx.traffic.withheld_messages += u64::from(route.withheld);
         }
         outgoing.set_publication(source.publication);
         outgoing.is_seen = self.note_seen(&outgoing) && source.is_repeated;
         let recipients = &*route.recipients;
         if route.is_local() && !publish.retain {
             self.deliver(now, recipients, &mut outgoing, source.session);
-            self.journal.note(&outgoing);
+            self.cx.journal.note(&outgoing);
             return if route.recipients.is_empty() {
                 Outcome::NoRecipients
             } else {
@@ -344,7 +352,7 @@ impl Worker {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
         }
         open += self.wait_for_backups(&outgoing, source.debt);
-        self.journal.note(&outgoing);
+        self.cx.journal.note(&outgoing);
         match open {
             0 if route.is_empty() => Outcome::NoRecipients,
             0 => Outcome::Met,
@@ -354,7 +362,7 @@ impl Worker {
 
     /// PUBACK or PUBREC now, or when those before it have been sent.
     fn answer(&mut self, arrival: &Arrival<'_>, packet_id: PacketId, reason_code: ReasonCode) {
-        let Some(session) = self.sessions.get_mut(arrival.session) else {
+        let Some(session) = self.cx.sessions.get_mut(arrival.session) else {
             return;
         };
         let owed = OwedAcknowledgement {

@@ -134,7 +134,11 @@ impl Quotas {
 impl Worker {
     /// The accounts of the client of a connection.
     fn charge_of(&mut self, id: ConnectionId, user_name: Option<&str>) -> Charge {
-        let source = self.connection(id).map(|it| Source::from(it.peer.ip()));
+        let source = self
+            .cx
+            .connections
+            .get(id)
+            .map(|it| Source::from(it.peer.ip()));
         let source = source.filter(|source| source.is_known());
         let user = user_name.map(|name| Payer::User(name.into()));
         let address = source.map(Payer::Address);
@@ -158,7 +162,7 @@ impl Worker {
         if self.granted_expiry(connect) == 0 {
             return None;
         }
-        let limits = &self.config.limits;
+        let limits = &self.cx.config.limits;
         let is_over = |count: usize, maximum: u32| maximum > 0 && count >= maximum as usize;
         let [all, of_user, of_address] = [
             limits.sessions,
@@ -170,7 +174,7 @@ impl Worker {
             account.map_or(0, |account| account.sessions.get() as usize)
         };
         let charge = self.charge_of(id, user_name);
-        let reason = if is_over(self.sessions.len(), all) {
+        let reason = if is_over(self.cx.sessions.len(), all) {
             "there are as many sessions as there may be"
         } else if is_over(has(&charge.user), of_user) {
             "the user has as many sessions as it may have"
@@ -185,7 +189,7 @@ impl Worker {
     /// The session belongs to the client of this connection: what it uses is charged to it.
     pub(super) fn charge(&mut self, id: ConnectionId, key: SessionKey, user_name: Option<&str>) {
         let mut charge = self.charge_of(id, user_name);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let bytes = session.subscriptions.keys().map(cost).sum();

@@ -28,7 +28,7 @@ impl Worker {
         let millis = u64::try_from(passed).unwrap_or(u64::MAX).max(1);
         self.topic_counts.since = now.instant;
         let mut heaviest: BinaryHeap<std::cmp::Reverse<(u64, &str)>> = BinaryHeap::new();
-        for (topic, route) in self.interests.remembered() {
+        for (topic, route) in self.cx.interests.remembered() {
             let count = route.published.take();
             if count == 0 || topic.len() > LONGEST_TOPIC {
                 continue;
@@ -47,6 +47,6 @@ impl Worker {
             millis_per_s: count * 1_000_000 / millis,
         };
         let rates = heaviest.into_iter().map(rate).collect();
-        self.send_to_hub(ToHub::TopicRates(rates));
+        self.cx.send_to_hub(ToHub::TopicRates(rates));
     }
 }

@@ -11,22 +11,24 @@ use crate::{ConnectionId, Direction, Now, WorkerOutput};
 
 impl Worker {
     pub(super) fn handle_received(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         if connection.is_unfinished {
             connection.partial.extend_from_slice(bytes);
-            self.outputs.push_back(WorkerOutput::SetReading(id, false));
+            self.cx
+                .outputs
+                .push_back(WorkerOutput::SetReading(id, false));
             return;
         }
         self.effort.begin_turn();
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         if connection.partial.is_empty() {
             let used = self.handle_bytes(now, id, bytes);
             if used < bytes.len()
-                && let Some(connection) = self.connection_mut(id)
+                && let Some(connection) = self.cx.connections.get_mut(id)
             {
                 connection.partial.extend_from_slice(&bytes[used..]);
             }
@@ -35,7 +37,7 @@ impl Worker {
             buffered.extend_from_slice(bytes);
             let used = self.handle_bytes(now, id, &buffered);
             if used < buffered.len()
-                && let Some(connection) = self.connection_mut(id)
+                && let Some(connection) = self.cx.connections.get_mut(id)
             {
                 buffered.drain(..used);
                 connection.partial = buffered;
@@ -48,7 +50,7 @@ impl Worker {
     /// While its CONNECT is examined a client is not read from: what it sends meanwhile stays in the kernel, and so does its end, which would
     /// otherwise overtake what it sent before.
     fn pause_waiting(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connection(id) else {
+        let Some(connection) = self.cx.connections.get(id) else {
             return;
         };
         let waits = matches!(
@@ -56,24 +58,31 @@ impl Worker {
             Phase::AwaitVerdict | Phase::AwaitClaim { .. }
         );
         if waits {
-            self.outputs.push_back(WorkerOutput::SetReading(id, false));
+            self.cx
+                .outputs
+                .push_back(WorkerOutput::SetReading(id, false));
         }
     }
 
     /// Handles the whole packets at the start of `bytes`. Returns how many bytes they were.
     pub(super) fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
         let maximum = self.maximum_packet_size(id);
-        let published_before = self.traffic.external_in_messages;
+        let published_before = self.cx.traffic.external_in_messages;
         let mut used = 0;
         while used < bytes.len() {
-            let Some(connection) = self.connection_mut(id) else {
+            let Some(connection) = self.cx.connections.get_mut(id) else {
                 return bytes.len();
             };
             let attached = match &connection.phase {
                 Phase::Attached(attached) => attached,
                 Phase::AwaitConnect => {
                     self.handle_first_bytes(now, id, &bytes[used..]);
-                    match self.connection(id).map(|connection| &connection.phase) {
+                    match self
+                        .cx
+                        .connections
+                        .get(id)
+                        .map(|connection| &connection.phase)
+                    {
                         // The CONNECT stays buffered until the session is attached.
                         Some(
                             Phase::AwaitConnect
@@ -87,7 +96,7 @@ impl Worker {
                 Phase::AwaitVerdict | Phase::AwaitClaim { .. } => return used,
                 Phase::AwaitAuth(_) => {
                     self.handle_auth_bytes(now, id, bytes);
-                    let connection = self.connection(id);
+                    let connection = self.cx.connections.get(id);
                     let is_over = connection
                         .is_none_or(|connection| matches!(connection.phase, Phase::Closing));
                     return if is_over { bytes.len() } else { used };
@@ -108,9 +117,9 @@ impl Worker {
                 }
             }
         }
-        let published = self.traffic.external_in_messages - published_before;
+        let published = self.cx.traffic.external_in_messages - published_before;
         if used > 0
-            && let Some(connection) = self.connection_mut(id)
+            && let Some(connection) = self.cx.connections.get_mut(id)
         {
             connection.last_packet = now.instant;
             if let Some(attached) = connection.attached_mut() {
@@ -131,7 +140,7 @@ impl Worker {
         (version, maximum): (ProtocolVersion, u32),
         bytes: &[u8],
     ) -> Result<usize, Refusal> {
-        if !self.is_traced() {
+        if !self.cx.is_traced() {
             if let Some((kind, packet_id)) = plain_acknowledgement(bytes) {
                 let of = (session, version);
                 self.handle_acknowledgement(now, id, of, kind, packet_id, false)?;
@@ -183,8 +192,8 @@ impl Worker {
         version: ProtocolVersion,
         packet: Packet<'_>,
     ) -> Result<(), Refusal> {
-        if self.is_traced() {
-            self.trace(Some(session), Direction::In, &packet);
+        if self.cx.is_traced() {
+            self.cx.trace(Some(session), Direction::In, &packet);
         }
         let mut acknowledge = |kind, ack: &Acknowledgement<'_>| {
             let (of, is_error) = ((session, version), ack.reason_code.is_error());
@@ -201,7 +210,7 @@ impl Worker {
                 self.handle_unsubscribe(now, id, session, &unsubscribe)
             }
             Packet::Pingreq => {
-                self.send(id, &Packet::Pingresp);
+                self.cx.send(id, &Packet::Pingresp);
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, &disconnect),
@@ -219,12 +228,12 @@ impl Worker {
         key: SessionKey,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return Ok(());
         };
         match session.outbound.handle_puback(packet_id) {
             Acknowledged::Done => {
-                self.journal.done(session.stored, packet_id);
+                self.cx.journal.done(session.stored, packet_id);
                 self.pull(now, key);
             }
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
@@ -241,19 +250,21 @@ impl Worker {
         packet_id: PacketId,
         is_error: bool,
     ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return Ok(());
         };
         match session.outbound.handle_pubrec(packet_id, is_error) {
             Acknowledged::Done => {
-                self.journal.done(session.stored, packet_id);
+                self.cx.journal.done(session.stored, packet_id);
                 self.pull(now, key);
             }
             Acknowledged::SendPubrel => {
                 let sequence = session.outbound.sequence_of(packet_id);
-                self.journal.received(session.stored, sequence, packet_id);
-                self.hold_output(id, key);
-                self.acknowledge_to(
+                self.cx
+                    .journal
+                    .received(session.stored, sequence, packet_id);
+                self.cx.hold_output(id, key);
+                self.cx.acknowledge_to(
                     id,
                     AcknowledgementKind::Pubrel,
                     packet_id,
@@ -268,7 +279,8 @@ impl Worker {
                     ProtocolVersion::V5 => ReasonCode::PacketIdentifierNotFound,
                     ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
                 };
-                self.acknowledge_to(id, AcknowledgementKind::Pubrel, packet_id, code);
+                self.cx
+                    .acknowledge_to(id, AcknowledgementKind::Pubrel, packet_id, code);
             }
             Acknowledged::Wrong => return Err(Refusal::protocol("PUBREC for a QoS 1 message")),
         }
@@ -281,12 +293,12 @@ impl Worker {
         (key, version): (SessionKey, ProtocolVersion),
         packet_id: PacketId,
     ) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let found = session.inbound.handle_pubrel(packet_id);
         if found {
-            self.journal.released(session.stored, packet_id);
+            self.cx.journal.released(session.stored, packet_id);
         }
         let code = match version {
             ProtocolVersion::V5 if !found => ReasonCode::PacketIdentifierNotFound,
@@ -294,8 +306,9 @@ impl Worker {
                 ReasonCode::Success
             }
         };
-        self.hold_output(id, key);
-        self.acknowledge_to(id, AcknowledgementKind::Pubcomp, packet_id, code);
+        self.cx.hold_output(id, key);
+        self.cx
+            .acknowledge_to(id, AcknowledgementKind::Pubcomp, packet_id, code);
     }
 
     fn handle_pubcomp(
@@ -304,12 +317,12 @@ impl Worker {
         key: SessionKey,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return Ok(());
         };
         match session.outbound.handle_pubcomp(packet_id) {
             Acknowledged::Done => {
-                self.journal.done(session.stored, packet_id);
+                self.cx.journal.done(session.stored, packet_id);
                 self.pull(now, key);
             }
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
@@ -325,8 +338,8 @@ impl Worker {
         key: SessionKey,
         disconnect: &Disconnect<'_>,
     ) -> Result<(), Refusal> {
-        let maximum = self.config.limits.session_expiry_maximum;
-        let Some(session) = self.sessions.get_mut(key) else {
+        let maximum = self.cx.config.limits.session_expiry_maximum;
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return Ok(());
         };
         if let Some(interval) = disconnect.session_expiry_interval {

@@ -123,11 +123,11 @@ impl Worker {
                     self.seen.restore(uid, Generations::of(highest, bits));
                 }
                 entry => {
-                    if log == self.journal.log()
+                    if log == self.cx.journal.log()
                         && let Some(number) = entry.session()
                     {
                         // Entries of a session that has ended must not become those of another one.
-                        self.journal.pass_number(number);
+                        self.cx.journal.pass_number(number);
                     }
                     recovery.take_entry(log, &entry)?;
                 }
@@ -147,7 +147,8 @@ impl Worker {
             self.recover_session(now, (log, number), recovering, &mut changes);
         }
         if !recovery.wills.is_empty() {
-            self.timers
+            self.cx
+                .timers
                 .set(now.instant + WILL_GRACE, Timer::RecoveredWills);
         }
         for (place, stored) in recovery.wills {
@@ -166,8 +167,8 @@ impl Worker {
         changes: &mut Vec<InterestChange>,
     ) {
         let stored = recovering.stored;
-        let serial = self.serial();
-        let limits = &self.config.limits;
+        let serial = self.cx.serial();
+        let limits = &self.cx.config.limits;
         let client_id: Rc<str> = stored.client_id.as_str().into();
         let mut session = Session::new(
             serial,
@@ -191,26 +192,26 @@ impl Worker {
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
         session.interrupted_at = session.outbound.next_sequence();
-        let is_ours = log == self.journal.log();
+        let is_ours = log == self.cx.journal.log();
         if is_ours {
-            self.journal.pass_number(number);
+            self.cx.journal.pass_number(number);
             session.stored.number = number;
         }
         let subscriptions = session.subscriptions.clone();
-        let key = self.sessions.insert(session);
+        let key = self.cx.sessions.insert(session);
         for (filter, subscription) in subscriptions {
             let member = Member::away(subscription);
-            changes.extend(self.interests.subscribe(key, &filter, member));
+            changes.extend(self.cx.interests.subscribe(key, &filter, member));
             if !is_ours {
                 let filter = filter.to_string();
                 let key = [&[log], &number.to_be_bytes()[..], filter.as_bytes()].concat();
-                self.journal.remove_key(Keyspace::Subscriptions, key);
+                self.cx.journal.remove_key(Keyspace::Subscriptions, key);
             }
         }
         self.restart_timers(now, key);
-        self.report_session(&client_id, SessionState::Waiting);
+        self.cx.report_session(&client_id, SessionState::Waiting);
         if !is_ours {
-            self.journal.remove_session(log, number);
+            self.cx.journal.remove_session(log, number);
         }
         if !is_ours || !is_whole {
             // Stored again, under its own number.

@@ -176,14 +176,19 @@ impl Worker {
         route: &Route,
         publish: &Publish<'_>,
     ) {
-        if self.config.workers > 1 && self.config.limits.relocate_after > 0 {
+        if self.cx.config.workers > 1 && self.cx.config.limits.relocate_after > 0 {
             self.follow_route(now, id, route, publish);
         }
     }
 
     fn follow_route(&mut self, now: Now, id: ConnectionId, route: &Route, publish: &Publish<'_>) {
-        let enough = self.config.limits.relocate_after;
-        let Some(attached) = self.connection_mut(id).and_then(Connection::attached_mut) else {
+        let enough = self.cx.config.limits.relocate_after;
+        let Some(attached) = self
+            .cx
+            .connections
+            .get_mut(id)
+            .and_then(Connection::attached_mut)
+        else {
             return;
         };
         let following = &mut attached.following;
@@ -203,7 +208,7 @@ impl Worker {
     fn offer(&mut self, now: Now, id: ConnectionId) {
         let can_leave = self.can_leave(now.instant, id);
         let own_load = self.load(now.instant);
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         let serial = connection.serial;
@@ -227,13 +232,13 @@ impl Worker {
                 rate,
                 load: own_load,
             };
-            self.send_to_worker(to, offer);
+            self.cx.send_to_worker(to, offer);
         }
     }
 
     /// Whether a connection has nothing but itself. What is under way is looked at when it goes.
     fn can_leave(&self, now: Instant, id: ConnectionId) -> bool {
-        let Some(connection) = self.connection(id) else {
+        let Some(connection) = self.cx.connections.get(id) else {
             return false;
         };
         let Some(attached) = connection.attached() else {
@@ -245,7 +250,7 @@ impl Worker {
             .is_none_or(Reauthentication::is_idle);
         let unacknowledged = attached.following.last_unacknowledged;
         let has_arrived = unacknowledged.is_none_or(|at| at + ARRIVED <= now);
-        let session = self.sessions.get(attached.session);
+        let session = self.cx.sessions.get(attached.session);
         if has_arrived && unacknowledged.is_some() {
             thicket_session::reach!("time ARRIVED");
         }
@@ -254,7 +259,7 @@ impl Worker {
 
     /// Messages a second, in and out, with those that are on their way to and from other workers.
     fn load(&mut self, now: Instant) -> u64 {
-        let messages = self.traffic.external_in_messages + self.traffic.external_out_messages;
+        let messages = self.cx.traffic.external_in_messages + self.cx.traffic.external_out_messages;
         let relocations = &mut self.relocations;
         let passed = now.since(relocations.window_began);
         if passed >= LOAD_WINDOW {
@@ -288,7 +293,7 @@ impl Worker {
             rate,
         };
         if let Peer::Worker(from) = from {
-            self.send_to_worker(from, taken);
+            self.cx.send_to_worker(from, taken);
         }
     }
 
@@ -300,7 +305,11 @@ impl Worker {
         rate: u64,
     ) {
         let Peer::Worker(to) = to else { return };
-        let is_same = self.connection(id).is_some_and(|it| it.serial == serial);
+        let is_same = self
+            .cx
+            .connections
+            .get(id)
+            .is_some_and(|it| it.serial == serial);
         let is_leaving = |leaving: &Leaving| leaving.serial == serial;
         if !is_same
             || self.relocations.leaving.iter().any(is_leaving)
@@ -308,7 +317,11 @@ impl Worker {
         {
             return;
         }
-        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let session = self
+            .cx
+            .connections
+            .session_of(id)
+            .and_then(|key| self.cx.sessions.get(key));
         let Some(client_id) = session.map(|session| Arc::<str>::from(&*session.client_id)) else {
             return;
         };
@@ -321,9 +334,11 @@ impl Worker {
             is_granted: false,
             deadline: now.instant + PATIENCE,
         });
-        self.outputs.push_back(WorkerOutput::SetReading(id, false));
+        self.cx
+            .outputs
+            .push_back(WorkerOutput::SetReading(id, false));
         let relocate = ToHub::Relocate { client_id, serial };
-        self.send_to_hub(relocate);
+        self.cx.send_to_hub(relocate);
     }
 
     /// The hub's answer: nobody asks for the session until the hub knows where it is, or something else is happening to it.
@@ -344,8 +359,8 @@ impl Worker {
         if is_granted {
             let leaving = &mut self.relocations.leaving[at];
             leaving.is_granted = true;
-            self.timers.set(leaving.deadline, Timer::Round);
-            self.timers.set(now.instant, Timer::Round);
+            self.cx.timers.set(leaving.deadline, Timer::Round);
+            self.cx.timers.set(now.instant, Timer::Round);
         } else {
             let leaving = self.relocations.leaving.swap_remove(at);
             self.stay(&leaving);
@@ -355,13 +370,13 @@ impl Worker {
     fn stay(&mut self, leaving: &Leaving) {
         if self.is_still_here(leaving) {
             let reading = WorkerOutput::SetReading(leaving.connection, true);
-            self.outputs.push_back(reading);
+            self.cx.outputs.push_back(reading);
         }
     }
 
     fn end_relocation(&mut self, client_id: &Arc<str>) {
         let client_id = Arc::clone(client_id);
-        self.send_to_hub(ToHub::Relocated { client_id });
+        self.cx.send_to_hub(ToHub::Relocated { client_id });
     }
 
     /// A connection was sent all its output: one that leaves may have come to rest.
@@ -395,19 +410,23 @@ impl Worker {
     }
 
     fn is_still_here(&self, leaving: &Leaving) -> bool {
-        let connection = self.connection(leaving.connection);
+        let connection = self.cx.connections.get(leaving.connection);
         connection.is_some_and(|it| it.serial == leaving.serial && it.attached().is_some())
     }
 
     /// Whether all that the client sent is finished, and nothing arrived in this round.
     fn is_at_rest(&mut self, now: Instant, leaving: &Leaving) -> bool {
         let (id, serial) = (leaving.connection, leaving.serial);
-        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let session = self
+            .cx
+            .connections
+            .session_of(id)
+            .and_then(|key| self.cx.sessions.get(key));
         let is_bare = session.is_some_and(Session::is_bare) && !self.gates.wait_for(id, serial);
         if !is_bare || !self.is_still_here(leaving) || !self.can_leave(now, id) {
             return false;
         }
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return false;
         };
         let is_written = connection.out.len() == 0 && !connection.is_unfinished;
@@ -417,15 +436,14 @@ impl Worker {
         let was_active = std::mem::take(&mut attached.following.is_active);
         if was_active {
             // Others have what it sent before anything can arrive from there.
-            self.timers.set(now, Timer::Round);
+            self.cx.timers.set(now, Timer::Round);
         }
         !was_active && is_written
     }
 
     fn hand_over(&mut self, leaving: &Leaving) {
         let id = leaving.connection;
-        let connection = self.connections.get_mut(id.0 as usize);
-        let Some(connection) = connection.and_then(Option::take) else {
+        let Some(connection) = self.cx.connections.take(id) else {
             return;
         };
         let (listener, peer, last_packet) =
@@ -434,11 +452,11 @@ impl Worker {
             debug_assert!(false, "only connections in service leave");
             return;
         };
-        let Some(session) = self.sessions.remove(attached.session) else {
+        let Some(session) = self.cx.sessions.remove(attached.session) else {
             return;
         };
-        self.traffic.connections -= 1;
-        self.traffic.relocated_connections += 1;
+        self.cx.traffic.connections -= 1;
+        self.cx.traffic.relocated_connections += 1;
         let aliases_in = attached.aliases_in.iter();
         let relocated = Relocated {
             client_id: (*session.client_id).into(),
@@ -471,7 +489,7 @@ impl Worker {
             claim: None,
             relocated: Some(Box::new(relocated)),
         };
-        self.outputs.push_back(WorkerOutput::Handover {
+        self.cx.outputs.push_back(WorkerOutput::Handover {
             connection: id,
             to: Peer::Worker(leaving.to),
             state: Box::new(state),
@@ -487,24 +505,24 @@ impl Worker {
         relocated: Relocated,
     ) {
         let client_id = Arc::clone(&relocated.client_id);
-        if self.sessions.find(&client_id).is_some() {
+        if self.cx.sessions.find(&client_id).is_some() {
             debug_assert!(false, "a session came to a worker that has it");
-            self.insert_connection(id, connection);
-            self.close(id);
+            self.cx.connections.insert(id, connection);
+            self.cx.close(id);
             self.end_relocation(&client_id);
             return;
         }
         let missed_a_reload = relocated.reloads != self.relocations.reloads;
-        let (uid, serial) = (relocated.uid, self.serial());
+        let (uid, serial) = (relocated.uid, self.cx.serial());
         let own_id: Rc<str> = (*client_id).into();
-        let mut session = Session::new(serial, own_id, uid, 0, &self.config.limits);
+        let mut session = Session::new(serial, own_id, uid, 0, &self.cx.config.limits);
         session.connection = Some(id);
         session.protocol_version = relocated.version as u8;
         session.epoch = relocated.epoch;
         session.clean_epoch = relocated.clean_epoch;
         session.dropped_messages = relocated.dropped_messages;
         session.inbound = relocated.inbound;
-        let key = self.sessions.insert(session);
+        let key = self.cx.sessions.insert(session);
         self.set_grant(key, relocated.grant);
         let aliases_in = relocated.aliases_in.into_iter();
         let attached = Attached {
@@ -525,10 +543,10 @@ impl Worker {
             places: relocated.places,
         };
         let peer = connection.peer;
-        self.insert_connection(id, connection);
+        self.cx.connections.insert(id, connection);
         self.serve(now, id, attached, relocated.last_packet);
         self.end_relocation(&client_id);
-        self.event(
+        self.cx.event(
             EventLevel::Debug,
             "a publisher follows its messages",
             vec![
@@ -542,7 +560,9 @@ impl Worker {
             // What it may do was not checked against the new rights: it connects again.
             self.end_connection(now, id);
         } else {
-            self.outputs.push_back(WorkerOutput::SetReading(id, true));
+            self.cx
+                .outputs
+                .push_back(WorkerOutput::SetReading(id, true));
         }
     }
 }

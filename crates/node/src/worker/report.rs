@@ -29,7 +29,8 @@ impl Worker {
     /// All sessions, in no order that means anything.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionReport> {
-        self.sessions
+        self.cx
+            .sessions
             .iter()
             .map(|(_, session)| self.session_report(session))
             .collect()
@@ -43,7 +44,7 @@ impl Worker {
             protocol_version: session.protocol_version,
             peer: session
                 .connection
-                .and_then(|id| self.connection(id))
+                .and_then(|id| self.cx.connections.get(id))
                 .map(|connection| crate::messages::peer_text(connection.peer)),
             clean_start: !session.is_persistent(),
             session_expiry_interval: session.is_persistent().then_some(session.expiry_interval),
@@ -53,14 +54,15 @@ impl Worker {
             inflight: session.outbound.inflight(),
             dropped_messages: session.dropped_messages,
             backups: session.stored.backups.covered().count() as u8,
-            worker: self.id.0,
+            worker: self.cx.id.0,
         }
     }
 
     /// All subscriptions, by session, filters ascending.
     #[must_use]
     pub fn subscriptions(&self) -> Vec<SubscriptionReport> {
-        self.sessions
+        self.cx
+            .sessions
             .iter()
             .flat_map(|(_, session)| of_session(session, |_| true))
             .collect()
@@ -76,7 +78,7 @@ impl Worker {
             topic.is_none_or(matches) && query.filter.as_ref().is_none_or(is_it)
         };
         let wanted = query.client_id.as_deref();
-        let mut found: Vec<&Session> = (self.sessions.iter())
+        let mut found: Vec<&Session> = (self.cx.sessions.iter())
             .map(|(_, session)| session)
             .filter(|it| wanted.is_none_or(|id| client_id_of(&it.client_id) == id))
             .filter(|it| (query.after.as_deref()).is_none_or(|after| &*it.client_id > after))
@@ -97,41 +99,41 @@ impl Worker {
     /// Messages to clients since the start.
     #[must_use]
     pub const fn delivered(&self) -> u64 {
-        self.traffic.external_out_messages
+        self.cx.traffic.external_out_messages
     }
 
     /// Counters of this worker; what is between nodes the hub counts.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let waiting = self.sessions.waiting();
+        let waiting = self.cx.sessions.waiting();
         Traffic {
-            sessions: self.sessions.len() as u64,
+            sessions: self.cx.sessions.len() as u64,
             subscriptions: self.subscription_count(),
-            shared_subscriptions: self.interests.shared_len() as u64,
+            shared_subscriptions: self.cx.interests.shared_len() as u64,
             queued_messages: waiting.messages,
             queued_bytes: waiting.bytes,
-            backups: self.sessions.backups() as u64,
+            backups: self.cx.sessions.backups() as u64,
             under_replicated_sessions: self.under_replicated_sessions(),
-            unacknowledged_messages: self.pending.len() as u64,
-            ..self.traffic
+            unacknowledged_messages: self.cx.debts.pending.len() as u64,
+            ..self.cx.traffic
         }
     }
 
     /// The counters of `traffic` that need no walk: of what exists now only connections are included.
     #[must_use]
     pub const fn carried(&self) -> Traffic {
-        self.traffic
+        self.cx.traffic
     }
 
     /// Connections in service, as in [`traffic`](Self::traffic).
     #[must_use]
     pub const fn client_count(&self) -> u64 {
-        self.traffic.connections
+        self.cx.traffic.connections
     }
 
     /// Subscriptions of the sessions here, as in [`traffic`](Self::traffic).
     #[must_use]
     pub const fn subscription_count(&self) -> u64 {
-        (self.interests.len() - self.sources.subscriptions()) as u64
+        (self.cx.interests.len() - self.sources.subscriptions()) as u64
     }
 }

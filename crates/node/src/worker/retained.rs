@@ -163,7 +163,7 @@ impl Worker {
 
     /// A session subscribes, and is to get retained messages.
     pub(super) fn begin_overtaking(&mut self, key: SessionKey) {
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             let is_first = session.gated_subacks == 0 && session.replays.is_empty();
             session.overtaken.begin(is_first);
         }
@@ -172,7 +172,7 @@ impl Worker {
     /// Notes that a message to be retained goes to these recipients.
     pub(super) fn note_overtaking(&mut self, recipients: &[Recipient], topic: &str) {
         for recipient in recipients {
-            if let Some(session) = self.sessions.get_mut(recipient.session) {
+            if let Some(session) = self.cx.sessions.get_mut(recipient.session) {
                 session.overtaken.note(topic);
             }
         }
@@ -186,7 +186,7 @@ impl Worker {
         subscription: Subscription,
         retained: u64,
     ) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         self.queries.next += 1;
@@ -204,10 +204,11 @@ impl Worker {
     /// Requests the next page of the first replay in line, if the client has capacity for it.
     pub(super) fn advance_replay(&mut self, key: SessionKey) {
         let has_replays = |session: &Session| !session.replays.is_empty();
-        if !self.sessions.get(key).is_some_and(has_replays) || !self.has_capacity_for_replay(key) {
+        if !self.cx.sessions.get(key).is_some_and(has_replays) || !self.has_capacity_for_replay(key)
+        {
             return;
         }
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let Some(replay) = session.replays.front_mut() else {
@@ -224,7 +225,7 @@ impl Worker {
             filter: replay.filter.clone(),
             begin_at,
         };
-        self.send_to_hub(content);
+        self.cx.send_to_hub(content);
     }
 
     pub(super) fn handle_retained_page(
@@ -237,7 +238,7 @@ impl Worker {
         let Some(&key) = self.queries.open.get(&query) else {
             return;
         };
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let Some(replay) = session.replays.iter().find(|replay| replay.query == query) else {
@@ -249,7 +250,7 @@ impl Worker {
             .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id]));
         for record in Records::new(records) {
             let Ok((record, _)) = record else { break };
-            let session = self.sessions.get(key);
+            let session = self.cx.sessions.get(key);
             if session.is_some_and(|it| it.overtaken.has(record.topic)) {
                 continue;
             }
@@ -265,7 +266,7 @@ impl Worker {
     }
 
     fn end_page(&mut self, key: SessionKey, query: u64, has_more: bool) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         if has_more {
@@ -285,24 +286,27 @@ impl Worker {
 
     /// Other retained messages are on their way to the session from now on.
     pub(super) fn end_overtaking(&mut self, key: SessionKey) {
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.overtaken.end();
         }
     }
 
     fn has_capacity_for_replay(&self, key: SessionKey) -> bool {
-        let limit = self.config.limits.out_buffer_bytes as usize / 4;
-        let Some(session) = self.sessions.get(key) else {
+        let limit = self.cx.config.limits.out_buffer_bytes as usize / 4;
+        let Some(session) = self.cx.sessions.get(key) else {
             return false;
         };
-        let Some(connection) = session.connection.and_then(|id| self.connection(id)) else {
+        let Some(connection) = session
+            .connection
+            .and_then(|id| self.cx.connections.get(id))
+        else {
             return false;
         };
         connection.out.len() <= limit && session.outbound.queued() <= QUEUED_MESSAGES
     }
 
     pub(super) fn cancel_replays(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         for replay in std::mem::take(&mut session.replays) {
@@ -315,7 +319,7 @@ impl Worker {
             // It has none, and a filter beside it that is not shared keeps its own.
             return;
         }
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let (ended, kept) = std::mem::take(&mut session.replays)
@@ -331,7 +335,7 @@ impl Worker {
 
     fn cancel(&mut self, query: u64) {
         if self.queries.open.remove(&query).is_some() {
-            self.send_to_hub(ToHub::RetainedCancel { query });
+            self.cx.send_to_hub(ToHub::RetainedCancel { query });
         }
     }
 
@@ -343,9 +347,9 @@ impl Worker {
         subscription: Subscription,
         identifiers: &MatchedIdentifiers,
     ) {
-        let session = self.sessions.get(key);
+        let session = self.cx.sessions.get(key);
         if session.is_some_and(|session| !session.may_receive(outgoing.publish.topic)) {
-            self.traffic.withheld_messages += 1;
+            self.cx.traffic.withheld_messages += 1;
             return;
         }
         self.begin_alone();

@@ -94,14 +94,14 @@ impl Session {
 impl Worker {
     /// Where messages of `topic` go, with the sessions that may read it.
     pub(super) fn route(&mut self, topic: &str) -> Rc<Route> {
-        let sessions = &self.sessions;
+        let sessions = &self.cx.sessions;
         // Called only when the route is not cached.
-        let route = self.interests.route(topic, &|session| {
+        let route = self.cx.interests.route(topic, &|session| {
             sessions
                 .get(session)
                 .is_none_or(|session| session.may_receive(topic))
         });
-        let steps = self.interests.take_steps();
+        let steps = self.cx.interests.take_steps();
         self.effort.spend(1 + steps + route.recipients.len() as u64);
         route
     }
@@ -109,7 +109,7 @@ impl Worker {
     /// Why the client of a session may not publish to `topic`, if it may not; counted.
     #[inline]
     pub(super) fn refuse_publish(&mut self, key: SessionKey, topic: &str) -> Option<ReasonCode> {
-        if self.has_rights {
+        if self.cx.have_rights {
             self.refuse_by_rights(key, topic)
         } else {
             None
@@ -118,17 +118,17 @@ impl Worker {
 
     #[inline(never)]
     fn refuse_by_rights(&mut self, key: SessionKey, topic: &str) -> Option<ReasonCode> {
-        let session = self.sessions.get_mut(key)?;
+        let session = self.cx.sessions.get_mut(key)?;
         if session.may_publish(topic) {
             return None;
         }
-        self.traffic.refused_messages += 1;
+        self.cx.traffic.refused_messages += 1;
         Some(ReasonCode::NotAuthorized)
     }
 
     /// What a session's client was granted, now that it has connected or the files have changed.
     pub(super) fn set_grant(&mut self, key: SessionKey, grant: Option<Arc<Grant>>) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let rights = grant.as_ref().and_then(|grant| grant.rights.clone());
@@ -137,14 +137,14 @@ impl Worker {
     }
 
     fn set_rights(&mut self, key: SessionKey, rights: Option<Arc<Rights>>) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let present = session.rights.as_ref().map(|rights| rights.cached.rights());
         if present == rights.as_ref() {
             return;
         }
-        self.has_rights |= rights.is_some();
+        self.cx.have_rights |= rights.is_some();
         session.set_rights(rights);
         let subscriptions = std::mem::take(&mut session.subscriptions);
         let (kept, lost): (BTreeMap<_, _>, BTreeMap<_, _>) = subscriptions
@@ -154,10 +154,10 @@ impl Worker {
         let stored = session.stored;
         let mut changes = Vec::new();
         for filter in lost.keys() {
-            self.journal.subscription(stored, filter, None);
-            changes.extend(self.interests.unsubscribe(key, filter));
+            self.cx.journal.subscription(stored, filter, None);
+            changes.extend(self.cx.interests.unsubscribe(key, filter));
         }
-        self.interests.touch();
+        self.cx.interests.touch();
         self.announce(changes);
     }
 
@@ -165,6 +165,7 @@ impl Worker {
     pub(super) fn handle_reloaded(&mut self, now: Now, policy: &Policy) {
         self.relocations.reloads += 1;
         let reviews: Vec<(SessionKey, Review)> = self
+            .cx
             .sessions
             .iter()
             .filter_map(|(key, session)| {
@@ -186,7 +187,7 @@ impl Worker {
 
     /// The client of a session may not be here any more. Its session, if it outlives the connection, gets nothing until a client that may connects.
     fn end_grant(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         if let Some(id) = session.connection {
@@ -201,16 +202,20 @@ impl Worker {
 
     /// Ends a connection that broke no rule.
     fn dismiss(&mut self, now: Now, id: ConnectionId, refusal: &Refusal) {
-        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let session = self
+            .cx
+            .connections
+            .session_of(id)
+            .and_then(|key| self.cx.sessions.get(key));
         let client_id = session.map(|session| session.client_id.to_string());
-        let peer = self.connection(id).map(|it| peer_text(it.peer));
+        let peer = self.cx.connections.get(id).map(|it| peer_text(it.peer));
         let fields = vec![
             ("client_id", client_id.unwrap_or_default()),
             ("peer", peer.unwrap_or_default()),
             ("reason", refusal.reason.clone()),
         ];
-        self.event(EventLevel::Info, "client sent away", fields);
-        self.disconnect(id, refusal.reason_code, &refusal.reason);
+        self.cx.event(EventLevel::Info, "client sent away", fields);
+        self.cx.disconnect(id, refusal.reason_code, &refusal.reason);
         self.detach(now, id, Cause::Closed);
     }
 
@@ -223,12 +228,12 @@ impl Worker {
             connection: id,
             serial,
         };
-        self.timers.set(at, timer);
+        self.cx.timers.set(at, timer);
     }
 
     /// When the grant of a connection in service ends.
     fn grant_end(&self, now: Now, id: ConnectionId) -> Option<Instant> {
-        let session = self.sessions.get(self.session_of(id)?)?;
+        let session = self.cx.sessions.get(self.cx.connections.session_of(id)?)?;
         let at_s = session.grant.as_ref()?.expires_at_s?;
         let left_ms = at_s
             .saturating_add(thicket_access::LEEWAY_S)
@@ -238,7 +243,11 @@ impl Worker {
     }
 
     pub(super) fn handle_grant_end(&mut self, now: Now, id: ConnectionId, serial: u64) {
-        let is_same = self.connection(id).is_some_and(|it| it.serial == serial);
+        let is_same = self
+            .cx
+            .connections
+            .get(id)
+            .is_some_and(|it| it.serial == serial);
         if !is_same {
             return;
         }

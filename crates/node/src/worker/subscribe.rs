@@ -134,9 +134,9 @@ impl Worker {
         } else {
             self.announce(changes);
         }
-        let connection_serial = self.connection(id).map(|it| it.serial);
+        let connection_serial = self.cx.connections.get(id).map(|it| it.serial);
         let (Some(connection_serial), Some(session)) =
-            (connection_serial, self.sessions.get_mut(key))
+            (connection_serial, self.cx.sessions.get_mut(key))
         else {
             return Ok(());
         };
@@ -157,7 +157,7 @@ impl Worker {
 
     /// A session that holds nothing yet gets its backup where there are subscribers already for what it subscribes to.
     fn choose_backup_for(&mut self, now: Now, key: SessionKey, subscribe: &Subscribe<'_>) {
-        if self.config.backups > 0 {
+        if self.cx.config.backups > 0 {
             let filters = subscribe.filters.iter();
             let parsed = filters.filter_map(|asked| SubscriptionFilter::parse(asked.filter).ok());
             let plain = parsed.filter(|filter| !filter.is_shared());
@@ -172,7 +172,9 @@ impl Worker {
             return false;
         };
         let follows = self
-            .connection(id)
+            .cx
+            .connections
+            .get(id)
             .and_then(|it| it.attached())
             .is_some_and(|attached| attached.places.is_some());
         follows
@@ -199,19 +201,19 @@ impl Worker {
             // [MQTT-3.8.3-4]
             return Err(Refusal::protocol("No Local on a shared subscription"));
         }
-        let maximum = self.config.limits.subscriptions as usize;
-        let Some(session) = self.sessions.get_mut(key) else {
+        let maximum = self.cx.config.limits.subscriptions as usize;
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return Ok(Err(ReasonCode::UnspecifiedError));
         };
         let is_new = !session.subscriptions.contains_key(&filter);
-        let is_full = session.stored.is_some() && self.journal.is_full_for_sessions();
+        let is_full = session.stored.is_some() && self.cx.journal.is_full_for_sessions();
         if is_new && (session.subscriptions.len() >= maximum || is_full) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
         if !session.may_subscribe(&filter) {
             return Ok(Err(ReasonCode::NotAuthorized));
         }
-        if is_new && !session.charge.subscribe(&filter, &self.config.limits) {
+        if is_new && !session.charge.subscribe(&filter, &self.cx.config.limits) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
         let subscription = Subscription {
@@ -219,7 +221,8 @@ impl Worker {
             identifier,
         };
         session.subscriptions.insert(filter.clone(), subscription);
-        self.journal
+        self.cx
+            .journal
             .subscription(session.stored, &filter, Some(&subscription));
         let is_persistent = session.is_persistent();
         if is_new {
@@ -236,7 +239,7 @@ impl Worker {
             persistent: is_persistent,
             connected: true,
         };
-        changes.extend(self.interests.subscribe(key, &filter, member));
+        changes.extend(self.cx.interests.subscribe(key, &filter, member));
         let wants_retained = match asked.options.retain_handling {
             RetainHandling::SendAtSubscribe => true,
             RetainHandling::SendIfNew => is_new,
@@ -255,7 +258,7 @@ impl Worker {
         let waiting = self.gates.waiting.iter();
         waiting.filter_map(|(_, gate)| match gate {
             Gate::Suback(gated) => {
-                let connection = self.connection(gated.connection);
+                let connection = self.cx.connections.get(gated.connection);
                 let is_same = connection.is_some_and(|it| it.serial == gated.connection_serial);
                 is_same.then_some(gated.connection)
             }
@@ -265,7 +268,7 @@ impl Worker {
 
     /// The filter with the listener's prefix, if clients may have it.
     fn parse_filter(&self, id: ConnectionId, text: &str) -> Result<SubscriptionFilter, ReasonCode> {
-        let maximum = usize::from(self.config.limits.topic_levels);
+        let maximum = usize::from(self.cx.config.limits.topic_levels);
         let prefix = self.prefix(id);
         let parse = |text: &str| {
             SubscriptionFilter::parse_with_maximum_levels(text, maximum)
@@ -302,13 +305,13 @@ impl Worker {
                     continue;
                 }
             };
-            let Some(session) = self.sessions.get_mut(key) else {
+            let Some(session) = self.cx.sessions.get_mut(key) else {
                 return Ok(());
             };
             let code = match session.subscriptions.remove(&filter) {
                 Some(_) => {
                     session.charge.unsubscribe(&filter);
-                    self.journal.subscription(session.stored, &filter, None);
+                    self.cx.journal.subscription(session.stored, &filter, None);
                     self.note_operation(now, key, &filter);
                     self.note_subscription(key, UNSUBSCRIBED, || {
                         vec![("filter", filter.to_string())]
@@ -317,7 +320,7 @@ impl Worker {
                 }
                 None => ReasonCode::NoSubscriptionExisted,
             };
-            changes.extend(self.interests.unsubscribe(key, &filter));
+            changes.extend(self.cx.interests.unsubscribe(key, &filter));
             self.end_overtaking(key);
             self.gates.cancel_replays_of(key, &filter);
             self.cancel_replays_of(key, &filter);
@@ -327,8 +330,8 @@ impl Worker {
             self.restart_rates(now, id);
         }
         self.announce(changes);
-        self.hold_output(id, key);
-        self.send(
+        self.cx.hold_output(id, key);
+        self.cx.send(
             id,
             &Packet::Unsuback(Unsuback::new(unsubscribe.packet_id, reason_codes)),
         );
@@ -367,12 +370,13 @@ impl Worker {
         self.gates.sent += 1;
         let sequence = self.gates.sent;
         // What was published before must be kept before the hub reports the position of the retained messages.
-        self.send_to_hub_after_records(ToHub::Interest { sequence, changes });
+        self.cx
+            .send_to_hub_after_records(ToHub::Interest { sequence, changes });
     }
 
     /// Messages of shared subscriptions go to connected members first: announces a change of that.
     pub(super) fn set_members_connected(&mut self, key: SessionKey, connected: bool) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let mut changes = Vec::new();
@@ -381,7 +385,7 @@ impl Worker {
             .keys()
             .filter(|filter| filter.is_shared())
         {
-            changes.extend(self.interests.set_connected(key, filter, connected));
+            changes.extend(self.cx.interests.set_connected(key, filter, connected));
         }
         self.announce(changes);
     }
@@ -398,7 +402,7 @@ impl Worker {
     /// Reports to the hub that a session was taken over: of a member of groups when every node has its membership here. Otherwise a message might be
     /// routed in between, and find no member anywhere.
     pub(super) fn report_taken_over_when_known(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         if session.subscriptions.keys().any(|it| it.is_shared()) {
@@ -433,9 +437,9 @@ impl Worker {
     fn open(&mut self, gate: Gate, retained: u64) {
         match gate {
             Gate::Suback(gated) => self.send_suback(gated, retained),
-            Gate::Import { request } => self.send_to_hub(ToHub::Imported { request }),
+            Gate::Import { request } => self.cx.send_to_hub(ToHub::Imported { request }),
             Gate::TakenOver { session, serial } => {
-                if self.sessions.get_same(session, serial).is_some() {
+                if self.cx.sessions.get_same(session, serial).is_some() {
                     self.report_taken_over(session, false);
                 }
             }
@@ -443,25 +447,32 @@ impl Worker {
     }
 
     fn send_suback(&mut self, gated: GatedSuback, retained: u64) {
-        let session = self.sessions.get_same(gated.session, gated.session_serial);
+        let session = self
+            .cx
+            .sessions
+            .get_same(gated.session, gated.session_serial);
         if let Some(session) = session {
             session.gated_subacks -= 1;
         }
         let is_same = self
-            .connection(gated.connection)
+            .cx
+            .connections
+            .get(gated.connection)
             .is_some_and(|connection| connection.serial == gated.connection_serial);
         if !is_same {
             return;
         }
-        self.hold_output_until(gated.connection, gated.session, Level::Held);
+        self.cx
+            .hold_output_until(gated.connection, gated.session, Level::Held);
         let is_granted = gated.reason_codes.iter().all(|code| !code.is_error());
         let place = gated.place.as_deref().filter(|_| is_granted);
         let suback = Suback {
             user_properties: place.map(|node| (PLACE, node)).into_iter().collect(),
             ..Suback::new(gated.packet_id, gated.reason_codes)
         };
-        self.send(gated.connection, &Packet::Suback(suback));
+        self.cx.send(gated.connection, &Packet::Suback(suback));
         if self
+            .cx
             .sessions
             .get_same(gated.session, gated.session_serial)
             .is_some()

@@ -37,27 +37,27 @@ impl Worker {
         (to, purpose): (NodeId, Purpose),
     ) {
         self.publish_recovered_wills(now, Some(client_id));
-        let Some(key) = self.sessions.find(client_id) else {
+        let Some(key) = self.cx.sessions.find(client_id) else {
             self.answer_ended(request, client_id);
             return;
         };
         if purpose != Purpose::Merge {
             self.publish_overdue_will(now, key);
         }
-        let session = self.sessions.get(key);
+        let session = self.cx.sessions.get(key);
         if let Some(connection) = session.and_then(|session| session.connection) {
             let reason = "the client connected to another node";
-            self.disconnect(
+            self.cx.disconnect(
                 connection,
                 thicket_mqtt::ReasonCode::SessionTakenOver,
                 reason,
             );
             self.detach(now, connection, Cause::TakenOver);
         }
-        if purpose == Purpose::Discard && self.sessions.get(key).is_some() {
+        if purpose == Purpose::Discard && self.cx.sessions.get(key).is_some() {
             self.end_session(now, key);
         }
-        let Some(key) = self.sessions.find(client_id) else {
+        let Some(key) = self.cx.sessions.find(client_id) else {
             self.answer_ended(request, client_id);
             return;
         };
@@ -69,7 +69,7 @@ impl Worker {
     }
 
     fn begin_switchover(&mut self, now: Now, key: SessionKey, switchover: Switchover) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let Some(earlier) = session.role.change(Event::Asked(switchover)) else {
@@ -81,7 +81,7 @@ impl Worker {
         }
         if earlier.handed().is_some()
             && !earlier.is_branch()
-            && let Some(index) = self.journal.streams.find(switchover.to)
+            && let Some(index) = self.cx.journal.streams.find(switchover.to)
         {
             // It asks again, so it did not take over what it was handed: it gets a new full sync.
             self.end_backup(key, index);
@@ -92,7 +92,7 @@ impl Worker {
     fn refuse_switchover(&mut self, reason: Reason) {
         if let Some(request) = reason.request() {
             let answer = Fetched::Elsewhere;
-            self.send_to_hub(ToHub::Fetched { request, answer });
+            self.cx.send_to_hub(ToHub::Fetched { request, answer });
         }
     }
 
@@ -100,8 +100,8 @@ impl Worker {
     /// for it, and what the client publishes there might overtake it. The same holds for its will.
     pub(super) fn continue_switchover(&mut self, now: Now, key: SessionKey) {
         let has_pending_will = self.has_pending_will(key);
-        let own = self.place();
-        let Some(session) = self.sessions.get_mut(key) else {
+        let own = self.cx.place();
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let Role::Switching(switchover) = &mut session.role else {
@@ -116,7 +116,8 @@ impl Worker {
                     let snapshot = session.snapshot(own, now.instant).encode(now.instant);
                     let answer = Fetched::Branch(snapshot);
                     // What this session published before must be on its way before any node is informed that it has gone.
-                    self.send_to_hub_after_records(ToHub::Fetched { request, answer });
+                    self.cx
+                        .send_to_hub_after_records(ToHub::Fetched { request, answer });
                 }
             }
             Reason::Claim(_) | Reason::Drain => {
@@ -131,7 +132,7 @@ impl Worker {
     /// Sends full syncs to learners, at their pace. Once a round.
     pub(super) fn sync_learners(&mut self, now: Now) {
         for (key, serial) in std::mem::take(&mut self.primaries.learners) {
-            let session = self.sessions.get_same(key, serial);
+            let session = self.cx.sessions.get_same(key, serial);
             let role = session.map(|session| &session.role);
             let Some(Role::Switching(switchover)) = role else {
                 continue;
@@ -146,18 +147,23 @@ impl Worker {
     /// False: the other node is too far behind.
     fn sync_learner(&mut self, now: Now, key: SessionKey, switchover: Switchover) -> bool {
         let is_up = self.primaries.is_up(switchover.to);
-        let Some(index) = is_up.then(|| self.stream_to(switchover.to)).flatten() else {
+        let Some(index) = is_up.then(|| self.cx.stream_to(switchover.to)).flatten() else {
             // It is down, as the hub will soon find, or there are too many nodes.
             self.take_back(now, key);
             return true;
         };
-        let backups = self.sessions.get(key).map(|session| session.stored.backups);
+        let backups = self
+            .cx
+            .sessions
+            .get(key)
+            .map(|session| session.stored.backups);
         let backups = backups.unwrap_or_default();
         if backups.synced().any(|backup| backup.stream == index) {
             self.hand_over_if_covered(now, key, index);
             return true;
         }
         if self
+            .cx
             .journal
             .streams
             .get(index)
@@ -174,11 +180,11 @@ impl Worker {
 
     /// A backup has all of a session: if it is to be the primary, the session is handed over to it.
     pub(super) fn hand_over_if_covered(&mut self, now: Now, key: SessionKey, index: u8) {
-        let node = self.journal.streams.node_of(index);
+        let node = self.cx.journal.streams.node_of(index);
         if self.has_pending_will(key) {
             return;
         }
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let mut covered = session.stored.backups.covered();
@@ -202,11 +208,11 @@ impl Worker {
         index: u8,
         switchover: Switchover,
     ) {
-        self.journal.write_done();
-        let session = self.sessions.get(key);
-        let marks = session.map(|session| self.marks_of_session(session));
-        let place = self.place();
-        let Some(session) = self.sessions.get_mut(key) else {
+        self.cx.journal.write_done();
+        let session = self.cx.sessions.get(key);
+        let marks = session.map(|session| self.cx.marks_of_session(session));
+        let place = self.cx.place();
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         debug_assert!(
@@ -230,15 +236,15 @@ impl Worker {
         let members: Vec<u64> = next
             .iter()
             .chain(&others)
-            .filter_map(|backup| self.journal.streams.node_of(backup.stream))
+            .filter_map(|backup| self.cx.journal.streams.node_of(backup.stream))
             .map(|node| node.0)
             .collect();
         if members.len() > 1 {
-            self.journal.streams.each(backups, |stream| {
+            self.cx.journal.streams.each(backups, |stream| {
                 stream.writer.members(number, &members);
             });
         }
-        if let Some(stream) = self.journal.streams.get_mut(index) {
+        if let Some(stream) = self.cx.journal.streams.get_mut(index) {
             stream.writer.history(number, &history.encode());
             stream.writer.handed(number);
         }
@@ -249,25 +255,25 @@ impl Worker {
             "{:?} cannot be handed over",
             session.role
         );
-        self.journal.let_go(session.stored);
-        let to = self.journal.streams.node_of(index);
+        self.cx.journal.let_go(session.stored);
+        let to = self.cx.journal.streams.node_of(index);
         let fields = to.map(|node| ("node", node.to_string()));
         self.note_session(key, SESSION_MOVED, Vec::from_iter(fields));
         if let Reason::Claim(request) = switchover.reason {
             let answer = Fetched::Handed;
-            self.send_to_hub(ToHub::Fetched { request, answer });
+            self.cx.send_to_hub(ToHub::Fetched { request, answer });
         }
     }
 
     /// Another node is the primary for sure: the other backups wait until it has fully synced them.
     pub(super) fn leave_backups(&mut self, key: SessionKey, to: NodeId) {
-        self.journal.write_done();
-        let Some(session) = self.sessions.get_mut(key) else {
+        self.cx.journal.write_done();
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let StoredAs { number, backups } = session.stored;
         for backup in backups.synced() {
-            if let Some(stream) = self.journal.streams.get_mut(backup.stream)
+            if let Some(stream) = self.cx.journal.streams.get_mut(backup.stream)
                 && stream.node != to
             {
                 stream.writer.left(number);
@@ -279,7 +285,7 @@ impl Worker {
     /// A node has lost what it was sent, but is up: sessions that were to go there are sent again.
     pub(super) fn switch_again(&mut self, now: Now, node: NodeId) {
         let mut stay = Vec::new();
-        for (key, session) in self.sessions.iter_mut() {
+        for (key, session) in self.cx.sessions.iter_mut() {
             let Some(switchover) = session.role.switchover().filter(|it| it.to == node) else {
                 continue;
             };
@@ -297,14 +303,14 @@ impl Worker {
     /// A session that was to go to another node stays here.
     pub(super) fn handle_take_back(&mut self, now: Now, client_id: &str) {
         self.barriers.forget_queue(client_id);
-        if let Some(key) = self.sessions.find(client_id) {
+        if let Some(key) = self.cx.sessions.find(client_id) {
             self.take_back(now, key);
         }
     }
 
     /// This node stays the primary of a session.
     pub(super) fn take_back(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let Some(role) = session.role.change(Event::TakenBack) else {
@@ -327,23 +333,24 @@ impl Worker {
             self.end_surplus_backups(key);
         }
         self.restart_timers(now, key);
-        let session = self.sessions.get(key);
+        let session = self.cx.sessions.get(key);
         if let Some(session) = session.filter(|session| session.connection.is_none()) {
             let client_id = std::rc::Rc::clone(&session.client_id);
-            self.report_session(&client_id, SessionState::Waiting);
+            self.cx.report_session(&client_id, SessionState::Waiting);
         }
         self.pull(now, key);
     }
 
     /// Shared subscriptions give messages to the session again.
     fn join_groups(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let subscriptions = session.subscriptions.iter();
         let shared = subscriptions.filter(|(filter, _)| filter.is_shared());
         let changes = shared.filter_map(|(filter, subscription)| {
-            self.interests
+            self.cx
+                .interests
                 .subscribe(key, filter, Member::away(*subscription))
         });
         let changes = changes.collect();
@@ -356,7 +363,7 @@ impl Worker {
         let mut changes = Vec::new();
         let mut taken_over = Vec::new();
         for (key, serial) in handed {
-            let session = self.sessions.get_same(key, serial);
+            let session = self.cx.sessions.get_same(key, serial);
             let Some(backup) = session.and_then(|session| session.backup()) else {
                 continue;
             };
@@ -375,7 +382,7 @@ impl Worker {
     /// What had arrived of a session's messages where it was before.
     pub(super) fn set_history(&mut self, now: Now, key: SessionKey, history: History) {
         let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         session.marks = history.marks;

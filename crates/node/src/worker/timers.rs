@@ -72,7 +72,7 @@ impl Worker {
         if self.effort.has_left() {
             self.resume_left(now);
         }
-        while let Some(timer) = self.timers.pop_due(now.instant) {
+        while let Some(timer) = self.cx.timers.pop_due(now.instant) {
             match timer {
                 Timer::Connect { connection, serial } => {
                     self.handle_connect_timeout(connection, serial)

@@ -10,7 +10,8 @@ use thicket_overlay::record::Record;
 use thicket_session::time::Instant;
 
 use super::{
-    Debt, Owed, Publisher, SessionKey, Worker,
+    SessionKey, Worker,
+    debts::{Debt, Owed, Publisher},
     forward::{Way, publish_of},
     interests::{Recipient, Route},
     publish::{Outcome, Source},
@@ -74,7 +75,7 @@ impl Worker {
         route: &Route,
         source: Source<'_>,
     ) -> Outcome {
-        if self.interests.is_observed(publish.topic) {
+        if self.cx.interests.is_observed(publish.topic) {
             self.note_message(publish, source.session);
         }
         let Some(tracing) = self.observed.traces else {
@@ -83,7 +84,7 @@ impl Worker {
         let (own, parent) = match belonging(&publish.properties) {
             Belonging::To(parent) => (self.new_span(parent.trace_id), Some(parent)),
             Belonging::None if self.is_drawn(tracing) => {
-                let trace_id = self.random.next_u128().max(1);
+                let trace_id = self.cx.random.next_u128().max(1);
                 (self.new_span(trace_id), None)
             }
             Belonging::None | Belonging::Unsampled => {
@@ -110,7 +111,7 @@ impl Worker {
             topic: publish.topic.to_owned(),
             qos: publish.qos as u8,
         });
-        let before = self.traffic.external_out_messages;
+        let before = self.cx.traffic.external_out_messages;
         let outcome = self.publish_unobserved(now, publish, route, source);
         let sender = source.session;
         self.trace_delivery(
@@ -162,7 +163,7 @@ impl Worker {
         record: &Record<'_>,
         way: Way,
     ) -> bool {
-        let before = self.traffic.external_out_messages;
+        let before = self.cx.traffic.external_out_messages;
         let is_sent_on = self.deliver_record(now, from, origin, record, way);
         if let Belonging::To(parent) = belonging(&record.properties) {
             let (publish, _) = publish_of(record, now);
@@ -188,7 +189,7 @@ impl Worker {
     #[cold]
     fn end_met(&mut self) {
         let mut ended = Vec::new();
-        for debt in &self.met {
+        for debt in &self.cx.debts.met {
             let Debt::Publisher(Publisher::Client(owed)) = debt else {
                 continue;
             };
@@ -216,11 +217,11 @@ impl Worker {
         before: u64,
     ) {
         let gets = |recipient: &&Recipient| {
-            let session = self.sessions.get(recipient.session);
+            let session = self.cx.sessions.get(recipient.session);
             !(recipient.no_local && sender == Some(recipient.session))
                 && session.is_some_and(|session| session.backup().is_none())
         };
-        let sent = self.traffic.external_out_messages - before;
+        let sent = self.cx.traffic.external_out_messages - before;
         let recipients = (recipients.iter().filter(gets).count() as u64).max(sent);
         if recipients > 0 {
             let span = self.new_span(parent.trace_id);
@@ -235,21 +236,22 @@ impl Worker {
     }
 
     fn is_drawn(&mut self, tracing: Tracing) -> bool {
-        tracing.drawn > 0 && self.random.next_u64() <= tracing.drawn
+        tracing.drawn > 0 && self.cx.random.next_u64() <= tracing.drawn
     }
 
     fn new_span(&mut self, trace_id: u128) -> SpanContext {
-        let span_id = self.random.next_u64().max(1);
+        let span_id = self.cx.random.next_u64().max(1);
         SpanContext { trace_id, span_id }
     }
 
     fn client_id(&self, key: SessionKey) -> Option<String> {
-        let session = self.sessions.get(key)?;
+        let session = self.cx.sessions.get(key)?;
         Some(client_id_of(&session.client_id).to_owned())
     }
 
     fn note_traced(&mut self, traced: Traced) {
-        self.outputs
+        self.cx
+            .outputs
             .push_back(WorkerOutput::Traced(Box::new(traced)));
     }
 }

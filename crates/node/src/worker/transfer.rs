@@ -46,8 +46,8 @@ impl Worker {
             next: None,
         };
         let mut left = bytes;
-        let own = self.place();
-        for (key, session) in self.sessions.iter() {
+        let own = self.cx.place();
+        for (key, session) in self.cx.sessions.iter() {
             if key.0 < place.session || !session.is_persistent() || session.role.is_frozen() {
                 continue;
             }
@@ -101,7 +101,7 @@ impl Worker {
     /// Whether the client identifier has a session in this worker.
     #[must_use]
     pub fn has_session(&self, client_id: &str) -> bool {
-        self.sessions.find(client_id).is_some()
+        self.cx.sessions.find(client_id).is_some()
     }
 
     /// Begins the import of a session; `take_import` returns the result. `number` is the caller's, new for each import. With `replace` a session that
@@ -113,7 +113,7 @@ impl Worker {
             Ok(snapshot) if !replace && self.has_session(&snapshot.client_id) => {
                 Some(Imported::Exists)
             }
-            Ok(_) if self.journal.is_full_for_sessions() => Some(Imported::NoRoom),
+            Ok(_) if self.cx.journal.is_full_for_sessions() => Some(Imported::NoRoom),
             Ok(_) => None,
         };
         let import = match (done, snapshot) {
@@ -130,7 +130,7 @@ impl Worker {
                     asks: None,
                     placed: None,
                 };
-                self.send_to_hub(ToHub::Claim(claim));
+                self.cx.send_to_hub(ToHub::Claim(claim));
                 Import::Claimed {
                     snapshot: Box::new(snapshot),
                     replace,
@@ -172,7 +172,7 @@ impl Worker {
         }
         let import = self.transfers.imports.remove(&number);
         let done = match import {
-            Some(Import::Claimed { snapshot, replace }) if home == self.id => {
+            Some(Import::Claimed { snapshot, replace }) if home == self.cx.id => {
                 self.import_claimed(now, &snapshot, terms.epoch, replace)
             }
             // Another worker has it: its session stays, and a replacing importer asks that worker.
@@ -182,7 +182,7 @@ impl Worker {
         };
         self.transfers.imports.insert(number, Import::Done(done));
         let client_id = client_id.into();
-        self.send_to_hub(ToHub::GrantDone { client_id });
+        self.cx.send_to_hub(ToHub::GrantDone { client_id });
         true
     }
 
@@ -203,20 +203,20 @@ impl Worker {
         epoch: Epoch,
         replace: bool,
     ) -> Imported {
-        if let Some(old) = self.sessions.find(&snapshot.client_id) {
+        if let Some(old) = self.cx.sessions.find(&snapshot.client_id) {
             if !replace {
                 return Imported::Exists;
             }
-            let connection = self.sessions.get(old).and_then(|it| it.connection);
+            let connection = self.cx.sessions.get(old).and_then(|it| it.connection);
             if let Some(connection) = connection {
-                self.disconnect(
+                self.cx.disconnect(
                     connection,
                     thicket_mqtt::ReasonCode::SessionTakenOver,
                     "an operator replaced the session",
                 );
                 self.detach(now, connection, Cause::TakenOver);
             }
-            if self.sessions.get(old).is_some() {
+            if self.cx.sessions.get(old).is_some() {
                 self.end_session(now, old);
             }
         }
@@ -231,7 +231,7 @@ impl Worker {
         client_id: &str,
         messages: &[u8],
     ) -> Option<ImportedMessages> {
-        let key = self.sessions.find(client_id)?;
+        let key = self.cx.sessions.find(client_id)?;
         let deliveries = decode_queue(messages, now.instant).ok()?;
         let mut done = ImportedMessages::default();
         for delivery in deliveries {
@@ -254,10 +254,10 @@ impl Worker {
             ..Publish::new(message.topic(), message.payload())
         };
         let content = message.topic().len() + message.payload().len();
-        if self.journal.is_on() && self.journal.is_full_for(content, 1) {
+        if self.cx.journal.is_on() && self.cx.journal.is_full_for(content, 1) {
             return false;
         }
-        let dropped = |worker: &Self| worker.sessions.get(key).map(|it| it.dropped_messages);
+        let dropped = |worker: &Self| worker.cx.sessions.get(key).map(|it| it.dropped_messages);
         let before = dropped(self);
         let mut outgoing = Outgoing::new(&publish, message.expires_at());
         let recipient = Recipient {
@@ -271,7 +271,7 @@ impl Worker {
             Some(group) => self.deliver_alone(now, &recipient, group, &mut outgoing),
             None => self.deliver(now, &[recipient], &mut outgoing, None),
         }
-        self.journal.note(&outgoing);
+        self.cx.journal.note(&outgoing);
         before == dropped(self)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
-use thicket_mqtt::{Publish, Qos};
+use thicket_mqtt::Qos;
 use thicket_overlay::NodeId;
 use thicket_session::{
     server::{
@@ -157,7 +157,7 @@ impl Worker {
         };
         if let Err(error) = self.read_backups(now, &mut reading, record) {
             let fields = vec![("node", source.0.to_string()), ("error", error)];
-            self.event(
+            self.cx.event(
                 EventLevel::Error,
                 "unreadable backups of another node",
                 fields,
@@ -175,14 +175,16 @@ impl Worker {
             ..
         } = reading;
         if !adopted.is_empty() || !replaced.is_empty() {
-            self.send_to_workers(adopted, |sessions| ToWorker::BackupsAdopted {
-                by: source,
-                sessions,
-            });
-            self.send_to_workers(replaced, |sessions| ToWorker::BackupsReplaced {
-                by: source,
-                sessions,
-            });
+            self.cx
+                .send_to_workers(adopted, |sessions| ToWorker::BackupsAdopted {
+                    by: source,
+                    sessions,
+                });
+            self.cx
+                .send_to_workers(replaced, |sessions| ToWorker::BackupsReplaced {
+                    by: source,
+                    sessions,
+                });
             self.report_promoted();
         }
         let has_changed = !changes.is_empty();
@@ -202,7 +204,7 @@ impl Worker {
                 *known.blocked.entry(position).or_default() += blocks;
             }
         }
-        self.unblocked.extend(unblocked);
+        self.sources.unblocked.extend(unblocked);
         self.sources.lacks |= lacks;
         self.watch_backups(now);
     }
@@ -290,7 +292,7 @@ impl Worker {
                 }
                 JournalEntry::Handed { session } => {
                     let key = self.sources.find(reading.source, *session);
-                    let session = key.and_then(|key| self.sessions.get_mut(key));
+                    let session = key.and_then(|key| self.cx.sessions.get_mut(key));
                     if let (Some(key), Some(session)) = (key, session) {
                         let serial = session.serial;
                         if let Some(backup) = session.backup_mut() {
@@ -341,14 +343,14 @@ impl Worker {
     /// When these publications are sent again, the session drops them as duplicates.
     fn backup_took(&mut self, source: SourceKey, number: u64, uid: u128, taken: Generations) {
         let key = self.sources.find(source, number);
-        if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
+        if let Some(session) = key.and_then(|key| self.cx.sessions.get_mut(key)) {
             session.taken.insert_before(uid, taken);
         }
     }
 
     fn backup_mut(&mut self, source: SourceKey, number: u64) -> Option<&mut Backup> {
         let key = self.sources.find(source, number)?;
-        self.sessions.get_mut(key)?.backup_mut()
+        self.cx.sessions.get_mut(key)?.backup_mut()
     }
 
     /// An entry about the messages of one session.
@@ -360,7 +362,7 @@ impl Worker {
             Some(_) | None => self.sources.find(reading.source, number),
         };
         reading.found = key.map(|key| (number, key));
-        let session = key.and_then(|key| self.sessions.get_mut(key));
+        let session = key.and_then(|key| self.cx.sessions.get_mut(key));
         let Some(session) = session else { return };
         let Role::Backup(backup) = &mut session.role else {
             return;
@@ -392,7 +394,7 @@ impl Worker {
                 let mut append = run.first;
                 for _ in 0..run.count {
                     let backup = (&mut **backup, &mut session.taken);
-                    reading.take_plain(now, backup, &append, &self.placeholder);
+                    reading.take_plain(now, backup, &append, &self.sources.placeholder);
                     append = append.next();
                 }
             }
@@ -417,7 +419,7 @@ impl Worker {
                 if let Some(message) = &known {
                     session.taken.note(message);
                 }
-                let message = known.unwrap_or_else(|| Rc::clone(&self.placeholder));
+                let message = known.unwrap_or_else(|| Rc::clone(&self.sources.placeholder));
                 backup.held.handle_append(append, &message);
                 if let (Some(id), true) = (append.reference, !message.has_topic()) {
                     let is_given = append.packet_id.is_some() && append.qos == Qos::ExactlyOnce;
@@ -449,9 +451,9 @@ impl Worker {
             backup.stored = stored;
             return;
         }
-        let serial = self.serial();
+        let serial = self.cx.serial();
         let client_id: Rc<str> = stored.client_id.as_str().into();
-        let limits = &self.config.limits;
+        let limits = &self.cx.config.limits;
         let mut session = Session::new(
             serial,
             client_id,
@@ -460,8 +462,8 @@ impl Worker {
             limits,
         );
         session.role = Role::Backup(Box::new(Backup::new(source, number, stored)));
-        let key = self.sessions.insert_backup(session);
-        self.note_begun(now, key);
+        let key = self.cx.sessions.insert_backup(session);
+        self.cx.note_begun(now, key);
         if let Some(known) = self.sources.sources.get_mut(&source) {
             known.sessions.insert(number, key);
         }
@@ -480,10 +482,10 @@ impl Worker {
         // Backups are no members of a group (rule 16).
         if !filter.is_shared() {
             let member = Member::backup(subscription);
-            let change = self.interests.subscribe(key, &filter, member);
+            let change = self.cx.interests.subscribe(key, &filter, member);
             reading.changes.extend(change);
         }
-        if let Some(session) = self.sessions.get_mut(key)
+        if let Some(session) = self.cx.sessions.get_mut(key)
             && session
                 .subscriptions
                 .insert(filter.clone(), subscription)
@@ -504,10 +506,10 @@ impl Worker {
             return;
         };
         if !filter.is_shared() {
-            let change = self.interests.unsubscribe(key, filter);
+            let change = self.cx.interests.unsubscribe(key, filter);
             reading.changes.extend(change);
         }
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let was_there = session.subscriptions.remove(filter).is_some();
@@ -527,12 +529,12 @@ impl Worker {
 
     pub(super) fn drop_backup(&mut self, key: SessionKey) -> Vec<InterestChange> {
         let mut changes = Vec::new();
-        let Some(session) = self.sessions.remove(key) else {
+        let Some(session) = self.cx.sessions.remove(key) else {
             return changes;
         };
         if let Role::Backup(backup) = session.role {
             let awaited = backup.awaited.into_values();
-            self.unblocked.extend(awaited.filter_map(|it| {
+            self.sources.unblocked.extend(awaited.filter_map(|it| {
                 Some(Unblocked {
                     source: backup.source,
                     position: it.blocks?,
@@ -541,7 +543,7 @@ impl Worker {
         }
         for filter in session.subscriptions.keys() {
             if !filter.is_shared() {
-                changes.extend(self.interests.unsubscribe(key, filter));
+                changes.extend(self.cx.interests.unsubscribe(key, filter));
                 self.sources.subscriptions -= 1;
             }
         }
@@ -559,7 +561,7 @@ impl Worker {
         let ended = self.sources.sources.remove(&source).unwrap_or_default();
         self.forget_wills(&ended.wills);
         for key in ended.sessions.into_values() {
-            let session = self.sessions.get_mut(key);
+            let session = self.cx.sessions.get_mut(key);
             let backup = session.and_then(|session| session.backup_mut());
             if backup.is_some_and(|backup| !backup.pending.is_empty()) {
                 self.promote_beside(now, key, changes);
@@ -576,7 +578,7 @@ impl Worker {
         if self.sources.sources.is_empty() {
             return;
         }
-        for Unblocked { source, position } in std::mem::take(&mut self.unblocked) {
+        for Unblocked { source, position } in std::mem::take(&mut self.sources.unblocked) {
             if let Some(known) = self.sources.sources.get_mut(&source)
                 && let Some(count) = known.blocked.get_mut(&position)
             {
@@ -622,10 +624,10 @@ impl Worker {
             self.begin_barrier(behind);
         }
         if !messages.is_empty() {
-            self.seal_records();
+            self.cx.seal_records();
         }
         for content in messages {
-            self.send_to_hub(content);
+            self.cx.send_to_hub(content);
         }
     }
 
@@ -645,7 +647,12 @@ impl Worker {
             .iter()
             .filter_map(|(_, number)| source.sessions.get(number));
         for key in keys {
-            if let Some(backup) = self.sessions.get_mut(*key).and_then(|it| it.backup_mut()) {
+            if let Some(backup) = self
+                .cx
+                .sessions
+                .get_mut(*key)
+                .and_then(|it| it.backup_mut())
+            {
                 backup.mark = backup.arrivals;
             }
         }
@@ -659,15 +666,15 @@ impl Worker {
             FORGOTTEN / 3
         };
         let at = now.instant + wait;
-        if self.sessions.backups() > 0 && self.sources.timer_at.is_none_or(|set| at < set) {
+        if self.cx.sessions.backups() > 0 && self.sources.timer_at.is_none_or(|set| at < set) {
             self.sources.timer_at = Some(at);
-            self.timers.set(at, Timer::Backups);
+            self.cx.timers.set(at, Timer::Backups);
         }
     }
 
     /// Messages arrived that other nodes had kept for this one.
     pub(in super::super) fn watch_hints(&mut self, now: Now) {
-        self.sources.lacks |= self.sessions.backups() > 0;
+        self.sources.lacks |= self.cx.sessions.backups() > 0;
         self.watch_backups(now);
     }
 
@@ -683,7 +690,7 @@ impl Worker {
         let since = |at: Instant, patience: Duration| at + patience <= now.instant;
         let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
         let mut alone = Vec::new();
-        for backup in self.sessions.backups_mut() {
+        for backup in self.cx.sessions.backups_mut() {
             for pending in backup.pending.iter_mut() {
                 let Some(told_at) = &mut pending.told_at else {
                     continue;
@@ -722,7 +729,8 @@ impl Worker {
             if let (Some(source), false) = (source, wanted.is_empty()) {
                 let stream = source.stream(worker);
                 let report = BackupReport::Wanted(wanted);
-                self.send_to_hub(ToHub::BackupReport { to, stream, report });
+                self.cx
+                    .send_to_hub(ToHub::BackupReport { to, stream, report });
             }
         }
         self.watch_backups(now);
@@ -733,13 +741,4 @@ fn message_of(now: Now, stored: &StoredMessage<'_>) -> Rc<Message> {
     let expires_at = stored.expires_at_ms.map(|at| instant_of(now, at));
     let message = Message::new(stored.id, &stored.publish, expires_at);
     Rc::new(message.with_publication(stored.publication))
-}
-
-/// Stands for a message that has not arrived.
-pub(in super::super) fn placeholder() -> Rc<Message> {
-    Rc::new(Message::new(
-        MessageId::default(),
-        &Publish::new("", b""),
-        None,
-    ))
 }

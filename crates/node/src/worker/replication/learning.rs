@@ -38,7 +38,7 @@ pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8
 impl Worker {
     /// How many nodes are to have all of a session: `backups`, or all that are up if these are fewer (rule 6).
     pub(super) fn wanted_backups(&self) -> usize {
-        usize::from(self.config.backups).min(self.primaries.nodes.len())
+        usize::from(self.cx.config.backups).min(self.primaries.nodes.len())
     }
 
     /// Queues sessions without all their backups for a full sync, at the pace of the backups; of sessions that end with their connections the wills.
@@ -57,6 +57,7 @@ impl Worker {
             }
         };
         self.primaries.to_sync = self
+            .cx
             .sessions
             .iter()
             .filter(|(_, session)| lacks(session))
@@ -71,7 +72,7 @@ impl Worker {
         if self.wanted_backups() == 0 {
             return;
         }
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         if session.subscriptions.is_empty() && session.outbound.is_empty() {
@@ -88,7 +89,7 @@ impl Worker {
         key: SessionKey,
         filters: &[TopicFilter],
     ) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let (stored, wanted) = (session.stored, self.wanted_backups());
@@ -106,7 +107,7 @@ impl Worker {
             best.push(node);
         }
         let is_worse = |stream: u8| {
-            let node = self.journal.streams.node_of(stream);
+            let node = self.cx.journal.streams.node_of(stream);
             node.is_none_or(|node| !best.contains(&node))
         };
         let worse: Vec<u8> = (stored.backups.iter())
@@ -120,12 +121,12 @@ impl Worker {
 
     /// Moves a session's backup, which holds nothing yet, from the node of a stream to another node.
     fn move_backup(&mut self, now: Now, key: SessionKey, from: u8, filters: &[TopicFilter]) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let (stored, connection) = (session.stored, session.connection);
         session.stored.backups.remove(from);
-        let Some(stream) = self.journal.streams.get_mut(from) else {
+        let Some(stream) = self.cx.journal.streams.get_mut(from) else {
             return;
         };
         let former = Release::Former {
@@ -135,21 +136,22 @@ impl Worker {
         };
         self.sync_missing_backups(now, key, filters);
         // What waited for the old backup waits for the new one, which has it before the old one drops it: this node may die in between.
-        let backups = self.sessions.get(key).map(|it| it.stored.backups);
+        let backups = self.cx.sessions.get(key).map(|it| it.stored.backups);
         let is_new = |backup: &Replica| !stored.backups.has(backup.stream);
         let new = backups.unwrap_or_default().iter().find(is_new);
-        let new = new
-            .and_then(|backup| Some((backup.stream, self.journal.streams.get_mut(backup.stream)?)));
+        let new = new.and_then(|backup| {
+            Some((
+                backup.stream,
+                self.cx.journal.streams.get_mut(backup.stream)?,
+            ))
+        });
         let Some((to, stream)) = new else {
             self.release(former, from, Progress::END);
             return;
         };
         stream.wait(Level::Applied, former);
         if let Some(id) = connection
-            && let Some(connection) = self
-                .connections
-                .get_mut(id.0 as usize)
-                .and_then(Option::as_deref_mut)
+            && let Some(connection) = self.cx.connections.get_mut(id)
             && connection.out.move_holds(from, to, stream.position())
         {
             stream.wait(Level::Applied, Release::Output(id, connection.serial));
@@ -165,7 +167,7 @@ impl Worker {
         others: &[NodeId],
     ) -> Option<NodeId> {
         let wanted = |slot: NodeSlot| {
-            let is_wanted = |filter: &&TopicFilter| self.interests.is_wanted_by(slot, filter);
+            let is_wanted = |filter: &&TopicFilter| self.cx.interests.is_wanted_by(slot, filter);
             filters.iter().take(FILTERS).filter(is_wanted).count()
         };
         let primaries = &self.primaries;
@@ -201,8 +203,8 @@ impl Worker {
 
     /// Counts how many sessions each node holds.
     fn count_shares(&mut self) {
-        let sessions = self.sessions.iter();
-        let streams = &self.journal.streams;
+        let sessions = self.cx.sessions.iter();
+        let streams = &self.cx.journal.streams;
         let nodes = sessions.flat_map(|(_, session)| {
             let backups = session.stored.backups;
             let nodes = backups
@@ -221,24 +223,24 @@ impl Worker {
         key: SessionKey,
         filters: &[TopicFilter],
     ) {
-        if self.is_minority {
+        if self.cx.is_minority {
             // All are synced when this side has quorum again.
             return;
         }
         let wanted = self.wanted_backups();
         let mut has_changed = false;
-        let session = self.sessions.get(key);
+        let session = self.cx.sessions.get(key);
         if session.is_some_and(|session| session.role.handed().is_some()) {
             return;
         }
-        while let Some(session) = self.sessions.get(key) {
+        while let Some(session) = self.cx.sessions.get(key) {
             let backups = session.stored.backups;
             if backups.synced().count() >= wanted {
                 break;
             }
             let index = backups.first_adopted().or_else(|| {
                 let node = self.choose_backup(key, filters)?;
-                self.stream_to(node)
+                self.cx.stream_to(node)
             });
             let Some(index) = index else {
                 break;
@@ -253,15 +255,15 @@ impl Worker {
 
     /// See [`write_members`].
     pub(in super::super) fn replicate_members(&mut self, key: SessionKey) {
-        if let Some(session) = self.sessions.get(key) {
-            let (stored, backups) = (session.stored, self.config.backups);
-            write_members(&mut self.journal.streams, stored, backups);
+        if let Some(session) = self.cx.sessions.get(key) {
+            let (stored, backups) = (session.stored, self.cx.config.backups);
+            write_members(&mut self.cx.journal.streams, stored, backups);
         }
     }
 
     /// If a session has as many backups as it may have, the last one ends, for one at the node of another stream.
     pub(in super::super) fn make_room_for_backup(&mut self, key: SessionKey, index: u8) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let backups = session.stored.backups;
@@ -276,7 +278,7 @@ impl Worker {
     /// Ends the backups beyond those that a session is to have.
     pub(in super::super) fn end_surplus_backups(&mut self, key: SessionKey) {
         let wanted = self.wanted_backups();
-        while let Some(session) = self.sessions.get(key)
+        while let Some(session) = self.cx.sessions.get(key)
             && session.stored.backups.synced().count() > wanted
         {
             if let Some(last) = session.stored.backups.synced().last() {
@@ -287,12 +289,12 @@ impl Worker {
 
     /// Ends the backup at the node of a stream.
     pub(in super::super) fn end_backup(&mut self, key: SessionKey, index: u8) {
-        self.journal.write_done();
-        let Some(session) = self.sessions.get_mut(key) else {
+        self.cx.journal.write_done();
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         session.stored.backups.remove(index);
-        if let Some(stream) = self.journal.streams.get_mut(index) {
+        if let Some(stream) = self.cx.journal.streams.get_mut(index) {
             stream.writer.ended(session.stored.number);
         }
     }
@@ -300,7 +302,7 @@ impl Worker {
     /// Ends adopted backups once as many backups as are wanted have all of the session.
     pub(super) fn end_spare_backups(&mut self, key: SessionKey) {
         let wanted = self.wanted_backups();
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         if session.stored.backups.covered().count() < wanted {
@@ -308,7 +310,7 @@ impl Worker {
         }
         while let Some(index) = session.stored.backups.first_adopted() {
             session.stored.backups.remove(index);
-            if let Some(stream) = self.journal.streams.get_mut(index) {
+            if let Some(stream) = self.cx.journal.streams.get_mut(index) {
                 stream.writer.ended(session.stored.number);
             }
         }
@@ -329,9 +331,9 @@ impl Worker {
     }
 
     fn next_backup(&self, key: SessionKey, filters: &[TopicFilter]) -> Option<NodeId> {
-        let session = self.sessions.get(key)?;
+        let session = self.cx.sessions.get(key)?;
         let backups = session.stored.backups.iter();
-        let others = backups.filter_map(|backup| self.journal.streams.node_of(backup.stream));
+        let others = backups.filter_map(|backup| self.cx.journal.streams.node_of(backup.stream));
         let others: Vec<NodeId> = others.collect();
         if !filters.is_empty() {
             return self.backup_of(&session.client_id, filters, &others);
@@ -343,15 +345,15 @@ impl Worker {
 
     /// Sends a node the whole of a session.
     pub(in super::super) fn full_sync(&mut self, now: Now, key: SessionKey, index: u8) {
-        if let Some(node) = self.journal.streams.node_of(index) {
+        if let Some(node) = self.cx.journal.streams.node_of(index) {
             self.backups_go_to(node);
         }
-        self.journal.write_done();
-        let Some(session) = self.sessions.get_mut(key) else {
+        self.cx.journal.write_done();
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         if session.stored.number == 0 {
-            session.stored.number = self.journal.next_number();
+            session.stored.number = self.cx.journal.next_number();
         }
         let is_empty = session.subscriptions.is_empty() && session.outbound.is_empty();
         let is_known = session.stored.backups.has(index);
@@ -362,7 +364,7 @@ impl Worker {
         };
         session.stored.backups.set(index, stage);
         let number = session.stored.number;
-        let Some(stream) = self.journal.streams.get_mut(index) else {
+        let Some(stream) = self.cx.journal.streams.get_mut(index) else {
             return;
         };
         stream.writer.value(number, &session.value(now).encode());

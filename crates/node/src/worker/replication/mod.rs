@@ -48,8 +48,7 @@ mod stream;
 mod wills;
 
 pub(super) use self::{
-    apply::placeholder,
-    backup::{Backup, SourceKey, Sources, Unblocked},
+    backup::{Backup, SourceKey, Sources},
     orphans::SUCCESSION,
     primary::{Learned, Primaries, hold},
     replica_set::{Replica, StoredAs},

@@ -22,7 +22,7 @@ use thicket_session::{server::Epoch, time::Instant};
 
 use super::{Primaries, backup::SourceKey, pending::Pending, replica_set::Stage};
 use crate::{
-    Now, WorkerId,
+    Now,
     messages::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
     worker::{SessionKey, Worker, role::Role, timers::Timer},
 };
@@ -108,8 +108,8 @@ impl Orphans {
 impl Worker {
     /// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
     pub(super) fn strike_successors(&mut self) {
-        let (own, primaries) = (self.config.node, &self.primaries);
-        for backup in self.sessions.backups_mut() {
+        let (own, primaries) = (self.cx.config.node, &self.primaries);
+        for backup in self.cx.sessions.backups_mut() {
             let is_left = |node: &NodeId| *node == own || primaries.is_up(*node);
             backup.members.retain(is_left);
         }
@@ -117,11 +117,11 @@ impl Worker {
 
     /// Whether no other node is to promote its backup of the session before this one.
     fn is_next(&self, key: SessionKey) -> bool {
-        let session = self.sessions.get(key);
+        let session = self.cx.sessions.get(key);
         let Some(backup) = session.and_then(|session| session.backup()) else {
             return false;
         };
-        let own = self.config.node;
+        let own = self.cx.config.node;
         let mut alive = backup.members.iter();
         let first = alive.find(|node| **node == own || self.primaries.is_up(**node));
         first.is_none_or(|first| *first == own)
@@ -129,7 +129,7 @@ impl Worker {
 
     /// Identity and epoch of a backup's session.
     pub(super) fn identity_of(&self, key: SessionKey) -> Option<(u128, Epoch)> {
-        let session = self.sessions.get(key)?;
+        let session = self.cx.sessions.get(key)?;
         Some((session.uid, session.backup()?.stored.epoch))
     }
 
@@ -179,7 +179,10 @@ impl Worker {
         }
         match by {
             Some((by, number)) => self.replace_orphan(now, by, number, uid, changes),
-            None => self.timers.set(now.instant + SUCCESSION, Timer::Successors),
+            None => self
+                .cx
+                .timers
+                .set(now.instant + SUCCESSION, Timer::Successors),
         }
     }
 
@@ -198,10 +201,10 @@ impl Worker {
         let Some(orphan) = self.sources.orphans.take_adopted_by(uid, by) else {
             return;
         };
-        let session = self.sessions.get_mut(orphan.key);
+        let session = self.cx.sessions.get_mut(orphan.key);
         let backup = session.and_then(|session| session.backup_mut());
         let pending = backup.map(|backup| std::mem::take(&mut backup.pending));
-        let session = self.sessions.get_mut(new);
+        let session = self.cx.sessions.get_mut(new);
         if let Some(session) = session
             && let Role::Backup(backup) = &mut session.role
         {
@@ -225,7 +228,7 @@ impl Worker {
                     delivery,
                     (is_seen, told_at.is_some()),
                 );
-                self.unblocked.extend(unblocked);
+                self.sources.unblocked.extend(unblocked);
             }
         }
         changes.extend(self.drop_backup(orphan.key));
@@ -288,7 +291,7 @@ impl Worker {
             let Some(Orphan { key, .. }) = orphan else {
                 continue;
             };
-            let session = self.sessions.get(key);
+            let session = self.cx.sessions.get(key);
             let backup = session.and_then(|session| session.backup());
             if backup.is_some_and(|backup| !backup.pending.is_empty()) {
                 self.promote_beside(now, key, changes);
@@ -296,26 +299,11 @@ impl Worker {
                 changes.extend(self.drop_backup(key));
             }
         }
-        self.send_to_workers(sessions, |sessions| ToWorker::BackupsReplaced {
-            by,
-            sessions,
-        });
-    }
-
-    /// Sends sessions to the other workers, if there are any.
-    pub(super) fn send_to_workers<T: Clone>(
-        &mut self,
-        sessions: Vec<T>,
-        content: impl Fn(Vec<T>) -> ToWorker,
-    ) {
-        if sessions.is_empty() {
-            return;
-        }
-        for worker in (0..self.config.workers).map(WorkerId) {
-            if worker != self.id {
-                self.send_to_worker(worker, content(sessions.clone()));
-            }
-        }
+        self.cx
+            .send_to_workers(sessions, |sessions| ToWorker::BackupsReplaced {
+                by,
+                sessions,
+            });
     }
 
     /// Another worker read that sessions are adopted.
@@ -362,7 +350,9 @@ impl Worker {
         orphans.lose_node(now.instant, node);
         orphans.promoting.insert(node);
         if orphans.is_waiting() {
-            self.timers.set(now.instant + SUCCESSION, Timer::Successors);
+            self.cx
+                .timers
+                .set(now.instant + SUCCESSION, Timer::Successors);
         }
         self.succeed(now, changes)
     }
@@ -409,7 +399,7 @@ impl Worker {
             return;
         }
         for node in std::mem::take(&mut self.sources.orphans.promoting) {
-            self.send_to_hub_after_records(ToHub::Promoted { node });
+            self.cx.send_to_hub_after_records(ToHub::Promoted { node });
         }
     }
 
@@ -421,18 +411,18 @@ impl Worker {
                 self.adopt_when_reachable(*node, key);
                 continue;
             }
-            let Some(index) = self.stream_to(*node) else {
+            let Some(index) = self.cx.stream_to(*node) else {
                 continue;
             };
-            let Some(session) = self.sessions.get_mut(key) else {
+            let Some(session) = self.cx.sessions.get_mut(key) else {
                 return;
             };
             if session.stored.number == 0 {
-                session.stored.number = self.journal.next_number();
+                session.stored.number = self.cx.journal.next_number();
             }
             let (number, uid, epoch) = (session.stored.number, session.uid, session.epoch);
             let has_room = session.stored.backups.set(index, Stage::Adopted);
-            if let Some(stream) = self.journal.streams.get_mut(index) {
+            if let Some(stream) = self.cx.journal.streams.get_mut(index) {
                 stream.writer.adopted(number, uid, epoch);
                 if !has_room {
                     // Other nodes already receive a full sync.
@@ -444,7 +434,12 @@ impl Worker {
 
     /// Above [`TO_ADOPT`] sessions the outdated backup may be promoted; the registrar then has the branches merged.
     fn adopt_when_reachable(&mut self, node: NodeId, key: SessionKey) {
-        let Some(session) = self.sessions.get(key).filter(|_| node != self.config.node) else {
+        let Some(session) = self
+            .cx
+            .sessions
+            .get(key)
+            .filter(|_| node != self.cx.config.node)
+        else {
             return;
         };
         let known = self.primaries.to_adopt.values();
@@ -463,7 +458,7 @@ impl Worker {
         let seen: Vec<_> = to_adopt.extract_if(.., |node, _| is_up(node)).collect();
         for (node, sessions) in seen {
             for (key, serial) in sessions {
-                let session = self.sessions.get_same(key, serial);
+                let session = self.cx.sessions.get_same(key, serial);
                 if session.is_some_and(|session| session.role.handed().is_none()) {
                     thicket_session::reach!("worker/replication/orphans: adopted when reachable");
                     self.adopt_backups(key, &[node]);
@@ -480,9 +475,9 @@ impl Worker {
             if !self.primaries.nodes.iter().any(is_up) {
                 continue;
             }
-            let number = self.journal.next_number();
-            let index = self.stream_to(*node);
-            if let Some(stream) = index.and_then(|index| self.journal.streams.get_mut(index)) {
+            let number = self.cx.journal.next_number();
+            let index = self.cx.stream_to(*node);
+            if let Some(stream) = index.and_then(|index| self.cx.journal.streams.get_mut(index)) {
                 stream.writer.adopted(number, uid, epoch.promoted());
                 stream.writer.ended(number);
             }

@@ -21,7 +21,7 @@ use super::{Level, Progress, Release, WillBackup, primary::hold_at};
 use crate::{
     ConnectionId, Now,
     messages::{Fetched, ToHub},
-    worker::{Debt, SessionKey, Worker, journal::wall_ms, publish::Outcome},
+    worker::{SessionKey, Worker, debts::Debt, journal::wall_ms, publish::Outcome},
 };
 
 /// Wills published at once that other nodes hold; further ones are lost if the node dies in that moment.
@@ -104,7 +104,7 @@ impl PendingWills {
 impl Worker {
     /// Publishes the will of a session, if there still is one, and forgets it [MQTT-3.1.2-10].
     pub(in super::super) fn publish_will(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let Some(will) = session.will.take() else {
@@ -114,7 +114,7 @@ impl Worker {
         let backup = session.will_backup.take();
         let mut synced = session.stored.backups.synced();
         let stream = synced.next().map(|backup| backup.stream);
-        let stored = if self.journal.is_on() && session.stored.is_some() {
+        let stored = if self.cx.journal.is_on() && session.stored.is_some() {
             Stored::Yes
         } else {
             Stored::No
@@ -151,13 +151,13 @@ impl Worker {
         (log, number): (u8, u64),
         stored: StoredSession,
     ) {
-        let number = if log == self.journal.log() {
-            self.journal.pass_number(number);
+        let number = if log == self.cx.journal.log() {
+            self.cx.journal.pass_number(number);
             number
         } else {
-            self.journal.remove_session(log, number);
-            let number = self.journal.next_number();
-            self.journal.put_will(number, stored.encode());
+            self.cx.journal.remove_session(log, number);
+            let number = self.cx.journal.next_number();
+            self.cx.journal.put_will(number, stored.encode());
             number
         };
         if let Some(will) = stored.will {
@@ -192,7 +192,7 @@ impl Worker {
         let pending_wills = &mut self.primaries.pending_wills;
         pending_wills.next += 1;
         let number = pending_wills.next;
-        let is_held = !self.is_stopping && pending_wills.wills.len() < MOST;
+        let is_held = !self.cx.is_stopping && pending_wills.wills.len() < MOST;
         let debt = is_held.then_some(Debt::Will(number));
         match self.publish_stored_will(now, will, author.session, debt) {
             Outcome::Open(open) => {
@@ -211,7 +211,9 @@ impl Worker {
             }
             Outcome::NoRecipients | Outcome::Met => {
                 if let Stored::Under(number) = author.stored {
-                    self.journal.remove_session(self.journal.log(), number);
+                    self.cx
+                        .journal
+                        .remove_session(self.cx.journal.log(), number);
                 }
                 if let Some(client_id) = author.client_id {
                     self.end_will_backup(client_id, author.backup.map(Box::new));
@@ -246,8 +248,8 @@ impl Worker {
             Stored::No => None,
             Stored::Under(number) => Some(number),
             Stored::Yes => {
-                let number = self.journal.next_number();
-                self.journal.put_will(number, value());
+                let number = self.cx.journal.next_number();
+                self.cx.journal.put_will(number, value());
                 Some(number)
             }
         };
@@ -260,12 +262,12 @@ impl Worker {
 
     /// The stream to the node that holds a will being published: the session's first backup, or any.
     fn will_holder(&mut self, will: &StoredWill, author: Author<'_>) -> Option<u8> {
-        if self.config.backups == 0 || author.stream.is_some() {
+        if self.cx.config.backups == 0 || author.stream.is_some() {
             return author.stream;
         }
         let name = author.client_id.map_or(&*will.topic, |client_id| client_id);
         let node = self.backup_of(name, &[], &[])?;
-        self.stream_to(node)
+        self.cx.stream_to(node)
     }
 
     /// A condition is met that a will being published waits for.
@@ -278,7 +280,9 @@ impl Worker {
             && let Some(will) = self.primaries.pending_wills.wills.remove(&number)
         {
             if let Some(number) = will.stored {
-                self.journal.remove_session(self.journal.log(), number);
+                self.cx
+                    .journal
+                    .remove_session(self.cx.journal.log(), number);
             }
             self.have_forgotten(will.client_id, will.backup);
         }
@@ -297,7 +301,7 @@ impl Worker {
     }
 
     fn have_forgotten(&mut self, client_id: Option<Rc<str>>, backup: Option<WillBackup>) {
-        let streams = &mut self.journal.streams;
+        let streams = &mut self.cx.journal.streams;
         let synced = backup.and_then(|backup| {
             let stream = streams.get_mut(backup.stream)?;
             (stream.id == backup.stream_id).then_some((stream, backup.number))
@@ -331,15 +335,15 @@ impl Worker {
             for request in waiting.requests {
                 self.report_ended(request);
             }
-            let Some(key) = self.sessions.find(&client_id) else {
+            let Some(key) = self.cx.sessions.find(&client_id) else {
                 continue;
             };
-            let session = self.sessions.get(key);
+            let session = self.cx.sessions.get(key);
             if let Some(id) = session.and_then(|session| session.connection)
-                && let Some(connection) = self.connection_mut(id)
+                && let Some(connection) = self.cx.connections.get_mut(id)
             {
                 connection.out.release_held(WILLS, Progress::END);
-                self.mark_dirty(id);
+                self.cx.connections.mark_dirty(id);
             }
             self.continue_switchover(now, key);
         }
@@ -347,20 +351,19 @@ impl Worker {
 
     /// Makes the CONNACK wait until another node holds the will of the session, and none holds an earlier one of its client.
     pub(in super::super) fn hold_for_will(&mut self, id: ConnectionId, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let present = session.will_backup.as_ref().map(|backup| backup.stream);
         let has_earlier = self.has_pending_will(key);
-        let connection = self.connections.get_mut(id.0 as usize);
-        let Some(connection) = connection.and_then(Option::as_deref_mut) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
-        if self.config.waits_for_backups
+        if self.cx.config.waits_for_backups
             && let Some(index) = present
         {
             hold_at(
-                &mut self.journal.streams,
+                &mut self.cx.journal.streams,
                 index,
                 connection,
                 id,
@@ -374,8 +377,8 @@ impl Worker {
 
     /// Whether the client of a session is to wait for an earlier will of it.
     pub(in super::super) fn has_pending_will(&self, key: SessionKey) -> bool {
-        let session = self.sessions.get(key);
-        self.config.waits_for_backups
+        let session = self.cx.sessions.get(key);
+        self.cx.config.waits_for_backups
             && session.is_some_and(|session| self.primaries.pending_wills.has(&session.client_id))
     }
 
@@ -387,7 +390,7 @@ impl Worker {
 
     /// Wills of clients of nodes that are down that are being published here, and that no other node holds.
     pub(super) fn wills_without_holder(&self) -> u64 {
-        let streams = &self.journal.streams;
+        let streams = &self.cx.journal.streams;
         let is_held = |backup: &WillBackup| backup.is_held(streams);
         let wills = self.primaries.pending_wills.wills.values();
         let lost = wills.filter(|will| will.client_id.is_none());
@@ -400,13 +403,14 @@ impl Worker {
     pub(in super::super) fn answer_ended(&mut self, request: u64, client_id: &str) {
         let clients = &mut self.primaries.pending_wills.clients;
         match clients.get_mut(client_id) {
-            Some(waiting) if self.config.waits_for_backups => waiting.requests.push(request),
+            Some(waiting) if self.cx.config.waits_for_backups => waiting.requests.push(request),
             Some(_) | None => self.report_ended(request),
         }
     }
 
     fn report_ended(&mut self, request: u64) {
         let answer = Fetched::Gone;
-        self.send_to_hub_after_records(ToHub::Fetched { request, answer });
+        self.cx
+            .send_to_hub_after_records(ToHub::Fetched { request, answer });
     }
 }

@@ -22,14 +22,15 @@ use crate::{
     messages::{BackupReport, ToHub, UpNode},
     queue::History,
     worker::{
-        Debt, SessionKey, Worker, barriers::Behind, connection::Connection, deliver::Outgoing,
-        journal::write_wanted, sessions::Session,
+        SessionKey, Worker, barriers::Behind, connection::Connection, debts::Debt,
+        deliver::Outgoing, hints::Covers, journal::write_wanted, sessions::Session,
     },
 };
 
 /// A worker's state as primary.
 #[derive(Debug, Default)]
 pub(in super::super) struct Primaries {
+    pub covers: Covers,
     /// The other nodes that are up.
     pub nodes: Vec<UpNode>,
     /// Their free capacity, as far as it is known.
@@ -144,41 +145,14 @@ pub(super) fn hold_at(
 }
 
 impl Worker {
-    /// See [`hold`].
-    pub(in super::super) fn hold_output(&mut self, id: ConnectionId, key: SessionKey) {
-        self.hold_output_until(id, key, Level::Applied);
-    }
-
-    /// See [`hold`].
-    pub(in super::super) fn hold_output_until(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        level: Level,
-    ) {
-        if !self.config.waits_for_backups || self.journal.streams.is_empty() {
-            return;
-        }
-        let Some(stored) = self.sessions.get(key).map(|session| session.stored) else {
-            return;
-        };
-        self.journal.write_done();
-        if let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::as_deref_mut)
-        {
-            hold(&mut self.journal.streams, connection, id, stored, level);
-        }
-    }
-
     /// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.
     pub(in super::super) fn wait_for_backups(
         &mut self,
         outgoing: &Outgoing<'_>,
         debt: Option<Debt>,
     ) -> u16 {
-        let Some(debt) = debt.filter(|_| outgoing.waits_for > 0 && self.config.waits_for_backups)
+        let Some(debt) =
+            debt.filter(|_| outgoing.waits_for > 0 && self.cx.config.waits_for_backups)
         else {
             return 0;
         };
@@ -190,7 +164,7 @@ impl Worker {
         };
         for index in 0..u64::BITS as u8 {
             if outgoing.waits_for & (1 << index) != 0
-                && let Some(stream) = self.journal.streams.get_mut(index)
+                && let Some(stream) = self.cx.journal.streams.get_mut(index)
             {
                 stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
             }
@@ -202,6 +176,7 @@ impl Worker {
     pub(in super::super) fn handle_nodes(&mut self, now: Now, nodes: Vec<UpNode>) {
         let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
         let gone: Vec<NodeId> = self
+            .cx
             .journal
             .streams
             .iter_mut()
@@ -210,7 +185,7 @@ impl Worker {
             .collect();
         let has_lost = (self.primaries.nodes.iter()).any(|up| !is_up(up.node));
         let was_up = |node: NodeId| self.primaries.is_up(node);
-        for (stream, mark) in &mut self.marks {
+        for (stream, mark) in &mut self.cx.arrivals.marks {
             let node = NodeId(stream.node);
             if is_up(node) && !was_up(node) {
                 mark.restart(now.instant);
@@ -218,7 +193,7 @@ impl Worker {
         }
         if has_lost && !self.primaries.is_partitioned(now.instant) {
             // The branches of an earlier partition have been merged since.
-            for (_, session) in self.sessions.iter_mut() {
+            for (_, session) in self.cx.sessions.iter_mut() {
                 session.divergence = None;
             }
         }
@@ -261,7 +236,7 @@ impl Worker {
         paused: Option<(Instant, Instant)>,
     ) {
         if let Some((from, until)) = paused {
-            for (_, session) in self.sessions.iter_mut() {
+            for (_, session) in self.cx.sessions.iter_mut() {
                 if session.disconnected_at.is_some_and(|at| at >= until) {
                     session.disconnected_at = Some(from);
                 }
@@ -269,7 +244,7 @@ impl Worker {
         }
         let of_node = |(stream, _): &(&MessageStream, &mut Mark)| stream.node == node.0;
         thicket_session::reach!("worker/replication: a node had given this one up");
-        for (_, mark) in self.marks.iter_mut().filter(of_node) {
+        for (_, mark) in self.cx.arrivals.marks.iter_mut().filter(of_node) {
             mark.restart(now.instant);
         }
         self.primaries.note_partition(now.instant);
@@ -278,7 +253,7 @@ impl Worker {
 
     /// What was sent to a node may be lost: if the node is still up, it gets a new stream with full syncs.
     pub(in super::super) fn handle_backups_lost(&mut self, now: Now, node: NodeId) {
-        let had_stream = self.journal.streams.find(node).is_some();
+        let had_stream = self.cx.journal.streams.find(node).is_some();
         self.lose_backups(node);
         if had_stream && self.primaries.is_up(node) {
             self.restart_stream(node);
@@ -289,37 +264,30 @@ impl Worker {
 
     /// Begins the new stream even if there is nothing to replicate: what the backup holds from the old one is void.
     fn restart_stream(&mut self, node: NodeId) {
-        let begun = self.stream_to(node);
-        if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
+        let begun = self.cx.stream_to(node);
+        if let Some(stream) = begun.and_then(|index| self.cx.journal.streams.get_mut(index)) {
             stream.writer.ended(0);
         }
     }
 
-    /// The stream to a node, begun if there is none; `None`: there are too many.
-    pub(in super::super) fn stream_to(&mut self, node: NodeId) -> Option<u8> {
-        let random = &mut self.random;
-        let streams = &mut self.journal.streams;
-        streams.find_or_begin(node, || random.next_u64())
-    }
-
     fn lose_backups(&mut self, node: NodeId) {
-        let Some(index) = self.journal.streams.find(node) else {
+        let Some(index) = self.cx.journal.streams.find(node) else {
             return;
         };
-        self.journal.write_done();
-        for release in self.journal.streams.end(index) {
+        self.cx.journal.write_done();
+        for release in self.cx.journal.streams.end(index) {
             self.release(release, index, Progress::END);
         }
         self.have_uncovered();
-        for (_, session) in self.sessions.iter_mut() {
+        for (_, session) in self.cx.sessions.iter_mut() {
             session.will_backup.take_if(|backup| backup.stream == index);
             if !session.stored.backups.remove(index) {
                 continue;
             }
             write_members(
-                &mut self.journal.streams,
+                &mut self.cx.journal.streams,
                 session.stored,
-                self.config.backups,
+                self.cx.config.backups,
             );
         }
     }
@@ -327,12 +295,13 @@ impl Worker {
     /// Sends full syncs of sessions whose turn it is, and the records of this round. Once a round, when all of it is stored.
     pub(in super::super) fn seal_backups(&mut self, now: Now) {
         self.sync_learners(now);
-        if self.primaries.to_sync.is_empty() && self.journal.streams.is_empty() {
+        if self.primaries.to_sync.is_empty() && self.cx.journal.streams.is_empty() {
             return;
         }
-        self.journal.write_done();
+        self.cx.journal.write_done();
         while let Some((key, serial)) = self.primaries.to_sync.front().copied() {
             let is_blocked = self
+                .cx
                 .journal
                 .streams
                 .iter_mut()
@@ -341,7 +310,7 @@ impl Worker {
                 break;
             }
             self.primaries.to_sync.pop_front();
-            match self.sessions.get_same(key, serial) {
+            match self.cx.sessions.get_same(key, serial) {
                 Some(session) if !session.is_persistent() => self.backup_will(now, key),
                 Some(_) => self.sync_missing_backups(now, key, &[]),
                 None => {}
@@ -349,7 +318,7 @@ impl Worker {
         }
         let mut messages = Vec::new();
         let mut overrun = Vec::new();
-        for (_, stream) in self.journal.streams.iter_mut() {
+        for (_, stream) in self.cx.journal.streams.iter_mut() {
             if let Some((position, record)) = stream.seal() {
                 messages.push(ToHub::Replicate {
                     to: stream.node,
@@ -363,7 +332,7 @@ impl Worker {
             }
         }
         for content in messages {
-            self.send_to_hub(content);
+            self.cx.send_to_hub(content);
         }
         for node in overrun {
             thicket_session::reach!("worker/replication: a backup is too far behind");
@@ -379,10 +348,16 @@ impl Worker {
         id: u64,
         report: BackupReport,
     ) {
-        let Some(index) = self.journal.streams.find(node) else {
+        let Some(index) = self.cx.journal.streams.find(node) else {
             return;
         };
-        if self.journal.streams.get(index).is_none_or(|it| it.id != id) {
+        if self
+            .cx
+            .journal
+            .streams
+            .get(index)
+            .is_none_or(|it| it.id != id)
+        {
             return;
         }
         match report {
@@ -396,7 +371,7 @@ impl Worker {
 
     /// A stream is applied, and held, up to these positions.
     fn handle_progress(&mut self, index: u8, progress: Progress) {
-        let Some(stream) = self.journal.streams.get_mut(index) else {
+        let Some(stream) = self.cx.journal.streams.get_mut(index) else {
             return;
         };
         for release in stream.handle_progress(progress) {
@@ -408,17 +383,17 @@ impl Worker {
     pub(super) fn release(&mut self, release: Release, index: u8, progress: Progress) {
         match release {
             Release::Output(id, serial) => {
-                let connection = self.connection_mut(id);
+                let connection = self.cx.connections.get_mut(id);
                 if let Some(connection) = connection.filter(|it| it.serial == serial) {
                     connection.out.release_held(index, progress);
-                    self.mark_dirty(id);
+                    self.cx.connections.mark_dirty(id);
                 }
             }
-            Release::Debt(debt, None) => self.met.push(debt),
+            Release::Debt(debt, None) => self.cx.debts.met.push(debt),
             Release::Debt(debt, Some(count)) => {
                 count.set(count.get() - 1);
                 if count.get() == 0 {
-                    self.met.push(debt);
+                    self.cx.debts.met.push(debt);
                 }
             }
             Release::Operation(operation) => {
@@ -427,7 +402,7 @@ impl Worker {
                     serial,
                     filter,
                 } = *operation;
-                let session = self.sessions.get_same(session, serial);
+                let session = self.cx.sessions.get_same(session, serial);
                 if let Some(session) = session.filter(|_| progress == Progress::END) {
                     session.divergence_mut().touch(filter);
                 }
@@ -440,11 +415,11 @@ impl Worker {
                 stream: id,
                 number,
             } => {
-                self.journal.write_done();
-                let stored = self.sessions.get(session).map(|session| session.stored);
+                self.cx.journal.write_done();
+                let stored = self.cx.sessions.get(session).map(|session| session.stored);
                 let stored = stored.filter(|stored| stored.number == number);
                 let backups = stored.map(|stored| stored.backups).unwrap_or_default();
-                let mut streams = self.journal.streams.iter_mut();
+                let mut streams = self.cx.journal.streams.iter_mut();
                 if let Some((index, stream)) = streams.find(|(_, stream)| stream.id == id)
                     && !backups.has(index)
                 {
@@ -452,11 +427,11 @@ impl Worker {
                 }
             }
             Release::Learned(key, number) => {
-                let stored = self.sessions.get(key).map(|session| session.stored);
+                let stored = self.cx.sessions.get(key).map(|session| session.stored);
                 let is_same =
                     |stored: &StoredAs| stored.number == number && stored.backups.has(index);
                 if stored.is_some_and(|stored| is_same(&stored))
-                    && let Some(stream) = self.journal.streams.get_mut(index)
+                    && let Some(stream) = self.cx.journal.streams.get_mut(index)
                 {
                     stream.learned.push((key, number));
                 }
@@ -466,7 +441,7 @@ impl Worker {
 
     /// Messages sent here before every node sent to the backup too must have arrived before the sessions are covered.
     fn cover_when_all_has_come(&mut self, index: u8) {
-        let Some(stream) = self.journal.streams.get_mut(index) else {
+        let Some(stream) = self.cx.journal.streams.get_mut(index) else {
             return;
         };
         if stream.has_barrier || stream.learned.is_empty() {
@@ -485,8 +460,9 @@ impl Worker {
         let Learned { stream, sessions } = learned;
         // A node that considers this one down sends to the backups only, so they need the list of what reached each session here.
         let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let streams = is_partitioned.then(|| self.marks_of_streams());
+        let streams = is_partitioned.then(|| self.cx.marks_of_streams());
         let found = self
+            .cx
             .journal
             .streams
             .iter_mut()
@@ -495,14 +471,14 @@ impl Worker {
         stream.has_barrier = false;
         let mut covered = Vec::new();
         for (key, number) in sessions {
-            if let Some(session) = self.sessions.get_mut(key)
+            if let Some(session) = self.cx.sessions.get_mut(key)
                 && session.stored.number == number
                 && session.stored.backups.has(index)
             {
                 session.stored.backups.set(index, Stage::Covered);
                 session.end_interruption();
                 if let Some(streams) = &streams {
-                    let reached = session.marks_with(streams, &self.marks);
+                    let reached = session.marks_with(streams, &self.cx.arrivals.marks);
                     let history = History::of_marks(reached);
                     stream.writer.history(number, &history.encode());
                 }
@@ -525,11 +501,11 @@ impl Worker {
     /// accept them as new when they are sent again.
     fn send_wanted(&mut self, now: Now, index: u8, wanted: &[(u64, u64)]) {
         let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
-        self.journal.write_done();
-        let Some(stream) = self.journal.streams.get_mut(index) else {
+        self.cx.journal.write_done();
+        let Some(stream) = self.cx.journal.streams.get_mut(index) else {
             return;
         };
-        for (_, session) in self.sessions.iter() {
+        for (_, session) in self.cx.sessions.iter() {
             let number = session.stored.number;
             let is_here = session.stored.backups.has(index);
             if !is_here || !numbers.contains(&number) {
@@ -558,11 +534,11 @@ impl Worker {
                 // A session that was handed over stays here until the other node reports that it has it.
                 session.role.is_frozen() || session.stored.backups.covered().count() < wanted
             } else {
-                session.lacks_will_backup(&self.journal.streams)
+                session.lacks_will_backup(&self.cx.journal.streams)
             }
         };
-        let all = self.sessions.iter();
+        let all = self.cx.sessions.iter();
         let lacking = all.filter(|(_, session)| lacks(session)).count() as u64;
-        lacking + self.journal.streams.covering() + self.wills_without_holder()
+        lacking + self.cx.journal.streams.covering() + self.wills_without_holder()
     }
 }

@@ -66,7 +66,8 @@ impl Worker {
         self.reassign_unassigned(now);
         if sessions > 0 {
             fields.push(("sessions", sessions.to_string()));
-            self.event(EventLevel::Info, SESSIONS_FAILED_OVER, fields);
+            self.cx
+                .event(EventLevel::Info, SESSIONS_FAILED_OVER, fields);
         }
     }
 
@@ -88,7 +89,7 @@ impl Worker {
         changes: &mut Vec<InterestChange>,
     ) -> bool {
         let identity = self.identity_of(key);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
         let backup = session.backup_mut();
@@ -125,7 +126,7 @@ impl Worker {
         changes: &mut Vec<InterestChange>,
     ) -> bool {
         self.drop_will_of_connected(key);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
         let client_id: Arc<str> = (*session.client_id).into();
@@ -149,10 +150,10 @@ impl Worker {
         }
         if !self.promote_first(now, key, false, changes) {
             let from = source.0;
-            self.send_to_hub(ToHub::NotTakenOver { client_id, from });
+            self.cx.send_to_hub(ToHub::NotTakenOver { client_id, from });
             return false;
         }
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.epoch = session.epoch.handed_over();
         }
         if let Some(history) = history {
@@ -177,7 +178,7 @@ impl Worker {
 
     /// A client that was sent away, or is still connected to the primary, is not dead: its will is dropped.
     fn drop_will_of_connected(&mut self, key: SessionKey) {
-        let session = self.sessions.get_mut(key);
+        let session = self.cx.sessions.get_mut(key);
         if let Some(backup) = session.and_then(|session| session.backup_mut())
             && backup.stored.disconnected_at_ms.is_none()
         {
@@ -187,7 +188,7 @@ impl Worker {
 
     /// Reports to the hub that a backup was promoted.
     pub(in super::super) fn report_taken_over(&mut self, key: SessionKey, is_beside: bool) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let taken_over = ToHub::TakenOver {
@@ -195,7 +196,7 @@ impl Worker {
             epoch: session.epoch,
             is_beside,
         };
-        self.send_to_hub_after_records(taken_over);
+        self.cx.send_to_hub_after_records(taken_over);
     }
 
     /// Promotes a backup. `is_split`: its primary may be up in another partition, and serve the session too. False: there is a session of its client
@@ -207,11 +208,16 @@ impl Worker {
         is_split: bool,
         changes: &mut Vec<InterestChange>,
     ) -> bool {
-        let Some(client_id) = self.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
+        let Some(client_id) = self.cx.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
             return false;
         };
-        if let Some(here) = self.sessions.find(&client_id) {
-            if self.sessions.get(here).is_none_or(Session::is_in_service) {
+        if let Some(here) = self.cx.sessions.find(&client_id) {
+            if self
+                .cx
+                .sessions
+                .get(here)
+                .is_none_or(Session::is_in_service)
+            {
                 changes.extend(self.drop_backup(key));
                 return false;
             }
@@ -220,8 +226,8 @@ impl Worker {
                 self.pass_shared_on(now, &session.outbound);
             }
         }
-        self.sessions.promote(key);
-        let Some(session) = self.sessions.get_mut(key) else {
+        self.cx.sessions.promote(key);
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
         let Some(Role::Backup(backup)) = session.role.change(Event::Promoted) else {
@@ -267,14 +273,14 @@ impl Worker {
         for (filter, subscription) in session.subscriptions.clone() {
             if filter.is_shared() {
                 let member = Member::away(subscription);
-                changes.extend(self.interests.subscribe(key, &filter, member));
+                changes.extend(self.cx.interests.subscribe(key, &filter, member));
             } else {
                 self.sources.subscriptions -= 1;
             }
         }
         self.restart_timers(now, key);
         self.write_whole(now, key);
-        self.report_session(&client_id, SessionState::Waiting);
+        self.cx.report_session(&client_id, SessionState::Waiting);
         true
     }
 }

@@ -62,7 +62,8 @@ impl Worker {
             bytes,
         });
         let to = node;
-        self.send_to_hub(ToHub::BackupReport { to, stream, report });
+        self.cx
+            .send_to_hub(ToHub::BackupReport { to, stream, report });
     }
 
     /// A backup of a session here received a message. It is the session's unless it arrived here too, or where the session was before.
@@ -70,7 +71,7 @@ impl Worker {
         let is_it = |stored: &super::StoredAs| {
             stored.number == reached.session && stored.backups.has(index)
         };
-        let found = self.sessions.iter().find(|(_, it)| is_it(&it.stored));
+        let found = self.cx.sessions.iter().find(|(_, it)| is_it(&it.stored));
         let Some((key, session)) = found else {
             return;
         };
@@ -79,15 +80,15 @@ impl Worker {
         };
         let id = message_id(reached.origin, record.number);
         let stored = session.stored;
-        let has_come =
-            session.imported.contains(&id) || session.has_come(id, self.config.node, &self.marks);
+        let has_come = session.imported.contains(&id)
+            || session.has_come(id, self.cx.config.node, &self.cx.arrivals.marks);
         let route = self.route(record.topic);
         let recipient = route
             .recipients
             .iter()
             .find(|recipient| recipient.session == key);
         let Some(recipient) = recipient.filter(|_| !has_come) else {
-            return self.journal.passed(stored, id);
+            return self.cx.journal.passed(stored, id);
         };
         let (publish, expires_at) = publish_of(&record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
@@ -96,7 +97,7 @@ impl Worker {
         outgoing.is_seen = self.note_seen(&outgoing);
         self.begin_alone();
         self.deliver_to(now, recipient, &mut outgoing);
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.imported.insert(id);
         }
     }

@@ -90,10 +90,10 @@ impl Session {
 impl Worker {
     /// Replicates the will of a session that ends with its connection, if it has one that is not replicated yet.
     pub(in super::super) fn backup_will(&mut self, now: Now, key: SessionKey) {
-        if self.primaries.nodes.is_empty() || self.config.backups == 0 {
+        if self.primaries.nodes.is_empty() || self.cx.config.backups == 0 {
             return;
         }
-        let session = self.sessions.get(key);
+        let session = self.cx.sessions.get(key);
         let Some(session) = session.filter(|session| session.has_unreplicated_will()) else {
             return;
         };
@@ -101,19 +101,19 @@ impl Worker {
         let Some(node) = self.backup_of(&session.client_id, &[], &[]) else {
             return;
         };
-        let Some(index) = self.stream_to(node) else {
+        let Some(index) = self.cx.stream_to(node) else {
             return;
         };
         let backup = self.replicate_will(index, &value);
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.will_backup = backup.map(Box::new);
         }
     }
 
     /// Writes a will to a stream, under a number of its own.
     pub(super) fn replicate_will(&mut self, index: u8, value: &[u8]) -> Option<WillBackup> {
-        let number = self.journal.next_number();
-        let stream = self.journal.streams.get_mut(index)?;
+        let number = self.cx.journal.next_number();
+        let stream = self.cx.journal.streams.get_mut(index)?;
         stream.writer.value(number, value);
         Some(WillBackup {
             stream: index,
@@ -125,7 +125,7 @@ impl Worker {
 
     /// The rights of a session's client have changed: its will is held elsewhere only if it may be published.
     pub(in super::super) fn review_will(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         if session.is_persistent() {
@@ -162,7 +162,7 @@ impl Worker {
                 ("node", source.0.to_string()),
                 ("bytes", WILL_BYTES.to_string()),
             ];
-            self.event(
+            self.cx.event(
                 EventLevel::Warn,
                 "wills of another node's clients are not held here: there are too many",
                 fields,
@@ -196,12 +196,12 @@ impl Worker {
         if wills.is_empty() {
             return;
         }
-        self.traffic.wills_of_lost_nodes += wills.len() as u64;
+        self.cx.traffic.wills_of_lost_nodes += wills.len() as u64;
         let fields = vec![
             ("node", source.0.to_string()),
             ("wills", wills.len().to_string()),
         ];
-        self.event(
+        self.cx.event(
             EventLevel::Info,
             "wills of clients of a node that is out go out",
             fields,
