@@ -160,7 +160,7 @@ impl Worker {
         let is_settled = self.cx.debts.met.is_empty()
             && self.cx.debts.overdrawn.is_empty()
             && self.operating.replays.is_empty()
-            && self.has_settled_forgotten();
+            && self.primaries.has_settled_forgotten();
         if !is_settled {
             self.settle_all_met(now);
         }
@@ -179,10 +179,10 @@ impl Worker {
                     origin,
                     number,
                 } => self.cx.batches.admit(from, origin, number),
-                Debt::Will(number) => self.settle_will(number),
+                Debt::Will(number) => self.primaries.settle_will(&mut self.cx, number),
             }
         }
-        self.settle_forgotten(now);
+        self.primaries.settle_forgotten(&mut self.cx, now);
         let mut overdrawn = std::mem::take(&mut self.cx.debts.overdrawn);
         overdrawn.sort_unstable();
         overdrawn.dedup();
@@ -223,7 +223,8 @@ impl Worker {
             return;
         };
         let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
-            self.continue_switchover(now, owed.session);
+            self.primaries
+                .continue_switchover(&mut self.cx, now, owed.session);
             return;
         };
         *open = open.saturating_sub(1);
@@ -245,6 +246,7 @@ impl Worker {
                 ReasonCode::Success,
             );
         }
-        self.continue_switchover(now, owed.session);
+        self.primaries
+            .continue_switchover(&mut self.cx, now, owed.session);
     }
 }

@@ -8,7 +8,7 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{SessionKey, context::Context, sessions::Session};
+use super::{SessionKey, context::Context, deliver::Outgoing, seen::Seen, sessions::Session};
 use crate::{
     Now,
     marks::{Mark, Marks},
@@ -21,6 +21,16 @@ pub(super) struct Arrivals {
     pub marks: BTreeMap<MessageStream, Mark>,
     /// The same for all sessions that arrive before the next message does.
     pub begun: Option<Rc<Begun>>,
+    /// QoS 2 publications of persistent publishers.
+    pub seen: Seen,
+}
+
+impl Arrivals {
+    /// A message arrived. Returns whether it is a publication that arrived before.
+    pub fn note(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        let named = outgoing.named();
+        named.is_some_and(|named| !self.seen.insert(named))
+    }
 }
 
 /// The positions of all streams when a session, or its backup, arrived at this worker.

@@ -81,7 +81,7 @@ impl Worker {
         self.charge(id, key, user_name.as_deref());
         self.put_in_service(now, id, key, &connect);
         let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let is_sole = terms.is_sole && self.primaries.is_whole();
+        let is_sole = terms.is_sole && self.primaries.is_whole(&self.cx);
         if let Some(session) = self.cx.sessions.get_mut(key) {
             session.epoch = session.epoch.max(terms.epoch);
             session.inbound.handle_connected(is_partitioned);
@@ -97,10 +97,10 @@ impl Worker {
                 session.clean_epoch = session.epoch;
             }
         }
-        self.store_session(now, key);
+        self.primaries.store_session(&mut self.cx, now, key);
         self.cx.hold_output(id, key);
-        self.backup_will(now, key);
-        self.hold_for_will(id, key);
+        self.primaries.backup_will(&mut self.cx, now, key);
+        self.primaries.hold_for_will(&mut self.cx, id, key);
         let answer = Answer {
             session_present,
             assigned: assigned.as_deref(),
@@ -129,9 +129,9 @@ impl Worker {
             session_present,
         );
         if !session_present {
-            self.note_session(key, SESSION_CREATED, Vec::new());
+            self.cx.note_session(key, SESSION_CREATED, Vec::new());
         }
-        self.pull(now, key);
+        self.cx.pull(now, key);
         // What the client sent without waiting for the CONNACK.
         self.handle_received(now, id, &buffered[len..]);
     }

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Worker,
+    context::Context,
     replication::{Learned, SourceKey},
 };
 use crate::{Now, messages::ToHub};
@@ -53,7 +54,7 @@ impl Barriers {
     }
 }
 
-impl Worker {
+impl Context {
     /// Begins a barrier: what was sent before is waited for.
     pub(super) fn begin_barrier(&mut self, behind: Behind) {
         let barriers = &mut self.barriers;
@@ -65,13 +66,14 @@ impl Worker {
             synchronised: 0,
         };
         barriers.open.insert(barrier, open);
-        self.cx
-            .send_to_hub_after_records(ToHub::Barrier { barrier });
+        self.send_to_hub_after_records(ToHub::Barrier { barrier });
     }
+}
 
+impl Worker {
     /// All that other nodes had sent here when the barrier began has arrived.
     pub(super) fn handle_barrier_passed(&mut self, now: Now, barrier: u64) {
-        if let Some(open) = self.barriers.open.get_mut(&barrier) {
+        if let Some(open) = self.cx.barriers.open.get_mut(&barrier) {
             open.is_passed_elsewhere = true;
         }
         self.pass_barrier(now, barrier);
@@ -79,7 +81,7 @@ impl Worker {
 
     /// Another worker has nothing on its way here that it sent before the barrier began.
     pub(super) fn handle_synchronised(&mut self, now: Now, barrier: u64) {
-        if let Some(open) = self.barriers.open.get_mut(&barrier) {
+        if let Some(open) = self.cx.barriers.open.get_mut(&barrier) {
             open.synchronised += 1;
         }
         self.pass_barrier(now, barrier);
@@ -89,12 +91,15 @@ impl Worker {
         let others = self.cx.config.workers.saturating_sub(1);
         let is_passed = |open: &mut Open| open.is_passed_elsewhere && open.synchronised >= others;
         let passed = self
+            .cx
             .barriers
             .open
             .extract_if(barrier..=barrier, |_, open| is_passed(open))
             .next();
         match passed.map(|(_, open)| open.behind) {
-            Some(Behind::Learned(learned)) => self.cover_learned(now, learned),
+            Some(Behind::Learned(learned)) => {
+                self.primaries.cover_learned(&mut self.cx, now, learned)
+            }
             Some(Behind::Synced {
                 source,
                 stream,

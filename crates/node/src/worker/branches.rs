@@ -30,7 +30,7 @@ use crate::{
 impl Worker {
     /// The other node receives the session's messages now: when nothing is on its way here, the queue follows.
     pub(super) fn handle_drain(&mut self, request: u64, client_id: Arc<str>) {
-        self.begin_barrier(Behind::Queue { request, client_id });
+        self.cx.begin_barrier(Behind::Queue { request, client_id });
     }
 
     /// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it
@@ -129,8 +129,8 @@ impl Worker {
             changes.extend(self.cx.interests.subscribe(key, filter, member));
         }
         self.announce(changes);
-        self.restart_timers(now, key);
-        self.store_whole(now, key);
+        restart_timers(&mut self.cx, now, key);
+        self.primaries.store_whole(&mut self.cx, now, key);
         self.cx
             .report_session(&snapshot.client_id, SessionState::Waiting);
         key
@@ -150,31 +150,31 @@ impl Worker {
             self.finish_merge(now, key, bytes);
         }
     }
+}
 
-    /// Expiry and will of a session without connection.
-    pub(super) fn restart_timers(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.cx.sessions.get(key) else {
-            return;
-        };
-        let serial = session.serial;
-        if let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) {
-            self.cx.timers.set(
-                (since + waits_for).max(now.instant),
-                Timer::SessionExpiry {
-                    session: key,
-                    serial,
-                },
-            );
-        }
-        if let Some(due) = session.will_due {
-            self.cx.timers.set(
-                due.max(now.instant),
-                Timer::WillDelay {
-                    session: key,
-                    serial,
-                },
-            );
-        }
+/// Expiry and will of a session without connection.
+pub(super) fn restart_timers(cx: &mut Context, now: Now, key: SessionKey) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let serial = session.serial;
+    if let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) {
+        cx.timers.set(
+            (since + waits_for).max(now.instant),
+            Timer::SessionExpiry {
+                session: key,
+                serial,
+            },
+        );
+    }
+    if let Some(due) = session.will_due {
+        cx.timers.set(
+            due.max(now.instant),
+            Timer::WillDelay {
+                session: key,
+                serial,
+            },
+        );
     }
 }
 

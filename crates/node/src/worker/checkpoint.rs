@@ -107,7 +107,7 @@ impl Worker {
         let room = self.cx.journal.status().room as usize / 2;
         let enough = self.cx.journal.writer.len() + BYTES_PER_ROUND.min(room);
         if checkpoint.next == 0 && checkpoint.sequence == 0 {
-            for (uid, generations) in self.seen.iter() {
+            for (uid, generations) in self.cx.arrivals.seen.iter() {
                 let (highest, bits) = generations.parts();
                 self.cx.journal.writer.seen(uid, highest, bits);
             }

@@ -10,6 +10,7 @@ use super::{
     context::Context,
     role::{Handed, Reason},
     sessions::Session,
+    switchover::leave_backups,
     timers::Timer,
 };
 use crate::{
@@ -84,7 +85,7 @@ impl Worker {
         };
         let fields = vec![
             ("client_id", session.client_id.to_string()),
-            ("user_name", self.user_of(key).unwrap_or_default()),
+            ("user_name", self.cx.user_of(key).unwrap_or_default()),
             ("peer", peer_text(connection.peer)),
             ("reason", reason_of(connection.goodbye)),
         ];
@@ -131,14 +132,14 @@ impl Worker {
         }
         self.cx.report_session(&client_id, SessionState::Waiting);
         self.schedule_will(now, key);
-        self.store_session(now, key);
+        self.primaries.store_session(&mut self.cx, now, key);
     }
 
     /// Ends a session: its will is published, its subscriptions end, what shared subscriptions had given to it goes to other members, and all else
     /// that it held is dropped.
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
         self.publish_will(now, key);
-        self.note_session(key, SESSION_ENDED, Vec::new());
+        self.cx.note_session(key, SESSION_ENDED, Vec::new());
         if let Some(session) = self.remove_session(key) {
             let held = session.outbound.held_from(0);
             let plain = held.filter(|held| match held {
@@ -163,7 +164,11 @@ impl Worker {
         }
         self.announce(changes);
         self.cx.journal.forget(&session);
-        self.end_will_backup(&session.client_id, session.will_backup.take());
+        self.primaries.end_will_backup(
+            &mut self.cx,
+            &session.client_id,
+            session.will_backup.take(),
+        );
         self.cx
             .report_session(&session.client_id, SessionState::Ended);
         if let Some(request) = session.role.unanswered() {
@@ -218,7 +223,7 @@ impl Worker {
         if let Some(switchover) = handed.switchover
             && !matches!(switchover.reason, Reason::Branch(_))
         {
-            self.leave_backups(key, switchover.to);
+            leave_backups(&mut self.cx, key, switchover.to);
         }
         if let Some(session) = self.remove_session(key) {
             // What only this member of a group received since is not among what the other node has.

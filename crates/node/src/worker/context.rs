@@ -5,15 +5,18 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use thicket_overlay::{NodeId, StreamId};
+use thicket_overlay::{NodeId, NodeSlot, StreamId};
 use thicket_session::server::{Epoch, MessageStream};
 
 use super::{
     SessionKey,
     arrivals::Arrivals,
+    barriers::Barriers,
     connections::Connections,
     debts::Debts,
+    deliver::Scratch,
     divergence::Place,
+    drain::Drain,
     forward::Batches,
     interests::Interests,
     journal::Journal,
@@ -23,8 +26,10 @@ use super::{
     timers::Timers,
 };
 use crate::{
-    ConnectionId, Event, EventLevel, Traffic, WorkerConfig, WorkerId, WorkerOutput,
-    messages::{Elsewhere, HubMessage, Origin, SessionState, ToHub, ToWorker, WorkerMessage},
+    ConnectionId, Event, EventLevel, Observed, Traffic, WorkerConfig, WorkerId, WorkerOutput,
+    messages::{
+        Elsewhere, HubMessage, Origin, SessionState, ToHub, ToWorker, UpNode, WorkerMessage,
+    },
     random::Random,
 };
 
@@ -38,6 +43,10 @@ pub(super) struct Context {
     pub is_minority: bool,
     /// The shell stops: what leaves in this round is the last.
     pub is_stopping: bool,
+    /// The node is drained, and accepts no clients.
+    pub drain: Drain,
+    /// The other nodes that are up.
+    pub up: Vec<UpNode>,
     pub connections: Connections,
     pub sessions: Sessions,
     pub interests: Interests,
@@ -50,11 +59,16 @@ pub(super) struct Context {
     /// Other nodes where clients can be sent.
     pub elsewhere: Arc<Elsewhere>,
     pub packet_trace: Option<PacketTrace>,
+    /// What the shell observes; the filters are with the interests.
+    pub observed: Observed,
+    /// Packets of the message that is being delivered.
+    pub scratch: Scratch,
     /// What is to be stored, here and on backups.
     pub journal: Journal,
     /// Records for other workers and nodes, gathered in this round.
     pub batches: Batches,
     pub timers: Timers,
+    pub barriers: Barriers,
     pub outputs: VecDeque<WorkerOutput>,
     pub traffic: Traffic,
     /// Connections and sessions that there have been.
@@ -73,7 +87,9 @@ impl Context {
             random,
             is_minority: false,
             is_stopping: false,
+            drain: Drain::default(),
             have_rights: false,
+            up: Vec::new(),
             connections: Connections::default(),
             sessions,
             interests,
@@ -81,15 +97,27 @@ impl Context {
             debts: Debts::new(),
             elsewhere: Arc::default(),
             packet_trace: None,
+            observed: Observed::default(),
+            scratch: Scratch::default(),
             journal: Journal::new(id.0, config.stores),
             batches: Batches::new(config.workers),
             timers: Timers::default(),
+            barriers: Barriers::default(),
             outputs: VecDeque::new(),
             traffic: Traffic::default(),
             serials: 0,
             unsent: 0,
             config,
         }
+    }
+
+    /// Whether another node is up.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.up.iter().any(|up| up.node == node)
+    }
+
+    pub fn is_slot_up(&self, slot: NodeSlot) -> bool {
+        self.up.iter().any(|up| up.slot == slot)
     }
 
     /// The origin of the records of this worker.

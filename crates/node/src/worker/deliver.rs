@@ -12,6 +12,7 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     connection::{Attached, Connection},
+    context::Context,
     interests::Recipient,
     journal::Taken,
     replication::{Level, hold},
@@ -152,7 +153,7 @@ impl Worker {
         outgoing: &mut Outgoing<'_>,
         from: Option<SessionKey>,
     ) {
-        self.scratch.begin(recipients.len());
+        self.cx.scratch.begin(recipients.len());
         if outgoing.publish.retain && !recipients.is_empty() {
             self.note_overtaking(recipients, outgoing.publish.topic);
             self.last_retained
@@ -174,17 +175,6 @@ impl Worker {
         }
     }
 
-    /// Notes that a message arrived. Returns whether it is a publication that arrived before.
-    pub(super) fn note_seen(&mut self, outgoing: &Outgoing<'_>) -> bool {
-        let named = outgoing.named();
-        named.is_some_and(|named| !self.seen.insert(named))
-    }
-
-    /// What follows goes to a single session.
-    pub(super) fn begin_alone(&mut self) {
-        self.scratch.begin(1);
-    }
-
     /// Delivers to one recipient of a shared subscription.
     pub(super) fn deliver_alone(
         &mut self,
@@ -193,7 +183,7 @@ impl Worker {
         group: &Arc<str>,
         outgoing: &mut Outgoing<'_>,
     ) {
-        self.scratch.begin(1);
+        self.cx.scratch.begin(1);
         outgoing.group = Some(Arc::clone(group));
         self.deliver_to(now, recipient, outgoing);
         outgoing.group = None;
@@ -317,7 +307,7 @@ impl Worker {
                 if has_place {
                     let sent = append(
                         connection,
-                        &mut self.scratch,
+                        &mut self.cx.scratch,
                         now.instant,
                         outgoing.publish,
                         outgoing.expires_at,
@@ -364,23 +354,30 @@ impl Worker {
             self.cx.journal.append(session, now, outgoing, taken);
         }
     }
+}
+
+impl Context {
+    /// What follows goes to a single session.
+    pub(super) fn begin_alone(&mut self) {
+        self.scratch.begin(1);
+    }
 
     /// Sends what the session's queue and window allow.
     pub(super) fn pull(&mut self, now: Now, key: SessionKey) {
-        let limit = self.cx.config.limits.out_buffer_bytes as usize;
+        let limit = self.config.limits.out_buffer_bytes as usize;
         loop {
-            let Some(session) = self.cx.sessions.get_mut(key) else {
+            let Some(session) = self.sessions.get_mut(key) else {
                 return;
             };
             if session.outbound.is_drained() || session.role.is_frozen() {
                 return;
             }
-            if self.cx.is_minority && session.is_persistent() {
+            if self.is_minority && session.is_persistent() {
                 // The session may be promoted elsewhere, and use the same packet identifiers there.
                 return;
             }
             let Some(id) = session.connection else { return };
-            let Some(connection) = self.cx.connections.get(id) else {
+            let Some(connection) = self.connections.get(id) else {
                 return;
             };
             let Some(attached) = connection
@@ -395,8 +392,8 @@ impl Worker {
             };
             match started {
                 Started::Pubrel(packet_id) => {
-                    self.cx.hold_output(id, key);
-                    self.cx.acknowledge_to(
+                    self.hold_output(id, key);
+                    self.acknowledge_to(
                         id,
                         AcknowledgementKind::Pubrel,
                         packet_id,
@@ -404,19 +401,19 @@ impl Worker {
                     );
                 }
                 Started::Expired(_) => {
-                    self.cx.journal.dropped(stored, sequence);
-                    self.cx.traffic.expired_messages += 1;
+                    self.journal.dropped(stored, sequence);
+                    self.traffic.expired_messages += 1;
                 }
                 Started::Publish {
                     packet_id,
                     dup,
                     delivery,
                 } if !session.may_still_receive(delivery.message.topic()) => {
-                    self.cx.traffic.withheld_messages += 1;
+                    self.traffic.withheld_messages += 1;
                     session.drop_started(packet_id);
                     match (dup, packet_id) {
-                        (true, Some(packet_id)) => self.cx.journal.done(stored, packet_id),
-                        (true, None) | (false, _) => self.cx.journal.dropped(stored, sequence),
+                        (true, Some(packet_id)) => self.journal.done(stored, packet_id),
+                        (true, None) | (false, _) => self.journal.dropped(stored, sequence),
                     }
                 }
                 Started::Publish {
@@ -425,7 +422,7 @@ impl Worker {
                     delivery,
                 } => {
                     if let (false, Some(packet_id)) = (dup, packet_id) {
-                        self.cx.journal.assign(stored, sequence, packet_id);
+                        self.journal.assign(stored, sequence, packet_id);
                     }
                     self.send_delivery(now, key, id, packet_id, dup, &delivery);
                 }
@@ -457,10 +454,10 @@ impl Worker {
             identifiers: &delivery.identifiers,
         };
         if delivery.qos == Qos::ExactlyOnce {
-            self.cx.hold_output(id, key);
+            self.hold_output(id, key);
         }
         self.scratch.begin(1);
-        let Some(connection) = self.cx.connections.get_mut(id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         let expires_at = message.expires_at();
@@ -472,16 +469,15 @@ impl Worker {
             expires_at,
             form,
         );
-        self.cx.traffic.count_sent(sent, publish.payload.len());
-        self.cx.connections.mark_dirty(id);
-        if sent && self.cx.is_traced() {
-            self.cx
-                .trace_publish(key, &publish, delivery.qos, packet_id);
+        self.traffic.count_sent(sent, publish.payload.len());
+        self.connections.mark_dirty(id);
+        if sent && self.is_traced() {
+            self.trace_publish(key, &publish, delivery.qos, packet_id);
         }
-        if let (false, Some(session)) = (sent, self.cx.sessions.get_mut(key)) {
+        if let (false, Some(session)) = (sent, self.sessions.get_mut(key)) {
             session.drop_started(packet_id);
             if let Some(packet_id) = packet_id {
-                self.cx.journal.done(session.stored, packet_id);
+                self.journal.done(session.stored, packet_id);
             }
         }
     }

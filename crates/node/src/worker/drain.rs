@@ -11,7 +11,9 @@ use thicket_mqtt::{ProtocolVersion, ReasonCode};
 use super::{
     SessionKey, Worker,
     close::Cause,
+    context::Context,
     role::{Reason, Switchover},
+    switchover::hand_session_over,
 };
 use crate::{ConnectionId, Drained, Now, WorkerOutput};
 
@@ -33,9 +35,9 @@ impl Worker {
     pub fn drain(&mut self, now: Now) -> Drained {
         let (least, part) = STEP;
         let all = self.cx.sessions.len() / part;
-        let step = *self.drain.step.get_or_insert(all.max(least));
+        let step = *self.cx.drain.step.get_or_insert(all.max(least));
         // Without another node there is nothing to wait for.
-        let is_alone = self.primaries.nodes.is_empty();
+        let is_alone = self.cx.up.is_empty();
         let mut left = if is_alone { usize::MAX } else { step };
         let sessions: Vec<SessionKey> = self.cx.sessions.iter().map(|(key, _)| key).collect();
         for key in sessions {
@@ -46,7 +48,7 @@ impl Worker {
         }
         self.settle_met(now);
         Drained {
-            connections: self.cx.traffic.connections + self.wills_ending(),
+            connections: self.cx.traffic.connections + self.primaries.wills_ending(),
             sessions: self
                 .cx
                 .sessions
@@ -72,7 +74,7 @@ impl Worker {
         }
         if let Some(switchover) = session.role.switchover()
             && switchover.reason == Reason::Drain
-            && !self.primaries.is_up(switchover.to)
+            && !self.cx.is_up(switchover.to)
         {
             self.take_back(now, key);
         }
@@ -87,18 +89,19 @@ impl Worker {
             return false;
         };
         let reason = Reason::Drain;
-        self.hand_session_over(now, key, first.stream, Switchover { to, reason });
+        hand_session_over(
+            &mut self.cx,
+            now,
+            key,
+            first.stream,
+            Switchover { to, reason },
+        );
         if let Some(id) = connection {
             self.cx
                 .outputs
                 .push_back(WorkerOutput::SetReading(id, false));
         }
         true
-    }
-
-    /// The node is drained: it accepts no clients.
-    pub(super) const fn is_draining(&self) -> bool {
-        self.drain.step.is_some()
     }
 
     /// Ends a connection: its client finds its session on another node.
@@ -115,7 +118,7 @@ impl Worker {
         id: ConnectionId,
         version: ProtocolVersion,
     ) -> Option<ReasonCode> {
-        if !self.is_draining() {
+        if !self.cx.is_draining() {
             return None;
         }
         match version {
@@ -126,5 +129,12 @@ impl Worker {
             }
             ProtocolVersion::V31 | ProtocolVersion::V311 => Some(ReasonCode::ServerUnavailable),
         }
+    }
+}
+
+impl Context {
+    /// The node is drained: it accepts no clients.
+    pub(super) const fn is_draining(&self) -> bool {
+        self.drain.step.is_some()
     }
 }

@@ -12,7 +12,10 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{Worker, debts::Debt, deliver::Outgoing, interests::Route, publish::Source};
+use super::{
+    Worker, debts::Debt, deliver::Outgoing, interests::Route, publish::Source,
+    replication::wait_for_backups,
+};
 use crate::{
     EventLevel, Now, Payer, Peer, WorkerId, WorkerOutput,
     marks::Mark,
@@ -383,7 +386,7 @@ impl Worker {
         if record.number > 0 && self.refuse_over_limit(from, origin, record) {
             return false;
         }
-        let is_sent_on = if self.observed.traces.is_some() {
+        let is_sent_on = if self.cx.observed.traces.is_some() {
             self.deliver_traced(now, from, origin, record, way)
         } else {
             self.deliver_record(now, from, origin, record, way)
@@ -415,7 +418,7 @@ impl Worker {
         }
         let mut sent_on = 0;
         if record.shared.is_empty() {
-            outgoing.is_seen = self.note_seen(&outgoing);
+            outgoing.is_seen = self.cx.arrivals.note(&outgoing);
             self.deliver(now, &route.recipients, &mut outgoing, None);
             self.cx.journal.note(&outgoing);
         } else {
@@ -455,7 +458,7 @@ impl Worker {
                 origin,
                 number: record.number,
             };
-            sent_on += self.wait_for_backups(&outgoing, Some(debt));
+            sent_on += wait_for_backups(&mut self.cx, &outgoing, Some(debt));
         }
         sent_on > 0
     }

@@ -11,8 +11,12 @@ use thicket_session::{
 };
 
 use super::{
-    SessionKey, Worker, debts::Debt, deliver::Outgoing, interests::GroupRoute,
-    replication::SUCCESSION, timers::Timer,
+    SessionKey, Worker,
+    debts::Debt,
+    deliver::Outgoing,
+    interests::GroupRoute,
+    replication::{SUCCESSION, wait_for_backups},
+    timers::Timer,
 };
 use crate::{
     Now,
@@ -74,7 +78,7 @@ impl Worker {
                     self.deliver_alone(now, recipient, &group.key, outgoing);
                 }
             }
-            Some(Choice::Peer(Place::Node(slot), interest)) if !self.is_up(slot) => {
+            Some(Choice::Peer(Place::Node(slot), interest)) if !self.cx.is_slot_up(slot) => {
                 self.wait_for_member(now, group, interest.qos, outgoing, debt, open);
             }
             Some(Choice::Peer(place, interest)) => {
@@ -196,7 +200,7 @@ impl Worker {
     fn choose_waiting(&self, group: &GroupRoute, turn: usize) -> Option<Choice> {
         let is_here = |place: &Place| match place {
             Place::Worker(_) => true,
-            Place::Node(slot) => self.is_up(*slot),
+            Place::Node(slot) => self.cx.is_slot_up(*slot),
         };
         let persistent = group
             .peers
@@ -265,7 +269,7 @@ impl Worker {
             None if chosen.until > now.instant && self.wait_for_members(chosen) => return,
             None => self.cx.traffic.dropped_messages += 1,
         }
-        open += self.wait_for_backups(&outgoing, debt);
+        open += wait_for_backups(&mut self.cx, &outgoing, debt);
         if let (0, Some(debt)) = (open, debt) {
             self.cx.debts.met.push(debt);
         }
@@ -280,16 +284,12 @@ impl Worker {
         has_room
     }
 
-    fn is_up(&self, slot: NodeSlot) -> bool {
-        self.primaries.nodes.iter().any(|up| up.slot == slot)
-    }
-
     /// The interests of other places have changed. Interests of a group's members on a node that is down are remembered for a while: their backups
     /// are promoted elsewhere.
     pub(super) fn apply_interests(&mut self, now: Now, changes: &[(Place, InterestChange)]) {
         for (place, change) in changes {
             if let (Place::Node(slot), None) = (place, change.interest)
-                && !self.is_up(*slot)
+                && !self.cx.is_slot_up(*slot)
                 && let Some(interest) = self.cx.interests.absent_members(*place, &change.key)
             {
                 let until = now.instant + GRACE;
@@ -346,7 +346,7 @@ impl Worker {
     /// Nodes are down: what was on its way to members there goes to other members (rule 16: at least once a group).
     pub(super) fn reassign_from_lost(&mut self, now: Now) {
         let gone: Vec<u64> = (self.groups.chosen.iter())
-            .filter(|(_, chosen)| !self.is_up(chosen.slot))
+            .filter(|(_, chosen)| !self.cx.is_slot_up(chosen.slot))
             .map(|(number, _)| *number)
             .collect();
         let gone: Vec<(u64, Chosen)> = gone

@@ -15,8 +15,9 @@ use thicket_session::{
 
 use super::{
     SessionKey, Worker,
+    context::Context,
     deliver::Outgoing,
-    replication::{StoredAs, Streams},
+    replication::{Primaries, StoredAs, Streams},
     sessions::Session,
 };
 use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
@@ -457,76 +458,76 @@ impl Worker {
         self.checkpoint_if_worthwhile();
     }
 
-    /// Stores a session without its subscriptions and messages. Gives it a number if it is persistent and has none.
-    pub(super) fn store_session(&mut self, now: Now, key: SessionKey) {
-        self.note_uncovered(key);
-        if !self.cx.journal.is_on && self.cx.config.backups == 0 {
-            return;
-        }
-        let Some(session) = self.cx.sessions.get_mut(key) else {
-            return;
-        };
-        if !session.is_persistent() {
-            self.cx.journal.forget(session);
-            session.stored = StoredAs::default();
-            return;
-        }
-        if self.cx.journal.is_on {
-            if session.stored.number == 0 {
-                session.stored.number = self.cx.journal.next_number();
-            }
-            let value = session.value(now).encode();
-            self.cx.journal.put_session(session.stored.number, value);
-        }
-        if session.stored.backups.is_empty() {
-            self.backup_new(now, key);
-        } else {
-            let (stored, value) = (session.stored, session.value(now).encode());
-            self.cx.journal.streams.each(stored.backups, |stream| {
-                stream.writer.value(stored.number, &value);
-            });
-        }
-    }
-
-    /// Stores a session that came from elsewhere, or whose messages have other sequences now: completely, under a new number.
-    pub(super) fn store_whole(&mut self, now: Now, key: SessionKey) {
-        if self.write_whole(now, key) {
-            self.backup_new(now, key);
-        }
-    }
-
-    /// The same, without backups yet. False: it is to have none.
-    pub(super) fn write_whole(&mut self, now: Now, key: SessionKey) -> bool {
-        let place = self.cx.place();
-        let Some(session) = self.cx.sessions.get_mut(key) else {
-            return false;
-        };
-        session.ancestors.note(session.as_ancestor(place));
-        self.cx.journal.forget(session);
-        session.stored = StoredAs::default();
-        if self.cx.journal.is_on {
-            session.stored.number = self.cx.journal.next_number();
-            let (number, value) = (session.stored.number, session.value(now).encode());
-            self.cx.journal.put_session(number, value);
-            for (filter, subscription) in &session.subscriptions {
-                let value = encode_subscription(filter, subscription);
-                let key = self.cx.journal.subscription_key(number, filter);
-                self.cx
-                    .journal
-                    .put(Keyspace::Subscriptions, key, Some(value));
-            }
-            write_taken(&mut self.cx.journal.writer, session);
-            write_messages(&mut self.cx.journal.writer, now, session);
-        }
-        true
-    }
-
     /// Orders the shell to remove the segments of the log before `segment`.
     pub(super) fn remove_log_before(&mut self, segment: u64) {
         self.cx
             .outputs
             .push_back(WorkerOutput::RemoveLogBefore { segment });
     }
+}
+
+impl Primaries {
+    /// Stores a session without its subscriptions and messages. Gives it a number if it is persistent and has none.
+    pub(super) fn store_session(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        self.covers.note_uncovered(cx, key);
+        if !cx.journal.is_on && cx.config.backups == 0 {
+            return;
+        }
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.is_persistent() {
+            cx.journal.forget(session);
+            session.stored = StoredAs::default();
+            return;
+        }
+        if cx.journal.is_on {
+            if session.stored.number == 0 {
+                session.stored.number = cx.journal.next_number();
+            }
+            let value = session.value(now).encode();
+            cx.journal.put_session(session.stored.number, value);
+        }
+        if session.stored.backups.is_empty() {
+            self.backup_new(cx, now, key);
+        } else {
+            let (stored, value) = (session.stored, session.value(now).encode());
+            cx.journal.streams.each(stored.backups, |stream| {
+                stream.writer.value(stored.number, &value);
+            });
+        }
+    }
+
+    /// Stores a session that came from elsewhere, or whose messages have other sequences now: completely, under a new number.
+    pub(super) fn store_whole(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        if write_whole(cx, now, key) {
+            self.backup_new(cx, now, key);
+        }
+    }
+}
+
+/// The same, without backups yet. False: it is to have none.
+pub(super) fn write_whole(cx: &mut Context, now: Now, key: SessionKey) -> bool {
+    let place = cx.place();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return false;
+    };
+    session.ancestors.note(session.as_ancestor(place));
+    cx.journal.forget(session);
+    session.stored = StoredAs::default();
+    if cx.journal.is_on {
+        session.stored.number = cx.journal.next_number();
+        let (number, value) = (session.stored.number, session.value(now).encode());
+        cx.journal.put_session(number, value);
+        for (filter, subscription) in &session.subscriptions {
+            let value = encode_subscription(filter, subscription);
+            let key = cx.journal.subscription_key(number, filter);
+            cx.journal.put(Keyspace::Subscriptions, key, Some(value));
+        }
+        write_taken(&mut cx.journal.writer, session);
+        write_messages(&mut cx.journal.writer, now, session);
+    }
+    true
 }
 
 /// The counters of a session and what its client has not released.

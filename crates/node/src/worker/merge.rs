@@ -26,9 +26,10 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     arrivals::Begun,
+    context::Context,
     divergence::{Divergence, Name, Place, name},
     interests::Member,
-    replication::{Level, Operation, Release},
+    replication::{Level, Operation, Primaries, Release},
     sessions::Session,
 };
 use crate::{
@@ -56,16 +57,17 @@ pub(super) struct Merging {
     ended: Vec<SubscriptionFilter>,
 }
 
-impl Worker {
+impl Primaries {
     /// The client of a session subscribed or unsubscribed: noted as long as another node may not receive it.
     pub(super) fn note_operation(
         &mut self,
+        cx: &mut Context,
         now: Now,
         key: SessionKey,
         filter: &SubscriptionFilter,
     ) {
-        let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let Some(session) = self.cx.sessions.get_mut(key) else {
+        let is_partitioned = self.is_partitioned(now.instant);
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         if !session.is_persistent() {
@@ -75,20 +77,19 @@ impl Worker {
             session.divergence_mut().touch(filter.clone());
         } else {
             let serial = session.serial;
-            self.cx
-                .journal
-                .streams
-                .each(session.stored.backups, |stream| {
-                    let operation = Operation {
-                        session: key,
-                        serial,
-                        filter: filter.clone(),
-                    };
-                    stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
-                });
+            cx.journal.streams.each(session.stored.backups, |stream| {
+                let operation = Operation {
+                    session: key,
+                    serial,
+                    filter: filter.clone(),
+                };
+                stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
+            });
         }
     }
+}
 
+impl Worker {
     /// What another node has of a session that is here.
     pub(super) fn begin_merge(
         &mut self,
@@ -140,7 +141,7 @@ impl Worker {
         if let Some(session) = self.cx.sessions.get_mut(key) {
             session.merging = Some(Box::new(merging));
         }
-        self.store_session(now, key);
+        self.primaries.store_session(&mut self.cx, now, key);
         self.wait_for_import(request);
     }
 
@@ -262,13 +263,13 @@ impl Worker {
             ("client_id", session.client_id.to_string()),
             ("messages", merged.to_string()),
         ];
-        self.store_whole(now, key);
+        self.primaries.store_whole(&mut self.cx, now, key);
         self.cx.event(
             EventLevel::Info,
             "a session that two nodes had is one again",
             fields,
         );
-        self.pull(now, key);
+        self.cx.pull(now, key);
         true
     }
 }

@@ -36,11 +36,11 @@ impl Worker {
             self.interrupt_what_is_open(now);
             // What only sessions here accepted is lost with them when the sessions were promoted elsewhere; then the same publication is new here.
             // Each session has its own list of what it accepted.
-            self.seen = Seen::default();
+            self.cx.arrivals.seen = Seen::default();
         } else {
             let sessions: Vec<SessionKey> = self.cx.sessions.iter().map(|(key, _)| key).collect();
             for key in sessions {
-                self.pull(now, key);
+                self.cx.pull(now, key);
             }
         }
     }
@@ -87,7 +87,7 @@ impl Worker {
             }
         }
         for key in leaving {
-            self.continue_switchover(now, key);
+            self.primaries.continue_switchover(&mut self.cx, now, key);
         }
     }
 

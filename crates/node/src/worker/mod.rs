@@ -73,15 +73,13 @@ use self::{
     checkpoint::Checkpoints,
     connection::{Connection, Phase},
     context::Context,
-    deliver::Scratch,
     retained::Queries,
-    seen::Seen,
     sessions::{Session, SessionKey},
     subscribe::Gates,
 };
 pub(crate) use self::{rates::HEAVIEST, relocate::Relocated, seen::Generations};
 use crate::{
-    ConnectionId, Handover, Now, Observed, Peer, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
+    ConnectionId, Handover, Now, Peer, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
     bans::Bans,
     messages::{ToHub, ToWorker, WorkerMessage},
 };
@@ -92,13 +90,9 @@ pub struct Worker {
     cx: Context,
     gates: Gates,
     queries: Queries,
-    scratch: Scratch,
     operating: operate::Operating,
     transfers: transfer::Transfers,
-    barriers: barriers::Barriers,
     checkpoints: Checkpoints,
-    /// QoS 2 publications of persistent publishers that arrived here.
-    seen: Seen,
     /// What was read of an earlier start, until all of it is.
     recovery: Option<Box<recover::Recovery>>,
     publications: publications::Publications,
@@ -110,14 +104,11 @@ pub struct Worker {
     sources: replication::Sources,
     /// Shared subscriptions whose messages are on their way to other nodes, or have no member.
     groups: groups::Groups,
-    drain: drain::Drain,
     relocations: relocate::Relocations,
     effort: effort::Effort,
     last_retained: retained::LastRetained,
     /// What users and addresses use of their quotas.
     quotas: quota::Quotas,
-    /// What the shell observes; the filters are with the interests.
-    observed: Observed,
     traces: trace::Traces,
     topic_counts: rates::TopicCounts,
 }
@@ -158,24 +149,19 @@ impl Worker {
             cx: Context::new(id, config, seed),
             gates: Gates::default(),
             queries: Queries::default(),
-            scratch: Scratch::default(),
             operating: operate::Operating::default(),
             transfers: transfer::Transfers::default(),
-            barriers: barriers::Barriers::default(),
             checkpoints,
-            seen: Seen::default(),
             recovery: None,
             publications: publications::Publications::default(),
             bans: Arc::default(),
             primaries: replication::Primaries::default(),
             sources: replication::Sources::new(),
             groups: groups::Groups::default(),
-            drain: drain::Drain::default(),
             relocations: relocate::Relocations::default(),
             effort: effort::Effort::default(),
             last_retained: retained::LastRetained::default(),
             quotas: quota::Quotas::default(),
-            observed: Observed::default(),
             traces: trace::Traces::default(),
             topic_counts: rates::TopicCounts::default(),
         }
@@ -223,7 +209,7 @@ impl Worker {
         self.settle_met(now);
         self.pull_relieved(now);
         self.take_over_handed(now);
-        self.review_covers(now);
+        self.primaries.covers.review(&mut self.cx, now);
         self.acknowledge_backups();
         self.seal_backups(now);
         self.cx.seal_records();
@@ -287,7 +273,7 @@ impl Worker {
     /// Sessions whose connections have written their output get more.
     fn pull_relieved(&mut self, now: Now) {
         for session in std::mem::take(&mut self.cx.connections.relieved) {
-            self.pull(now, session);
+            self.cx.pull(now, session);
             self.advance_replay(session);
         }
     }
@@ -409,7 +395,7 @@ impl Worker {
             } => self.handle_retained_page(now, query, &records, has_more),
             ToWorker::Nodes(nodes) => self.handle_nodes(now, nodes),
             ToWorker::Capabilities(nodes) => self.primaries.capabilities = nodes,
-            ToWorker::Forgotten { node } => self.primaries.forget(now.instant, node),
+            ToWorker::Forgotten { node } => self.primaries.forget(&self.cx, now.instant, node),
             ToWorker::Replicate {
                 from,
                 stream,

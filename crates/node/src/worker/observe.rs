@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{ApplicationProperty, Publish};
 
-use super::{SessionKey, Worker};
+use super::{SessionKey, Worker, context::Context};
 use crate::{
     EventLevel, Observed, ObservedMessage, WorkerOutput,
     messages::peer_text,
@@ -19,7 +19,7 @@ impl Worker {
             traces,
         } = observed;
         self.cx.interests.observe(filters, traces.is_some());
-        self.observed = Observed {
+        self.cx.observed = Observed {
             subscriptions,
             sessions,
             filters: Vec::new(),
@@ -27,69 +27,10 @@ impl Worker {
         };
     }
 
-    pub(super) fn note_subscription(
-        &mut self,
-        key: SessionKey,
-        message: &'static str,
-        fields: impl FnOnce() -> Vec<(&'static str, String)>,
-    ) {
-        if self.observed.subscriptions {
-            self.note_of_session(key, message, fields());
-        }
-    }
-
-    pub(super) fn note_session(
-        &mut self,
-        key: SessionKey,
-        message: &'static str,
-        fields: Vec<(&'static str, String)>,
-    ) {
-        if self.observed.sessions {
-            self.note_of_session(key, message, fields);
-        }
-    }
-
-    fn note_of_session(
-        &mut self,
-        key: SessionKey,
-        message: &'static str,
-        mut fields: Vec<(&'static str, String)>,
-    ) {
-        let Some((client_id, user_name, peer)) = self.client_of(key) else {
-            return;
-        };
-        fields.push(("client_id", client_id));
-        fields.extend(user_name.map(|name| ("user_name", name)));
-        fields.extend(peer.map(|peer| ("peer", peer)));
-        self.cx.event(EventLevel::Debug, message, fields);
-    }
-
-    /// Client identifier, user name and address of the client of a session, as far as they are known.
-    fn client_of(&self, key: SessionKey) -> Option<(String, Option<String>, Option<String>)> {
-        let session = self.cx.sessions.get(key)?;
-        let connection = session
-            .connection
-            .and_then(|id| self.cx.connections.get(id));
-        Some((
-            client_id_of(&session.client_id).to_owned(),
-            self.user_of(key),
-            connection.map(|it| peer_text(it.peer)),
-        ))
-    }
-
-    /// The user of a session: who connected, or the user in its name.
-    pub(super) fn user_of(&self, key: SessionKey) -> Option<String> {
-        let session = self.cx.sessions.get(key)?;
-        let grant = session.grant.as_deref();
-        let user_name = grant.and_then(|grant| grant.user_name.as_deref());
-        let user_name = user_name.or_else(|| user_name_of(&session.client_id));
-        user_name.map(str::to_owned)
-    }
-
     /// A message on a topic that the shell observes.
     #[cold]
     pub(super) fn note_message(&mut self, publish: &Publish<'_>, session: Option<SessionKey>) {
-        let client = session.and_then(|key| self.client_of(key));
+        let client = session.and_then(|key| self.cx.client_of(key));
         let (client_id, user_name, peer) = match client {
             Some((client_id, user_name, peer)) => (Some(client_id), user_name, peer),
             None => (None, None, None),
@@ -126,5 +67,64 @@ impl Worker {
         }
         let message = Box::new(message);
         self.cx.outputs.push_back(WorkerOutput::Observed(message));
+    }
+}
+
+impl Context {
+    pub(super) fn note_subscription(
+        &mut self,
+        key: SessionKey,
+        message: &'static str,
+        fields: impl FnOnce() -> Vec<(&'static str, String)>,
+    ) {
+        if self.observed.subscriptions {
+            self.note_of_session(key, message, fields());
+        }
+    }
+
+    pub(super) fn note_session(
+        &mut self,
+        key: SessionKey,
+        message: &'static str,
+        fields: Vec<(&'static str, String)>,
+    ) {
+        if self.observed.sessions {
+            self.note_of_session(key, message, fields);
+        }
+    }
+
+    fn note_of_session(
+        &mut self,
+        key: SessionKey,
+        message: &'static str,
+        mut fields: Vec<(&'static str, String)>,
+    ) {
+        let Some((client_id, user_name, peer)) = self.client_of(key) else {
+            return;
+        };
+        fields.push(("client_id", client_id));
+        fields.extend(user_name.map(|name| ("user_name", name)));
+        fields.extend(peer.map(|peer| ("peer", peer)));
+        self.event(EventLevel::Debug, message, fields);
+    }
+
+    /// Client identifier, user name and address of the client of a session, as far as they are known.
+    fn client_of(&self, key: SessionKey) -> Option<(String, Option<String>, Option<String>)> {
+        let session = self.sessions.get(key)?;
+        let connection = session.connection.and_then(|id| self.connections.get(id));
+        Some((
+            client_id_of(&session.client_id).to_owned(),
+            self.user_of(key),
+            connection.map(|it| peer_text(it.peer)),
+        ))
+    }
+
+    /// The user of a session: who connected, or the user in its name.
+    pub(super) fn user_of(&self, key: SessionKey) -> Option<String> {
+        let session = self.sessions.get(key)?;
+        let grant = session.grant.as_deref();
+        let user_name = grant.and_then(|grant| grant.user_name.as_deref());
+        let user_name = user_name.or_else(|| user_name_of(&session.client_id));
+        user_name.map(str::to_owned)
     }
 }

@@ -251,7 +251,7 @@ impl Worker {
     pub fn remembered(&self) -> Vec<Remembered> {
         vec![
             self.cx.interests.cached(),
-            self.seen.remembered(),
+            self.cx.arrivals.seen.remembered(),
             self.last_retained.remembered(),
         ]
     }

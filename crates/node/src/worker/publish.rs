@@ -13,6 +13,7 @@ use super::{
     deliver::Outgoing,
     habits,
     interests::Route,
+    replication::wait_for_backups,
     sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now};
@@ -334,7 +335,7 @@ impl Worker {
             self.cx.traffic.withheld_messages += u64::from(route.withheld);
         }
         outgoing.set_publication(source.publication);
-        outgoing.is_seen = self.note_seen(&outgoing) && source.is_repeated;
+        outgoing.is_seen = self.cx.arrivals.note(&outgoing) && source.is_repeated;
         let recipients = &*route.recipients;
         if route.is_local() && !publish.retain {
             self.deliver(now, recipients, &mut outgoing, source.session);
@@ -351,7 +352,7 @@ impl Worker {
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
         }
-        open += self.wait_for_backups(&outgoing, source.debt);
+        open += wait_for_backups(&mut self.cx, &outgoing, source.debt);
         self.cx.journal.note(&outgoing);
         match open {
             0 if route.is_empty() => Outcome::NoRecipients,

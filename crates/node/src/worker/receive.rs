@@ -234,7 +234,7 @@ impl Worker {
         match session.outbound.handle_puback(packet_id) {
             Acknowledged::Done => {
                 self.cx.journal.done(session.stored, packet_id);
-                self.pull(now, key);
+                self.cx.pull(now, key);
             }
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
             Acknowledged::Wrong => return Err(Refusal::protocol("PUBACK for a QoS 2 message")),
@@ -256,7 +256,7 @@ impl Worker {
         match session.outbound.handle_pubrec(packet_id, is_error) {
             Acknowledged::Done => {
                 self.cx.journal.done(session.stored, packet_id);
-                self.pull(now, key);
+                self.cx.pull(now, key);
             }
             Acknowledged::SendPubrel => {
                 let sequence = session.outbound.sequence_of(packet_id);
@@ -323,7 +323,7 @@ impl Worker {
         match session.outbound.handle_pubcomp(packet_id) {
             Acknowledged::Done => {
                 self.cx.journal.done(session.stored, packet_id);
-                self.pull(now, key);
+                self.cx.pull(now, key);
             }
             Acknowledged::Unknown | Acknowledged::SendPubrel => {}
             Acknowledged::Wrong => return Err(Refusal::protocol("PUBCOMP without PUBREC")),

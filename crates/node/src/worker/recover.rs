@@ -20,8 +20,11 @@ use thicket_session::{
 
 use super::{
     Worker,
+    branches::restart_timers,
+    context::Context,
     interests::Member,
     journal::{instant_of, wall_ms},
+    replication::Primaries,
     role::{Handed, Role},
     seen::{Generations, Named, Taken, publication_id},
     sessions::Session,
@@ -112,15 +115,21 @@ impl Worker {
                     self.checkpoints.pass_name(message.name);
                     recovery.take_message(now, &message);
                     if let Some(publication) = recovery.last_publication {
-                        self.seen.insert(publication);
+                        self.cx.arrivals.seen.insert(publication);
                     }
                 }
                 JournalEntry::Noted(publication) => {
-                    self.seen.insert(publication_id(publication).into());
+                    self.cx
+                        .arrivals
+                        .seen
+                        .insert(publication_id(publication).into());
                 }
                 JournalEntry::Seen { uid, highest, bits } => {
                     let bits = *bits;
-                    self.seen.restore(uid, Generations::of(highest, bits));
+                    self.cx
+                        .arrivals
+                        .seen
+                        .restore(uid, Generations::of(highest, bits));
                 }
                 entry => {
                     if log == self.cx.journal.log()
@@ -144,7 +153,13 @@ impl Worker {
         };
         let mut changes = Vec::new();
         for ((log, number), recovering) in recovery.sessions {
-            self.recover_session(now, (log, number), recovering, &mut changes);
+            self.primaries.recover_session(
+                &mut self.cx,
+                now,
+                (log, number),
+                recovering,
+                &mut changes,
+            );
         }
         if !recovery.wills.is_empty() {
             self.cx
@@ -152,23 +167,26 @@ impl Worker {
                 .set(now.instant + WILL_GRACE, Timer::RecoveredWills);
         }
         for (place, stored) in recovery.wills {
-            self.recover_will(place, stored);
+            self.primaries.recover_will(&mut self.cx, place, stored);
         }
-        self.look_for_uncovered();
+        self.primaries.covers.look_for_uncovered();
         // `is_settled` waits for the answer.
         self.announce_all(changes);
     }
+}
 
+impl Primaries {
     fn recover_session(
         &mut self,
+        cx: &mut Context,
         now: Now,
         (log, number): Place,
         recovering: Recovering,
         changes: &mut Vec<InterestChange>,
     ) {
         let stored = recovering.stored;
-        let serial = self.cx.serial();
-        let limits = &self.cx.config.limits;
+        let serial = cx.serial();
+        let limits = &cx.config.limits;
         let client_id: Rc<str> = stored.client_id.as_str().into();
         let mut session = Session::new(
             serial,
@@ -192,32 +210,32 @@ impl Worker {
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
         session.interrupted_at = session.outbound.next_sequence();
-        let is_ours = log == self.cx.journal.log();
+        let is_ours = log == cx.journal.log();
         if is_ours {
-            self.cx.journal.pass_number(number);
+            cx.journal.pass_number(number);
             session.stored.number = number;
         }
         let subscriptions = session.subscriptions.clone();
-        let key = self.cx.sessions.insert(session);
+        let key = cx.sessions.insert(session);
         for (filter, subscription) in subscriptions {
             let member = Member::away(subscription);
-            changes.extend(self.cx.interests.subscribe(key, &filter, member));
+            changes.extend(cx.interests.subscribe(key, &filter, member));
             if !is_ours {
                 let filter = filter.to_string();
                 let key = [&[log], &number.to_be_bytes()[..], filter.as_bytes()].concat();
-                self.cx.journal.remove_key(Keyspace::Subscriptions, key);
+                cx.journal.remove_key(Keyspace::Subscriptions, key);
             }
         }
-        self.restart_timers(now, key);
-        self.cx.report_session(&client_id, SessionState::Waiting);
+        restart_timers(cx, now, key);
+        cx.report_session(&client_id, SessionState::Waiting);
         if !is_ours {
-            self.cx.journal.remove_session(log, number);
+            cx.journal.remove_session(log, number);
         }
         if !is_ours || !is_whole {
             // Stored again, under its own number.
-            self.store_whole(now, key);
+            self.store_whole(cx, now, key);
         } else if !is_disconnected {
-            self.store_session(now, key);
+            self.store_session(cx, now, key);
         }
     }
 }

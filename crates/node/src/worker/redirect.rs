@@ -97,7 +97,7 @@ impl Worker {
     pub(super) fn reference_for_drained(&mut self, id: ConnectionId) -> Option<String> {
         let listener = self.cx.connections.get(id)?.listener;
         let key = self.cx.connections.session_of(id);
-        let to = key.and_then(|key| self.choose_backup(key, &[]));
+        let to = key.and_then(|key| self.primaries.choose_backup(&mut self.cx, key, &[]));
         let address = to.and_then(|to| self.cx.elsewhere.serving_at(to, listener));
         let address = address.map(ToString::to_string);
         address.or_else(|| self.any_reference(id))
@@ -107,8 +107,8 @@ impl Worker {
     fn any_reference(&mut self, id: ConnectionId) -> Option<String> {
         let listener = self.cx.connections.get(id)?.listener;
         let count = self.cx.elsewhere.serving(listener).count();
-        let at = self.drain.next.checked_rem(count)?;
-        self.drain.next = at + 1;
+        let at = self.cx.drain.next.checked_rem(count)?;
+        self.cx.drain.next = at + 1;
         let address = self.cx.elsewhere.serving(listener).nth(at)?;
         Some(address.to_string())
     }

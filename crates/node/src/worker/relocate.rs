@@ -254,7 +254,7 @@ impl Worker {
         if has_arrived && unacknowledged.is_some() {
             thicket_session::reach!("time ARRIVED");
         }
-        is_idle && has_arrived && !self.is_draining() && session.is_some_and(Session::may_leave)
+        is_idle && has_arrived && !self.cx.is_draining() && session.is_some_and(Session::may_leave)
     }
 
     /// Messages a second, in and out, with those that are on their way to and from other workers.
@@ -283,7 +283,7 @@ impl Worker {
         their_load: u64,
     ) {
         let bound = LIGHT.max(their_load + their_load / 4);
-        if self.is_draining() || self.load(now.instant) + rate > bound {
+        if self.cx.is_draining() || self.load(now.instant) + rate > bound {
             return;
         }
         self.relocations.taken += rate;
@@ -554,7 +554,7 @@ impl Worker {
                 ("peer", peer_text(peer)),
             ],
         );
-        if self.is_draining() {
+        if self.cx.is_draining() {
             self.send_away(now, id);
         } else if missed_a_reload {
             // What it may do was not checked against the new rights: it connects again.

@@ -113,7 +113,7 @@ impl Worker {
             queued_messages: waiting.messages,
             queued_bytes: waiting.bytes,
             backups: self.cx.sessions.backups() as u64,
-            under_replicated_sessions: self.under_replicated_sessions(),
+            under_replicated_sessions: self.primaries.under_replicated_sessions(&self.cx),
             unacknowledged_messages: self.cx.debts.pending.len() as u64,
             ..self.cx.traffic
         }

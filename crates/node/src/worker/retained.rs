@@ -352,7 +352,7 @@ impl Worker {
             self.cx.traffic.withheld_messages += 1;
             return;
         }
-        self.begin_alone();
+        self.cx.begin_alone();
         // RETAIN is set on what is sent because of a SUBSCRIBE (5.0, 3.3.1.3).
         self.deliver_form(
             now,

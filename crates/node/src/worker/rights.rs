@@ -178,7 +178,7 @@ impl Worker {
                 Review::Same => {}
                 Review::Changed(grant) => {
                     self.set_grant(key, Some(grant));
-                    self.review_will(now, key);
+                    self.primaries.review_will(&mut self.cx, now, key);
                 }
                 Review::Ended => self.end_grant(now, key),
             }

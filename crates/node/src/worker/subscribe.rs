@@ -126,7 +126,7 @@ impl Worker {
                 Err(reason_code) => reason_codes.push(reason_code),
             }
         }
-        self.note_uncovered(key);
+        self.primaries.covers.note_uncovered(&mut self.cx, key);
         let asks_place = self.ask_place_of(id, subscribe);
         if changes.is_empty() && (!replays.is_empty() || asks_place) {
             // Nothing is new to others, but the hub must report the position of the retained messages, and the question must be answered.
@@ -162,7 +162,8 @@ impl Worker {
             let parsed = filters.filter_map(|asked| SubscriptionFilter::parse(asked.filter).ok());
             let plain = parsed.filter(|filter| !filter.is_shared());
             let filters: Vec<_> = plain.map(|filter| filter.filter).collect();
-            self.choose_backup_again(now, key, &filters);
+            self.primaries
+                .choose_backup_again(&mut self.cx, now, key, &filters);
         }
     }
 
@@ -228,8 +229,9 @@ impl Worker {
         if is_new {
             self.restart_rates(now, id);
         }
-        self.note_operation(now, key, &filter);
-        self.note_subscription(key, SUBSCRIBED, || {
+        self.primaries
+            .note_operation(&mut self.cx, now, key, &filter);
+        self.cx.note_subscription(key, SUBSCRIBED, || {
             let qos = asked.options.qos as u8;
             vec![("filter", filter.to_string()), ("qos", qos.to_string())]
         });
@@ -312,8 +314,9 @@ impl Worker {
                 Some(_) => {
                     session.charge.unsubscribe(&filter);
                     self.cx.journal.subscription(session.stored, &filter, None);
-                    self.note_operation(now, key, &filter);
-                    self.note_subscription(key, UNSUBSCRIBED, || {
+                    self.primaries
+                        .note_operation(&mut self.cx, now, key, &filter);
+                    self.cx.note_subscription(key, UNSUBSCRIBED, || {
                         vec![("filter", filter.to_string())]
                     });
                     ReasonCode::Success

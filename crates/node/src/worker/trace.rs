@@ -78,7 +78,7 @@ impl Worker {
         if self.cx.interests.is_observed(publish.topic) {
             self.note_message(publish, source.session);
         }
-        let Some(tracing) = self.observed.traces else {
+        let Some(tracing) = self.cx.observed.traces else {
             return self.publish_unobserved(now, publish, route, source);
         };
         let (own, parent) = match belonging(&publish.properties) {

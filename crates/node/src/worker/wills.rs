@@ -46,7 +46,7 @@ impl Worker {
         if is_due && session.connection.is_none() && !session.role.is_frozen() {
             session.will_due = None;
             self.publish_will(now, key);
-            self.store_session(now, key);
+            self.primaries.store_session(&mut self.cx, now, key);
         }
     }
 
@@ -61,7 +61,7 @@ impl Worker {
                 session.will_due = None;
             }
             self.publish_will(now, key);
-            self.store_session(now, key);
+            self.primaries.store_session(&mut self.cx, now, key);
         }
     }
 

@@ -621,7 +621,7 @@ impl Worker {
             }
         }
         for behind in barriers {
-            self.begin_barrier(behind);
+            self.cx.begin_barrier(behind);
         }
         if !messages.is_empty() {
             self.cx.seal_records();

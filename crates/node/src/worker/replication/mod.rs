@@ -49,8 +49,9 @@ mod wills;
 
 pub(super) use self::{
     backup::{Backup, SourceKey, Sources},
+    learning::{end_backup, end_surplus_backups, make_room_for_backup, replicate_members},
     orphans::SUCCESSION,
-    primary::{Learned, Primaries, hold},
+    primary::{Learned, Primaries, hold, wait_for_backups},
     replica_set::{Replica, StoredAs},
     stream::{Level, Operation, Progress, Release, Streams},
     wills::WillBackup,

@@ -20,11 +20,13 @@ use std::{
 use thicket_overlay::NodeId;
 use thicket_session::{server::Epoch, time::Instant};
 
-use super::{Primaries, backup::SourceKey, pending::Pending, replica_set::Stage};
+use super::{
+    Primaries, backup::SourceKey, learning::end_spare_backups, pending::Pending, replica_set::Stage,
+};
 use crate::{
     Now,
     messages::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
-    worker::{SessionKey, Worker, role::Role, timers::Timer},
+    worker::{SessionKey, Worker, context::Context, role::Role, timers::Timer},
 };
 
 /// A node whose backup is to be promoted has this time to adopt the others: it may notice later that the primary is down.
@@ -105,34 +107,50 @@ impl Orphans {
     }
 }
 
-impl Worker {
-    /// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
-    pub(super) fn strike_successors(&mut self) {
-        let (own, primaries) = (self.cx.config.node, &self.primaries);
-        for backup in self.cx.sessions.backups_mut() {
-            let is_left = |node: &NodeId| *node == own || primaries.is_up(*node);
-            backup.members.retain(is_left);
+/// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
+pub(super) fn strike_successors(cx: &mut Context) {
+    let (own, up) = (cx.config.node, &cx.up);
+    for backup in cx.sessions.backups_mut() {
+        let is_left = |node: &NodeId| *node == own || up.iter().any(|up| up.node == *node);
+        backup.members.retain(is_left);
+    }
+}
+
+/// Whether no other node is to promote its backup of the session before this one.
+fn is_next(cx: &Context, key: SessionKey) -> bool {
+    let session = cx.sessions.get(key);
+    let Some(backup) = session.and_then(|session| session.backup()) else {
+        return false;
+    };
+    let own = cx.config.node;
+    let mut alive = backup.members.iter();
+    let first = alive.find(|node| **node == own || cx.is_up(**node));
+    first.is_none_or(|first| *first == own)
+}
+
+/// Identity and epoch of a backup's session.
+pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Epoch)> {
+    let session = cx.sessions.get(key)?;
+    Some((session.uid, session.backup()?.stored.epoch))
+}
+
+/// Marks the backups of other members as out of date; no others follow.
+pub(super) fn void_backups(cx: &mut Context, uid: u128, epoch: Epoch, members: &[NodeId]) {
+    for node in members {
+        let is_up = |up: &UpNode| up.node == *node;
+        if !cx.up.iter().any(is_up) {
+            continue;
+        }
+        let number = cx.journal.next_number();
+        let index = cx.stream_to(*node);
+        if let Some(stream) = index.and_then(|index| cx.journal.streams.get_mut(index)) {
+            stream.writer.adopted(number, uid, epoch.promoted());
+            stream.writer.ended(number);
         }
     }
+}
 
-    /// Whether no other node is to promote its backup of the session before this one.
-    fn is_next(&self, key: SessionKey) -> bool {
-        let session = self.cx.sessions.get(key);
-        let Some(backup) = session.and_then(|session| session.backup()) else {
-            return false;
-        };
-        let own = self.cx.config.node;
-        let mut alive = backup.members.iter();
-        let first = alive.find(|node| **node == own || self.primaries.is_up(**node));
-        first.is_none_or(|first| *first == own)
-    }
-
-    /// Identity and epoch of a backup's session.
-    pub(super) fn identity_of(&self, key: SessionKey) -> Option<(u128, Epoch)> {
-        let session = self.cx.sessions.get(key)?;
-        Some((session.uid, session.backup()?.stored.epoch))
-    }
-
+impl Worker {
     /// The primary of a backup is down. Returns how many sessions fail over to this node.
     pub(super) fn lose_primary(
         &mut self,
@@ -140,9 +158,9 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) -> usize {
-        let identity = self.identity_of(key);
+        let identity = identity_of(&self.cx, key);
         let adopted = identity.and_then(|(uid, epoch)| self.sources.orphans.adopted(uid, epoch));
-        if adopted.is_none() && self.is_next(key) {
+        if adopted.is_none() && is_next(&self.cx, key) {
             return usize::from(self.fail_over(now, key, changes));
         }
         self.add_orphan(now, key, changes);
@@ -156,7 +174,7 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) {
-        let Some((uid, epoch)) = self.identity_of(key) else {
+        let Some((uid, epoch)) = identity_of(&self.cx, key) else {
             return;
         };
         let orphans = &self.sources.orphans;
@@ -313,7 +331,7 @@ impl Worker {
         by: SourceKey,
         sessions: &[Adopted],
     ) {
-        if !self.primaries.is_up(by.0) {
+        if !self.cx.is_up(by.0) {
             return;
         }
         let mut changes = Vec::new();
@@ -362,7 +380,8 @@ impl Worker {
         let orphans = &self.sources.orphans;
         let is_due = |(uid, orphan): &(&u128, &Orphan)| {
             let is_over = orphan.since + SUCCESSION <= now.instant;
-            orphans.adopted(**uid, orphan.epoch).is_none() && (is_over || self.is_next(orphan.key))
+            orphans.adopted(**uid, orphan.epoch).is_none()
+                && (is_over || is_next(&self.cx, orphan.key))
         };
         let due: Vec<(u128, SessionKey)> = (orphans.waiting.iter())
             .filter(is_due)
@@ -402,27 +421,29 @@ impl Worker {
             self.cx.send_to_hub_after_records(ToHub::Promoted { node });
         }
     }
+}
 
+impl Primaries {
     /// A session has failed over to this node: the backups of the other members of its replica set belong to this primary. A backup on a node
     /// that is not reachable yet is adopted once it is: no other node would mark it as out of date.
-    pub(super) fn adopt_backups(&mut self, key: SessionKey, members: &[NodeId]) {
+    pub(super) fn adopt_backups(&mut self, cx: &mut Context, key: SessionKey, members: &[NodeId]) {
         for node in members {
-            if !self.primaries.is_up(*node) {
-                self.adopt_when_reachable(*node, key);
+            if !cx.is_up(*node) {
+                self.adopt_when_reachable(cx, *node, key);
                 continue;
             }
-            let Some(index) = self.cx.stream_to(*node) else {
+            let Some(index) = cx.stream_to(*node) else {
                 continue;
             };
-            let Some(session) = self.cx.sessions.get_mut(key) else {
+            let Some(session) = cx.sessions.get_mut(key) else {
                 return;
             };
             if session.stored.number == 0 {
-                session.stored.number = self.cx.journal.next_number();
+                session.stored.number = cx.journal.next_number();
             }
             let (number, uid, epoch) = (session.stored.number, session.uid, session.epoch);
             let has_room = session.stored.backups.set(index, Stage::Adopted);
-            if let Some(stream) = self.cx.journal.streams.get_mut(index) {
+            if let Some(stream) = cx.journal.streams.get_mut(index) {
                 stream.writer.adopted(number, uid, epoch);
                 if !has_room {
                     // Other nodes already receive a full sync.
@@ -433,53 +454,31 @@ impl Worker {
     }
 
     /// Above [`TO_ADOPT`] sessions the outdated backup may be promoted; the registrar then has the branches merged.
-    fn adopt_when_reachable(&mut self, node: NodeId, key: SessionKey) {
-        let Some(session) = self
-            .cx
-            .sessions
-            .get(key)
-            .filter(|_| node != self.cx.config.node)
-        else {
+    fn adopt_when_reachable(&mut self, cx: &mut Context, node: NodeId, key: SessionKey) {
+        let Some(session) = cx.sessions.get(key).filter(|_| node != cx.config.node) else {
             return;
         };
-        let known = self.primaries.to_adopt.values();
+        let known = self.to_adopt.values();
         if known.map(BTreeSet::len).sum::<usize>() < TO_ADOPT {
-            let sessions = self.primaries.to_adopt.entry(node).or_default();
+            let sessions = self.to_adopt.entry(node).or_default();
             sessions.insert((key, session.serial));
         }
     }
 
     /// Nodes are up: backups there of sessions that have failed over to this one belong to this primary.
-    pub(super) fn adopt_backups_of_reachable_nodes(&mut self) {
-        let Primaries {
-            to_adopt, nodes, ..
-        } = &mut self.primaries;
-        let is_up = |node: &NodeId| nodes.iter().any(|up| up.node == *node);
-        let seen: Vec<_> = to_adopt.extract_if(.., |node, _| is_up(node)).collect();
+    pub(super) fn adopt_backups_of_reachable_nodes(&mut self, cx: &mut Context) {
+        let is_up = |node: &NodeId| cx.is_up(*node);
+        let seen: Vec<_> = (self.to_adopt)
+            .extract_if(.., |node, _| is_up(node))
+            .collect();
         for (node, sessions) in seen {
             for (key, serial) in sessions {
-                let session = self.cx.sessions.get_same(key, serial);
+                let session = cx.sessions.get_same(key, serial);
                 if session.is_some_and(|session| session.role.handed().is_none()) {
                     thicket_session::reach!("worker/replication/orphans: adopted when reachable");
-                    self.adopt_backups(key, &[node]);
-                    self.end_spare_backups(key);
+                    self.adopt_backups(cx, key, &[node]);
+                    end_spare_backups(cx, key);
                 }
-            }
-        }
-    }
-
-    /// Marks the backups of other members as out of date; no others follow.
-    pub(super) fn void_backups(&mut self, uid: u128, epoch: Epoch, members: &[NodeId]) {
-        for node in members {
-            let is_up = |up: &UpNode| up.node == *node;
-            if !self.primaries.nodes.iter().any(is_up) {
-                continue;
-            }
-            let number = self.cx.journal.next_number();
-            let index = self.cx.stream_to(*node);
-            if let Some(stream) = index.and_then(|index| self.cx.journal.streams.get_mut(index)) {
-                stream.writer.adopted(number, uid, epoch.promoted());
-                stream.writer.ended(number);
             }
         }
     }

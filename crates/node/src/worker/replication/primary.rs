@@ -11,7 +11,8 @@ use thicket_session::{server::MessageStream, time::Instant};
 
 use super::{
     Level, Operation, Progress, Release, StoredAs, Streams,
-    learning::{RECORD_BYTES, write_members},
+    learning::{RECORD_BYTES, end_spare_backups, replicate_members, write_members},
+    orphans::strike_successors,
     pending_wills::PendingWills,
     replica_set::{Replica, Stage},
     shares::Shares,
@@ -22,8 +23,8 @@ use crate::{
     messages::{BackupReport, ToHub, UpNode},
     queue::History,
     worker::{
-        SessionKey, Worker, barriers::Behind, connection::Connection, debts::Debt,
-        deliver::Outgoing, hints::Covers, journal::write_wanted, sessions::Session,
+        SessionKey, Worker, barriers::Behind, connection::Connection, context::Context,
+        debts::Debt, deliver::Outgoing, hints::Covers, journal::write_wanted, sessions::Session,
     },
 };
 
@@ -31,8 +32,6 @@ use crate::{
 #[derive(Debug, Default)]
 pub(in super::super) struct Primaries {
     pub covers: Covers,
-    /// The other nodes that are up.
-    pub nodes: Vec<UpNode>,
     /// Their free capacity, as far as it is known.
     pub capabilities: Vec<(NodeId, u64)>,
     pub(super) shares: Shares,
@@ -68,22 +67,22 @@ impl Primaries {
     }
 
     /// Whether all nodes are up that ever were.
-    pub fn is_whole(&self) -> bool {
-        self.nodes.len() == self.ever.len()
+    pub fn is_whole(&self, cx: &Context) -> bool {
+        cx.up.len() == self.ever.len()
     }
 
     /// A node that is down will not come back.
-    pub fn forget(&mut self, now: Instant, node: NodeId) {
+    pub fn forget(&mut self, cx: &Context, now: Instant, node: NodeId) {
         self.ever.remove(&node);
         self.void.remove(&node);
         self.to_adopt.remove(&node);
-        self.see(now);
+        self.see(cx, now);
     }
 
     /// The set of nodes that are up has changed.
-    fn see(&mut self, now: Instant) {
-        self.ever.extend(self.nodes.iter().map(|up| up.node));
-        let is_whole = self.is_whole();
+    fn see(&mut self, cx: &Context, now: Instant) {
+        self.ever.extend(cx.up.iter().map(|up| up.node));
+        let is_whole = self.is_whole(cx);
         self.was_partitioned |= !is_whole;
         self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
     }
@@ -94,11 +93,6 @@ impl Primaries {
         if self.whole_since.is_some() {
             self.whole_since = Some(now);
         }
-    }
-
-    /// Whether another node is up.
-    pub fn is_up(&self, node: NodeId) -> bool {
-        self.nodes.iter().any(|up| up.node == node)
     }
 }
 
@@ -144,34 +138,82 @@ pub(super) fn hold_at(
     }
 }
 
-impl Worker {
-    /// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.
-    pub(in super::super) fn wait_for_backups(
-        &mut self,
-        outgoing: &Outgoing<'_>,
-        debt: Option<Debt>,
-    ) -> u16 {
-        let Some(debt) =
-            debt.filter(|_| outgoing.waits_for > 0 && self.cx.config.waits_for_backups)
-        else {
-            return 0;
-        };
-        let count = outgoing.waits_for.count_ones() as u8;
-        // A publisher's acknowledgement counts what it waits for itself, and so does a will.
-        let shared = match debt {
-            Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
-            Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) => None,
-        };
-        for index in 0..u64::BITS as u8 {
-            if outgoing.waits_for & (1 << index) != 0
-                && let Some(stream) = self.cx.journal.streams.get_mut(index)
-            {
-                stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
+/// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.
+pub(in super::super) fn wait_for_backups(
+    cx: &mut Context,
+    outgoing: &Outgoing<'_>,
+    debt: Option<Debt>,
+) -> u16 {
+    let Some(debt) = debt.filter(|_| outgoing.waits_for > 0 && cx.config.waits_for_backups) else {
+        return 0;
+    };
+    let count = outgoing.waits_for.count_ones() as u8;
+    // A publisher's acknowledgement counts what it waits for itself, and so does a will.
+    let shared = match debt {
+        Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
+        Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) => None,
+    };
+    for index in 0..u64::BITS as u8 {
+        if outgoing.waits_for & (1 << index) != 0
+            && let Some(stream) = cx.journal.streams.get_mut(index)
+        {
+            stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
+        }
+    }
+    u16::from(count)
+}
+
+/// Begins the new stream even if there is nothing to replicate: what the backup holds from the old one is void.
+fn restart_stream(cx: &mut Context, node: NodeId) {
+    let begun = cx.stream_to(node);
+    if let Some(stream) = begun.and_then(|index| cx.journal.streams.get_mut(index)) {
+        stream.writer.ended(0);
+    }
+}
+
+/// Messages sent here before every node sent to the backup too must have arrived before the sessions are covered.
+fn cover_when_all_has_come(cx: &mut Context, index: u8) {
+    let Some(stream) = cx.journal.streams.get_mut(index) else {
+        return;
+    };
+    if stream.has_barrier || stream.learned.is_empty() {
+        return;
+    }
+    stream.has_barrier = true;
+    let learned = Learned {
+        stream: stream.id,
+        sessions: std::mem::take(&mut stream.learned),
+    };
+    cx.begin_barrier(Behind::Learned(learned));
+}
+
+/// A backup lacks messages that the stream named: it is sent each of them whole, with its publication identity, or that it is finished. Other
+/// publications that the session accepted are not sent: if this node goes down now, the backup drops the messages that it still lacks, and must
+/// accept them as new when they are sent again.
+fn send_wanted(cx: &mut Context, now: Now, index: u8, wanted: &[(u64, u64)]) {
+    let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
+    cx.journal.write_done();
+    let Some(stream) = cx.journal.streams.get_mut(index) else {
+        return;
+    };
+    for (_, session) in cx.sessions.iter() {
+        let number = session.stored.number;
+        let is_here = session.stored.backups.has(index);
+        if !is_here || !numbers.contains(&number) {
+            continue;
+        }
+        let sequences = wanted.iter().filter(|(of, _)| *of == number);
+        for (_, sequence) in sequences {
+            let mut from = session.outbound.held_from(*sequence);
+            match from.next().filter(|held| held.sequence() == *sequence) {
+                Some(held) => write_wanted(&mut stream.writer, now, number, &held),
+                None => stream.writer.dropped(number, *sequence),
             }
         }
-        u16::from(count)
     }
+}
 
+impl Worker {
     /// The other nodes that are up have changed.
     pub(in super::super) fn handle_nodes(&mut self, now: Now, nodes: Vec<UpNode>) {
         let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
@@ -183,8 +225,9 @@ impl Worker {
             .map(|(_, stream)| stream.node)
             .filter(|node| !is_up(*node))
             .collect();
-        let has_lost = (self.primaries.nodes.iter()).any(|up| !is_up(up.node));
-        let was_up = |node: NodeId| self.primaries.is_up(node);
+        let has_lost = (self.cx.up.iter()).any(|up| !is_up(up.node));
+        let before = &self.cx.up;
+        let was_up = |node: NodeId| before.iter().any(|up| up.node == node);
         for (stream, mark) in &mut self.cx.arrivals.marks {
             let node = NodeId(stream.node);
             if is_up(node) && !was_up(node) {
@@ -197,16 +240,16 @@ impl Worker {
                 session.divergence = None;
             }
         }
-        self.primaries.nodes = nodes;
-        self.primaries.see(now.instant);
+        self.cx.up = nodes;
+        self.primaries.see(&self.cx, now.instant);
         for node in gone {
             self.primaries.void.insert(node);
-            self.lose_backups(node);
+            self.primaries.lose_backups(&mut self.cx, node);
         }
         if has_lost {
-            self.strike_successors();
+            strike_successors(&mut self.cx);
         }
-        let is_back = |node: &NodeId| self.primaries.nodes.iter().any(|up| up.node == *node);
+        let is_back = |node: &NodeId| self.cx.up.iter().any(|up| up.node == *node);
         let back: Vec<_> = self
             .primaries
             .void
@@ -216,11 +259,12 @@ impl Worker {
             .collect();
         for node in back {
             self.primaries.void.remove(&node);
-            self.restart_stream(node);
+            restart_stream(&mut self.cx, node);
         }
-        self.adopt_backups_of_reachable_nodes();
-        self.sync_under_replicated();
-        self.look_for_uncovered();
+        self.primaries
+            .adopt_backups_of_reachable_nodes(&mut self.cx);
+        self.primaries.sync_under_replicated(&mut self.cx);
+        self.primaries.covers.look_for_uncovered();
         self.reassign_from_lost(now);
     }
 
@@ -254,42 +298,12 @@ impl Worker {
     /// What was sent to a node may be lost: if the node is still up, it gets a new stream with full syncs.
     pub(in super::super) fn handle_backups_lost(&mut self, now: Now, node: NodeId) {
         let had_stream = self.cx.journal.streams.find(node).is_some();
-        self.lose_backups(node);
-        if had_stream && self.primaries.is_up(node) {
-            self.restart_stream(node);
+        self.primaries.lose_backups(&mut self.cx, node);
+        if had_stream && self.cx.is_up(node) {
+            restart_stream(&mut self.cx, node);
             self.switch_again(now, node);
         }
-        self.sync_under_replicated();
-    }
-
-    /// Begins the new stream even if there is nothing to replicate: what the backup holds from the old one is void.
-    fn restart_stream(&mut self, node: NodeId) {
-        let begun = self.cx.stream_to(node);
-        if let Some(stream) = begun.and_then(|index| self.cx.journal.streams.get_mut(index)) {
-            stream.writer.ended(0);
-        }
-    }
-
-    fn lose_backups(&mut self, node: NodeId) {
-        let Some(index) = self.cx.journal.streams.find(node) else {
-            return;
-        };
-        self.cx.journal.write_done();
-        for release in self.cx.journal.streams.end(index) {
-            self.release(release, index, Progress::END);
-        }
-        self.have_uncovered();
-        for (_, session) in self.cx.sessions.iter_mut() {
-            session.will_backup.take_if(|backup| backup.stream == index);
-            if !session.stored.backups.remove(index) {
-                continue;
-            }
-            write_members(
-                &mut self.cx.journal.streams,
-                session.stored,
-                self.cx.config.backups,
-            );
-        }
+        self.primaries.sync_under_replicated(&mut self.cx);
     }
 
     /// Sends full syncs of sessions whose turn it is, and the records of this round. Once a round, when all of it is stored.
@@ -311,8 +325,12 @@ impl Worker {
             }
             self.primaries.to_sync.pop_front();
             match self.cx.sessions.get_same(key, serial) {
-                Some(session) if !session.is_persistent() => self.backup_will(now, key),
-                Some(_) => self.sync_missing_backups(now, key, &[]),
+                Some(session) if !session.is_persistent() => {
+                    self.primaries.backup_will(&mut self.cx, now, key)
+                }
+                Some(_) => self
+                    .primaries
+                    .sync_missing_backups(&mut self.cx, now, key, &[]),
                 None => {}
             }
         }
@@ -362,38 +380,65 @@ impl Worker {
         }
         match report {
             BackupReport::Held { applied, held } => {
-                self.handle_progress(index, Progress { applied, held });
+                self.primaries
+                    .handle_progress(&mut self.cx, index, Progress { applied, held });
             }
-            BackupReport::Wanted(wanted) => self.send_wanted(now, index, &wanted),
+            BackupReport::Wanted(wanted) => send_wanted(&mut self.cx, now, index, &wanted),
             BackupReport::Reached(reached) => self.handle_reached_backup(now, index, &reached),
+        }
+    }
+}
+
+impl Primaries {
+    fn lose_backups(&mut self, cx: &mut Context, node: NodeId) {
+        let Some(index) = cx.journal.streams.find(node) else {
+            return;
+        };
+        cx.journal.write_done();
+        for release in cx.journal.streams.end(index) {
+            self.release(cx, release, index, Progress::END);
+        }
+        self.covers.have_uncovered(cx);
+        for (_, session) in cx.sessions.iter_mut() {
+            session.will_backup.take_if(|backup| backup.stream == index);
+            if !session.stored.backups.remove(index) {
+                continue;
+            }
+            write_members(&mut cx.journal.streams, session.stored, cx.config.backups);
         }
     }
 
     /// A stream is applied, and held, up to these positions.
-    fn handle_progress(&mut self, index: u8, progress: Progress) {
-        let Some(stream) = self.cx.journal.streams.get_mut(index) else {
+    fn handle_progress(&mut self, cx: &mut Context, index: u8, progress: Progress) {
+        let Some(stream) = cx.journal.streams.get_mut(index) else {
             return;
         };
         for release in stream.handle_progress(progress) {
-            self.release(release, index, progress);
+            self.release(cx, release, index, progress);
         }
-        self.cover_when_all_has_come(index);
+        cover_when_all_has_come(cx, index);
     }
 
-    pub(super) fn release(&mut self, release: Release, index: u8, progress: Progress) {
+    pub(super) fn release(
+        &mut self,
+        cx: &mut Context,
+        release: Release,
+        index: u8,
+        progress: Progress,
+    ) {
         match release {
             Release::Output(id, serial) => {
-                let connection = self.cx.connections.get_mut(id);
+                let connection = cx.connections.get_mut(id);
                 if let Some(connection) = connection.filter(|it| it.serial == serial) {
                     connection.out.release_held(index, progress);
-                    self.cx.connections.mark_dirty(id);
+                    cx.connections.mark_dirty(id);
                 }
             }
-            Release::Debt(debt, None) => self.cx.debts.met.push(debt),
+            Release::Debt(debt, None) => cx.debts.met.push(debt),
             Release::Debt(debt, Some(count)) => {
                 count.set(count.get() - 1);
                 if count.get() == 0 {
-                    self.cx.debts.met.push(debt);
+                    cx.debts.met.push(debt);
                 }
             }
             Release::Operation(operation) => {
@@ -402,24 +447,22 @@ impl Worker {
                     serial,
                     filter,
                 } = *operation;
-                let session = self.cx.sessions.get_same(session, serial);
+                let session = cx.sessions.get_same(session, serial);
                 if let Some(session) = session.filter(|_| progress == Progress::END) {
                     session.divergence_mut().touch(filter);
                 }
             }
-            Release::WillForgotten(client_id) => {
-                self.primaries.pending_wills.note_forgotten(client_id)
-            }
+            Release::WillForgotten(client_id) => self.pending_wills.note_forgotten(client_id),
             Release::Former {
                 session,
                 stream: id,
                 number,
             } => {
-                self.cx.journal.write_done();
-                let stored = self.cx.sessions.get(session).map(|session| session.stored);
+                cx.journal.write_done();
+                let stored = cx.sessions.get(session).map(|session| session.stored);
                 let stored = stored.filter(|stored| stored.number == number);
                 let backups = stored.map(|stored| stored.backups).unwrap_or_default();
-                let mut streams = self.cx.journal.streams.iter_mut();
+                let mut streams = cx.journal.streams.iter_mut();
                 if let Some((index, stream)) = streams.find(|(_, stream)| stream.id == id)
                     && !backups.has(index)
                 {
@@ -427,11 +470,11 @@ impl Worker {
                 }
             }
             Release::Learned(key, number) => {
-                let stored = self.cx.sessions.get(key).map(|session| session.stored);
+                let stored = cx.sessions.get(key).map(|session| session.stored);
                 let is_same =
                     |stored: &StoredAs| stored.number == number && stored.backups.has(index);
                 if stored.is_some_and(|stored| is_same(&stored))
-                    && let Some(stream) = self.cx.journal.streams.get_mut(index)
+                    && let Some(stream) = cx.journal.streams.get_mut(index)
                 {
                     stream.learned.push((key, number));
                 }
@@ -439,30 +482,13 @@ impl Worker {
         }
     }
 
-    /// Messages sent here before every node sent to the backup too must have arrived before the sessions are covered.
-    fn cover_when_all_has_come(&mut self, index: u8) {
-        let Some(stream) = self.cx.journal.streams.get_mut(index) else {
-            return;
-        };
-        if stream.has_barrier || stream.learned.is_empty() {
-            return;
-        }
-        stream.has_barrier = true;
-        let learned = Learned {
-            stream: stream.id,
-            sessions: std::mem::take(&mut stream.learned),
-        };
-        self.begin_barrier(Behind::Learned(learned));
-    }
-
     /// All that was on its way here when a barrier began has arrived.
-    pub(in super::super) fn cover_learned(&mut self, now: Now, learned: Learned) {
+    pub(in super::super) fn cover_learned(&mut self, cx: &mut Context, now: Now, learned: Learned) {
         let Learned { stream, sessions } = learned;
         // A node that considers this one down sends to the backups only, so they need the list of what reached each session here.
-        let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let streams = is_partitioned.then(|| self.cx.marks_of_streams());
-        let found = self
-            .cx
+        let is_partitioned = self.is_partitioned(now.instant);
+        let streams = is_partitioned.then(|| cx.marks_of_streams());
+        let found = cx
             .journal
             .streams
             .iter_mut()
@@ -471,14 +497,14 @@ impl Worker {
         stream.has_barrier = false;
         let mut covered = Vec::new();
         for (key, number) in sessions {
-            if let Some(session) = self.cx.sessions.get_mut(key)
+            if let Some(session) = cx.sessions.get_mut(key)
                 && session.stored.number == number
                 && session.stored.backups.has(index)
             {
                 session.stored.backups.set(index, Stage::Covered);
                 session.end_interruption();
                 if let Some(streams) = &streams {
-                    let reached = session.marks_with(streams, &self.cx.arrivals.marks);
+                    let reached = session.marks_with(streams, &cx.arrivals.marks);
                     let history = History::of_marks(reached);
                     stream.writer.history(number, &history.encode());
                 }
@@ -488,44 +514,18 @@ impl Worker {
             }
         }
         for key in covered {
-            self.end_spare_backups(key);
-            self.replicate_members(key);
-            self.hand_over_if_covered(now, key, index);
+            end_spare_backups(cx, key);
+            replicate_members(cx, key);
+            self.hand_over_if_covered(cx, now, key, index);
         }
-        self.have_covered();
-        self.cover_when_all_has_come(index);
-    }
-
-    /// A backup lacks messages that the stream named: it is sent each of them whole, with its publication identity, or that it is finished. Other
-    /// publications that the session accepted are not sent: if this node goes down now, the backup drops the messages that it still lacks, and must
-    /// accept them as new when they are sent again.
-    fn send_wanted(&mut self, now: Now, index: u8, wanted: &[(u64, u64)]) {
-        let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
-        self.cx.journal.write_done();
-        let Some(stream) = self.cx.journal.streams.get_mut(index) else {
-            return;
-        };
-        for (_, session) in self.cx.sessions.iter() {
-            let number = session.stored.number;
-            let is_here = session.stored.backups.has(index);
-            if !is_here || !numbers.contains(&number) {
-                continue;
-            }
-            let sequences = wanted.iter().filter(|(of, _)| *of == number);
-            for (_, sequence) in sequences {
-                let mut from = session.outbound.held_from(*sequence);
-                match from.next().filter(|held| held.sequence() == *sequence) {
-                    Some(held) => write_wanted(&mut stream.writer, now, number, &held),
-                    None => stream.writer.dropped(number, *sequence),
-                }
-            }
-        }
+        self.covers.have_covered();
+        cover_when_all_has_come(cx, index);
     }
 
     /// Number of under-replicated sessions, measured by the nodes that are up (rule 6 between nodes); of sessions that end with their connections, or
     /// ended with their nodes, the will counts.
-    pub(in super::super) fn under_replicated_sessions(&self) -> u64 {
-        let wanted = self.wanted_backups();
+    pub(in super::super) fn under_replicated_sessions(&self, cx: &Context) -> u64 {
+        let wanted = cx.wanted_backups();
         if wanted == 0 {
             return 0;
         }
@@ -534,11 +534,11 @@ impl Worker {
                 // A session that was handed over stays here until the other node reports that it has it.
                 session.role.is_frozen() || session.stored.backups.covered().count() < wanted
             } else {
-                session.lacks_will_backup(&self.cx.journal.streams)
+                session.lacks_will_backup(&cx.journal.streams)
             }
         };
-        let all = self.cx.sessions.iter();
+        let all = cx.sessions.iter();
         let lacking = all.filter(|(_, session)| lacks(session)).count() as u64;
-        lacking + self.cx.journal.streams.covering() + self.wills_without_holder()
+        lacking + cx.journal.streams.covering() + self.wills_without_holder(cx)
     }
 }

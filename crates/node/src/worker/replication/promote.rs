@@ -7,6 +7,7 @@ use thicket_session::server::Ancestor;
 
 use super::{
     backup::{Backup, SourceKey},
+    orphans::{identity_of, void_backups},
     pending::Pending,
 };
 use crate::{
@@ -15,7 +16,9 @@ use crate::{
     queue::History,
     worker::{
         SessionKey, Worker,
+        branches::restart_timers,
         interests::Member,
+        journal::write_whole,
         role::{Event, Role},
         sessions::Session,
     },
@@ -88,7 +91,7 @@ impl Worker {
         is_split: bool,
         changes: &mut Vec<InterestChange>,
     ) -> bool {
-        let identity = self.identity_of(key);
+        let identity = identity_of(&self.cx, key);
         let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
@@ -96,13 +99,13 @@ impl Worker {
         let members = backup.map(|backup| std::mem::take(&mut backup.members));
         let members = members.unwrap_or_default();
         let has_failed_over = self.promote(now, key, is_split, changes);
-        let has_backups = has_failed_over && self.wanted_backups() > 0;
+        let has_backups = has_failed_over && self.cx.wanted_backups() > 0;
         if has_backups {
-            self.adopt_backups(key, &members);
-            self.backup_new(now, key);
+            self.primaries.adopt_backups(&mut self.cx, key, &members);
+            self.primaries.backup_new(&mut self.cx, now, key);
         } else if let Some((uid, epoch)) = identity {
             // There is another session, or this node keeps no backups: nobody would replicate to these any more.
-            self.void_backups(uid, epoch, &members);
+            void_backups(&mut self.cx, uid, epoch, &members);
         }
         has_failed_over
     }
@@ -157,7 +160,7 @@ impl Worker {
             session.epoch = session.epoch.handed_over();
         }
         if let Some(history) = history {
-            self.set_history(now, key, history);
+            self.primaries.set_history(&mut self.cx, now, key, history);
         }
         true
     }
@@ -171,7 +174,7 @@ impl Worker {
     ) {
         self.drop_will_of_connected(key);
         if self.promote(now, key, true, changes) {
-            self.backup_new(now, key);
+            self.primaries.backup_new(&mut self.cx, now, key);
             self.report_taken_over(key, true);
         }
     }
@@ -278,8 +281,8 @@ impl Worker {
                 self.sources.subscriptions -= 1;
             }
         }
-        self.restart_timers(now, key);
-        self.write_whole(now, key);
+        restart_timers(&mut self.cx, now, key);
+        write_whole(&mut self.cx, now, key);
         self.cx.report_session(&client_id, SessionState::Waiting);
         true
     }

@@ -94,8 +94,8 @@ impl Worker {
         let mut outgoing = Outgoing::new(&publish, expires_at);
         outgoing.id = id;
         outgoing.set_publication(record.publication.as_ref());
-        outgoing.is_seen = self.note_seen(&outgoing);
-        self.begin_alone();
+        outgoing.is_seen = self.cx.arrivals.note(&outgoing);
+        self.cx.begin_alone();
         self.deliver_to(now, recipient, &mut outgoing);
         if let Some(session) = self.cx.sessions.get_mut(key) {
             session.imported.insert(id);

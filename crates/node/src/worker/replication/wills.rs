@@ -14,10 +14,10 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use thicket_session::server::{StoredSession, StoredWill};
 
-use super::{Level, Streams, backup::SourceKey};
+use super::{Level, Primaries, Streams, backup::SourceKey};
 use crate::{
     EventLevel, Now,
-    worker::{SessionKey, Worker, sessions::Session},
+    worker::{SessionKey, Worker, context::Context, sessions::Session},
 };
 
 /// Bytes of wills that a worker holds for clients of other nodes; further ones are not held.
@@ -87,58 +87,58 @@ impl Session {
 }
 
 /// At the primary.
-impl Worker {
+impl Primaries {
     /// Replicates the will of a session that ends with its connection, if it has one that is not replicated yet.
-    pub(in super::super) fn backup_will(&mut self, now: Now, key: SessionKey) {
-        if self.primaries.nodes.is_empty() || self.cx.config.backups == 0 {
+    pub(in super::super) fn backup_will(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        if cx.up.is_empty() || cx.config.backups == 0 {
             return;
         }
-        let session = self.cx.sessions.get(key);
+        let session = cx.sessions.get(key);
         let Some(session) = session.filter(|session| session.has_unreplicated_will()) else {
             return;
         };
         let value = session.value(now).encode();
-        let Some(node) = self.backup_of(&session.client_id, &[], &[]) else {
+        let Some(node) = self.backup_of(cx, &session.client_id, &[], &[]) else {
             return;
         };
-        let Some(index) = self.cx.stream_to(node) else {
+        let Some(index) = cx.stream_to(node) else {
             return;
         };
-        let backup = self.replicate_will(index, &value);
-        if let Some(session) = self.cx.sessions.get_mut(key) {
+        let backup = replicate_will(cx, index, &value);
+        if let Some(session) = cx.sessions.get_mut(key) {
             session.will_backup = backup.map(Box::new);
         }
     }
 
-    /// Writes a will to a stream, under a number of its own.
-    pub(super) fn replicate_will(&mut self, index: u8, value: &[u8]) -> Option<WillBackup> {
-        let number = self.cx.journal.next_number();
-        let stream = self.cx.journal.streams.get_mut(index)?;
-        stream.writer.value(number, value);
-        Some(WillBackup {
-            stream: index,
-            stream_id: stream.id,
-            number,
-            position: stream.position(),
-        })
-    }
-
     /// The rights of a session's client have changed: its will is held elsewhere only if it may be published.
-    pub(in super::super) fn review_will(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.cx.sessions.get_mut(key) else {
+    pub(in super::super) fn review_will(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         if session.is_persistent() {
             if session.will.is_some() {
-                self.store_session(now, key);
+                self.store_session(cx, now, key);
             }
         } else if session.lasting_will().is_none() {
             let (client_id, backup) = (Rc::clone(&session.client_id), session.will_backup.take());
-            self.end_will_backup(&client_id, backup);
+            self.end_will_backup(cx, &client_id, backup);
         } else {
-            self.backup_will(now, key);
+            self.backup_will(cx, now, key);
         }
     }
+}
+
+/// Writes a will to a stream, under a number of its own.
+pub(super) fn replicate_will(cx: &mut Context, index: u8, value: &[u8]) -> Option<WillBackup> {
+    let number = cx.journal.next_number();
+    let stream = cx.journal.streams.get_mut(index)?;
+    stream.writer.value(number, value);
+    Some(WillBackup {
+        stream: index,
+        stream_id: stream.id,
+        number,
+        position: stream.position(),
+    })
 }
 
 /// At the holder.
