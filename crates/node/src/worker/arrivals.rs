@@ -11,7 +11,7 @@ use thicket_session::{
 use super::{SessionKey, context::Context, deliver::Outgoing, seen::Seen, sessions::Session};
 use crate::{
     Now,
-    marks::{Mark, Marks},
+    marks::{Came, Mark, Marks},
 };
 
 /// What has arrived at this worker.
@@ -70,6 +70,14 @@ impl Context {
     /// What has reached a session: where it was before, and since it is at this worker. What arrived here before that, for others, is none of it.
     pub(super) fn marks_of_session(&self, session: &Session) -> Marks {
         session.marks_with(&self.marks_of_streams(), &self.arrivals.marks)
+    }
+
+    /// Positions that all streams have reached here.
+    pub(super) fn marks_of_streams(&self) -> Marks {
+        let came = self.arrivals.marks.iter();
+        let came = came.map(|(stream, mark)| (*stream, mark.came()));
+        let own = Came::up_to(self.debts.pending.next_number() - 1);
+        came.chain([(self.own_stream(), own)]).collect()
     }
 
     /// The positions of all streams.

@@ -115,7 +115,7 @@ impl Worker {
         self.cx.send_to_hub(ToHub::GrantDone {
             client_id: (*client_id).into(),
         });
-        self.set_members_connected(key, true);
+        self.cx.set_members_connected(key, true);
         if !is_acknowledged {
             self.note_refused(id, "CONNACK is larger than the client takes", &client_id);
             self.detach(now, id, Cause::Closed);

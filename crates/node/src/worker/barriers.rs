@@ -104,7 +104,9 @@ impl Worker {
                 source,
                 stream,
                 until,
-            }) => self.hold_synced(source, stream, until),
+            }) => self
+                .sources
+                .hold_synced(&mut self.cx, source, stream, until),
             Some(Behind::Queue { request, client_id }) => self.let_go(now, request, &client_id),
             None => {}
         }

@@ -22,7 +22,6 @@ use super::{
 };
 use crate::{
     EventLevel, Now,
-    marks::{Came, Marks},
     messages::{Merge, SessionState, ToHub},
     queue,
 };
@@ -61,23 +60,12 @@ impl Worker {
                     let from = session.outbound.next_sequence();
                     session.role.change(Event::HandedOver(switchover, from));
                 }
-                self.leave_groups(key);
+                leave_groups(&mut self.cx, key);
                 queue
             }
             None => queue::empty(),
         };
         self.cx.send_to_hub(ToHub::Drained { request, queue });
-    }
-
-    /// A session whose queue has been sent no longer accepts messages for a group: they would stay behind.
-    pub(super) fn leave_groups(&mut self, key: SessionKey) {
-        let Some(session) = self.cx.sessions.get(key) else {
-            return;
-        };
-        let shared = session.subscriptions.keys().filter(|it| it.is_shared());
-        let changes = shared.filter_map(|filter| self.cx.interests.unsubscribe(key, filter));
-        let changes = changes.collect();
-        self.announce(changes);
     }
 
     /// The snapshot of a branch that another node has of a session here.
@@ -128,7 +116,7 @@ impl Worker {
             let member = Member::away(*subscription);
             changes.extend(self.cx.interests.subscribe(key, filter, member));
         }
-        self.announce(changes);
+        self.cx.announce(changes);
         restart_timers(&mut self.cx, now, key);
         self.primaries.store_whole(&mut self.cx, now, key);
         self.cx
@@ -150,6 +138,17 @@ impl Worker {
             self.finish_merge(now, key, bytes);
         }
     }
+}
+
+/// A session whose queue has been sent no longer accepts messages for a group: they would stay behind.
+fn leave_groups(cx: &mut Context, key: SessionKey) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let shared = session.subscriptions.keys().filter(|it| it.is_shared());
+    let changes = shared.filter_map(|filter| cx.interests.unsubscribe(key, filter));
+    let changes = changes.collect();
+    cx.announce(changes);
 }
 
 /// Expiry and will of a session without connection.
@@ -175,16 +174,6 @@ pub(super) fn restart_timers(cx: &mut Context, now: Now, key: SessionKey) {
                 serial,
             },
         );
-    }
-}
-
-impl Context {
-    /// Positions that all streams have reached here.
-    pub(super) fn marks_of_streams(&self) -> Marks {
-        let came = self.arrivals.marks.iter();
-        let came = came.map(|(stream, mark)| (*stream, mark.came()));
-        let own = Came::up_to(self.debts.pending.next_number() - 1);
-        came.chain([(self.own_stream(), own)]).collect()
     }
 }
 

@@ -107,7 +107,7 @@ impl Worker {
         }
         session.handle_disconnected(now.instant);
         self.cancel_replays(key);
-        self.set_members_connected(key, false);
+        self.cx.set_members_connected(key, false);
         let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
@@ -162,7 +162,7 @@ impl Worker {
         for filter in session.subscriptions.keys() {
             changes.extend(self.cx.interests.unsubscribe(key, filter));
         }
-        self.announce(changes);
+        self.cx.announce(changes);
         self.cx.journal.forget(&session);
         self.primaries.end_will_backup(
             &mut self.cx,

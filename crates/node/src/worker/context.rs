@@ -23,6 +23,7 @@ use super::{
     packet_trace::PacketTrace,
     replication::{Level, hold},
     sessions::Sessions,
+    subscribe::Gates,
     timers::Timers,
 };
 use crate::{
@@ -69,6 +70,8 @@ pub(super) struct Context {
     pub batches: Batches,
     pub timers: Timers,
     pub barriers: Barriers,
+    /// Changes of interests that others have not all applied, and what waits for that.
+    pub gates: Gates,
     pub outputs: VecDeque<WorkerOutput>,
     pub traffic: Traffic,
     /// Connections and sessions that there have been.
@@ -103,6 +106,7 @@ impl Context {
             batches: Batches::new(config.workers),
             timers: Timers::default(),
             barriers: Barriers::default(),
+            gates: Gates::default(),
             outputs: VecDeque::new(),
             traffic: Traffic::default(),
             serials: 0,

@@ -156,6 +156,6 @@ impl Worker {
                 self.note_late(now, origin, record.number);
             }
         }
-        self.watch_hints(now);
+        self.sources.watch_hints(&mut self.cx, now);
     }
 }

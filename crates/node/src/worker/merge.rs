@@ -136,7 +136,7 @@ impl Worker {
             }
             let theirs = &snapshot.subscriptions;
             let changes = self.merge_subscriptions(key, theirs, is_theirs_later, &mut merging);
-            self.announce(changes);
+            self.cx.announce(changes);
         }
         if let Some(session) = self.cx.sessions.get_mut(key) {
             session.merging = Some(Box::new(merging));

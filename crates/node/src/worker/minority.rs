@@ -97,7 +97,7 @@ impl Worker {
         let holding = connections.filter(|(_, it)| it.out.is_held());
         let mut waiting: Vec<_> = holding.map(|(id, _)| id).collect();
         waiting.extend(closing);
-        waiting.extend(self.subscribing());
+        waiting.extend(self.cx.subscribing());
         waiting.sort_unstable();
         waiting.dedup();
         for id in waiting {

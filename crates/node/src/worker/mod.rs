@@ -75,7 +75,6 @@ use self::{
     context::Context,
     retained::Queries,
     sessions::{Session, SessionKey},
-    subscribe::Gates,
 };
 pub(crate) use self::{rates::HEAVIEST, relocate::Relocated, seen::Generations};
 use crate::{
@@ -88,7 +87,6 @@ use crate::{
 #[derive(Debug)]
 pub struct Worker {
     cx: Context,
-    gates: Gates,
     queries: Queries,
     operating: operate::Operating,
     transfers: transfer::Transfers,
@@ -147,7 +145,6 @@ impl Worker {
         let checkpoints = Checkpoints::new(config.small_log_bytes);
         Self {
             cx: Context::new(id, config, seed),
-            gates: Gates::default(),
             queries: Queries::default(),
             operating: operate::Operating::default(),
             transfers: transfer::Transfers::default(),
@@ -210,7 +207,7 @@ impl Worker {
         self.pull_relieved(now);
         self.take_over_handed(now);
         self.primaries.covers.review(&mut self.cx, now);
-        self.acknowledge_backups();
+        self.sources.acknowledge_backups(&mut self.cx);
         self.seal_backups(now);
         self.cx.seal_records();
         self.hand_over_leaving(now);
@@ -412,10 +409,12 @@ impl Worker {
             ToWorker::BarrierPassed { barrier } => self.handle_barrier_passed(now, barrier),
             ToWorker::Promote { node, is_news } => self.handle_promote(now, node, is_news),
             ToWorker::BackupsAdopted { by, sessions } => {
-                self.handle_backups_adopted(now, by, &sessions);
+                self.sources
+                    .handle_backups_adopted(&mut self.cx, now, by, &sessions);
             }
             ToWorker::BackupsReplaced { by, sessions } => {
-                self.handle_backups_replaced(now, by, &sessions);
+                self.sources
+                    .handle_backups_replaced(&mut self.cx, now, by, &sessions);
             }
             ToWorker::DropBackups { node } => self.handle_drop_backups(now, node),
             ToWorker::Minority(is_minority) => self.handle_minority(now, is_minority),

@@ -259,7 +259,7 @@ impl Worker {
     /// Where the memory of this worker is. Walks all sessions and connections.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
-        let (held_wills, held_will_bytes) = self.held_wills();
+        let (held_wills, held_will_bytes) = self.sources.held_wills();
         let mut report = MemoryReport {
             held_wills,
             held_will_bytes,

@@ -171,7 +171,8 @@ impl Worker {
         match (&asked.question, node) {
             (PlaceQuestion::Filter { packet_id, .. }, Some(node)) => {
                 let reference = self.cx.server_reference(id, &[node]);
-                self.gates
+                self.cx
+                    .gates
                     .name_place(id, asked.serial, *packet_id, reference);
             }
             (PlaceQuestion::Filter { .. }, None) => {}

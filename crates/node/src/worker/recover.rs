@@ -171,7 +171,7 @@ impl Worker {
         }
         self.primaries.covers.look_for_uncovered();
         // `is_settled` waits for the answer.
-        self.announce_all(changes);
+        self.cx.announce_all(changes);
     }
 }
 

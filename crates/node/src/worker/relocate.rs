@@ -422,7 +422,7 @@ impl Worker {
             .connections
             .session_of(id)
             .and_then(|key| self.cx.sessions.get(key));
-        let is_bare = session.is_some_and(Session::is_bare) && !self.gates.wait_for(id, serial);
+        let is_bare = session.is_some_and(Session::is_bare) && !self.cx.gates.wait_for(id, serial);
         if !is_bare || !self.is_still_here(leaving) || !self.can_leave(now, id) {
             return false;
         }

@@ -158,7 +158,7 @@ impl Worker {
             changes.extend(self.cx.interests.unsubscribe(key, filter));
         }
         self.cx.interests.touch();
-        self.announce(changes);
+        self.cx.announce(changes);
     }
 
     /// Users or rights were read again.

@@ -8,7 +8,10 @@ use thicket_mqtt::{
 };
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
-use super::{Refusal, SessionKey, Worker, interests::Member, places::PLACE, replication::Level};
+use super::{
+    Refusal, SessionKey, Worker, context::Context, interests::Member, places::PLACE,
+    replication::Level,
+};
 use crate::{
     ConnectionId, Now, SUBSCRIBED, UNSUBSCRIBED,
     messages::{InterestChange, ToHub},
@@ -95,6 +98,12 @@ impl Gates {
 }
 
 impl Worker {
+    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        self.cx.gates.is_settled()
+    }
+
     pub(super) fn handle_subscribe(
         &mut self,
         now: Now,
@@ -130,9 +139,9 @@ impl Worker {
         let asks_place = self.ask_place_of(id, subscribe);
         if changes.is_empty() && (!replays.is_empty() || asks_place) {
             // Nothing is new to others, but the hub must report the position of the retained messages, and the question must be answered.
-            self.send_interests(changes);
+            self.cx.send_interests(changes);
         } else {
-            self.announce(changes);
+            self.cx.announce(changes);
         }
         let connection_serial = self.cx.connections.get(id).map(|it| it.serial);
         let (Some(connection_serial), Some(session)) =
@@ -255,19 +264,6 @@ impl Worker {
         }))
     }
 
-    /// Connections whose SUBACK waits.
-    pub(super) fn subscribing(&self) -> impl Iterator<Item = ConnectionId> {
-        let waiting = self.gates.waiting.iter();
-        waiting.filter_map(|(_, gate)| match gate {
-            Gate::Suback(gated) => {
-                let connection = self.cx.connections.get(gated.connection);
-                let is_same = connection.is_some_and(|it| it.serial == gated.connection_serial);
-                is_same.then_some(gated.connection)
-            }
-            Gate::Import { .. } | Gate::TakenOver { .. } => None,
-        })
-    }
-
     /// The filter with the listener's prefix, if clients may have it.
     fn parse_filter(&self, id: ConnectionId, text: &str) -> Result<SubscriptionFilter, ReasonCode> {
         let maximum = usize::from(self.cx.config.limits.topic_levels);
@@ -325,14 +321,14 @@ impl Worker {
             };
             changes.extend(self.cx.interests.unsubscribe(key, &filter));
             self.end_overtaking(key);
-            self.gates.cancel_replays_of(key, &filter);
+            self.cx.gates.cancel_replays_of(key, &filter);
             self.cancel_replays_of(key, &filter);
             reason_codes.push(code);
         }
         if reason_codes.contains(&ReasonCode::Success) {
             self.restart_rates(now, id);
         }
-        self.announce(changes);
+        self.cx.announce(changes);
         self.cx.hold_output(id, key);
         self.cx.send(
             id,
@@ -341,63 +337,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends changes of this worker's interests to the hub.
-    pub(super) fn announce(&mut self, changes: Vec<InterestChange>) {
-        if !changes.is_empty() {
-            self.send_interests(changes);
-        }
-    }
-
-    /// Sends changes of this worker's interests to the hub, even if there are none: the answer means that all earlier ones are applied everywhere.
-    pub(super) fn announce_all(&mut self, changes: Vec<InterestChange>) {
-        self.send_interests(changes);
-    }
-
-    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
-    #[must_use]
-    pub const fn is_settled(&self) -> bool {
-        self.gates.settled >= self.gates.sent
-    }
-
-    /// The sequence of the last change that was sent to the hub.
-    pub(super) const fn announced(&self) -> u64 {
-        self.gates.sent
-    }
-
-    /// Every reachable node has applied our changes up to this sequence.
-    pub(super) const fn settled(&self) -> u64 {
-        self.gates.settled
-    }
-
-    fn send_interests(&mut self, changes: Vec<InterestChange>) {
-        self.gates.sent += 1;
-        let sequence = self.gates.sent;
-        // What was published before must be kept before the hub reports the position of the retained messages.
-        self.cx
-            .send_to_hub_after_records(ToHub::Interest { sequence, changes });
-    }
-
-    /// Messages of shared subscriptions go to connected members first: announces a change of that.
-    pub(super) fn set_members_connected(&mut self, key: SessionKey, connected: bool) {
-        let Some(session) = self.cx.sessions.get(key) else {
-            return;
-        };
-        let mut changes = Vec::new();
-        for filter in session
-            .subscriptions
-            .keys()
-            .filter(|filter| filter.is_shared())
-        {
-            changes.extend(self.cx.interests.set_connected(key, filter, connected));
-        }
-        self.announce(changes);
-    }
-
     /// The session may leave the node where it was when every reachable node has applied the interests here, including nodes that are back since they
     /// last received them.
     pub(super) fn wait_for_import(&mut self, request: u64) {
-        if self.is_settled() {
-            self.announce_all(Vec::new());
+        if self.cx.gates.is_settled() {
+            self.cx.announce_all(Vec::new());
         }
         self.wait_for_interests(Gate::Import { request });
     }
@@ -417,17 +361,18 @@ impl Worker {
     }
 
     fn wait_for_interests(&mut self, gate: Gate) {
-        if self.is_settled() {
+        if self.cx.gates.is_settled() {
             self.open(gate, 0);
         } else {
-            self.gates.waiting.push_back((self.gates.sent, gate));
+            self.cx.gates.waiting.push_back((self.cx.gates.sent, gate));
         }
     }
 
     /// Every reachable node has applied our changes up to `sequence`.
     pub(super) fn handle_interest_settled(&mut self, sequence: u64, retained: u64) {
-        self.gates.settled = self.gates.settled.max(sequence);
+        self.cx.gates.settled = self.cx.gates.settled.max(sequence);
         while let Some((_, gate)) = self
+            .cx
             .gates
             .waiting
             .pop_front_if(|(waits_for, _)| *waits_for <= sequence)
@@ -488,6 +433,73 @@ impl Worker {
                 self.start_replay(gated.session, &filter, subscription, retained);
             }
         }
+    }
+}
+
+impl Gates {
+    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
+    pub const fn is_settled(&self) -> bool {
+        self.settled >= self.sent
+    }
+
+    /// The sequence of the last change that was sent to the hub.
+    pub const fn announced(&self) -> u64 {
+        self.sent
+    }
+
+    /// Every reachable node has applied our changes up to this sequence.
+    pub const fn settled(&self) -> u64 {
+        self.settled
+    }
+}
+
+impl Context {
+    /// Connections whose SUBACK waits.
+    pub(super) fn subscribing(&self) -> impl Iterator<Item = ConnectionId> {
+        let waiting = self.gates.waiting.iter();
+        waiting.filter_map(|(_, gate)| match gate {
+            Gate::Suback(gated) => {
+                let connection = self.connections.get(gated.connection);
+                let is_same = connection.is_some_and(|it| it.serial == gated.connection_serial);
+                is_same.then_some(gated.connection)
+            }
+            Gate::Import { .. } | Gate::TakenOver { .. } => None,
+        })
+    }
+
+    /// Sends changes of this worker's interests to the hub.
+    pub(super) fn announce(&mut self, changes: Vec<InterestChange>) {
+        if !changes.is_empty() {
+            self.send_interests(changes);
+        }
+    }
+
+    /// Sends changes of this worker's interests to the hub, even if there are none: the answer means that all earlier ones are applied everywhere.
+    pub(super) fn announce_all(&mut self, changes: Vec<InterestChange>) {
+        self.send_interests(changes);
+    }
+
+    fn send_interests(&mut self, changes: Vec<InterestChange>) {
+        self.gates.sent += 1;
+        let sequence = self.gates.sent;
+        // What was published before must be kept before the hub reports the position of the retained messages.
+        self.send_to_hub_after_records(ToHub::Interest { sequence, changes });
+    }
+
+    /// Messages of shared subscriptions go to connected members first: announces a change of that.
+    pub(super) fn set_members_connected(&mut self, key: SessionKey, connected: bool) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let mut changes = Vec::new();
+        for filter in session
+            .subscriptions
+            .keys()
+            .filter(|filter| filter.is_shared())
+        {
+            changes.extend(self.interests.set_connected(key, filter, connected));
+        }
+        self.announce(changes);
     }
 }
 

@@ -169,7 +169,7 @@ impl Worker {
         }
         if role.handed().is_some() {
             if role.is_branch() {
-                self.join_groups(key);
+                join_groups(&mut self.cx, key);
             }
             // On disk it belongs to another node.
             self.primaries.store_whole(&mut self.cx, now, key);
@@ -184,22 +184,6 @@ impl Worker {
             self.cx.report_session(&client_id, SessionState::Waiting);
         }
         self.cx.pull(now, key);
-    }
-
-    /// Shared subscriptions give messages to the session again.
-    fn join_groups(&mut self, key: SessionKey) {
-        let Some(session) = self.cx.sessions.get(key) else {
-            return;
-        };
-        let subscriptions = session.subscriptions.iter();
-        let shared = subscriptions.filter(|(filter, _)| filter.is_shared());
-        let changes = shared.filter_map(|(filter, subscription)| {
-            self.cx
-                .interests
-                .subscribe(key, filter, Member::away(*subscription))
-        });
-        let changes = changes.collect();
-        self.announce(changes);
     }
 
     /// Sessions that were handed over become primary here when they have all that their former primary sent. Once a round.
@@ -218,11 +202,26 @@ impl Worker {
                 taken_over.push(key);
             }
         }
-        self.announce(changes);
+        self.cx.announce(changes);
         for key in taken_over {
             self.report_taken_over_when_known(key);
         }
     }
+}
+
+/// Shared subscriptions give messages to the session again.
+fn join_groups(cx: &mut Context, key: SessionKey) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let subscriptions = session.subscriptions.iter();
+    let shared = subscriptions.filter(|(filter, _)| filter.is_shared());
+    let changes = shared.filter_map(|(filter, subscription)| {
+        cx.interests
+            .subscribe(key, filter, Member::away(*subscription))
+    });
+    let changes = changes.collect();
+    cx.announce(changes);
 }
 
 impl Primaries {

@@ -91,7 +91,7 @@ impl Worker {
                     thicket_session::reach!("time WILL_GRACE");
                     self.publish_recovered_wills(now, None);
                 }
-                Timer::Backups => self.check_backups(now),
+                Timer::Backups => self.sources.check_backups(&mut self.cx, now),
                 Timer::Successors => self.succeed_overdue(now),
                 // The end of the round checks.
                 Timer::Round => {}

@@ -21,7 +21,8 @@ use thicket_overlay::NodeId;
 use thicket_session::{server::Epoch, time::Instant};
 
 use super::{
-    Primaries, backup::SourceKey, learning::end_spare_backups, pending::Pending, replica_set::Stage,
+    Primaries, Sources, backup::SourceKey, learning::end_spare_backups, pending::Pending,
+    replica_set::Stage,
 };
 use crate::{
     Now,
@@ -163,133 +164,8 @@ impl Worker {
         if adopted.is_none() && is_next(&self.cx, key) {
             return usize::from(self.fail_over(now, key, changes));
         }
-        self.add_orphan(now, key, changes);
+        self.sources.add_orphan(&mut self.cx, now, key, changes);
         0
-    }
-
-    /// Another node is to promote its backup: the one here waits as an orphan.
-    pub(super) fn add_orphan(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        changes: &mut Vec<InterestChange>,
-    ) {
-        let Some((uid, epoch)) = identity_of(&self.cx, key) else {
-            return;
-        };
-        let orphans = &self.sources.orphans;
-        let adopted = orphans.adopted(uid, epoch);
-        let by = adopted.map(|adopted| (adopted.by, adopted.session.number));
-        let is_over = adopted.is_some_and(|adopted| adopted.over_since.is_some());
-        let is_newer = |other: &Orphan| other.epoch > epoch;
-        if is_over || orphans.waiting.get(&uid).is_some_and(is_newer) {
-            changes.extend(self.drop_backup(key));
-            return;
-        }
-        let orphan = Orphan {
-            key,
-            epoch,
-            since: now.instant,
-        };
-        if let Some(older) = self.sources.orphans.waiting.insert(uid, orphan) {
-            // The session was moving from one primary to another, and both are down.
-            changes.extend(self.drop_backup(older.key));
-        }
-        match by {
-            Some((by, number)) => self.replace_orphan(now, by, number, uid, changes),
-            None => self
-                .cx
-                .timers
-                .set(now.instant + SUCCESSION, Timer::Successors),
-        }
-    }
-
-    /// Messages that only an orphan received go to the backup that its new primary has fully synced, if it is here.
-    pub(super) fn replace_orphan(
-        &mut self,
-        now: Now,
-        by: SourceKey,
-        number: u64,
-        uid: u128,
-        changes: &mut Vec<InterestChange>,
-    ) {
-        let Some(new) = self.sources.find(by, number) else {
-            return;
-        };
-        let Some(orphan) = self.sources.orphans.take_adopted_by(uid, by) else {
-            return;
-        };
-        let session = self.cx.sessions.get_mut(orphan.key);
-        let backup = session.and_then(|session| session.backup_mut());
-        let pending = backup.map(|backup| std::mem::take(&mut backup.pending));
-        let session = self.cx.sessions.get_mut(new);
-        if let Some(session) = session
-            && let Role::Backup(backup) = &mut session.role
-        {
-            // Before this node considered the primary down, messages arrived at both.
-            let mut held: Vec<_> = backup.held.messages().collect();
-            held.sort_unstable();
-            for Pending {
-                delivery,
-                is_seen,
-                told_at,
-                ..
-            } in pending.into_iter().flatten()
-            {
-                let id = delivery.message.id();
-                if held.binary_search(&id).is_ok() || backup.pending.has(id) {
-                    continue;
-                }
-                let unblocked = backup.take(
-                    now.instant,
-                    &mut session.taken,
-                    delivery,
-                    (is_seen, told_at.is_some()),
-                );
-                self.sources.unblocked.extend(unblocked);
-            }
-        }
-        changes.extend(self.drop_backup(orphan.key));
-    }
-
-    /// Another node's worker adopted a session, under a number of its stream.
-    pub(super) fn adopt(
-        &mut self,
-        now: Now,
-        by: SourceKey,
-        session: Adopted,
-        changes: &mut Vec<InterestChange>,
-    ) {
-        let Adopted { uid, number, epoch } = session;
-        let announced = &mut self.sources.orphans.announced;
-        let known = announced.get(&uid);
-        if known.is_some_and(|known| known.session.epoch > epoch) {
-            return;
-        }
-        let adopted = Announced {
-            by,
-            session,
-            over_since: None,
-        };
-        announced.insert(uid, adopted);
-        self.replace_orphan(now, by, number, uid, changes);
-    }
-
-    /// The backup of an earlier primary is out of date.
-    pub(super) fn end_orphan(
-        &mut self,
-        now: Now,
-        by: SourceKey,
-        uid: u128,
-        changes: &mut Vec<InterestChange>,
-    ) {
-        if let Some(orphan) = self.sources.orphans.take_adopted_by(uid, by) {
-            changes.extend(self.drop_backup(orphan.key));
-        }
-        let announced = self.sources.orphans.announced.get_mut(&uid);
-        if let Some(announced) = announced.filter(|announced| announced.by == by) {
-            announced.over_since = Some(now.instant);
-        }
     }
 
     /// A stream is void, and with it the adoptions of these sessions.
@@ -314,7 +190,7 @@ impl Worker {
             if backup.is_some_and(|backup| !backup.pending.is_empty()) {
                 self.promote_beside(now, key, changes);
             } else {
-                changes.extend(self.drop_backup(key));
+                changes.extend(self.sources.drop_backup(&mut self.cx, key));
             }
         }
         self.cx
@@ -322,39 +198,6 @@ impl Worker {
                 by,
                 sessions,
             });
-    }
-
-    /// Another worker read that sessions are adopted.
-    pub(in super::super) fn handle_backups_adopted(
-        &mut self,
-        now: Now,
-        by: SourceKey,
-        sessions: &[Adopted],
-    ) {
-        if !self.cx.is_up(by.0) {
-            return;
-        }
-        let mut changes = Vec::new();
-        for session in sessions {
-            self.adopt(now, by, *session, &mut changes);
-        }
-        self.announce(changes);
-        self.report_promoted();
-    }
-
-    /// Another worker read that adopted sessions were fully synced, or have ended.
-    pub(in super::super) fn handle_backups_replaced(
-        &mut self,
-        now: Now,
-        by: SourceKey,
-        sessions: &[u128],
-    ) {
-        let mut changes = Vec::new();
-        for uid in sessions {
-            self.end_orphan(now, by, *uid, &mut changes);
-        }
-        self.announce(changes);
-        self.report_promoted();
     }
 
     /// A node is down: orphans that it had adopted, or was to adopt, are for the next one. Returns how many fail over to this node.
@@ -407,18 +250,181 @@ impl Worker {
     pub(in super::super) fn succeed_overdue(&mut self, now: Now) {
         let mut changes = Vec::new();
         let count = self.succeed(now, &mut changes);
-        self.announce(changes);
+        self.cx.announce(changes);
         self.report_failover(now, count, Vec::new());
-        self.report_promoted();
+        self.sources.report_promoted(&mut self.cx);
+    }
+}
+
+impl Sources {
+    /// Another node is to promote its backup: the one here waits as an orphan.
+    pub(super) fn add_orphan(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        key: SessionKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let Some((uid, epoch)) = identity_of(cx, key) else {
+            return;
+        };
+        let orphans = &self.orphans;
+        let adopted = orphans.adopted(uid, epoch);
+        let by = adopted.map(|adopted| (adopted.by, adopted.session.number));
+        let is_over = adopted.is_some_and(|adopted| adopted.over_since.is_some());
+        let is_newer = |other: &Orphan| other.epoch > epoch;
+        if is_over || orphans.waiting.get(&uid).is_some_and(is_newer) {
+            changes.extend(self.drop_backup(cx, key));
+            return;
+        }
+        let orphan = Orphan {
+            key,
+            epoch,
+            since: now.instant,
+        };
+        if let Some(older) = self.orphans.waiting.insert(uid, orphan) {
+            // The session was moving from one primary to another, and both are down.
+            changes.extend(self.drop_backup(cx, older.key));
+        }
+        match by {
+            Some((by, number)) => self.replace_orphan(cx, now, by, number, uid, changes),
+            None => cx.timers.set(now.instant + SUCCESSION, Timer::Successors),
+        }
+    }
+
+    /// Messages that only an orphan received go to the backup that its new primary has fully synced, if it is here.
+    pub(super) fn replace_orphan(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        by: SourceKey,
+        number: u64,
+        uid: u128,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let Some(new) = self.find(by, number) else {
+            return;
+        };
+        let Some(orphan) = self.orphans.take_adopted_by(uid, by) else {
+            return;
+        };
+        let session = cx.sessions.get_mut(orphan.key);
+        let backup = session.and_then(|session| session.backup_mut());
+        let pending = backup.map(|backup| std::mem::take(&mut backup.pending));
+        let session = cx.sessions.get_mut(new);
+        if let Some(session) = session
+            && let Role::Backup(backup) = &mut session.role
+        {
+            // Before this node considered the primary down, messages arrived at both.
+            let mut held: Vec<_> = backup.held.messages().collect();
+            held.sort_unstable();
+            for Pending {
+                delivery,
+                is_seen,
+                told_at,
+                ..
+            } in pending.into_iter().flatten()
+            {
+                let id = delivery.message.id();
+                if held.binary_search(&id).is_ok() || backup.pending.has(id) {
+                    continue;
+                }
+                let unblocked = backup.take(
+                    now.instant,
+                    &mut session.taken,
+                    delivery,
+                    (is_seen, told_at.is_some()),
+                );
+                self.unblocked.extend(unblocked);
+            }
+        }
+        changes.extend(self.drop_backup(cx, orphan.key));
+    }
+
+    /// Another node's worker adopted a session, under a number of its stream.
+    pub(super) fn adopt(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        by: SourceKey,
+        session: Adopted,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let Adopted { uid, number, epoch } = session;
+        let announced = &mut self.orphans.announced;
+        let known = announced.get(&uid);
+        if known.is_some_and(|known| known.session.epoch > epoch) {
+            return;
+        }
+        let adopted = Announced {
+            by,
+            session,
+            over_since: None,
+        };
+        announced.insert(uid, adopted);
+        self.replace_orphan(cx, now, by, number, uid, changes);
+    }
+
+    /// The backup of an earlier primary is out of date.
+    pub(super) fn end_orphan(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        by: SourceKey,
+        uid: u128,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        if let Some(orphan) = self.orphans.take_adopted_by(uid, by) {
+            changes.extend(self.drop_backup(cx, orphan.key));
+        }
+        let announced = self.orphans.announced.get_mut(&uid);
+        if let Some(announced) = announced.filter(|announced| announced.by == by) {
+            announced.over_since = Some(now.instant);
+        }
+    }
+
+    /// Another worker read that sessions are adopted.
+    pub(in super::super) fn handle_backups_adopted(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        by: SourceKey,
+        sessions: &[Adopted],
+    ) {
+        if !cx.is_up(by.0) {
+            return;
+        }
+        let mut changes = Vec::new();
+        for session in sessions {
+            self.adopt(cx, now, by, *session, &mut changes);
+        }
+        cx.announce(changes);
+        self.report_promoted(cx);
+    }
+
+    /// Another worker read that adopted sessions were fully synced, or have ended.
+    pub(in super::super) fn handle_backups_replaced(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        by: SourceKey,
+        sessions: &[u128],
+    ) {
+        let mut changes = Vec::new();
+        for uid in sessions {
+            self.end_orphan(cx, now, by, *uid, &mut changes);
+        }
+        cx.announce(changes);
+        self.report_promoted(cx);
     }
 
     /// Reports to the hub the nodes that are down and whose sessions are here, or elsewhere for sure.
-    pub(super) fn report_promoted(&mut self) {
-        if self.sources.orphans.is_waiting() {
+    pub(super) fn report_promoted(&mut self, cx: &mut Context) {
+        if self.orphans.is_waiting() {
             return;
         }
-        for node in std::mem::take(&mut self.sources.orphans.promoting) {
-            self.cx.send_to_hub_after_records(ToHub::Promoted { node });
+        for node in std::mem::take(&mut self.orphans.promoting) {
+            cx.send_to_hub_after_records(ToHub::Promoted { node });
         }
     }
 }

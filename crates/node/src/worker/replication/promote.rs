@@ -47,16 +47,16 @@ impl Worker {
             wills.push((source, ended.wills));
         }
         promoted += self.lose_successor(now, node, &mut changes);
-        self.announce(changes);
+        self.cx.announce(changes);
         self.report_failover(now, promoted, vec![("node", node.to_string())]);
         for (source, wills) in wills {
             if is_news {
                 self.publish_held_wills(now, source, &wills);
             } else {
-                self.forget_wills(&wills);
+                self.sources.forget_wills(&wills);
             }
         }
-        self.report_promoted();
+        self.sources.report_promoted(&mut self.cx);
     }
 
     /// `sessions` sessions failed over to this node: assigns messages that waited for members of their groups again, and logs it.
@@ -117,7 +117,7 @@ impl Worker {
         for source in sources {
             let mut changes = Vec::new();
             self.end_source(now, source, &mut changes);
-            self.announce(changes);
+            self.cx.announce(changes);
         }
     }
 
@@ -221,7 +221,7 @@ impl Worker {
                 .get(here)
                 .is_none_or(Session::is_in_service)
             {
-                changes.extend(self.drop_backup(key));
+                changes.extend(self.sources.drop_backup(&mut self.cx, key));
                 return false;
             }
             // The session here was handed over, and the backup has more.

@@ -9,29 +9,31 @@ use thicket_overlay::{
 };
 use thicket_session::server::Message;
 
-use super::backup::SourceKey;
+use super::{Sources, backup::SourceKey};
 use crate::{
     Now,
     messages::{BackupReport, Origin, ReachedBackup, ToHub},
     worker::{
         Worker,
+        context::Context,
         deliver::Outgoing,
         forward::{message_id, publish_of},
         seen::publication_id,
     },
 };
 
-impl Worker {
+impl Sources {
     /// Sends the primary a message of a session, by its number there.
     pub(super) fn send_reached(
         &mut self,
+        cx: &mut Context,
         now: Now,
         source: SourceKey,
         session: u64,
         message: &Message,
     ) {
         let (node, worker) = source;
-        let Some(known) = self.sources.sources.get(&source) else {
+        let Some(known) = self.sources.get(&source) else {
             return;
         };
         let stream = known.stream(worker);
@@ -62,10 +64,11 @@ impl Worker {
             bytes,
         });
         let to = node;
-        self.cx
-            .send_to_hub(ToHub::BackupReport { to, stream, report });
+        cx.send_to_hub(ToHub::BackupReport { to, stream, report });
     }
+}
 
+impl Worker {
     /// A backup of a session here received a message. It is the session's unless it arrived here too, or where the session was before.
     pub(super) fn handle_reached_backup(&mut self, now: Now, index: u8, reached: &ReachedBackup) {
         let is_it = |stored: &super::StoredAs| {

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use thicket_session::server::{StoredSession, StoredWill};
 
-use super::{Level, Primaries, Streams, backup::SourceKey};
+use super::{Level, Primaries, Sources, Streams, backup::SourceKey};
 use crate::{
     EventLevel, Now,
     worker::{SessionKey, Worker, context::Context, sessions::Session},
@@ -142,13 +142,19 @@ pub(super) fn replicate_will(cx: &mut Context, index: u8, value: &[u8]) -> Optio
 }
 
 /// At the holder.
-impl Worker {
+impl Sources {
     /// A primary replicates a will.
-    pub(super) fn hold_will(&mut self, source: SourceKey, number: u64, stored: StoredSession) {
-        let (Some(will), Some(known)) = (stored.will, self.sources.sources.get_mut(&source)) else {
+    pub(super) fn hold_will(
+        &mut self,
+        cx: &mut Context,
+        source: SourceKey,
+        number: u64,
+        stored: StoredSession,
+    ) {
+        let (Some(will), Some(known)) = (stored.will, self.sources.get_mut(&source)) else {
             return;
         };
-        let count = &mut self.sources.will_count;
+        let count = &mut self.will_count;
         if let Some(before) = known.wills.remove(&number) {
             count.remove(&before);
         }
@@ -162,7 +168,7 @@ impl Worker {
                 ("node", source.0.to_string()),
                 ("bytes", WILL_BYTES.to_string()),
             ];
-            self.cx.event(
+            cx.event(
                 EventLevel::Warn,
                 "wills of another node's clients are not held here: there are too many",
                 fields,
@@ -172,24 +178,32 @@ impl Worker {
 
     /// Forgets the will of a session that is over.
     pub(super) fn forget_will(&mut self, source: SourceKey, number: u64) {
-        let known = self.sources.sources.get_mut(&source);
+        let known = self.sources.get_mut(&source);
         if let Some(will) = known.and_then(|known| known.wills.remove(&number)) {
-            self.sources.will_count.remove(&will);
+            self.will_count.remove(&will);
         }
     }
 
     /// Forgets all wills of a primary.
     pub(super) fn forget_wills(&mut self, wills: &HeldWills) {
-        let count = &mut self.sources.will_count;
+        let count = &mut self.will_count;
         for will in wills.values() {
             count.remove(will);
         }
         count.is_full = false;
     }
 
+    /// Number and bytes of the wills that are held here for clients of other nodes.
+    pub(in super::super) const fn held_wills(&self) -> (u64, u64) {
+        let count = &self.will_count;
+        (count.wills, count.bytes as u64)
+    }
+}
+
+impl Worker {
     /// The primary is down, and its clients' connections with it: their wills are published.
     pub(super) fn publish_held_wills(&mut self, now: Now, source: SourceKey, wills: &HeldWills) {
-        self.forget_wills(wills);
+        self.sources.forget_wills(wills);
         for will in wills.values() {
             self.publish_will_of_lost_node(now, will);
         }
@@ -206,11 +220,5 @@ impl Worker {
             "wills of clients of a node that is out go out",
             fields,
         );
-    }
-
-    /// Number and bytes of the wills that are held here for clients of other nodes.
-    pub(in super::super) const fn held_wills(&self) -> (u64, u64) {
-        let count = &self.sources.will_count;
-        (count.wills, count.bytes as u64)
     }
 }
