@@ -4,6 +4,7 @@ use thicket_mqtt::{AcknowledgementKind, ProtocolVersion, Qos, ReasonCode};
 
 use super::{
     SessionKey, Worker,
+    capacity::refuse_record,
     debts::{Debt, Owed, Publisher},
     sessions::OwedAcknowledgement,
 };
@@ -67,7 +68,7 @@ impl Worker {
     /// Others have admitted these of our numbers.
     pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
         let mut refused = Vec::new();
-        self.chosen_are_done(runs);
+        self.groups.chosen_are_done(runs);
         for &(from, to) in runs {
             self.cx
                 .debts
@@ -115,7 +116,7 @@ impl Worker {
                     thicket_session::reach!(
                         "worker/groups: a message that was sent on was refused"
                     );
-                    self.refuse_record(from, origin, number);
+                    refuse_record(&mut self.cx, from, origin, number);
                     continue;
                 }
                 Debt::Will(_) => {

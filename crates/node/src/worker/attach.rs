@@ -78,7 +78,8 @@ impl Worker {
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         self.set_grant(key, admission.grant);
-        self.charge(id, key, user_name.as_deref());
+        self.quotas
+            .charge(&mut self.cx, id, key, user_name.as_deref());
         self.put_in_service(now, id, key, &connect);
         let is_partitioned = self.primaries.is_partitioned(now.instant);
         let is_sole = terms.is_sole && self.primaries.is_whole(&self.cx);

@@ -6,6 +6,7 @@ use thicket_session::server::{Message, MessageId};
 
 use super::{
     SessionKey, Worker,
+    context::Context,
     interests::{GroupRoute, Recipient, Route},
 };
 use crate::{
@@ -48,111 +49,114 @@ impl Audience<'_> {
     }
 }
 
-impl Worker {
-    /// Whether a message of QoS 1 or 2 is to be refused because it is over the limit of a session here.
-    #[inline]
-    pub(super) fn exceeds_limits(
-        &mut self,
-        publish: &Publish<'_>,
-        route: &Route,
-        audience: Audience<'_>,
-    ) -> bool {
-        (self.cx.journal.is_on() && self.finds_journal_full(publish, route, audience))
-            || (self.refuses_when_full() && self.finds_queue_full(publish, route, audience))
-    }
+/// Whether a message of QoS 1 or 2 is to be refused because it is over the limit of a session here.
+#[inline]
+pub(super) fn exceeds_limits(
+    cx: &mut Context,
+    publish: &Publish<'_>,
+    route: &Route,
+    audience: Audience<'_>,
+) -> bool {
+    (cx.journal.is_on() && finds_journal_full(cx, publish, route, audience))
+        || (refuses_when_full(cx) && finds_queue_full(cx, publish, route, audience))
+}
 
-    fn refuses_when_full(&self) -> bool {
-        self.cx.config.limits.on_full == OnFull::Refuse
-    }
+fn refuses_when_full(cx: &Context) -> bool {
+    cx.config.limits.on_full == OnFull::Refuse
+}
 
-    fn finds_journal_full(
-        &mut self,
-        publish: &Publish<'_>,
-        route: &Route,
-        audience: Audience<'_>,
-    ) -> bool {
-        let recipients = route.recipients.len() + route.groups.len();
-        if !self
-            .cx
-            .journal
-            .is_full_for(content_len(publish), recipients)
-        {
-            return false;
-        }
-        let in_groups = audience.groups(route).flat_map(|group| &group.local);
-        let sessions = (audience
-            .recipients(route)
-            .iter()
-            .map(|recipient| recipient.session))
-        .chain(in_groups.map(|member| member.recipient.session));
-        sessions
-            .filter_map(|key| self.cx.sessions.get(key))
-            .any(|session| session.stored.is_some())
+fn finds_journal_full(
+    cx: &mut Context,
+    publish: &Publish<'_>,
+    route: &Route,
+    audience: Audience<'_>,
+) -> bool {
+    let recipients = route.recipients.len() + route.groups.len();
+    if !cx.journal.is_full_for(content_len(publish), recipients) {
+        return false;
     }
+    let in_groups = audience.groups(route).flat_map(|group| &group.local);
+    let sessions = (audience
+        .recipients(route)
+        .iter()
+        .map(|recipient| recipient.session))
+    .chain(in_groups.map(|member| member.recipient.session));
+    sessions
+        .filter_map(|key| cx.sessions.get(key))
+        .any(|session| session.stored.is_some())
+}
 
-    fn finds_queue_full(
-        &mut self,
-        publish: &Publish<'_>,
-        route: &Route,
-        audience: Audience<'_>,
-    ) -> bool {
-        let cost = Message::cost_of(content_len(publish));
-        let publisher = match audience {
-            Audience::Everybody { publisher } => publisher,
-            Audience::Subscribers | Audience::Members(_) => None,
-        };
-        let is_full = |recipient: &Recipient| {
-            recipient.qos > Qos::AtMostOnce
-                && !(recipient.no_local && publisher == Some(recipient.session))
-                && !self.has_room(recipient.session, cost)
-        };
-        let is_full = audience.recipients(route).iter().any(is_full)
-            || audience.groups(route).any(|group| {
-                let mut members = group.local.iter().map(|member| &member.recipient);
-                audience.is_bound_to(group) && members.all(is_full)
-            });
-        self.cx.traffic.queue_refused_messages += u64::from(is_full);
-        is_full
-    }
-
-    /// Whether a session can accept a message of this cost, at once or into its queue.
-    fn has_room(&self, key: SessionKey, cost: u64) -> bool {
-        let Some(session) = self.cx.sessions.get(key) else {
-            return true;
-        };
-        if session.outbound.has_room(cost) {
-            return true;
-        }
-        let connection = session
-            .connection
-            .and_then(|id| self.cx.connections.get(id));
-        let window = connection.and_then(|connection| {
-            let fits = connection.out.len() <= self.cx.config.limits.out_buffer_bytes as usize;
-            connection.attached().filter(|_| fits)
+fn finds_queue_full(
+    cx: &mut Context,
+    publish: &Publish<'_>,
+    route: &Route,
+    audience: Audience<'_>,
+) -> bool {
+    let cost = Message::cost_of(content_len(publish));
+    let publisher = match audience {
+        Audience::Everybody { publisher } => publisher,
+        Audience::Subscribers | Audience::Members(_) => None,
+    };
+    let is_full = |recipient: &Recipient| {
+        recipient.qos > Qos::AtMostOnce
+            && !(recipient.no_local && publisher == Some(recipient.session))
+            && !has_room(cx, recipient.session, cost)
+    };
+    let is_full = audience.recipients(route).iter().any(is_full)
+        || audience.groups(route).any(|group| {
+            let mut members = group.local.iter().map(|member| &member.recipient);
+            audience.is_bound_to(group) && members.all(is_full)
         });
-        window.is_some_and(|attached| session.outbound.can_begin(attached.window))
-    }
+    cx.traffic.queue_refused_messages += u64::from(is_full);
+    is_full
+}
 
-    /// The member of a shared subscription that gets a message whose turn is `index`'s: if that is over its limit, the next one that is not, a
-    /// connected one if `index`'s is. `None`: all are over the limit.
-    pub(super) fn member_with_capacity(
-        &self,
-        group: &GroupRoute,
-        index: usize,
-        publish: &Publish<'_>,
-    ) -> Option<usize> {
-        let cost = Message::cost_of(content_len(publish));
-        let count = group.local.len();
-        let is_connected = group.local[index].connected;
-        let in_turn = || (index..index + count).map(|at| at % count);
-        let is_like = |at: &usize| group.local[*at].connected == is_connected;
-        let has_room = |at: &usize| self.has_room(group.local[*at].recipient.session, cost);
-        in_turn()
-            .filter(is_like)
-            .find(has_room)
-            .or_else(|| in_turn().find(has_room))
+/// Whether a session can accept a message of this cost, at once or into its queue.
+fn has_room(cx: &Context, key: SessionKey, cost: u64) -> bool {
+    let Some(session) = cx.sessions.get(key) else {
+        return true;
+    };
+    if session.outbound.has_room(cost) {
+        return true;
     }
+    let connection = session.connection.and_then(|id| cx.connections.get(id));
+    let window = connection.and_then(|connection| {
+        let fits = connection.out.len() <= cx.config.limits.out_buffer_bytes as usize;
+        connection.attached().filter(|_| fits)
+    });
+    window.is_some_and(|attached| session.outbound.can_begin(attached.window))
+}
 
+/// The member of a shared subscription that gets a message whose turn is `index`'s: if that is over its limit, the next one that is not, a
+/// connected one if `index`'s is. `None`: all are over the limit.
+pub(super) fn member_with_capacity(
+    cx: &Context,
+    group: &GroupRoute,
+    index: usize,
+    publish: &Publish<'_>,
+) -> Option<usize> {
+    let cost = Message::cost_of(content_len(publish));
+    let count = group.local.len();
+    let is_connected = group.local[index].connected;
+    let in_turn = || (index..index + count).map(|at| at % count);
+    let is_like = |at: &usize| group.local[*at].connected == is_connected;
+    let has_room = |at: &usize| has_room(cx, group.local[*at].recipient.session, cost);
+    in_turn()
+        .filter(is_like)
+        .find(has_room)
+        .or_else(|| in_turn().find(has_room))
+}
+
+/// Refuses a message over the limit to the place that sent it here.
+pub(super) fn refuse_record(cx: &mut Context, from: Peer, origin: Origin, number: u64) {
+    let numbers = vec![(number, number)];
+    match from {
+        Peer::Worker(to) => cx.send_to_worker_after_records(to, ToWorker::Refused(numbers)),
+        Peer::Hub => cx.send_to_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
+    }
+}
+
+impl Worker {
     /// Refuses a message that is over the limit of sessions here, to the place that accepted it from its publisher.
     pub(super) fn refuse_over_limit(
         &mut self,
@@ -165,8 +169,8 @@ impl Worker {
             properties: record.properties,
             ..Publish::new(record.topic, record.payload)
         };
-        let may_be_full =
-            self.refuses_when_full() || self.cx.journal.is_nearly_full_for(content_len(&publish));
+        let may_be_full = refuses_when_full(&self.cx)
+            || self.cx.journal.is_nearly_full_for(content_len(&publish));
         if !may_be_full {
             return false;
         }
@@ -176,7 +180,7 @@ impl Worker {
         } else {
             Audience::Members(record.shared)
         };
-        if !self.exceeds_limits(&publish, &route, audience) {
+        if !exceeds_limits(&mut self.cx, &publish, &route, audience) {
             return false;
         }
         self.cx.traffic.dropped_messages += 1;
@@ -192,21 +196,8 @@ impl Worker {
                 self.cx.journal.passed(session.stored, id);
             }
         }
-        self.refuse_record(from, origin, record.number);
+        refuse_record(&mut self.cx, from, origin, record.number);
         true
-    }
-
-    /// Refuses a message over the limit to the place that sent it here.
-    pub(super) fn refuse_record(&mut self, from: Peer, origin: Origin, number: u64) {
-        let numbers = vec![(number, number)];
-        match from {
-            Peer::Worker(to) => self
-                .cx
-                .send_to_worker_after_records(to, ToWorker::Refused(numbers)),
-            Peer::Hub => self
-                .cx
-                .send_to_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
-        }
     }
 }
 

@@ -106,7 +106,7 @@ impl Worker {
             return;
         }
         session.handle_disconnected(now.instant);
-        self.cancel_replays(key);
+        self.queries.cancel_replays(&mut self.cx, key);
         self.cx.set_members_connected(key, false);
         let Some(session) = self.cx.sessions.get(key) else {
             return;
@@ -156,7 +156,7 @@ impl Worker {
 
     /// Removes a session and its subscriptions. Its will is not published, what it held goes nowhere.
     pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<Session> {
-        self.cancel_replays(key);
+        self.queries.cancel_replays(&mut self.cx, key);
         let mut session = self.cx.sessions.remove(key)?;
         let mut changes = Vec::new();
         for filter in session.subscriptions.keys() {

@@ -16,6 +16,7 @@ use super::{
     interests::Recipient,
     journal::Taken,
     replication::{Level, hold},
+    retained::note_overtaking,
     role::Role,
     seen::Named,
 };
@@ -155,7 +156,7 @@ impl Worker {
     ) {
         self.cx.scratch.begin(recipients.len());
         if outgoing.publish.retain && !recipients.is_empty() {
-            self.note_overtaking(recipients, outgoing.publish.topic);
+            note_overtaking(&mut self.cx, recipients, outgoing.publish.topic);
             self.last_retained
                 .note(outgoing.publish, outgoing.id, outgoing.publication());
         }

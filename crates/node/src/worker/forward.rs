@@ -13,7 +13,13 @@ use thicket_session::{
 };
 
 use super::{
-    Worker, debts::Debt, deliver::Outgoing, interests::Route, publish::Source,
+    Worker,
+    capacity::member_with_capacity,
+    debts::Debt,
+    deliver::Outgoing,
+    groups::{choose_here, is_handed_over},
+    interests::Route,
+    publish::Source,
     replication::wait_for_backups,
 };
 use crate::{
@@ -428,11 +434,12 @@ impl Worker {
                     .iter()
                     .find(|group| is_share_key(&group.key, name, filter));
                 let Some(group) = group else { continue };
-                let here = self.choose_here(group);
-                let is_here =
-                    |index: &usize| !self.is_handed_over(group.local[*index].recipient.session);
+                let here = choose_here(&mut self.cx, group);
+                let is_here = |index: &usize| {
+                    !is_handed_over(&self.cx, group.local[*index].recipient.session)
+                };
                 if let Some(index) = here.filter(is_here) {
-                    let with_room = self.member_with_capacity(group, index, outgoing.publish);
+                    let with_room = member_with_capacity(&self.cx, group, index, outgoing.publish);
                     let index = with_room.unwrap_or(index);
                     self.deliver_alone(
                         now,

@@ -12,6 +12,8 @@ use thicket_session::{
 
 use super::{
     SessionKey, Worker,
+    capacity::member_with_capacity,
+    context::Context,
     debts::Debt,
     deliver::Outgoing,
     interests::GroupRoute,
@@ -68,18 +70,34 @@ impl Worker {
         debt: Option<Debt>,
         open: &mut u16,
     ) {
-        match self.choose_with_capacity(group, outgoing.publish) {
+        match choose_with_capacity(&mut self.cx, group, outgoing.publish) {
             None => {}
             Some(Choice::Local(index)) => {
                 let recipient = &group.local[index].recipient;
-                if self.is_handed_over(recipient.session) {
-                    self.wait_for_member(now, group, recipient.qos, outgoing, debt, open);
+                if is_handed_over(&self.cx, recipient.session) {
+                    self.groups.wait_for_member(
+                        &mut self.cx,
+                        now,
+                        group,
+                        recipient.qos,
+                        outgoing,
+                        debt,
+                        open,
+                    );
                 } else {
                     self.deliver_alone(now, recipient, &group.key, outgoing);
                 }
             }
             Some(Choice::Peer(Place::Node(slot), interest)) if !self.cx.is_slot_up(slot) => {
-                self.wait_for_member(now, group, interest.qos, outgoing, debt, open);
+                self.groups.wait_for_member(
+                    &mut self.cx,
+                    now,
+                    group,
+                    interest.qos,
+                    outgoing,
+                    debt,
+                    open,
+                );
             }
             Some(Choice::Peer(place, interest)) => {
                 let publish = outgoing.publish;
@@ -105,111 +123,6 @@ impl Worker {
                 self.forward_to_group(&message, number, &group.key, place);
             }
         }
-    }
-
-    /// The member that is to get a message is about to be a member elsewhere.
-    fn wait_for_member(
-        &mut self,
-        now: Now,
-        group: &GroupRoute,
-        granted: Qos,
-        outgoing: &mut Outgoing<'_>,
-        debt: Option<Debt>,
-        open: &mut u16,
-    ) {
-        let until = now.instant + GRACE;
-        let is_kept = outgoing.publish.qos.min(granted) > Qos::AtMostOnce;
-        let waits = is_kept
-            && self.wait_for_members(Unassigned {
-                until,
-                group: Arc::clone(&group.key),
-                message: outgoing.message(),
-                debt,
-            });
-        if waits {
-            self.cx.timers.set(until, Timer::Orphaned);
-            *open += u16::from(debt.is_some());
-        } else {
-            self.cx.traffic.dropped_messages += 1;
-        }
-    }
-
-    /// Whether what groups would give to a session here is for its next primary.
-    pub(super) fn is_handed_over(&self, key: SessionKey) -> bool {
-        let session = self.cx.sessions.get(key);
-        session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
-    }
-
-    /// Who gets the message: if that is a member here and all members here are over the limit, another place that has members, which refuses it if
-    /// all there are over the limit too.
-    fn choose_with_capacity(
-        &mut self,
-        group: &GroupRoute,
-        publish: &Publish<'_>,
-    ) -> Option<Choice> {
-        let choice = self.choose(group)?;
-        let Choice::Local(index) = choice else {
-            return Some(choice);
-        };
-        if let Some(index) = self.member_with_capacity(group, index, publish) {
-            return Some(Choice::Local(index));
-        }
-        let connected = (group.peers.iter()).find(|(_, interest)| interest.weight > 0);
-        let elsewhere = connected.map(|(place, interest)| Choice::Peer(*place, *interest));
-        elsewhere
-            .or_else(|| self.choose_waiting(group, 0))
-            .or(Some(choice))
-    }
-
-    fn choose(&mut self, group: &GroupRoute) -> Option<Choice> {
-        let turn = self.cx.interests.next_turn(&group.key) as usize;
-        let elsewhere: usize = group
-            .peers
-            .iter()
-            .map(|(_, interest)| interest.weight as usize)
-            .sum();
-        let connected = group.connected as usize;
-        let total = connected + elsewhere;
-        if total == 0 {
-            return self.choose_absent(group, turn);
-        }
-        let mut turn = turn % total;
-        if turn < connected {
-            return group.choose_connected(turn).map(Choice::Local);
-        }
-        turn -= connected;
-        for (place, interest) in &group.peers {
-            if turn < interest.weight as usize {
-                return Some(Choice::Peer(*place, *interest));
-            }
-            turn -= interest.weight as usize;
-        }
-        None
-    }
-
-    /// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is down only if there is
-    /// no other.
-    fn choose_absent(&self, group: &GroupRoute, turn: usize) -> Option<Choice> {
-        if !group.local.is_empty() {
-            return Some(Choice::Local(turn % group.local.len()));
-        }
-        self.choose_waiting(group, turn)
-    }
-
-    /// A place with members that wait for their clients.
-    fn choose_waiting(&self, group: &GroupRoute, turn: usize) -> Option<Choice> {
-        let is_here = |place: &Place| match place {
-            Place::Worker(_) => true,
-            Place::Node(slot) => self.cx.is_slot_up(*slot),
-        };
-        let persistent = group
-            .peers
-            .iter()
-            .filter(|(_, interest)| interest.persistent);
-        let (here, gone): (Vec<_>, Vec<_>) = persistent.partition(|(place, _)| is_here(place));
-        let waiting = if here.is_empty() { gone } else { here };
-        let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
-        Some(Choice::Peer(*place, *interest))
     }
 
     /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and what was sent at QoS 1. A
@@ -266,22 +179,13 @@ impl Worker {
         let mut open = 0;
         match group {
             Some(group) => self.publish_to_group(now, group, &mut outgoing, debt, &mut open),
-            None if chosen.until > now.instant && self.wait_for_members(chosen) => return,
+            None if chosen.until > now.instant && self.groups.wait_for_members(chosen) => return,
             None => self.cx.traffic.dropped_messages += 1,
         }
         open += wait_for_backups(&mut self.cx, &outgoing, debt);
         if let (0, Some(debt)) = (open, debt) {
             self.cx.debts.met.push(debt);
         }
-    }
-
-    /// Keeps a message until members appear again. False: that would be over the limit.
-    fn wait_for_members(&mut self, unassigned: Unassigned) -> bool {
-        let has_room = self.groups.unassigned.len() < UNASSIGNED;
-        if has_room {
-            self.groups.unassigned.push(unassigned);
-        }
-        has_room
     }
 
     /// The interests of other places have changed. Interests of a group's members on a node that is down are remembered for a while: their backups
@@ -331,18 +235,6 @@ impl Worker {
         self.reassign_unassigned(now);
     }
 
-    /// Other places have accepted these messages, or have refused them.
-    pub(super) fn chosen_are_done(&mut self, runs: &NumberRuns) {
-        if self.groups.chosen.is_empty() {
-            return;
-        }
-        for &(from, to) in runs {
-            let after = self.groups.chosen.split_off(&from);
-            let rest = after.into_iter().filter(|(number, _)| *number > to);
-            self.groups.chosen.extend(rest);
-        }
-    }
-
     /// Nodes are down: what was on its way to members there goes to other members (rule 16: at least once a group).
     pub(super) fn reassign_from_lost(&mut self, now: Now) {
         let gone: Vec<u64> = (self.groups.chosen.iter())
@@ -367,15 +259,144 @@ impl Worker {
             );
         }
     }
+}
 
-    /// The choice fell on this worker: one of its members, the connected ones first.
-    pub(super) fn choose_here(&mut self, group: &GroupRoute) -> Option<usize> {
-        let turn = self.cx.interests.next_turn(&group.key) as usize;
-        if group.connected > 0 {
-            return group.choose_connected(turn % group.connected as usize);
+impl Groups {
+    /// The member that is to get a message is about to be a member elsewhere.
+    fn wait_for_member(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        group: &GroupRoute,
+        granted: Qos,
+        outgoing: &mut Outgoing<'_>,
+        debt: Option<Debt>,
+        open: &mut u16,
+    ) {
+        let until = now.instant + GRACE;
+        let is_kept = outgoing.publish.qos.min(granted) > Qos::AtMostOnce;
+        let waits = is_kept
+            && self.wait_for_members(Unassigned {
+                until,
+                group: Arc::clone(&group.key),
+                message: outgoing.message(),
+                debt,
+            });
+        if waits {
+            cx.timers.set(until, Timer::Orphaned);
+            *open += u16::from(debt.is_some());
+        } else {
+            cx.traffic.dropped_messages += 1;
         }
-        (!group.local.is_empty()).then(|| turn % group.local.len())
     }
+
+    /// Keeps a message until members appear again. False: that would be over the limit.
+    fn wait_for_members(&mut self, unassigned: Unassigned) -> bool {
+        let has_room = self.unassigned.len() < UNASSIGNED;
+        if has_room {
+            self.unassigned.push(unassigned);
+        }
+        has_room
+    }
+
+    /// Other places have accepted these messages, or have refused them.
+    pub(super) fn chosen_are_done(&mut self, runs: &NumberRuns) {
+        if self.chosen.is_empty() {
+            return;
+        }
+        for &(from, to) in runs {
+            let after = self.chosen.split_off(&from);
+            let rest = after.into_iter().filter(|(number, _)| *number > to);
+            self.chosen.extend(rest);
+        }
+    }
+}
+
+/// Whether what groups would give to a session here is for its next primary.
+pub(super) fn is_handed_over(cx: &Context, key: SessionKey) -> bool {
+    let session = cx.sessions.get(key);
+    session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
+}
+
+/// Who gets the message: if that is a member here and all members here are over the limit, another place that has members, which refuses it if
+/// all there are over the limit too.
+fn choose_with_capacity(
+    cx: &mut Context,
+    group: &GroupRoute,
+    publish: &Publish<'_>,
+) -> Option<Choice> {
+    let choice = choose(cx, group)?;
+    let Choice::Local(index) = choice else {
+        return Some(choice);
+    };
+    if let Some(index) = member_with_capacity(cx, group, index, publish) {
+        return Some(Choice::Local(index));
+    }
+    let connected = (group.peers.iter()).find(|(_, interest)| interest.weight > 0);
+    let elsewhere = connected.map(|(place, interest)| Choice::Peer(*place, *interest));
+    elsewhere
+        .or_else(|| choose_waiting(cx, group, 0))
+        .or(Some(choice))
+}
+
+fn choose(cx: &mut Context, group: &GroupRoute) -> Option<Choice> {
+    let turn = cx.interests.next_turn(&group.key) as usize;
+    let elsewhere: usize = group
+        .peers
+        .iter()
+        .map(|(_, interest)| interest.weight as usize)
+        .sum();
+    let connected = group.connected as usize;
+    let total = connected + elsewhere;
+    if total == 0 {
+        return choose_absent(cx, group, turn);
+    }
+    let mut turn = turn % total;
+    if turn < connected {
+        return group.choose_connected(turn).map(Choice::Local);
+    }
+    turn -= connected;
+    for (place, interest) in &group.peers {
+        if turn < interest.weight as usize {
+            return Some(Choice::Peer(*place, *interest));
+        }
+        turn -= interest.weight as usize;
+    }
+    None
+}
+
+/// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is down only if there is
+/// no other.
+fn choose_absent(cx: &Context, group: &GroupRoute, turn: usize) -> Option<Choice> {
+    if !group.local.is_empty() {
+        return Some(Choice::Local(turn % group.local.len()));
+    }
+    choose_waiting(cx, group, turn)
+}
+
+/// A place with members that wait for their clients.
+fn choose_waiting(cx: &Context, group: &GroupRoute, turn: usize) -> Option<Choice> {
+    let is_here = |place: &Place| match place {
+        Place::Worker(_) => true,
+        Place::Node(slot) => cx.is_slot_up(*slot),
+    };
+    let persistent = group
+        .peers
+        .iter()
+        .filter(|(_, interest)| interest.persistent);
+    let (here, gone): (Vec<_>, Vec<_>) = persistent.partition(|(place, _)| is_here(place));
+    let waiting = if here.is_empty() { gone } else { here };
+    let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
+    Some(Choice::Peer(*place, *interest))
+}
+
+/// The choice fell on this worker: one of its members, the connected ones first.
+pub(super) fn choose_here(cx: &mut Context, group: &GroupRoute) -> Option<usize> {
+    let turn = cx.interests.next_turn(&group.key) as usize;
+    if group.connected > 0 {
+        return group.choose_connected(turn % group.connected as usize);
+    }
+    (!group.local.is_empty()).then(|| turn % group.local.len())
 }
 
 /// Who gets a message of a shared subscription.

@@ -425,7 +425,7 @@ impl Worker {
     /// What must be stored before anything leaves; `None`: nothing. Call it after `end_round`, and answer with `handle_stored`.
     pub fn unstored(&mut self, now: Now) -> Option<Unstored<'_>> {
         self.cx.journal.write_done();
-        self.advance_checkpoint(now);
+        self.checkpoints.advance_checkpoint(&mut self.cx, now);
         let journal = &self.cx.journal;
         (!journal.is_stored()).then(|| Unstored {
             record: journal.writer.record(),
@@ -455,15 +455,14 @@ impl Worker {
     /// The free capacity or the size of the log has changed.
     pub fn handle_log_status(&mut self, status: LogStatus) {
         self.cx.journal.status = status;
-        self.checkpoint_if_worthwhile();
+        self.checkpoints.checkpoint_if_worthwhile(&mut self.cx);
     }
+}
 
-    /// Orders the shell to remove the segments of the log before `segment`.
-    pub(super) fn remove_log_before(&mut self, segment: u64) {
-        self.cx
-            .outputs
-            .push_back(WorkerOutput::RemoveLogBefore { segment });
-    }
+/// Orders the shell to remove the segments of the log before `segment`.
+pub(super) fn remove_log_before(cx: &mut Context, segment: u64) {
+    cx.outputs
+        .push_back(WorkerOutput::RemoveLogBefore { segment });
 }
 
 impl Primaries {

@@ -73,7 +73,7 @@ use self::{
     checkpoint::Checkpoints,
     connection::{Connection, Phase},
     context::Context,
-    retained::Queries,
+    retained::{Queries, advance_replay},
     sessions::{Session, SessionKey},
 };
 pub(crate) use self::{rates::HEAVIEST, relocate::Relocated, seen::Generations};
@@ -210,7 +210,7 @@ impl Worker {
         self.sources.acknowledge_backups(&mut self.cx);
         self.seal_backups(now);
         self.cx.seal_records();
-        self.hand_over_leaving(now);
+        self.relocations.hand_over_leaving(&mut self.cx, now);
         self.cx.connections.flush(&mut self.cx.outputs);
     }
 
@@ -222,7 +222,7 @@ impl Worker {
     /// When `Timeout` is wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.is_checkpointing() || self.effort.has_left() {
+        if self.checkpoints.is_checkpointing() || self.effort.has_left() {
             return Some(Instant::default());
         }
         self.cx.timers.next()
@@ -254,7 +254,7 @@ impl Worker {
             self.cx.connections.relieved.push(key);
         }
         if after == 0 {
-            self.note_emptied();
+            self.relocations.note_emptied();
         }
     }
 
@@ -264,14 +264,14 @@ impl Worker {
         !(self.cx.connections.relieved.is_empty()
             && !self.cx.connections.is_any_dirty()
             && self.cx.debts.met.is_empty())
-            || self.may_hand_over()
+            || self.relocations.may_hand_over()
     }
 
     /// Sessions whose connections have written their output get more.
     fn pull_relieved(&mut self, now: Now) {
         for session in std::mem::take(&mut self.cx.connections.relieved) {
             self.cx.pull(now, session);
-            self.advance_replay(session);
+            advance_replay(&mut self.cx, session);
         }
     }
 
@@ -427,17 +427,36 @@ impl Worker {
                 serial,
                 rate,
                 load,
-            } => self.handle_offer(now, from, (connection, serial), rate, load),
+            } => self.relocations.handle_offer(
+                &mut self.cx,
+                now,
+                from,
+                (connection, serial),
+                rate,
+                load,
+            ),
             ToWorker::OfferTaken {
                 connection,
                 serial,
                 rate,
-            } => self.handle_offer_taken(now, from, (connection, serial), rate),
+            } => self.relocations.handle_offer_taken(
+                &mut self.cx,
+                now,
+                from,
+                (connection, serial),
+                rate,
+            ),
             ToWorker::Relocation {
                 client_id,
                 serial,
                 is_granted,
-            } => self.handle_relocation(now, &client_id, serial, is_granted),
+            } => self.relocations.handle_relocation(
+                &mut self.cx,
+                now,
+                &client_id,
+                serial,
+                is_granted,
+            ),
         }
     }
 }

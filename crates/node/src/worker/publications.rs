@@ -6,7 +6,7 @@ use thicket_mqtt::{Publish, Qos};
 
 use super::{
     Worker,
-    capacity::Audience,
+    capacity::{Audience, exceeds_limits},
     debts::{Debt, Publisher},
     publish::{Outcome, Source},
 };
@@ -63,7 +63,7 @@ impl Worker {
             }
             let audience = Audience::Everybody { publisher: None };
             if self.publications.open.len() >= OPEN
-                || self.exceeds_limits(publish, &route, audience)
+                || exceeds_limits(&mut self.cx, publish, &route, audience)
             {
                 return Some(Published::NoCapacity);
             }

@@ -8,7 +8,7 @@ use thicket_session::server::InboundPublish;
 
 use super::{
     Refusal, SessionKey, Worker,
-    capacity::Audience,
+    capacity::{Audience, exceeds_limits},
     debts::{Debt, Owed, Publisher},
     deliver::Outgoing,
     habits,
@@ -99,7 +99,8 @@ impl Worker {
     ) -> Result<(), Refusal> {
         let route = self.route(publish.topic);
         route.published.set(route.published.get() + 1);
-        self.follow(now, id, &route, publish);
+        self.relocations
+            .follow(&mut self.cx, now, id, &route, publish);
         self.consider_place(now, id, publish, &route);
         self.cx.traffic.refused_messages += u64::from(route.refusal.is_some());
         let refusal = route
@@ -193,7 +194,7 @@ impl Worker {
         let audience = Audience::Everybody {
             publisher: Some(arrival.session),
         };
-        if self.exceeds_limits(arrival.publish, arrival.route, audience) {
+        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
@@ -246,7 +247,7 @@ impl Worker {
         let audience = Audience::Everybody {
             publisher: Some(arrival.session),
         };
-        if self.exceeds_limits(arrival.publish, arrival.route, audience) {
+        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
             self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use thicket_mqtt::{Connect, ReasonCode};
 use thicket_session::topic::SubscriptionFilter;
 
-use super::{Refusal, SessionKey, Worker};
+use super::{Refusal, SessionKey, Worker, context::Context};
 use crate::{ConnectionId, Limits, Payer, Source};
 
 /// What a subscription costs beside the text of its filter.
@@ -131,23 +131,38 @@ impl Quotas {
     }
 }
 
-impl Worker {
+impl Quotas {
     /// The accounts of the client of a connection.
-    fn charge_of(&mut self, id: ConnectionId, user_name: Option<&str>) -> Charge {
-        let source = self
-            .cx
-            .connections
-            .get(id)
-            .map(|it| Source::from(it.peer.ip()));
+    fn charge_of(&mut self, cx: &mut Context, id: ConnectionId, user_name: Option<&str>) -> Charge {
+        let source = cx.connections.get(id).map(|it| Source::from(it.peer.ip()));
         let source = source.filter(|source| source.is_known());
         let user = user_name.map(|name| Payer::User(name.into()));
         let address = source.map(Payer::Address);
         Charge::new(
-            user.map(|payer| self.quotas.open(payer)),
-            address.map(|payer| self.quotas.open(payer)),
+            user.map(|payer| self.open(payer)),
+            address.map(|payer| self.open(payer)),
         )
     }
 
+    /// The session belongs to the client of this connection: what it uses is charged to it.
+    pub(super) fn charge(
+        &mut self,
+        cx: &mut Context,
+        id: ConnectionId,
+        key: SessionKey,
+        user_name: Option<&str>,
+    ) {
+        let mut charge = self.charge_of(cx, id, user_name);
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        let bytes = session.subscriptions.keys().map(cost).sum();
+        charge.add(u32::from(session.is_persistent()), bytes);
+        session.charge = charge;
+    }
+}
+
+impl Worker {
     /// Why a client may not have a session that it does not have yet.
     pub(super) fn refuses_new_session(
         &mut self,
@@ -173,7 +188,7 @@ impl Worker {
             let account = account.as_ref();
             account.map_or(0, |account| account.sessions.get() as usize)
         };
-        let charge = self.charge_of(id, user_name);
+        let charge = self.quotas.charge_of(&mut self.cx, id, user_name);
         let reason = if is_over(self.cx.sessions.len(), all) {
             "there are as many sessions as there may be"
         } else if is_over(has(&charge.user), of_user) {
@@ -184,17 +199,6 @@ impl Worker {
             return None;
         };
         Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
-    }
-
-    /// The session belongs to the client of this connection: what it uses is charged to it.
-    pub(super) fn charge(&mut self, id: ConnectionId, key: SessionKey, user_name: Option<&str>) {
-        let mut charge = self.charge_of(id, user_name);
-        let Some(session) = self.cx.sessions.get_mut(key) else {
-            return;
-        };
-        let bytes = session.subscriptions.keys().map(cost).sum();
-        charge.add(u32::from(session.is_persistent()), bytes);
-        session.charge = charge;
     }
 }
 

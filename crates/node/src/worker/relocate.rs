@@ -23,6 +23,7 @@ use super::{
     Worker,
     authentication::Reauthentication,
     connection::{AliasesOut, Attached, Connection, Phase},
+    context::Context,
     interests::Route,
     places::Places,
     redirect::MessageCount,
@@ -166,25 +167,32 @@ const fn only_worker(route: &Route) -> Option<WorkerId> {
     }
 }
 
-impl Worker {
+impl Relocations {
     /// A client published to `route`.
     #[inline]
     pub(super) fn follow(
         &mut self,
+        cx: &mut Context,
         now: Now,
         id: ConnectionId,
         route: &Route,
         publish: &Publish<'_>,
     ) {
-        if self.cx.config.workers > 1 && self.cx.config.limits.relocate_after > 0 {
-            self.follow_route(now, id, route, publish);
+        if cx.config.workers > 1 && cx.config.limits.relocate_after > 0 {
+            self.follow_route(cx, now, id, route, publish);
         }
     }
 
-    fn follow_route(&mut self, now: Now, id: ConnectionId, route: &Route, publish: &Publish<'_>) {
-        let enough = self.cx.config.limits.relocate_after;
-        let Some(attached) = self
-            .cx
+    fn follow_route(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        id: ConnectionId,
+        route: &Route,
+        publish: &Publish<'_>,
+    ) {
+        let enough = cx.config.limits.relocate_after;
+        let Some(attached) = cx
             .connections
             .get_mut(id)
             .and_then(Connection::attached_mut)
@@ -201,14 +209,14 @@ impl Worker {
             following.last_unacknowledged = Some(now.instant);
         }
         if following.count >= enough && following.not_before <= now.instant {
-            self.offer(now, id);
+            self.offer(cx, now, id);
         }
     }
 
-    fn offer(&mut self, now: Now, id: ConnectionId) {
-        let can_leave = self.can_leave(now.instant, id);
-        let own_load = self.load(now.instant);
-        let Some(connection) = self.cx.connections.get_mut(id) else {
+    fn offer(&mut self, cx: &mut Context, now: Now, id: ConnectionId) {
+        let can_leave = can_leave(cx, now.instant, id);
+        let own_load = self.load(cx, now.instant);
+        let Some(connection) = cx.connections.get_mut(id) else {
             return;
         };
         let serial = connection.serial;
@@ -232,35 +240,14 @@ impl Worker {
                 rate,
                 load: own_load,
             };
-            self.cx.send_to_worker(to, offer);
+            cx.send_to_worker(to, offer);
         }
-    }
-
-    /// Whether a connection has nothing but itself. What is under way is looked at when it goes.
-    fn can_leave(&self, now: Instant, id: ConnectionId) -> bool {
-        let Some(connection) = self.cx.connections.get(id) else {
-            return false;
-        };
-        let Some(attached) = connection.attached() else {
-            return false;
-        };
-        let is_idle = attached
-            .reauthentication
-            .as_deref()
-            .is_none_or(Reauthentication::is_idle);
-        let unacknowledged = attached.following.last_unacknowledged;
-        let has_arrived = unacknowledged.is_none_or(|at| at + ARRIVED <= now);
-        let session = self.cx.sessions.get(attached.session);
-        if has_arrived && unacknowledged.is_some() {
-            thicket_session::reach!("time ARRIVED");
-        }
-        is_idle && has_arrived && !self.cx.is_draining() && session.is_some_and(Session::may_leave)
     }
 
     /// Messages a second, in and out, with those that are on their way to and from other workers.
-    fn load(&mut self, now: Instant) -> u64 {
-        let messages = self.cx.traffic.external_in_messages + self.cx.traffic.external_out_messages;
-        let relocations = &mut self.relocations;
+    fn load(&mut self, cx: &mut Context, now: Instant) -> u64 {
+        let messages = cx.traffic.external_in_messages + cx.traffic.external_out_messages;
+        let relocations = self;
         let passed = now.since(relocations.window_began);
         if passed >= LOAD_WINDOW {
             thicket_session::reach!("time LOAD_WINDOW");
@@ -276,6 +263,7 @@ impl Worker {
     /// Another worker offers a connection whose messages come here.
     pub(super) fn handle_offer(
         &mut self,
+        cx: &mut Context,
         now: Now,
         from: Peer,
         (connection, serial): (ConnectionId, u64),
@@ -283,50 +271,43 @@ impl Worker {
         their_load: u64,
     ) {
         let bound = LIGHT.max(their_load + their_load / 4);
-        if self.cx.is_draining() || self.load(now.instant) + rate > bound {
+        if cx.is_draining() || self.load(cx, now.instant) + rate > bound {
             return;
         }
-        self.relocations.taken += rate;
+        self.taken += rate;
         let taken = ToWorker::OfferTaken {
             connection,
             serial,
             rate,
         };
         if let Peer::Worker(from) = from {
-            self.cx.send_to_worker(from, taken);
+            cx.send_to_worker(from, taken);
         }
     }
 
     pub(super) fn handle_offer_taken(
         &mut self,
+        cx: &mut Context,
         now: Now,
         to: Peer,
         (id, serial): (ConnectionId, u64),
         rate: u64,
     ) {
         let Peer::Worker(to) = to else { return };
-        let is_same = self
-            .cx
-            .connections
-            .get(id)
-            .is_some_and(|it| it.serial == serial);
+        let is_same = cx.connections.get(id).is_some_and(|it| it.serial == serial);
         let is_leaving = |leaving: &Leaving| leaving.serial == serial;
-        if !is_same
-            || self.relocations.leaving.iter().any(is_leaving)
-            || !self.can_leave(now.instant, id)
-        {
+        if !is_same || self.leaving.iter().any(is_leaving) || !can_leave(cx, now.instant, id) {
             return;
         }
-        let session = self
-            .cx
+        let session = cx
             .connections
             .session_of(id)
-            .and_then(|key| self.cx.sessions.get(key));
+            .and_then(|key| cx.sessions.get(key));
         let Some(client_id) = session.map(|session| Arc::<str>::from(&*session.client_id)) else {
             return;
         };
-        self.relocations.given += rate;
-        self.relocations.leaving.push(Leaving {
+        self.given += rate;
+        self.leaving.push(Leaving {
             connection: id,
             serial,
             to,
@@ -334,116 +315,71 @@ impl Worker {
             is_granted: false,
             deadline: now.instant + PATIENCE,
         });
-        self.cx
-            .outputs
-            .push_back(WorkerOutput::SetReading(id, false));
+        cx.outputs.push_back(WorkerOutput::SetReading(id, false));
         let relocate = ToHub::Relocate { client_id, serial };
-        self.cx.send_to_hub(relocate);
+        cx.send_to_hub(relocate);
     }
 
     /// The hub's answer: nobody asks for the session until the hub knows where it is, or something else is happening to it.
     pub(super) fn handle_relocation(
         &mut self,
+        cx: &mut Context,
         now: Now,
         client_id: &Arc<str>,
         serial: u64,
         is_granted: bool,
     ) {
         let of = |leaving: &Leaving| leaving.serial == serial;
-        let Some(at) = self.relocations.leaving.iter().position(of) else {
+        let Some(at) = self.leaving.iter().position(of) else {
             if is_granted {
-                self.end_relocation(client_id);
+                end_relocation(cx, client_id);
             }
             return;
         };
         if is_granted {
-            let leaving = &mut self.relocations.leaving[at];
+            let leaving = &mut self.leaving[at];
             leaving.is_granted = true;
-            self.cx.timers.set(leaving.deadline, Timer::Round);
-            self.cx.timers.set(now.instant, Timer::Round);
+            cx.timers.set(leaving.deadline, Timer::Round);
+            cx.timers.set(now.instant, Timer::Round);
         } else {
-            let leaving = self.relocations.leaving.swap_remove(at);
-            self.stay(&leaving);
+            let leaving = self.leaving.swap_remove(at);
+            stay(cx, &leaving);
         }
-    }
-
-    fn stay(&mut self, leaving: &Leaving) {
-        if self.is_still_here(leaving) {
-            let reading = WorkerOutput::SetReading(leaving.connection, true);
-            self.cx.outputs.push_back(reading);
-        }
-    }
-
-    fn end_relocation(&mut self, client_id: &Arc<str>) {
-        let client_id = Arc::clone(client_id);
-        self.cx.send_to_hub(ToHub::Relocated { client_id });
     }
 
     /// A connection was sent all its output: one that leaves may have come to rest.
     pub(super) const fn note_emptied(&mut self) {
-        self.relocations.has_emptied = !self.relocations.leaving.is_empty();
+        self.has_emptied = !self.leaving.is_empty();
     }
 
     /// Whether a connection that leaves may have come to rest since the last round.
     pub(super) const fn may_hand_over(&self) -> bool {
-        self.relocations.has_emptied
+        self.has_emptied
     }
 
     /// Hands over what has come to rest, and gives up what does not. At the end of a round, behind all that it sends.
-    pub(super) fn hand_over_leaving(&mut self, now: Now) {
-        self.relocations.has_emptied = false;
-        for leaving in std::mem::take(&mut self.relocations.leaving) {
+    pub(super) fn hand_over_leaving(&mut self, cx: &mut Context, now: Now) {
+        self.has_emptied = false;
+        for leaving in std::mem::take(&mut self.leaving) {
             if !leaving.is_granted {
-                self.relocations.leaving.push(leaving);
+                self.leaving.push(leaving);
                 continue;
             }
-            if self.is_at_rest(now.instant, &leaving) {
-                self.hand_over(&leaving);
-            } else if leaving.deadline <= now.instant || !self.is_still_here(&leaving) {
+            if is_at_rest(cx, now.instant, &leaving) {
+                self.hand_over(cx, &leaving);
+            } else if leaving.deadline <= now.instant || !is_still_here(cx, &leaving) {
                 thicket_session::reach!("time worker/relocate PATIENCE");
-                self.stay(&leaving);
-                self.end_relocation(&leaving.client_id);
+                stay(cx, &leaving);
+                end_relocation(cx, &leaving.client_id);
             } else {
-                self.relocations.leaving.push(leaving);
+                self.leaving.push(leaving);
             }
         }
     }
 
-    fn is_still_here(&self, leaving: &Leaving) -> bool {
-        let connection = self.cx.connections.get(leaving.connection);
-        connection.is_some_and(|it| it.serial == leaving.serial && it.attached().is_some())
-    }
-
-    /// Whether all that the client sent is finished, and nothing arrived in this round.
-    fn is_at_rest(&mut self, now: Instant, leaving: &Leaving) -> bool {
-        let (id, serial) = (leaving.connection, leaving.serial);
-        let session = self
-            .cx
-            .connections
-            .session_of(id)
-            .and_then(|key| self.cx.sessions.get(key));
-        let is_bare = session.is_some_and(Session::is_bare) && !self.cx.gates.wait_for(id, serial);
-        if !is_bare || !self.is_still_here(leaving) || !self.can_leave(now, id) {
-            return false;
-        }
-        let Some(connection) = self.cx.connections.get_mut(id) else {
-            return false;
-        };
-        let is_written = connection.out.len() == 0 && !connection.is_unfinished;
-        let Some(attached) = connection.attached_mut() else {
-            return false;
-        };
-        let was_active = std::mem::take(&mut attached.following.is_active);
-        if was_active {
-            // Others have what it sent before anything can arrive from there.
-            self.cx.timers.set(now, Timer::Round);
-        }
-        !was_active && is_written
-    }
-
-    fn hand_over(&mut self, leaving: &Leaving) {
+    fn hand_over(&mut self, cx: &mut Context, leaving: &Leaving) {
         let id = leaving.connection;
-        let Some(connection) = self.cx.connections.take(id) else {
+        let Some(connection) = cx.connections.take(id) else {
             return;
         };
         let (listener, peer, last_packet) =
@@ -452,11 +388,11 @@ impl Worker {
             debug_assert!(false, "only connections in service leave");
             return;
         };
-        let Some(session) = self.cx.sessions.remove(attached.session) else {
+        let Some(session) = cx.sessions.remove(attached.session) else {
             return;
         };
-        self.cx.traffic.connections -= 1;
-        self.cx.traffic.relocated_connections += 1;
+        cx.traffic.connections -= 1;
+        cx.traffic.relocated_connections += 1;
         let aliases_in = attached.aliases_in.iter();
         let relocated = Relocated {
             client_id: (*session.client_id).into(),
@@ -480,7 +416,7 @@ impl Worker {
             reauthentication: attached.reauthentication,
             places: attached.places,
             wait: attached.following.wait,
-            reloads: self.relocations.reloads,
+            reloads: self.reloads,
         };
         let state = Handover {
             listener,
@@ -489,13 +425,79 @@ impl Worker {
             claim: None,
             relocated: Some(Box::new(relocated)),
         };
-        self.cx.outputs.push_back(WorkerOutput::Handover {
+        cx.outputs.push_back(WorkerOutput::Handover {
             connection: id,
             to: Peer::Worker(leaving.to),
             state: Box::new(state),
         });
     }
+}
 
+/// Whether a connection has nothing but itself. What is under way is looked at when it goes.
+fn can_leave(cx: &Context, now: Instant, id: ConnectionId) -> bool {
+    let Some(connection) = cx.connections.get(id) else {
+        return false;
+    };
+    let Some(attached) = connection.attached() else {
+        return false;
+    };
+    let is_idle = attached
+        .reauthentication
+        .as_deref()
+        .is_none_or(Reauthentication::is_idle);
+    let unacknowledged = attached.following.last_unacknowledged;
+    let has_arrived = unacknowledged.is_none_or(|at| at + ARRIVED <= now);
+    let session = cx.sessions.get(attached.session);
+    if has_arrived && unacknowledged.is_some() {
+        thicket_session::reach!("time ARRIVED");
+    }
+    is_idle && has_arrived && !cx.is_draining() && session.is_some_and(Session::may_leave)
+}
+
+fn stay(cx: &mut Context, leaving: &Leaving) {
+    if is_still_here(cx, leaving) {
+        let reading = WorkerOutput::SetReading(leaving.connection, true);
+        cx.outputs.push_back(reading);
+    }
+}
+
+fn end_relocation(cx: &mut Context, client_id: &Arc<str>) {
+    let client_id = Arc::clone(client_id);
+    cx.send_to_hub(ToHub::Relocated { client_id });
+}
+
+fn is_still_here(cx: &Context, leaving: &Leaving) -> bool {
+    let connection = cx.connections.get(leaving.connection);
+    connection.is_some_and(|it| it.serial == leaving.serial && it.attached().is_some())
+}
+
+/// Whether all that the client sent is finished, and nothing arrived in this round.
+fn is_at_rest(cx: &mut Context, now: Instant, leaving: &Leaving) -> bool {
+    let (id, serial) = (leaving.connection, leaving.serial);
+    let session = cx
+        .connections
+        .session_of(id)
+        .and_then(|key| cx.sessions.get(key));
+    let is_bare = session.is_some_and(Session::is_bare) && !cx.gates.wait_for(id, serial);
+    if !is_bare || !is_still_here(cx, leaving) || !can_leave(cx, now, id) {
+        return false;
+    }
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return false;
+    };
+    let is_written = connection.out.len() == 0 && !connection.is_unfinished;
+    let Some(attached) = connection.attached_mut() else {
+        return false;
+    };
+    let was_active = std::mem::take(&mut attached.following.is_active);
+    if was_active {
+        // Others have what it sent before anything can arrive from there.
+        cx.timers.set(now, Timer::Round);
+    }
+    !was_active && is_written
+}
+
+impl Worker {
     /// A connection in service, from another worker.
     pub(super) fn take_relocated(
         &mut self,
@@ -509,7 +511,7 @@ impl Worker {
             debug_assert!(false, "a session came to a worker that has it");
             self.cx.connections.insert(id, connection);
             self.cx.close(id);
-            self.end_relocation(&client_id);
+            end_relocation(&mut self.cx, &client_id);
             return;
         }
         let missed_a_reload = relocated.reloads != self.relocations.reloads;
@@ -545,7 +547,7 @@ impl Worker {
         let peer = connection.peer;
         self.cx.connections.insert(id, connection);
         self.serve(now, id, attached, relocated.last_packet);
-        self.end_relocation(&client_id);
+        end_relocation(&mut self.cx, &client_id);
         self.cx.event(
             EventLevel::Debug,
             "a publisher follows its messages",

@@ -9,8 +9,12 @@ use thicket_mqtt::{
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
 use super::{
-    Refusal, SessionKey, Worker, context::Context, interests::Member, places::PLACE,
+    Refusal, SessionKey, Worker,
+    context::Context,
+    interests::Member,
+    places::PLACE,
     replication::Level,
+    retained::{begin_overtaking, end_overtaking},
 };
 use crate::{
     ConnectionId, Now, SUBSCRIBED, UNSUBSCRIBED,
@@ -115,7 +119,7 @@ impl Worker {
             return Ok(());
         }
         self.choose_backup_for(now, key, subscribe);
-        self.begin_overtaking(key);
+        begin_overtaking(&mut self.cx, key);
         let mut reason_codes = Vec::with_capacity(subscribe.filters.len());
         let mut replays = Vec::new();
         let mut changes = Vec::new();
@@ -320,9 +324,9 @@ impl Worker {
                 None => ReasonCode::NoSubscriptionExisted,
             };
             changes.extend(self.cx.interests.unsubscribe(key, &filter));
-            self.end_overtaking(key);
+            end_overtaking(&mut self.cx, key);
             self.cx.gates.cancel_replays_of(key, &filter);
-            self.cancel_replays_of(key, &filter);
+            self.queries.cancel_replays_of(&mut self.cx, key, &filter);
             reason_codes.push(code);
         }
         if reason_codes.contains(&ReasonCode::Success) {
@@ -430,7 +434,13 @@ impl Worker {
                 if self.start_system_replay(session, serial, &filter, subscription) {
                     continue;
                 }
-                self.start_replay(gated.session, &filter, subscription, retained);
+                self.queries.start_replay(
+                    &mut self.cx,
+                    gated.session,
+                    &filter,
+                    subscription,
+                    retained,
+                );
             }
         }
     }
