@@ -5,66 +5,65 @@ use thicket_mqtt::{AcknowledgementKind, ProtocolVersion, Qos, ReasonCode};
 use super::{
     SessionKey, Worker,
     capacity::refuse_record,
+    context::Context,
     debts::{Debt, Owed, Publisher},
+    minority::overdrawn_refusal,
     sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now, messages::NumberRuns};
 
-impl Worker {
-    /// PUBACK or PUBREC.
-    pub(super) fn acknowledge(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        owed: OwedAcknowledgement,
-    ) {
-        let is_v5 = self
-            .cx
-            .sessions
-            .get(key)
-            .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
-        if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
-            // Older versions have no refusal: without an acknowledgement their clients send it again (rule 18).
-            if let Some(session) = self.cx.sessions.get_mut(key)
-                && owed.qos == Qos::ExactlyOnce
-            {
-                session.inbound.handle_unheard_refusal(owed.packet_id);
-                self.cx
-                    .journal
+/// PUBACK or PUBREC.
+pub(super) fn acknowledge(
+    cx: &mut Context,
+    id: ConnectionId,
+    key: SessionKey,
+    owed: OwedAcknowledgement,
+) {
+    let is_v5 = cx
+        .sessions
+        .get(key)
+        .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
+    if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
+        // Older versions have no refusal: without an acknowledgement their clients send it again (rule 18).
+        if let Some(session) = cx.sessions.get_mut(key)
+            && owed.qos == Qos::ExactlyOnce
+        {
+            session.inbound.handle_unheard_refusal(owed.packet_id);
+            cx.journal
+                .inbound(session.stored, &session.inbound, owed.packet_id);
+        }
+        cx.debts.overdrawn.push(id);
+        return;
+    }
+    if owed.qos == Qos::ExactlyOnce {
+        if let Some(session) = cx.sessions.get_mut(key) {
+            if owed.reason_code.is_error() {
+                session.inbound.handle_refused(owed.packet_id);
+                cx.journal.released(session.stored, owed.packet_id);
+            } else {
+                session.inbound.handle_met(owed.packet_id);
+                cx.journal
                     .inbound(session.stored, &session.inbound, owed.packet_id);
             }
-            self.cx.debts.overdrawn.push(id);
-            return;
         }
-        if owed.qos == Qos::ExactlyOnce {
-            if let Some(session) = self.cx.sessions.get_mut(key) {
-                if owed.reason_code.is_error() {
-                    session.inbound.handle_refused(owed.packet_id);
-                    self.cx.journal.released(session.stored, owed.packet_id);
-                } else {
-                    session.inbound.handle_met(owed.packet_id);
-                    self.cx
-                        .journal
-                        .inbound(session.stored, &session.inbound, owed.packet_id);
-                }
-            }
-            self.cx.hold_output(id, key);
-            self.cx.acknowledge_to(
-                id,
-                AcknowledgementKind::Pubrec,
-                owed.packet_id,
-                owed.reason_code,
-            );
-        } else {
-            self.cx.acknowledge_to(
-                id,
-                AcknowledgementKind::Puback,
-                owed.packet_id,
-                owed.reason_code,
-            );
-        }
+        cx.hold_output(id, key);
+        cx.acknowledge_to(
+            id,
+            AcknowledgementKind::Pubrec,
+            owed.packet_id,
+            owed.reason_code,
+        );
+    } else {
+        cx.acknowledge_to(
+            id,
+            AcknowledgementKind::Puback,
+            owed.packet_id,
+            owed.reason_code,
+        );
     }
+}
 
+impl Worker {
     /// Others have admitted these of our numbers.
     pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
         let mut refused = Vec::new();
@@ -103,7 +102,7 @@ impl Worker {
             let owed = match debt {
                 Debt::Publisher(Publisher::Client(owed)) => owed,
                 Debt::Publisher(Publisher::Operator(number)) => {
-                    self.refuse_publication(number);
+                    self.publications.refuse_publication(number);
                     self.cx.debts.met.push(debt);
                     continue;
                 }
@@ -148,7 +147,7 @@ impl Worker {
                             reason_code: ReasonCode::QuotaExceeded,
                             open: 0,
                         };
-                        self.acknowledge(id, owed.session, refused);
+                        acknowledge(&mut self.cx, id, owed.session, refused);
                     }
                 }
             }
@@ -170,11 +169,13 @@ impl Worker {
     #[inline(never)]
     fn settle_all_met(&mut self, now: Now) {
         self.replay_system(now);
-        self.trace_met();
+        self.traces.trace_met(&mut self.cx);
         for debt in std::mem::take(&mut self.cx.debts.met) {
             match debt {
                 Debt::Publisher(Publisher::Client(owed)) => self.settle(now, owed),
-                Debt::Publisher(Publisher::Operator(number)) => self.settle_publication(number),
+                Debt::Publisher(Publisher::Operator(number)) => {
+                    self.publications.settle_publication(&mut self.cx, number)
+                }
                 Debt::Sender {
                     from,
                     origin,
@@ -188,7 +189,7 @@ impl Worker {
         overdrawn.sort_unstable();
         overdrawn.dedup();
         for id in overdrawn {
-            self.refuse(now, id, &self.overdrawn_refusal());
+            self.refuse(now, id, &overdrawn_refusal(&self.cx));
         }
     }
 
@@ -213,7 +214,7 @@ impl Worker {
             };
             session.acknowledgements.pop_front();
             session.first_acknowledgement += 1;
-            self.acknowledge(id, owed.session, front);
+            acknowledge(&mut self.cx, id, owed.session, front);
         }
     }
 

@@ -9,10 +9,15 @@ use super::{
     Phase, Refusal, SessionKey, Worker,
     authentication::Reauthentication,
     close::Cause,
+    connect::{
+        maximum_packet_size, note_refused, prefix, refuse_connect, send_connack, session_name,
+    },
     connection::{AliasesOut, Attached},
+    context::Context,
     places::Places,
     redirect::MessageCount,
     relocate::{FIRST_WAIT, Following},
+    rights::{set_grant, watch_grant},
     sessions::{NEVER, Session},
     timers::Timer,
 };
@@ -57,8 +62,7 @@ impl Worker {
             return;
         };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        let client_id: Rc<str> = self
-            .session_name(id, client_id)
+        let client_id: Rc<str> = session_name(&self.cx, id, client_id)
             .expect("it was claimed by its name")
             .into();
         let admission = self
@@ -71,16 +75,16 @@ impl Worker {
         let user_name = grant.and_then(|grant| grant.user_name.clone());
         let user = user_name.as_deref();
         if let Some(refusal) = self.refuses_session(now, id, &client_id, user, &connect) {
-            self.refuse_connect(id, &connect, &refusal);
+            refuse_connect(&mut self.cx, id, &connect, &refusal);
             let client_id = (*client_id).into();
             self.cx.send_to_hub(ToHub::GrantDone { client_id });
             return;
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
-        self.set_grant(key, admission.grant);
+        set_grant(&mut self.cx, key, admission.grant);
         self.quotas
             .charge(&mut self.cx, id, key, user_name.as_deref());
-        self.put_in_service(now, id, key, &connect);
+        put_in_service(&mut self.cx, now, id, key, &connect);
         let is_partitioned = self.primaries.is_partitioned(now.instant);
         let is_sole = terms.is_sole && self.primaries.is_whole(&self.cx);
         if let Some(session) = self.cx.sessions.get_mut(key) {
@@ -108,7 +112,7 @@ impl Worker {
             authentication_data: admission.authentication_data.as_deref(),
             placed: placed.as_deref(),
         };
-        let is_acknowledged = self.acknowledge_connect(id, key, &connect, answer);
+        let is_acknowledged = acknowledge_connect(&mut self.cx, id, key, &connect, answer);
         self.cx
             .outputs
             .push_back(WorkerOutput::SetReading(id, true));
@@ -118,11 +122,17 @@ impl Worker {
         });
         self.cx.set_members_connected(key, true);
         if !is_acknowledged {
-            self.note_refused(id, "CONNACK is larger than the client takes", &client_id);
+            note_refused(
+                &mut self.cx,
+                id,
+                "CONNACK is larger than the client takes",
+                &client_id,
+            );
             self.detach(now, id, Cause::Closed);
             return;
         }
-        self.note_connected(
+        note_connected(
+            &mut self.cx,
             id,
             &client_id,
             user_name.as_deref(),
@@ -137,25 +147,6 @@ impl Worker {
         self.handle_received(now, id, &buffered[len..]);
     }
 
-    fn note_connected(
-        &mut self,
-        id: ConnectionId,
-        client_id: &str,
-        user_name: Option<&str>,
-        connect: &Connect<'_>,
-        session_present: bool,
-    ) {
-        let peer = self.cx.connections.get(id).map(|it| peer_text(it.peer));
-        let fields = vec![
-            ("client_id", client_id.to_owned()),
-            ("user_name", user_name.unwrap_or_default().to_owned()),
-            ("peer", peer.unwrap_or_default()),
-            ("version", format!("{:?}", connect.version)),
-            ("session_present", session_present.to_string()),
-        ];
-        self.cx.event(EventLevel::Info, CLIENT_CONNECTED, fields);
-    }
-
     /// Why the client may not have the session it asks for.
     fn refuses_session(
         &mut self,
@@ -167,7 +158,7 @@ impl Worker {
     ) -> Option<Refusal> {
         let refusal = if let Some(refusal) = self.refuses_banned(now, id, connect, user_name) {
             Some(refusal)
-        } else if self.exceeds_limits_of(client_id, connect) {
+        } else if exceeds_limits_of(&self.cx, client_id, connect) {
             let reason = "no room to keep the session";
             Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
         } else if self.cx.sessions.find(client_id).is_none() {
@@ -179,19 +170,6 @@ impl Worker {
         refusal
     }
 
-    /// Whether the client asks for a session that would have to be stored, is not stored yet, and would be over the limit.
-    fn exceeds_limits_of(&self, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
-        let is_stored = |key| {
-            self.cx
-                .sessions
-                .get(key)
-                .is_some_and(|it| it.stored.is_some())
-        };
-        self.granted_expiry(connect) > 0
-            && self.cx.journal.is_full_for_sessions()
-            && !self.cx.sessions.find(client_id).is_some_and(is_stored)
-    }
-
     /// The session the client gets: its old one, or a new one. Whether there was an old one.
     fn open_session(
         &mut self,
@@ -199,7 +177,7 @@ impl Worker {
         client_id: &Rc<str>,
         connect: &Connect<'_>,
     ) -> (SessionKey, bool) {
-        let expiry = self.granted_expiry(connect);
+        let expiry = granted_expiry(&self.cx, connect);
         self.publish_recovered_wills(now, Some(client_id));
         if let Some(old) = self.cx.sessions.find(client_id) {
             self.take_over(now, old, connect.clean_start);
@@ -249,144 +227,169 @@ impl Worker {
             self.end_session(now, old);
         }
     }
+}
 
-    /// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
-    pub(super) fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
-        let maximum = self.cx.config.limits.session_expiry_maximum;
-        match connect.version {
-            ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
-            ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
-            ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
-        }
-    }
+fn note_connected(
+    cx: &mut Context,
+    id: ConnectionId,
+    client_id: &str,
+    user_name: Option<&str>,
+    connect: &Connect<'_>,
+    session_present: bool,
+) {
+    let peer = cx.connections.get(id).map(|it| peer_text(it.peer));
+    let fields = vec![
+        ("client_id", client_id.to_owned()),
+        ("user_name", user_name.unwrap_or_default().to_owned()),
+        ("peer", peer.unwrap_or_default()),
+        ("version", format!("{:?}", connect.version)),
+        ("session_present", session_present.to_string()),
+    ];
+    cx.event(EventLevel::Info, CLIENT_CONNECTED, fields);
+}
 
-    fn keep_alive(&self, connect: &Connect<'_>) -> u16 {
-        let maximum = self.cx.config.limits.keep_alive_maximum;
-        match (maximum, connect.keep_alive) {
-            (0, asked) => asked,
-            (maximum, 0) => maximum,
-            (maximum, asked) => asked.min(maximum),
-        }
-    }
+/// Whether the client asks for a session that would have to be stored, is not stored yet, and would be over the limit.
+fn exceeds_limits_of(cx: &Context, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
+    let is_stored = |key| cx.sessions.get(key).is_some_and(|it| it.stored.is_some());
+    granted_expiry(cx, connect) > 0
+        && cx.journal.is_full_for_sessions()
+        && !cx.sessions.find(client_id).is_some_and(is_stored)
+}
 
-    fn put_in_service(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        key: SessionKey,
-        connect: &Connect<'_>,
-    ) {
-        let prefix: Rc<str> = self.prefix(id).into();
-        let keep_alive = self.keep_alive(connect);
-        let silence_allowed =
-            (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
-        let session = self.cx.sessions.get_mut(key).expect("just opened");
-        session.connection = Some(id);
-        session.connected_at = Some(now.instant);
-        session.protocol_version = connect.version as u8;
-        session.will = connect
-            .will
-            .as_ref()
-            .map(|will| StoredWill::new(will, &prefix));
-        let inflight_maximum = self.cx.config.limits.inflight_maximum;
-        let attached = Attached {
-            session: key,
-            version: connect.version,
-            silence_allowed,
-            window: connect
-                .receive_maximum
-                .unwrap_or(u16::MAX)
-                .min(inflight_maximum),
-            maximum_packet_size: connect.maximum_packet_size.unwrap_or(u32::MAX),
-            problem_information: connect.request_problem_information,
-            aliases_in: Vec::new(),
-            aliases_out: AliasesOut::new(
-                connect
-                    .topic_alias_maximum
-                    .min(self.cx.config.limits.topic_alias_maximum),
-            ),
-            prefix,
-            reauthentication: connect.authentication_method.map(Reauthentication::new),
-            following: Following::new(now.instant, FIRST_WAIT),
-            count: MessageCount::new(now.instant),
-            places: Places::of(connect),
-        };
-        self.serve(now, id, attached, now.instant);
+/// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
+pub(super) fn granted_expiry(cx: &Context, connect: &Connect<'_>) -> u32 {
+    let maximum = cx.config.limits.session_expiry_maximum;
+    match connect.version {
+        ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
+        ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
+        ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
     }
+}
 
-    /// A connection is in service from now on. `last_packet`: when the client sent its last packet.
-    pub(super) fn serve(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        attached: Attached,
-        last_packet: Instant,
-    ) {
-        let silence_allowed = attached.silence_allowed;
-        let Some(connection) = self.cx.connections.get_mut(id) else {
-            return;
-        };
-        connection.phase = Phase::Attached(Box::new(attached));
-        connection.last_packet = last_packet;
-        let serial = connection.serial;
-        if let Some(allowed) = silence_allowed {
-            self.cx.timers.set(
-                last_packet + allowed,
-                Timer::KeepAlive {
-                    connection: id,
-                    serial,
-                },
-            );
-        }
-        self.cx.traffic.connections += 1;
-        self.watch_grant(now, id, serial);
+fn keep_alive(cx: &Context, connect: &Connect<'_>) -> u16 {
+    let maximum = cx.config.limits.keep_alive_maximum;
+    match (maximum, connect.keep_alive) {
+        (0, asked) => asked,
+        (maximum, 0) => maximum,
+        (maximum, asked) => asked.min(maximum),
     }
+}
 
-    fn acknowledge_connect(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        connect: &Connect<'_>,
-        answer: Answer<'_>,
-    ) -> bool {
-        let limits = &self.cx.config.limits;
-        let expiry = self
-            .cx
-            .sessions
-            .get(key)
-            .map_or(0, |session| session.expiry_interval);
-        let keep_alive = self.keep_alive(connect);
-        let differs = |asked: u32, given: u32| (asked != given).then_some(given);
-        let placement = answer
-            .placed
-            .and_then(|placed| placement_text(placed, self.prefix(id)));
-        let placement = placement.as_deref().filter(|text| text.len() <= LONGEST);
-        let mut connack = Connack {
-            session_present: answer.session_present,
-            session_expiry_interval: differs(connect.session_expiry_interval.unwrap_or(0), expiry),
-            receive_maximum: Some(limits.receive_maximum),
-            maximum_packet_size: Some(self.maximum_packet_size(id)),
-            assigned_client_identifier: answer.assigned,
-            topic_alias_maximum: (limits.topic_alias_maximum > 0)
-                .then_some(limits.topic_alias_maximum),
-            server_keep_alive: (keep_alive != connect.keep_alive).then_some(keep_alive),
-            // [MQTT-4.12.0-5]
-            authentication_method: connect.authentication_method,
-            authentication_data: answer.authentication_data,
-            user_properties: placement
-                .map(|text| (PLACEMENT, text))
-                .into_iter()
-                .collect(),
-            ..Connack::new(ReasonCode::Success)
-        };
-        let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
-        if self.send_connack(id, connect.version, maximum, &connack) {
-            return true;
-        }
-        // A user property must not make it larger than the client accepts [MQTT-3.2.2-20].
-        let had_placement = !std::mem::take(&mut connack.user_properties).is_empty();
-        had_placement && self.send_connack(id, connect.version, maximum, &connack)
+fn put_in_service(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    key: SessionKey,
+    connect: &Connect<'_>,
+) {
+    let prefix: Rc<str> = prefix(cx, id).into();
+    let keep_alive = keep_alive(cx, connect);
+    let silence_allowed =
+        (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
+    let session = cx.sessions.get_mut(key).expect("just opened");
+    session.connection = Some(id);
+    session.connected_at = Some(now.instant);
+    session.protocol_version = connect.version as u8;
+    session.will = connect
+        .will
+        .as_ref()
+        .map(|will| StoredWill::new(will, &prefix));
+    let inflight_maximum = cx.config.limits.inflight_maximum;
+    let attached = Attached {
+        session: key,
+        version: connect.version,
+        silence_allowed,
+        window: connect
+            .receive_maximum
+            .unwrap_or(u16::MAX)
+            .min(inflight_maximum),
+        maximum_packet_size: connect.maximum_packet_size.unwrap_or(u32::MAX),
+        problem_information: connect.request_problem_information,
+        aliases_in: Vec::new(),
+        aliases_out: AliasesOut::new(
+            connect
+                .topic_alias_maximum
+                .min(cx.config.limits.topic_alias_maximum),
+        ),
+        prefix,
+        reauthentication: connect.authentication_method.map(Reauthentication::new),
+        following: Following::new(now.instant, FIRST_WAIT),
+        count: MessageCount::new(now.instant),
+        places: Places::of(connect),
+    };
+    serve(cx, now, id, attached, now.instant);
+}
+
+/// A connection is in service from now on. `last_packet`: when the client sent its last packet.
+pub(super) fn serve(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    attached: Attached,
+    last_packet: Instant,
+) {
+    let silence_allowed = attached.silence_allowed;
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return;
+    };
+    connection.phase = Phase::Attached(Box::new(attached));
+    connection.last_packet = last_packet;
+    let serial = connection.serial;
+    if let Some(allowed) = silence_allowed {
+        cx.timers.set(
+            last_packet + allowed,
+            Timer::KeepAlive {
+                connection: id,
+                serial,
+            },
+        );
     }
+    cx.traffic.connections += 1;
+    watch_grant(cx, now, id, serial);
+}
+
+fn acknowledge_connect(
+    cx: &mut Context,
+    id: ConnectionId,
+    key: SessionKey,
+    connect: &Connect<'_>,
+    answer: Answer<'_>,
+) -> bool {
+    let limits = &cx.config.limits;
+    let expiry = cx
+        .sessions
+        .get(key)
+        .map_or(0, |session| session.expiry_interval);
+    let keep_alive = keep_alive(cx, connect);
+    let differs = |asked: u32, given: u32| (asked != given).then_some(given);
+    let placement = answer
+        .placed
+        .and_then(|placed| placement_text(placed, prefix(cx, id)));
+    let placement = placement.as_deref().filter(|text| text.len() <= LONGEST);
+    let mut connack = Connack {
+        session_present: answer.session_present,
+        session_expiry_interval: differs(connect.session_expiry_interval.unwrap_or(0), expiry),
+        receive_maximum: Some(limits.receive_maximum),
+        maximum_packet_size: Some(maximum_packet_size(cx, id)),
+        assigned_client_identifier: answer.assigned,
+        topic_alias_maximum: (limits.topic_alias_maximum > 0).then_some(limits.topic_alias_maximum),
+        server_keep_alive: (keep_alive != connect.keep_alive).then_some(keep_alive),
+        // [MQTT-4.12.0-5]
+        authentication_method: connect.authentication_method,
+        authentication_data: answer.authentication_data,
+        user_properties: placement
+            .map(|text| (PLACEMENT, text))
+            .into_iter()
+            .collect(),
+        ..Connack::new(ReasonCode::Success)
+    };
+    let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
+    if send_connack(cx, id, connect.version, maximum, &connack) {
+        return true;
+    }
+    // A user property must not make it larger than the client accepts [MQTT-3.2.2-20].
+    let had_placement = !std::mem::take(&mut connack.user_properties).is_empty();
+    had_placement && send_connack(cx, id, connect.version, maximum, &connack)
 }
 
 /// What a CONNACK contains about a session that was opened.

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Worker,
+    branches::let_go,
     context::Context,
     replication::{Learned, SourceKey},
 };
@@ -107,7 +108,9 @@ impl Worker {
             }) => self
                 .sources
                 .hold_synced(&mut self.cx, source, stream, until),
-            Some(Behind::Queue { request, client_id }) => self.let_go(now, request, &client_id),
+            Some(Behind::Queue { request, client_id }) => {
+                let_go(&mut self.cx, now, request, &client_id)
+            }
             None => {}
         }
     }

@@ -26,48 +26,56 @@ use crate::{
     queue,
 };
 
-impl Worker {
-    /// The other node receives the session's messages now: when nothing is on its way here, the queue follows.
-    pub(super) fn handle_drain(&mut self, request: u64, client_id: Arc<str>) {
-        self.cx.begin_barrier(Behind::Queue { request, client_id });
-    }
+/// The other node receives the session's messages now: when nothing is on its way here, the queue follows.
+pub(super) fn handle_drain(cx: &mut Context, request: u64, client_id: Arc<str>) {
+    cx.begin_barrier(Behind::Queue { request, client_id });
+}
 
-    /// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it
-    /// stays here with all that arrives: both nodes receive that, so a loss of power never leaves it nowhere. On disk it stays as it was: if this
-    /// node is started again, the other one may not have it.
-    pub(super) fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
-        let key = self.cx.sessions.find(client_id);
-        let session = key.and_then(|key| self.cx.sessions.get(key));
-        let marks = session.map(|session| self.cx.marks_of_session(session));
-        let session = key.and_then(|key| Some((key, self.cx.sessions.get_mut(key)?)));
-        let session = session.filter(|(_, session)| session.role.is_branch());
-        let queue = match session {
-            Some((key, session)) => {
-                session.will = None;
-                let front = session.outbound.front_sequence();
-                let first = session.first_own_sequence();
-                let skipped = first.saturating_sub(front);
-                // Publications whose messages stay behind are left out: they may be unacknowledged, and then the publisher sends them again.
-                let taken = session.taken.iter_here();
-                let before = session.taken.iter_before().filter(|_| first == 0);
-                let queue = queue::encode(
-                    &marks.unwrap_or_default(),
-                    before.chain(taken),
-                    session.outbound.queue().skip(skipped as usize),
-                    now.instant,
-                );
-                if let Some(switchover) = session.role.switchover() {
-                    let from = session.outbound.next_sequence();
-                    session.role.change(Event::HandedOver(switchover, from));
-                }
-                leave_groups(&mut self.cx, key);
-                queue
+/// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it
+/// stays here with all that arrives: both nodes receive that, so a loss of power never leaves it nowhere. On disk it stays as it was: if this
+/// node is started again, the other one may not have it.
+pub(super) fn let_go(cx: &mut Context, now: Now, request: u64, client_id: &str) {
+    let key = cx.sessions.find(client_id);
+    let session = key.and_then(|key| cx.sessions.get(key));
+    let marks = session.map(|session| cx.marks_of_session(session));
+    let session = key.and_then(|key| Some((key, cx.sessions.get_mut(key)?)));
+    let session = session.filter(|(_, session)| session.role.is_branch());
+    let queue = match session {
+        Some((key, session)) => {
+            session.will = None;
+            let front = session.outbound.front_sequence();
+            let first = session.first_own_sequence();
+            let skipped = first.saturating_sub(front);
+            // Publications whose messages stay behind are left out: they may be unacknowledged, and then the publisher sends them again.
+            let taken = session.taken.iter_here();
+            let before = session.taken.iter_before().filter(|_| first == 0);
+            let queue = queue::encode(
+                &marks.unwrap_or_default(),
+                before.chain(taken),
+                session.outbound.queue().skip(skipped as usize),
+                now.instant,
+            );
+            if let Some(switchover) = session.role.switchover() {
+                let from = session.outbound.next_sequence();
+                session.role.change(Event::HandedOver(switchover, from));
             }
-            None => queue::empty(),
-        };
-        self.cx.send_to_hub(ToHub::Drained { request, queue });
-    }
+            leave_groups(cx, key);
+            queue
+        }
+        None => queue::empty(),
+    };
+    cx.send_to_hub(ToHub::Drained { request, queue });
+}
 
+/// The rest of a branch is not sent.
+pub(super) fn handle_forget(cx: &mut Context, client_id: &str) {
+    let key = cx.sessions.find(client_id);
+    if let Some(session) = key.and_then(|key| cx.sessions.get_mut(key)) {
+        session.merging = None;
+    }
+}
+
+impl Worker {
     /// The snapshot of a branch that another node has of a session here.
     pub(super) fn handle_import(&mut self, now: Now, request: u64, bytes: &[u8], merge: Merge) {
         let snapshot = match SessionSnapshot::decode(bytes, now.instant) {
@@ -122,14 +130,6 @@ impl Worker {
         self.cx
             .report_session(&snapshot.client_id, SessionState::Waiting);
         key
-    }
-
-    /// The rest of a branch is not sent.
-    pub(super) fn handle_forget(&mut self, client_id: &str) {
-        let key = self.cx.sessions.find(client_id);
-        if let Some(session) = key.and_then(|key| self.cx.sessions.get_mut(key)) {
-            session.merging = None;
-        }
     }
 
     /// The queue of a branch arrived.

@@ -77,28 +77,13 @@ impl Worker {
         self.cx.connections.take(id);
     }
 
-    fn note_disconnected(&mut self, id: ConnectionId, key: SessionKey) {
-        let (Some(connection), Some(session)) =
-            (self.cx.connections.get(id), self.cx.sessions.get(key))
-        else {
-            return;
-        };
-        let fields = vec![
-            ("client_id", session.client_id.to_string()),
-            ("user_name", self.cx.user_of(key).unwrap_or_default()),
-            ("peer", peer_text(connection.peer)),
-            ("reason", reason_of(connection.goodbye)),
-        ];
-        self.cx.event(EventLevel::Info, CLIENT_DISCONNECTED, fields);
-    }
-
     /// Detaches a connection from its session and closes it.
     pub(super) fn detach(&mut self, now: Now, id: ConnectionId, cause: Cause) {
         let session = self.cx.connections.session_of(id);
         self.cx.close(id);
         let Some(key) = session else { return };
         self.cx.traffic.connections -= 1;
-        self.note_disconnected(id, key);
+        note_disconnected(&mut self.cx, id, key);
         let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
@@ -232,24 +217,6 @@ impl Worker {
         self.reassign_unassigned(now);
     }
 
-    pub(super) fn handle_connect_timeout(&mut self, id: ConnectionId, serial: u64) {
-        let Some(connection) = self
-            .cx
-            .connections
-            .get(id)
-            .filter(|connection| connection.serial == serial)
-        else {
-            return;
-        };
-        if matches!(connection.phase, Phase::AwaitConnect | Phase::AwaitAuth(_)) {
-            thicket_session::reach!("time connect_timeout");
-            let peer = peer_text(connection.peer);
-            self.cx
-                .event(EventLevel::Info, "no CONNECT in time", vec![("peer", peer)]);
-            self.cx.close(id);
-        }
-    }
-
     pub(super) fn handle_keep_alive(&mut self, now: Now, id: ConnectionId, serial: u64) {
         let Some(connection) = self
             .cx
@@ -324,6 +291,35 @@ impl Worker {
             self.detach(now, id, Cause::Closed);
         }
         self.end_round(now);
+    }
+}
+
+fn note_disconnected(cx: &mut Context, id: ConnectionId, key: SessionKey) {
+    let (Some(connection), Some(session)) = (cx.connections.get(id), cx.sessions.get(key)) else {
+        return;
+    };
+    let fields = vec![
+        ("client_id", session.client_id.to_string()),
+        ("user_name", cx.user_of(key).unwrap_or_default()),
+        ("peer", peer_text(connection.peer)),
+        ("reason", reason_of(connection.goodbye)),
+    ];
+    cx.event(EventLevel::Info, CLIENT_DISCONNECTED, fields);
+}
+
+pub(super) fn handle_connect_timeout(cx: &mut Context, id: ConnectionId, serial: u64) {
+    let Some(connection) = cx
+        .connections
+        .get(id)
+        .filter(|connection| connection.serial == serial)
+    else {
+        return;
+    };
+    if matches!(connection.phase, Phase::AwaitConnect | Phase::AwaitAuth(_)) {
+        thicket_session::reach!("time connect_timeout");
+        let peer = peer_text(connection.peer);
+        cx.event(EventLevel::Info, "no CONNECT in time", vec![("peer", peer)]);
+        cx.close(id);
     }
 }
 

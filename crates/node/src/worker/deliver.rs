@@ -162,17 +162,10 @@ impl Worker {
         }
         for recipient in recipients {
             if recipient.no_local && from == Some(recipient.session) {
-                self.pass(recipient.session, outgoing);
+                pass(&mut self.cx, recipient.session, outgoing);
                 continue;
             }
             self.deliver_to(now, recipient, outgoing);
-        }
-    }
-
-    /// The session does not accept a message that its backup receives.
-    fn pass(&mut self, key: SessionKey, outgoing: &Outgoing<'_>) {
-        if let Some(session) = self.cx.sessions.get(key) {
-            self.cx.journal.passed(session.stored, outgoing.id);
         }
     }
 
@@ -354,6 +347,13 @@ impl Worker {
             };
             self.cx.journal.append(session, now, outgoing, taken);
         }
+    }
+}
+
+/// The session does not accept a message that its backup receives.
+fn pass(cx: &mut Context, key: SessionKey, outgoing: &Outgoing<'_>) {
+    if let Some(session) = cx.sessions.get(key) {
+        cx.journal.passed(session.stored, outgoing.id);
     }
 }
 

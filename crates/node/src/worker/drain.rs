@@ -12,6 +12,7 @@ use super::{
     SessionKey, Worker,
     close::Cause,
     context::Context,
+    redirect::could_go_elsewhere,
     role::{Reason, Switchover},
     switchover::hand_session_over,
 };
@@ -111,24 +112,24 @@ impl Worker {
             .disconnect_to(id, reference.as_deref(), "the node is drained");
         self.detach(now, id, Cause::Closed);
     }
+}
 
-    /// The code for a CONNECT that arrives while the node is drained; `None`: it is not drained, or the hub decides where the client may go.
-    pub(super) fn refuses_clients(
-        &self,
-        id: ConnectionId,
-        version: ProtocolVersion,
-    ) -> Option<ReasonCode> {
-        if !self.cx.is_draining() {
-            return None;
+/// The code for a CONNECT that arrives while the node is drained; `None`: it is not drained, or the hub decides where the client may go.
+pub(super) fn refuses_clients(
+    cx: &Context,
+    id: ConnectionId,
+    version: ProtocolVersion,
+) -> Option<ReasonCode> {
+    if !cx.is_draining() {
+        return None;
+    }
+    match version {
+        ProtocolVersion::V5 => {
+            let listener = cx.connections.get(id)?.listener;
+            let may_go = could_go_elsewhere(cx, listener);
+            (!may_go).then_some(ReasonCode::UseAnotherServer)
         }
-        match version {
-            ProtocolVersion::V5 => {
-                let listener = self.cx.connections.get(id)?.listener;
-                let may_go = self.could_go_elsewhere(listener);
-                (!may_go).then_some(ReasonCode::UseAnotherServer)
-            }
-            ProtocolVersion::V31 | ProtocolVersion::V311 => Some(ReasonCode::ServerUnavailable),
-        }
+        ProtocolVersion::V31 | ProtocolVersion::V311 => Some(ReasonCode::ServerUnavailable),
     }
 }
 

@@ -15,6 +15,7 @@ use thicket_session::{
 use super::{
     Worker,
     capacity::member_with_capacity,
+    context::Context,
     debts::Debt,
     deliver::Outgoing,
     groups::{choose_here, is_handed_over},
@@ -219,105 +220,111 @@ impl Batches {
     }
 }
 
-impl Worker {
-    /// Sends a message to the other workers and nodes with matching subscriptions, and to the hub if it is to be retained. `open` grows by one if
-    /// acknowledgements are owed.
-    pub(super) fn forward(
-        &mut self,
-        route: &Route,
-        publish: &Publish<'_>,
-        source: Source<'_>,
-        open: &mut u16,
-    ) -> MessageId {
-        let is_acknowledged = publish.qos > Qos::AtMostOnce;
-        let asks_hub = publish.retain || !route.nodes.is_empty();
-        // What is to be retained has its number wherever it goes: without one, the last value of a contended topic would be taken for another message
-        // by recipients that got it at QoS 0.
-        let is_numbered =
-            |granted: Qos| is_acknowledged && (publish.retain || granted > Qos::AtMostOnce);
-        let waits_for = route
-            .workers
-            .iter()
-            .filter(|(_, qos)| is_numbered(*qos))
-            .count() as u32
-            + u32::from(is_acknowledged && asks_hub);
-        let number = if waits_for > 0 {
-            *open += u16::from(source.debt.is_some());
-            self.cx.debts.pending.add(waits_for, source.debt)
-        } else if publish.retain {
-            self.cx.debts.pending.skip()
+/// Sends a message to the other workers and nodes with matching subscriptions, and to the hub if it is to be retained. `open` grows by one if
+/// acknowledgements are owed.
+pub(super) fn forward(
+    cx: &mut Context,
+    route: &Route,
+    publish: &Publish<'_>,
+    source: Source<'_>,
+    open: &mut u16,
+) -> MessageId {
+    let is_acknowledged = publish.qos > Qos::AtMostOnce;
+    let asks_hub = publish.retain || !route.nodes.is_empty();
+    // What is to be retained has its number wherever it goes: without one, the last value of a contended topic would be taken for another message
+    // by recipients that got it at QoS 0.
+    let is_numbered =
+        |granted: Qos| is_acknowledged && (publish.retain || granted > Qos::AtMostOnce);
+    let waits_for = route
+        .workers
+        .iter()
+        .filter(|(_, qos)| is_numbered(*qos))
+        .count() as u32
+        + u32::from(is_acknowledged && asks_hub);
+    let number = if waits_for > 0 {
+        *open += u16::from(source.debt.is_some());
+        cx.debts.pending.add(waits_for, source.debt)
+    } else if publish.retain {
+        cx.debts.pending.skip()
+    } else {
+        0
+    };
+    let is_qos0_too = is_acknowledged && !publish.retain;
+    let mut leaving = Leaving::new(record_of(publish, number, publish.qos, source.publication));
+    let mut has_qos0_workers = false;
+    for (worker, qos) in &route.workers {
+        if is_acknowledged && !is_numbered(*qos) {
+            has_qos0_workers = true;
         } else {
-            0
-        };
-        let is_qos0_too = is_acknowledged && !publish.retain;
-        let mut leaving = Leaving::new(record_of(publish, number, publish.qos, source.publication));
-        let mut has_qos0_workers = false;
+            cx.batches.add_for_worker(*worker, &mut leaving);
+        }
+    }
+    let nodes = if is_qos0_too {
+        &route.nodes
+    } else {
+        &route.nodes_all
+    };
+    if publish.retain {
+        let session = source.session.and_then(|key| cx.sessions.get(key));
+        let publisher = session.and_then(|session| session.charge.publisher());
+        let publisher = publisher.cloned();
+        cx.batches.add_retained(nodes, publisher, &mut leaving);
+    } else if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
+        cx.batches.add_for_nodes(nodes, &mut leaving);
+    }
+    let has_qos0_nodes = is_qos0_too && !route.nodes_qos0.is_empty();
+    if has_qos0_nodes || has_qos0_workers {
+        let record = record_of(publish, 0, Qos::AtMostOnce, source.publication);
+        let mut leaving = Leaving::new(record);
         for (worker, qos) in &route.workers {
-            if is_acknowledged && !is_numbered(*qos) {
-                has_qos0_workers = true;
-            } else {
-                self.cx.batches.add_for_worker(*worker, &mut leaving);
+            if !is_numbered(*qos) {
+                cx.batches.add_for_worker(*worker, &mut leaving);
             }
         }
-        let nodes = if is_qos0_too {
-            &route.nodes
-        } else {
-            &route.nodes_all
-        };
-        if publish.retain {
-            let session = source.session.and_then(|key| self.cx.sessions.get(key));
-            let publisher = session.and_then(|session| session.charge.publisher());
-            let publisher = publisher.cloned();
-            self.cx.batches.add_retained(nodes, publisher, &mut leaving);
-        } else if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
-            self.cx.batches.add_for_nodes(nodes, &mut leaving);
-        }
-        let has_qos0_nodes = is_qos0_too && !route.nodes_qos0.is_empty();
-        if has_qos0_nodes || has_qos0_workers {
-            let record = record_of(publish, 0, Qos::AtMostOnce, source.publication);
-            let mut leaving = Leaving::new(record);
-            for (worker, qos) in &route.workers {
-                if !is_numbered(*qos) {
-                    self.cx.batches.add_for_worker(*worker, &mut leaving);
-                }
-            }
-            if has_qos0_nodes {
-                self.cx
-                    .batches
-                    .add_for_nodes(&route.nodes_qos0, &mut leaving);
-            }
-        }
-        message_id(self.cx.origin(), number)
-    }
-
-    /// Sends a message to another place that has members of a group: one of them gets it.
-    pub(super) fn forward_to_group(
-        &mut self,
-        publish: &Publish<'_>,
-        number: u64,
-        group: &str,
-        place: Place,
-    ) {
-        let mut choices = Vec::new();
-        let choice = group
-            .strip_prefix("$share/")
-            .and_then(|key| key.split_once('/'));
-        let shared = choice.map_or_else(SharedChoices::default, |choice| {
-            SharedChoices::build([choice], &mut choices)
-        });
-        let mut leaving = Leaving::new(Record {
-            shared,
-            ..record_of(publish, number, publish.qos, None)
-        });
-        match place {
-            Place::Worker(worker) => self.cx.batches.add_for_worker(worker, &mut leaving),
-            Place::Node(slot) => {
-                let nodes: Arc<[NodeSlot]> = Arc::new([slot]);
-                self.cx.batches.add_for_nodes(&nodes, &mut leaving);
-            }
+        if has_qos0_nodes {
+            cx.batches.add_for_nodes(&route.nodes_qos0, &mut leaving);
         }
     }
+    message_id(cx.origin(), number)
+}
 
+/// Sends a message to another place that has members of a group: one of them gets it.
+pub(super) fn forward_to_group(
+    cx: &mut Context,
+    publish: &Publish<'_>,
+    number: u64,
+    group: &str,
+    place: Place,
+) {
+    let mut choices = Vec::new();
+    let choice = group
+        .strip_prefix("$share/")
+        .and_then(|key| key.split_once('/'));
+    let shared = choice.map_or_else(SharedChoices::default, |choice| {
+        SharedChoices::build([choice], &mut choices)
+    });
+    let mut leaving = Leaving::new(Record {
+        shared,
+        ..record_of(publish, number, publish.qos, None)
+    });
+    match place {
+        Place::Worker(worker) => cx.batches.add_for_worker(worker, &mut leaving),
+        Place::Node(slot) => {
+            let nodes: Arc<[NodeSlot]> = Arc::new([slot]);
+            cx.batches.add_for_nodes(&nodes, &mut leaving);
+        }
+    }
+}
+
+/// A message arrived otherwise than in the stream of its origin.
+pub(super) fn note_late(cx: &mut Context, now: Now, origin: Origin, number: u64) {
+    let stream = stream_of(origin);
+    let new = || Mark::new(now.instant);
+    let mark = cx.arrivals.marks.entry(stream).or_insert_with(new);
+    mark.note_late(number);
+}
+
+impl Worker {
     /// Messages of another worker's, or of another node's, stream.
     pub(super) fn handle_records(
         &mut self,
@@ -367,17 +374,9 @@ impl Worker {
         for (record, _) in Records::new(bytes).flatten() {
             self.deliver_record(now, Peer::Hub, origin, &record, Way::Stream);
             if record.number > 0 {
-                self.note_late(now, origin, record.number);
+                note_late(&mut self.cx, now, origin, record.number);
             }
         }
-    }
-
-    /// A message arrived otherwise than in the stream of its origin.
-    pub(super) fn note_late(&mut self, now: Now, origin: Origin, number: u64) {
-        let stream = stream_of(origin);
-        let new = || Mark::new(now.instant);
-        let mark = self.cx.arrivals.marks.entry(stream).or_insert_with(new);
-        mark.note_late(number);
     }
 
     /// Whether the message was accepted: not if it is over the limit.

@@ -16,6 +16,7 @@ use super::{
     context::Context,
     debts::Debt,
     deliver::Outgoing,
+    forward::forward_to_group,
     interests::GroupRoute,
     replication::{SUCCESSION, wait_for_backups},
     timers::Timer,
@@ -75,28 +76,26 @@ impl Worker {
             Some(Choice::Local(index)) => {
                 let recipient = &group.local[index].recipient;
                 if is_handed_over(&self.cx, recipient.session) {
-                    self.groups.wait_for_member(
+                    *open += self.groups.wait_for_member(
                         &mut self.cx,
                         now,
                         group,
                         recipient.qos,
                         outgoing,
                         debt,
-                        open,
                     );
                 } else {
                     self.deliver_alone(now, recipient, &group.key, outgoing);
                 }
             }
             Some(Choice::Peer(Place::Node(slot), interest)) if !self.cx.is_slot_up(slot) => {
-                self.groups.wait_for_member(
+                *open += self.groups.wait_for_member(
                     &mut self.cx,
                     now,
                     group,
                     interest.qos,
                     outgoing,
                     debt,
-                    open,
                 );
             }
             Some(Choice::Peer(place, interest)) => {
@@ -120,7 +119,7 @@ impl Worker {
                     retain: false,
                     ..*publish
                 };
-                self.forward_to_group(&message, number, &group.key, place);
+                forward_to_group(&mut self.cx, &message, number, &group.key, place);
             }
         }
     }
@@ -262,7 +261,7 @@ impl Worker {
 }
 
 impl Groups {
-    /// The member that is to get a message is about to be a member elsewhere.
+    /// The member that is to get a message is about to be a member elsewhere. Returns how many conditions that is for an acknowledgement.
     fn wait_for_member(
         &mut self,
         cx: &mut Context,
@@ -271,8 +270,7 @@ impl Groups {
         granted: Qos,
         outgoing: &mut Outgoing<'_>,
         debt: Option<Debt>,
-        open: &mut u16,
-    ) {
+    ) -> u16 {
         let until = now.instant + GRACE;
         let is_kept = outgoing.publish.qos.min(granted) > Qos::AtMostOnce;
         let waits = is_kept
@@ -282,12 +280,12 @@ impl Groups {
                 message: outgoing.message(),
                 debt,
             });
-        if waits {
-            cx.timers.set(until, Timer::Orphaned);
-            *open += u16::from(debt.is_some());
-        } else {
+        if !waits {
             cx.traffic.dropped_messages += 1;
+            return 0;
         }
+        cx.timers.set(until, Timer::Orphaned);
+        u16::from(debt.is_some())
     }
 
     /// Keeps a message until members appear again. False: that would be over the limit.

@@ -6,7 +6,12 @@ use std::{collections::BTreeSet, time::Duration};
 use thicket_overlay::{NodeId, record::Records};
 use thicket_session::time::Instant;
 
-use super::{SessionKey, Worker, context::Context, forward::Way, timers::Timer};
+use super::{
+    SessionKey, Worker,
+    context::Context,
+    forward::{Way, note_late},
+    timers::Timer,
+};
 use crate::{
     EventLevel, MAXIMUM_BACKUPS, Now, Peer,
     messages::{Origin, ToHub},
@@ -153,7 +158,7 @@ impl Worker {
                 return self.cx.event(EventLevel::Error, message, Vec::new());
             };
             if self.handle_record(now, Peer::Hub, origin, &record, Way::Hint) {
-                self.note_late(now, origin, record.number);
+                note_late(&mut self.cx, now, origin, record.number);
             }
         }
         self.sources.watch_hints(&mut self.cx, now);

@@ -135,7 +135,8 @@ impl Worker {
                     .merge(&snapshot.inbound, generation, is_whole, !is_theirs_later);
             }
             let theirs = &snapshot.subscriptions;
-            let changes = self.merge_subscriptions(key, theirs, is_theirs_later, &mut merging);
+            let changes =
+                merge_subscriptions(&mut self.cx, key, theirs, is_theirs_later, &mut merging);
             self.cx.announce(changes);
         }
         if let Some(session) = self.cx.sessions.get_mut(key) {
@@ -143,71 +144,6 @@ impl Worker {
         }
         self.primaries.store_session(&mut self.cx, now, key);
         self.wait_for_import(request);
-    }
-
-    /// `is_theirs_later`: its client was connected to the other one last.
-    fn merge_subscriptions(
-        &mut self,
-        key: SessionKey,
-        theirs: &[(SubscriptionFilter, thicket_session::server::Subscription)],
-        is_theirs_later: bool,
-        merging: &mut Merging,
-    ) -> Vec<InterestChange> {
-        let mut changes = Vec::new();
-        let Some(session) = self.cx.sessions.get_mut(key) else {
-            return changes;
-        };
-        let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
-        // If both nodes received a request, the one where the client was last takes precedence.
-        let is_ours = |filter: &SubscriptionFilter| {
-            let divergence = session.divergence.as_deref();
-            let is_outdone = is_theirs_later && touched.contains(filter);
-            divergence.is_some_and(|divergence| divergence.touched.contains(filter)) && !is_outdone
-        };
-        let is_theirs = |filter: &SubscriptionFilter| touched.contains(filter) && !is_ours(filter);
-        let has_ended = |filter: &&SubscriptionFilter| {
-            is_theirs(filter) && !theirs.iter().any(|(theirs, _)| theirs == *filter)
-        };
-        let ended: Vec<SubscriptionFilter> = if merging.is_same {
-            let ours = session.subscriptions.keys();
-            ours.filter(has_ended).cloned().collect()
-        } else {
-            Vec::new()
-        };
-        let is_taken = |(filter, subscription): &&(SubscriptionFilter, _)| {
-            match session.subscriptions.get(filter) {
-                Some(ours) => ours != subscription && is_theirs(filter),
-                // What nobody asked for since is missing here because this backup was incomplete.
-                None => !is_ours(filter) && (is_theirs(filter) || !merging.branch.is_interrupted),
-            }
-        };
-        let taken: Vec<_> = theirs.iter().filter(is_taken).cloned().collect();
-        let is_connected = session.connection.is_some();
-        for filter in &ended {
-            session.subscriptions.remove(filter);
-            self.cx.journal.subscription(session.stored, filter, None);
-            changes.extend(self.cx.interests.unsubscribe(key, filter));
-        }
-        merging.ended = ended;
-        for (filter, subscription) in taken {
-            if session
-                .subscriptions
-                .insert(filter.clone(), subscription)
-                .is_none()
-            {
-                merging.fresh.push(filter.clone());
-            }
-            let stored = session.stored;
-            self.cx
-                .journal
-                .subscription(stored, &filter, Some(&subscription));
-            let member = Member {
-                connected: is_connected,
-                ..Member::away(subscription)
-            };
-            changes.extend(self.cx.interests.subscribe(key, &filter, member));
-        }
-        changes
     }
 
     /// The other one's queue has arrived. False: no branch is being merged.
@@ -272,6 +208,70 @@ impl Worker {
         self.cx.pull(now, key);
         true
     }
+}
+
+/// `is_theirs_later`: its client was connected to the other one last.
+fn merge_subscriptions(
+    cx: &mut Context,
+    key: SessionKey,
+    theirs: &[(SubscriptionFilter, thicket_session::server::Subscription)],
+    is_theirs_later: bool,
+    merging: &mut Merging,
+) -> Vec<InterestChange> {
+    let mut changes = Vec::new();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return changes;
+    };
+    let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
+    // If both nodes received a request, the one where the client was last takes precedence.
+    let is_ours = |filter: &SubscriptionFilter| {
+        let divergence = session.divergence.as_deref();
+        let is_outdone = is_theirs_later && touched.contains(filter);
+        divergence.is_some_and(|divergence| divergence.touched.contains(filter)) && !is_outdone
+    };
+    let is_theirs = |filter: &SubscriptionFilter| touched.contains(filter) && !is_ours(filter);
+    let has_ended = |filter: &&SubscriptionFilter| {
+        is_theirs(filter) && !theirs.iter().any(|(theirs, _)| theirs == *filter)
+    };
+    let ended: Vec<SubscriptionFilter> = if merging.is_same {
+        let ours = session.subscriptions.keys();
+        ours.filter(has_ended).cloned().collect()
+    } else {
+        Vec::new()
+    };
+    let is_taken = |(filter, subscription): &&(SubscriptionFilter, _)| {
+        match session.subscriptions.get(filter) {
+            Some(ours) => ours != subscription && is_theirs(filter),
+            // What nobody asked for since is missing here because this backup was incomplete.
+            None => !is_ours(filter) && (is_theirs(filter) || !merging.branch.is_interrupted),
+        }
+    };
+    let taken: Vec<_> = theirs.iter().filter(is_taken).cloned().collect();
+    let is_connected = session.connection.is_some();
+    for filter in &ended {
+        session.subscriptions.remove(filter);
+        cx.journal.subscription(session.stored, filter, None);
+        changes.extend(cx.interests.unsubscribe(key, filter));
+    }
+    merging.ended = ended;
+    for (filter, subscription) in taken {
+        if session
+            .subscriptions
+            .insert(filter.clone(), subscription)
+            .is_none()
+        {
+            merging.fresh.push(filter.clone());
+        }
+        let stored = session.stored;
+        cx.journal
+            .subscription(stored, &filter, Some(&subscription));
+        let member = Member {
+            connected: is_connected,
+            ..Member::away(subscription)
+        };
+        changes.extend(cx.interests.subscribe(key, &filter, member));
+    }
+    changes
 }
 
 /// The identity of a message that no group chose the session for: it arrives at each node under its number.

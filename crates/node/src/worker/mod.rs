@@ -70,9 +70,14 @@ use thicket_overlay::record::Records;
 use thicket_session::time::Instant;
 
 use self::{
+    branches::{handle_drain, handle_forget},
     checkpoint::Checkpoints,
+    connect::handle_claim_refused,
     connection::{Connection, Phase},
     context::Context,
+    habits::handle_habits_asked,
+    places::handle_place_answer,
+    redirect::handle_movable_asked,
     retained::{Queries, advance_replay},
     sessions::{Session, SessionKey},
 };
@@ -349,16 +354,18 @@ impl Worker {
                 reason_code,
                 instead,
             } => {
-                if !self.is_refused_to_import(connection, serial) {
-                    self.handle_claim_refused(connection, serial, reason_code, &instead);
+                if !self.transfers.is_refused_to_import(connection, serial) {
+                    handle_claim_refused(&mut self.cx, connection, serial, reason_code, &instead);
                 }
             }
-            ToWorker::PlaceAnswer(asked, node) => self.handle_place_answer(&asked, node),
+            ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
             ToWorker::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
-            ToWorker::TopicRatesAsked => self.handle_topic_rates_asked(now),
-            ToWorker::MovableAsked => self.handle_movable_asked(now),
+            ToWorker::TopicRatesAsked => self
+                .topic_counts
+                .handle_topic_rates_asked(&mut self.cx, now),
+            ToWorker::MovableAsked => handle_movable_asked(&mut self.cx, now),
             ToWorker::HabitsAsked { asker, round, from } => {
-                self.handle_habits_asked(now, asker, round, from);
+                handle_habits_asked(&mut self.cx, now, asker, round, from);
             }
             ToWorker::SendClient { client_id, to } => {
                 self.handle_send_client(now, &client_id, &to);
@@ -369,7 +376,9 @@ impl Worker {
                 to,
                 purpose,
             } => self.handle_fetch(now, request, &client_id, (to, purpose)),
-            ToWorker::Drain { request, client_id } => self.handle_drain(request, client_id),
+            ToWorker::Drain { request, client_id } => {
+                handle_drain(&mut self.cx, request, client_id)
+            }
             ToWorker::Synchronise { home, barrier } => {
                 self.cx
                     .send_to_worker_after_records(home, ToWorker::Synchronised { barrier });
@@ -381,7 +390,7 @@ impl Worker {
                 snapshot,
                 merge,
             } => self.handle_import(now, request, &snapshot, merge),
-            ToWorker::Forget { client_id } => self.handle_forget(&client_id),
+            ToWorker::Forget { client_id } => handle_forget(&mut self.cx, &client_id),
             ToWorker::ImportQueue { client_id, queue } => {
                 self.handle_import_queue(now, &client_id, &queue);
             }

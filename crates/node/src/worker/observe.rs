@@ -26,48 +26,48 @@ impl Worker {
             traces,
         };
     }
+}
 
-    /// A message on a topic that the shell observes.
-    #[cold]
-    pub(super) fn note_message(&mut self, publish: &Publish<'_>, session: Option<SessionKey>) {
-        let client = session.and_then(|key| self.cx.client_of(key));
-        let (client_id, user_name, peer) = match client {
-            Some((client_id, user_name, peer)) => (Some(client_id), user_name, peer),
-            None => (None, None, None),
-        };
-        let mut message = ObservedMessage {
-            client_id,
-            user_name,
-            peer,
-            topic: publish.topic.to_owned(),
-            payload: publish.payload.to_vec(),
-            qos: publish.qos as u8,
-            retain: publish.retain,
-            message_expiry_interval: publish.message_expiry_interval,
-            content_type: None,
-            response_topic: None,
-            correlation_data: None,
-            user_properties: Vec::new(),
-        };
-        for property in publish.properties.iter() {
-            match property {
-                ApplicationProperty::PayloadFormatIndicator(_) => {}
-                ApplicationProperty::ContentType(it) => message.content_type = Some(it.to_owned()),
-                ApplicationProperty::ResponseTopic(it) => {
-                    message.response_topic = Some(it.to_owned());
-                }
-                ApplicationProperty::CorrelationData(it) => {
-                    message.correlation_data = Some(it.to_vec());
-                }
-                ApplicationProperty::UserProperty(name, value) => {
-                    let pair = (name.to_owned(), value.to_owned());
-                    message.user_properties.push(pair);
-                }
+/// A message on a topic that the shell observes.
+#[cold]
+pub(super) fn note_message(cx: &mut Context, publish: &Publish<'_>, session: Option<SessionKey>) {
+    let client = session.and_then(|key| cx.client_of(key));
+    let (client_id, user_name, peer) = match client {
+        Some((client_id, user_name, peer)) => (Some(client_id), user_name, peer),
+        None => (None, None, None),
+    };
+    let mut message = ObservedMessage {
+        client_id,
+        user_name,
+        peer,
+        topic: publish.topic.to_owned(),
+        payload: publish.payload.to_vec(),
+        qos: publish.qos as u8,
+        retain: publish.retain,
+        message_expiry_interval: publish.message_expiry_interval,
+        content_type: None,
+        response_topic: None,
+        correlation_data: None,
+        user_properties: Vec::new(),
+    };
+    for property in publish.properties.iter() {
+        match property {
+            ApplicationProperty::PayloadFormatIndicator(_) => {}
+            ApplicationProperty::ContentType(it) => message.content_type = Some(it.to_owned()),
+            ApplicationProperty::ResponseTopic(it) => {
+                message.response_topic = Some(it.to_owned());
+            }
+            ApplicationProperty::CorrelationData(it) => {
+                message.correlation_data = Some(it.to_vec());
+            }
+            ApplicationProperty::UserProperty(name, value) => {
+                let pair = (name.to_owned(), value.to_owned());
+                message.user_properties.push(pair);
             }
         }
-        let message = Box::new(message);
-        self.cx.outputs.push_back(WorkerOutput::Observed(message));
     }
+    let message = Box::new(message);
+    cx.outputs.push_back(WorkerOutput::Observed(message));
 }
 
 impl Context {

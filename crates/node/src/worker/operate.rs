@@ -9,7 +9,8 @@ use thicket_session::{
 };
 
 use super::{
-    Phase, SessionKey, Worker, close::Cause, deliver::Outgoing, packet_trace::PacketTrace,
+    Phase, SessionKey, Worker, close::Cause, context::Context, deliver::Outgoing,
+    packet_trace::PacketTrace,
 };
 use crate::{
     ConnectionId, EventLevel, MemoryReport, Now, Remembered, SessionEnd, TraceLine, TraceSubject,
@@ -33,24 +34,55 @@ pub(super) struct Operating {
     short_since: Option<usize>,
 }
 
-impl Worker {
-    /// The sessions here of a client identifier: of one user, or of all.
-    fn sessions_of(&self, client_id: &str, user_name: Option<&str>) -> Vec<SessionKey> {
-        let is_meant = |name: &str| {
-            client_id_of(name) == client_id
-                && (user_name.is_none() || user_name_of(name) == user_name)
-        };
-        let all = self.cx.sessions.iter();
-        all.filter(|(_, session)| is_meant(&session.client_id))
-            .map(|(key, _)| key)
-            .collect()
-    }
+/// The sessions here of a client identifier: of one user, or of all.
+fn sessions_of(cx: &Context, client_id: &str, user_name: Option<&str>) -> Vec<SessionKey> {
+    let is_meant = |name: &str| {
+        client_id_of(name) == client_id && (user_name.is_none() || user_name_of(name) == user_name)
+    };
+    let all = cx.sessions.iter();
+    all.filter(|(_, session)| is_meant(&session.client_id))
+        .map(|(key, _)| key)
+        .collect()
+}
 
+/// Whether another node is involved in what becomes of a session now.
+fn is_under_way(cx: &Context, key: SessionKey) -> bool {
+    cx.sessions
+        .get(key)
+        .is_some_and(|session| !session.role.is_primary() || session.merging.is_some())
+}
+
+/// A connection without a session holds what it sent; too much of that in all, and it ends.
+pub(super) fn bound_half_open(cx: &mut Context, id: ConnectionId) {
+    let Some(connection) = cx.connections.get(id) else {
+        return;
+    };
+    let held = match connection.phase {
+        Phase::AwaitConnect
+        | Phase::AwaitVerdict
+        | Phase::AwaitAuth(_)
+        | Phase::AwaitClaim { .. } => connection.partial.len(),
+        Phase::Attached(_) | Phase::Closing => 0,
+    };
+    cx.connections.count_half_open(id, held);
+    if held == 0 || cx.connections.half_open_bytes() <= cx.config.limits.half_open_bytes {
+        return;
+    }
+    cx.traffic.half_open_refused += 1;
+    cx.event(
+        EventLevel::Warn,
+        "connection ended: those that have not sent a whole CONNECT hold too much",
+        vec![("bytes", held.to_string())],
+    );
+    cx.close(id);
+}
+
+impl Worker {
     /// Ends the connections of a client: 0x98 for a 5.0 client. Its session continues as if the network had failed. Without `user_name` clients of
     /// all users with this identifier are meant. `false`: none is connected here.
     pub fn kick(&mut self, now: Now, client_id: &str, user_name: Option<&str>) -> bool {
         let mut is_one = false;
-        for key in self.sessions_of(client_id, user_name) {
+        for key in sessions_of(&self.cx, client_id, user_name) {
             is_one |= self.kick_session(now, key);
         }
         is_one
@@ -111,11 +143,11 @@ impl Worker {
         client_id: &str,
         user_name: Option<&str>,
     ) -> SessionEnd {
-        let meant = self.sessions_of(client_id, user_name);
+        let meant = sessions_of(&self.cx, client_id, user_name);
         if meant.is_empty() {
             return SessionEnd::Unknown;
         }
-        if self.cx.is_minority || meant.iter().any(|key| self.is_under_way(*key)) {
+        if self.cx.is_minority || meant.iter().any(|key| is_under_way(&self.cx, *key)) {
             return SessionEnd::Busy;
         }
         for key in meant {
@@ -134,14 +166,6 @@ impl Worker {
                 .event(EventLevel::Info, "session ended by an operator", fields);
         }
         SessionEnd::Ended
-    }
-
-    /// Whether another node is involved in what becomes of a session now.
-    fn is_under_way(&self, key: SessionKey) -> bool {
-        self.cx
-            .sessions
-            .get(key)
-            .is_some_and(|session| !session.role.is_primary() || session.merging.is_some())
     }
 
     /// Bytes an out-buffer may hold when a message arrives: above it QoS 0 is dropped, the rest queued.
@@ -201,33 +225,6 @@ impl Worker {
                 );
             }
         }
-    }
-
-    /// A connection without a session holds what it sent; too much of that in all, and it ends.
-    pub(super) fn bound_half_open(&mut self, id: ConnectionId) {
-        let Some(connection) = self.cx.connections.get(id) else {
-            return;
-        };
-        let held = match connection.phase {
-            Phase::AwaitConnect
-            | Phase::AwaitVerdict
-            | Phase::AwaitAuth(_)
-            | Phase::AwaitClaim { .. } => connection.partial.len(),
-            Phase::Attached(_) | Phase::Closing => 0,
-        };
-        self.cx.connections.count_half_open(id, held);
-        if held == 0
-            || self.cx.connections.half_open_bytes() <= self.cx.config.limits.half_open_bytes
-        {
-            return;
-        }
-        self.cx.traffic.half_open_refused += 1;
-        self.cx.event(
-            EventLevel::Warn,
-            "connection ended: those that have not sent a whole CONNECT hold too much",
-            vec![("bytes", held.to_string())],
-        );
-        self.cx.close(id);
     }
 
     /// Begins to watch packets; what was watched before is not any more.

@@ -7,8 +7,9 @@ use thicket_mqtt::{Publish, Qos};
 use super::{
     Worker,
     capacity::{Audience, exceeds_limits},
+    context::Context,
     debts::{Debt, Publisher},
-    publish::{Outcome, Source},
+    publish::{Outcome, Source, may_publish},
 };
 use crate::{Now, Published, WorkerOutput};
 
@@ -32,10 +33,10 @@ impl Worker {
     /// Publishes a message as a client would that may publish everything; `WorkerOutput::Published` reports the result under the same number.
     /// `number` is the caller's, new for each.
     pub fn publish_unowned(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
-        let is_reserved = !self.may_publish(publish.topic.len(), publish.topic)
+        let is_reserved = !may_publish(publish.topic.len(), publish.topic)
             || self.route(publish.topic).refusal.is_some();
         if is_reserved {
-            self.report_published(number, Published::Reserved);
+            report_published(&mut self.cx, number, Published::Reserved);
         } else {
             self.publish_as_node(now, number, publish);
         }
@@ -44,7 +45,7 @@ impl Worker {
     /// The same for a message of the nodes themselves, on a topic that clients cannot publish to.
     pub(super) fn publish_as_node(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
         if let Some(answer) = self.begin_publication(now, number, publish) {
-            self.report_published(number, answer);
+            report_published(&mut self.cx, number, answer);
         }
     }
 
@@ -85,17 +86,19 @@ impl Worker {
             Outcome::NoRecipients | Outcome::Met | Outcome::Open(_) => Some(Published::Done),
         }
     }
+}
 
+impl Publications {
     /// The message is over the limit of a destination; that one acknowledges it all the same.
     pub(super) fn refuse_publication(&mut self, number: u64) {
-        if let Some(open) = self.publications.open.get_mut(&number) {
+        if let Some(open) = self.open.get_mut(&number) {
             open.is_refused = true;
         }
     }
 
     /// A condition is met that a publication waits for.
-    pub(super) fn settle_publication(&mut self, number: u64) {
-        let Some(open) = self.publications.open.get_mut(&number) else {
+    pub(super) fn settle_publication(&mut self, cx: &mut Context, number: u64) {
+        let Some(open) = self.open.get_mut(&number) else {
             return;
         };
         open.left = open.left.saturating_sub(1);
@@ -107,13 +110,12 @@ impl Worker {
         } else {
             Published::Done
         };
-        self.publications.open.remove(&number);
-        self.report_published(number, answer);
+        self.open.remove(&number);
+        report_published(cx, number, answer);
     }
+}
 
-    fn report_published(&mut self, number: u64, answer: Published) {
-        self.cx
-            .outputs
-            .push_back(WorkerOutput::Published { number, answer });
-    }
+fn report_published(cx: &mut Context, number: u64, answer: Published) {
+    cx.outputs
+        .push_back(WorkerOutput::Published { number, answer });
 }

@@ -8,12 +8,18 @@ use thicket_session::server::InboundPublish;
 
 use super::{
     Refusal, SessionKey, Worker,
+    acknowledge::acknowledge,
+    budget::check_rate,
     capacity::{Audience, exceeds_limits},
+    context::Context,
     debts::{Debt, Owed, Publisher},
     deliver::Outgoing,
-    habits,
-    interests::Route,
+    forward::forward,
+    habits::{self, note_published},
+    interests::{Route, is_reserved},
+    places::consider_place,
     replication::wait_for_backups,
+    rights::refuse_publish,
     sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now};
@@ -67,13 +73,13 @@ impl Worker {
                 "PUBLISH from a client with a subscription identifier",
             ));
         }
-        self.check_rate(now, id, publish)?;
+        check_rate(&mut self.cx, now, id, publish)?;
         self.cx.traffic.external_in_messages += 1;
         self.cx.traffic.external_in_bytes += publish.payload.len() as u64;
         if habits::is_sampled(self.cx.traffic.external_in_messages) {
-            self.note_published(id, publish);
+            note_published(&mut self.cx, id, publish);
         }
-        let topic = self.full_topic(id, publish)?;
+        let topic = full_topic(&mut self.cx, id, publish)?;
         let named;
         let publish = match &topic {
             None => publish,
@@ -101,11 +107,11 @@ impl Worker {
         route.published.set(route.published.get() + 1);
         self.relocations
             .follow(&mut self.cx, now, id, &route, publish);
-        self.consider_place(now, id, publish, &route);
+        consider_place(&mut self.cx, now, id, publish, &route);
         self.cx.traffic.refused_messages += u64::from(route.refusal.is_some());
         let refusal = route
             .refusal
-            .or_else(|| self.refuse_publish(key, publish.topic))
+            .or_else(|| refuse_publish(&mut self.cx, key, publish.topic))
             .or_else(|| {
                 let is_refused = self.cx.is_minority && publish.qos > Qos::AtMostOnce;
                 is_refused.then_some(ReasonCode::QuotaExceeded)
@@ -133,53 +139,6 @@ impl Worker {
         }
     }
 
-    /// The topic with its alias resolved and the listener's prefix before it; `None`: as it is in the packet.
-    fn full_topic(
-        &mut self,
-        id: ConnectionId,
-        publish: &Publish<'_>,
-    ) -> Result<Option<Rc<str>>, Refusal> {
-        let maximum = self.cx.config.limits.topic_alias_maximum;
-        let Some(attached) = self
-            .cx
-            .connections
-            .get_mut(id)
-            .and_then(|connection| connection.attached_mut())
-        else {
-            return Ok(None);
-        };
-        let Some(alias) = publish.topic_alias else {
-            let prefix = &attached.prefix;
-            return Ok((!prefix.is_empty()).then(|| format!("{prefix}{}", publish.topic).into()));
-        };
-        if alias > maximum {
-            // [MQTT-3.3.2-9]
-            let reason = format!("topic alias {alias} is above the maximum {maximum}");
-            return Err(Refusal::new(ReasonCode::TopicAliasInvalid, reason));
-        }
-        let index = usize::from(alias) - 1;
-        if publish.topic.is_empty() {
-            let known = attached.aliases_in.get(index).cloned().flatten();
-            return match known {
-                Some(topic) => Ok(Some(topic)),
-                None => Err(Refusal::protocol(format!(
-                    "topic alias {alias} has no topic yet"
-                ))),
-            };
-        }
-        let topic: Rc<str> = format!("{}{}", attached.prefix, publish.topic).into();
-        if attached.aliases_in.len() <= index {
-            attached.aliases_in.resize(index + 1, None);
-        }
-        attached.aliases_in[index] = Some(Rc::clone(&topic));
-        Ok(Some(topic))
-    }
-
-    /// Whether a will topic may be published to (its levels are counted when it is).
-    pub(super) fn may_publish(&self, len: usize, topic: &str) -> bool {
-        len <= thicket_session::topic::MAXIMUM_TOPIC_BYTES && !super::interests::is_reserved(topic)
-    }
-
     fn handle_qos1(
         &mut self,
         now: Now,
@@ -187,15 +146,15 @@ impl Worker {
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
         if let Some(reason_code) = arrival.refusal {
-            self.answer(arrival, packet_id, reason_code);
+            answer(&mut self.cx, arrival, packet_id, reason_code);
             return Ok(());
         }
-        self.check_receive_maximum(arrival.session)?;
+        check_receive_maximum(&self.cx, arrival.session)?;
         let audience = Audience::Everybody {
             publisher: Some(arrival.session),
         };
         if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
-            self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
+            answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
         self.publish_and_answer(now, arrival, packet_id, Source::default());
@@ -240,15 +199,15 @@ impl Worker {
             .journal
             .inbound(session.stored, &session.inbound, packet_id);
         if let Some(reason_code) = arrival.refusal {
-            self.answer(arrival, packet_id, reason_code);
+            answer(&mut self.cx, arrival, packet_id, reason_code);
             return Ok(());
         }
-        self.check_receive_maximum(arrival.session)?;
+        check_receive_maximum(&self.cx, arrival.session)?;
         let audience = Audience::Everybody {
             publisher: Some(arrival.session),
         };
         if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
-            self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
+            answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
         let source = Source {
@@ -257,20 +216,6 @@ impl Worker {
             ..Source::default()
         };
         self.publish_and_answer(now, arrival, packet_id, source);
-        Ok(())
-    }
-
-    /// More unacknowledged messages than we allowed: 5.0 clients were sent the limit [MQTT-3.3.4-7].
-    fn check_receive_maximum(&self, key: SessionKey) -> Result<(), Refusal> {
-        let Some(session) = self.cx.sessions.get(key) else {
-            return Ok(());
-        };
-        let maximum = usize::from(self.cx.config.limits.receive_maximum);
-        let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
-        if is_v5 && session.unacknowledged_exceeds(maximum) {
-            let reason = format!("more than {maximum} messages without acknowledgement");
-            return Err(Refusal::new(ReasonCode::ReceiveMaximumExceeded, reason));
-        }
         Ok(())
     }
 
@@ -299,10 +244,15 @@ impl Worker {
         let outcome = self.publish(now, publish, arrival.route, source);
         match outcome {
             Outcome::NoRecipients if !publish.retain => {
-                self.answer(arrival, packet_id, ReasonCode::NoMatchingSubscribers);
+                answer(
+                    &mut self.cx,
+                    arrival,
+                    packet_id,
+                    ReasonCode::NoMatchingSubscribers,
+                );
             }
             Outcome::NoRecipients | Outcome::Met => {
-                self.answer(arrival, packet_id, ReasonCode::Success)
+                answer(&mut self.cx, arrival, packet_id, ReasonCode::Success)
             }
             Outcome::Open(open) => {
                 if let Some(session) = self.cx.sessions.get_mut(key) {
@@ -348,7 +298,7 @@ impl Worker {
             };
         }
         let mut open = 0;
-        outgoing.id = self.forward(route, publish, source, &mut open);
+        outgoing.id = forward(&mut self.cx, route, publish, source, &mut open);
         self.deliver(now, recipients, &mut outgoing, source.session);
         for group in &route.groups {
             self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
@@ -361,22 +311,82 @@ impl Worker {
             open => Outcome::Open(open),
         }
     }
+}
 
-    /// PUBACK or PUBREC now, or when those before it have been sent.
-    fn answer(&mut self, arrival: &Arrival<'_>, packet_id: PacketId, reason_code: ReasonCode) {
-        let Some(session) = self.cx.sessions.get_mut(arrival.session) else {
-            return;
-        };
-        let owed = OwedAcknowledgement {
-            packet_id,
-            qos: arrival.publish.qos,
-            reason_code,
-            open: 0,
-        };
-        if session.acknowledgements.is_empty() {
-            self.acknowledge(arrival.connection, arrival.session, owed);
-        } else {
-            session.owe(owed);
-        }
+/// The topic with its alias resolved and the listener's prefix before it; `None`: as it is in the packet.
+fn full_topic(
+    cx: &mut Context,
+    id: ConnectionId,
+    publish: &Publish<'_>,
+) -> Result<Option<Rc<str>>, Refusal> {
+    let maximum = cx.config.limits.topic_alias_maximum;
+    let Some(attached) = cx
+        .connections
+        .get_mut(id)
+        .and_then(|connection| connection.attached_mut())
+    else {
+        return Ok(None);
+    };
+    let Some(alias) = publish.topic_alias else {
+        let prefix = &attached.prefix;
+        return Ok((!prefix.is_empty()).then(|| format!("{prefix}{}", publish.topic).into()));
+    };
+    if alias > maximum {
+        // [MQTT-3.3.2-9]
+        let reason = format!("topic alias {alias} is above the maximum {maximum}");
+        return Err(Refusal::new(ReasonCode::TopicAliasInvalid, reason));
     }
+    let index = usize::from(alias) - 1;
+    if publish.topic.is_empty() {
+        let known = attached.aliases_in.get(index).cloned().flatten();
+        return match known {
+            Some(topic) => Ok(Some(topic)),
+            None => Err(Refusal::protocol(format!(
+                "topic alias {alias} has no topic yet"
+            ))),
+        };
+    }
+    let topic: Rc<str> = format!("{}{}", attached.prefix, publish.topic).into();
+    if attached.aliases_in.len() <= index {
+        attached.aliases_in.resize(index + 1, None);
+    }
+    attached.aliases_in[index] = Some(Rc::clone(&topic));
+    Ok(Some(topic))
+}
+
+/// More unacknowledged messages than we allowed: 5.0 clients were sent the limit [MQTT-3.3.4-7].
+fn check_receive_maximum(cx: &Context, key: SessionKey) -> Result<(), Refusal> {
+    let Some(session) = cx.sessions.get(key) else {
+        return Ok(());
+    };
+    let maximum = usize::from(cx.config.limits.receive_maximum);
+    let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
+    if is_v5 && session.unacknowledged_exceeds(maximum) {
+        let reason = format!("more than {maximum} messages without acknowledgement");
+        return Err(Refusal::new(ReasonCode::ReceiveMaximumExceeded, reason));
+    }
+    Ok(())
+}
+
+/// PUBACK or PUBREC now, or when those before it have been sent.
+fn answer(cx: &mut Context, arrival: &Arrival<'_>, packet_id: PacketId, reason_code: ReasonCode) {
+    let Some(session) = cx.sessions.get_mut(arrival.session) else {
+        return;
+    };
+    let owed = OwedAcknowledgement {
+        packet_id,
+        qos: arrival.publish.qos,
+        reason_code,
+        open: 0,
+    };
+    if session.acknowledgements.is_empty() {
+        acknowledge(cx, arrival.connection, arrival.session, owed);
+    } else {
+        session.owe(owed);
+    }
+}
+
+/// Whether a will topic may be published to (its levels are counted when it is).
+pub(super) fn may_publish(len: usize, topic: &str) -> bool {
+    len <= thicket_session::topic::MAXIMUM_TOPIC_BYTES && !is_reserved(topic)
 }

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use thicket_mqtt::{Connect, ReasonCode};
 use thicket_session::topic::SubscriptionFilter;
 
-use super::{Refusal, SessionKey, Worker, context::Context};
+use super::{Refusal, SessionKey, Worker, attach::granted_expiry, context::Context};
 use crate::{ConnectionId, Limits, Payer, Source};
 
 /// What a subscription costs beside the text of its filter.
@@ -174,7 +174,7 @@ impl Worker {
             let reason = "memory is short: only clients that have a session are let in";
             return Some(Refusal::new(ReasonCode::ServerBusy, reason));
         }
-        if self.granted_expiry(connect) == 0 {
+        if granted_expiry(&self.cx, connect) == 0 {
             return None;
         }
         let limits = &self.cx.config.limits;

@@ -6,7 +6,14 @@ use thicket_mqtt::{
 };
 use thicket_session::server::Acknowledged;
 
-use super::{Phase, Refusal, SessionKey, Worker};
+use super::{
+    Phase, Refusal, SessionKey, Worker,
+    authentication::{handle_auth, handle_auth_bytes},
+    connect::maximum_packet_size,
+    context::Context,
+    minority::check_handshake,
+    operate::bound_half_open,
+};
 use crate::{ConnectionId, Direction, Now, WorkerOutput};
 
 impl Worker {
@@ -43,30 +50,13 @@ impl Worker {
                 connection.partial = buffered;
             }
         }
-        self.pause_waiting(id);
-        self.bound_half_open(id);
-    }
-
-    /// While its CONNECT is examined a client is not read from: what it sends meanwhile stays in the kernel, and so does its end, which would
-    /// otherwise overtake what it sent before.
-    fn pause_waiting(&mut self, id: ConnectionId) {
-        let Some(connection) = self.cx.connections.get(id) else {
-            return;
-        };
-        let waits = matches!(
-            connection.phase,
-            Phase::AwaitVerdict | Phase::AwaitClaim { .. }
-        );
-        if waits {
-            self.cx
-                .outputs
-                .push_back(WorkerOutput::SetReading(id, false));
-        }
+        pause_waiting(&mut self.cx, id);
+        bound_half_open(&mut self.cx, id);
     }
 
     /// Handles the whole packets at the start of `bytes`. Returns how many bytes they were.
     pub(super) fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
-        let maximum = self.maximum_packet_size(id);
+        let maximum = maximum_packet_size(&self.cx, id);
         let published_before = self.cx.traffic.external_in_messages;
         let mut used = 0;
         while used < bytes.len() {
@@ -95,7 +85,7 @@ impl Worker {
                 }
                 Phase::AwaitVerdict | Phase::AwaitClaim { .. } => return used,
                 Phase::AwaitAuth(_) => {
-                    self.handle_auth_bytes(now, id, bytes);
+                    handle_auth_bytes(&mut self.cx, now, id, bytes);
                     let connection = self.cx.connections.get(id);
                     let is_over = connection
                         .is_none_or(|connection| matches!(connection.phase, Phase::Closing));
@@ -143,7 +133,7 @@ impl Worker {
         if !self.cx.is_traced() {
             if let Some((kind, packet_id)) = plain_acknowledgement(bytes) {
                 let of = (session, version);
-                self.handle_acknowledgement(now, id, of, kind, packet_id, false)?;
+                handle_acknowledgement(&mut self.cx, now, id, of, kind, packet_id, false)?;
                 return Ok(PLAIN_ACKNOWLEDGEMENT_LEN);
             }
             if let Some((publish, len)) = decode_publish(bytes, version, maximum)? {
@@ -156,32 +146,6 @@ impl Worker {
         };
         self.handle_packet(now, id, session, version, packet)?;
         Ok(len)
-    }
-
-    /// PUBACK, PUBREC, PUBREL or PUBCOMP.
-    #[inline]
-    fn handle_acknowledgement(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        (session, version): (SessionKey, ProtocolVersion),
-        kind: AcknowledgementKind,
-        packet_id: PacketId,
-        is_error: bool,
-    ) -> Result<(), Refusal> {
-        match kind {
-            AcknowledgementKind::Puback => self.handle_puback(now, session, packet_id),
-            AcknowledgementKind::Pubrec => {
-                self.check_handshake(session)?;
-                self.handle_pubrec(now, id, (session, version), packet_id, is_error)
-            }
-            AcknowledgementKind::Pubrel => {
-                self.check_handshake(session)?;
-                self.handle_pubrel(id, (session, version), packet_id);
-                Ok(())
-            }
-            AcknowledgementKind::Pubcomp => self.handle_pubcomp(now, session, packet_id),
-        }
     }
 
     fn handle_packet(
@@ -197,7 +161,7 @@ impl Worker {
         }
         let mut acknowledge = |kind, ack: &Acknowledgement<'_>| {
             let (of, is_error) = ((session, version), ack.reason_code.is_error());
-            self.handle_acknowledgement(now, id, of, kind, ack.packet_id, is_error)
+            handle_acknowledgement(&mut self.cx, now, id, of, kind, ack.packet_id, is_error)
         };
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, &publish),
@@ -214,121 +178,12 @@ impl Worker {
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, &disconnect),
-            Packet::Auth(auth) => self.handle_auth(id, session, &auth),
+            Packet::Auth(auth) => handle_auth(&mut self.cx, id, session, &auth),
             Packet::Connect(_) => Err(Refusal::protocol("second CONNECT")),
             Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_) | Packet::Pingresp => {
                 Err(Refusal::protocol("a packet that only a server sends"))
             }
         }
-    }
-
-    fn handle_puback(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        packet_id: PacketId,
-    ) -> Result<(), Refusal> {
-        let Some(session) = self.cx.sessions.get_mut(key) else {
-            return Ok(());
-        };
-        match session.outbound.handle_puback(packet_id) {
-            Acknowledged::Done => {
-                self.cx.journal.done(session.stored, packet_id);
-                self.cx.pull(now, key);
-            }
-            Acknowledged::Unknown | Acknowledged::SendPubrel => {}
-            Acknowledged::Wrong => return Err(Refusal::protocol("PUBACK for a QoS 2 message")),
-        }
-        Ok(())
-    }
-
-    fn handle_pubrec(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        (key, version): (SessionKey, ProtocolVersion),
-        packet_id: PacketId,
-        is_error: bool,
-    ) -> Result<(), Refusal> {
-        let Some(session) = self.cx.sessions.get_mut(key) else {
-            return Ok(());
-        };
-        match session.outbound.handle_pubrec(packet_id, is_error) {
-            Acknowledged::Done => {
-                self.cx.journal.done(session.stored, packet_id);
-                self.cx.pull(now, key);
-            }
-            Acknowledged::SendPubrel => {
-                let sequence = session.outbound.sequence_of(packet_id);
-                self.cx
-                    .journal
-                    .received(session.stored, sequence, packet_id);
-                self.cx.hold_output(id, key);
-                self.cx.acknowledge_to(
-                    id,
-                    AcknowledgementKind::Pubrel,
-                    packet_id,
-                    ReasonCode::Success,
-                );
-            }
-            // PUBREL answers only what was received [MQTT-4.3.3-4]; the client has given this one up.
-            Acknowledged::Unknown if is_error => {}
-            Acknowledged::Unknown => {
-                // Before 5.0 there is no code for this: PUBREL lets the client finish.
-                let code = match version {
-                    ProtocolVersion::V5 => ReasonCode::PacketIdentifierNotFound,
-                    ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
-                };
-                self.cx
-                    .acknowledge_to(id, AcknowledgementKind::Pubrel, packet_id, code);
-            }
-            Acknowledged::Wrong => return Err(Refusal::protocol("PUBREC for a QoS 1 message")),
-        }
-        Ok(())
-    }
-
-    fn handle_pubrel(
-        &mut self,
-        id: ConnectionId,
-        (key, version): (SessionKey, ProtocolVersion),
-        packet_id: PacketId,
-    ) {
-        let Some(session) = self.cx.sessions.get_mut(key) else {
-            return;
-        };
-        let found = session.inbound.handle_pubrel(packet_id);
-        if found {
-            self.cx.journal.released(session.stored, packet_id);
-        }
-        let code = match version {
-            ProtocolVersion::V5 if !found => ReasonCode::PacketIdentifierNotFound,
-            ProtocolVersion::V5 | ProtocolVersion::V31 | ProtocolVersion::V311 => {
-                ReasonCode::Success
-            }
-        };
-        self.cx.hold_output(id, key);
-        self.cx
-            .acknowledge_to(id, AcknowledgementKind::Pubcomp, packet_id, code);
-    }
-
-    fn handle_pubcomp(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        packet_id: PacketId,
-    ) -> Result<(), Refusal> {
-        let Some(session) = self.cx.sessions.get_mut(key) else {
-            return Ok(());
-        };
-        match session.outbound.handle_pubcomp(packet_id) {
-            Acknowledged::Done => {
-                self.cx.journal.done(session.stored, packet_id);
-                self.cx.pull(now, key);
-            }
-            Acknowledged::Unknown | Acknowledged::SendPubrel => {}
-            Acknowledged::Wrong => return Err(Refusal::protocol("PUBCOMP without PUBREC")),
-        }
-        Ok(())
     }
 
     fn handle_disconnect(
@@ -357,4 +212,148 @@ impl Worker {
         self.end_connection(now, id);
         Ok(())
     }
+}
+
+/// While its CONNECT is examined a client is not read from: what it sends meanwhile stays in the kernel, and so does its end, which would
+/// otherwise overtake what it sent before.
+fn pause_waiting(cx: &mut Context, id: ConnectionId) {
+    let Some(connection) = cx.connections.get(id) else {
+        return;
+    };
+    let waits = matches!(
+        connection.phase,
+        Phase::AwaitVerdict | Phase::AwaitClaim { .. }
+    );
+    if waits {
+        cx.outputs.push_back(WorkerOutput::SetReading(id, false));
+    }
+}
+
+/// PUBACK, PUBREC, PUBREL or PUBCOMP.
+#[inline]
+fn handle_acknowledgement(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    (session, version): (SessionKey, ProtocolVersion),
+    kind: AcknowledgementKind,
+    packet_id: PacketId,
+    is_error: bool,
+) -> Result<(), Refusal> {
+    match kind {
+        AcknowledgementKind::Puback => handle_puback(cx, now, session, packet_id),
+        AcknowledgementKind::Pubrec => {
+            check_handshake(cx, session)?;
+            handle_pubrec(cx, now, id, (session, version), packet_id, is_error)
+        }
+        AcknowledgementKind::Pubrel => {
+            check_handshake(cx, session)?;
+            handle_pubrel(cx, id, (session, version), packet_id);
+            Ok(())
+        }
+        AcknowledgementKind::Pubcomp => handle_pubcomp(cx, now, session, packet_id),
+    }
+}
+
+fn handle_puback(
+    cx: &mut Context,
+    now: Now,
+    key: SessionKey,
+    packet_id: PacketId,
+) -> Result<(), Refusal> {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return Ok(());
+    };
+    match session.outbound.handle_puback(packet_id) {
+        Acknowledged::Done => {
+            cx.journal.done(session.stored, packet_id);
+            cx.pull(now, key);
+        }
+        Acknowledged::Unknown | Acknowledged::SendPubrel => {}
+        Acknowledged::Wrong => return Err(Refusal::protocol("PUBACK for a QoS 2 message")),
+    }
+    Ok(())
+}
+
+fn handle_pubrec(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    (key, version): (SessionKey, ProtocolVersion),
+    packet_id: PacketId,
+    is_error: bool,
+) -> Result<(), Refusal> {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return Ok(());
+    };
+    match session.outbound.handle_pubrec(packet_id, is_error) {
+        Acknowledged::Done => {
+            cx.journal.done(session.stored, packet_id);
+            cx.pull(now, key);
+        }
+        Acknowledged::SendPubrel => {
+            let sequence = session.outbound.sequence_of(packet_id);
+            cx.journal.received(session.stored, sequence, packet_id);
+            cx.hold_output(id, key);
+            cx.acknowledge_to(
+                id,
+                AcknowledgementKind::Pubrel,
+                packet_id,
+                ReasonCode::Success,
+            );
+        }
+        // PUBREL answers only what was received [MQTT-4.3.3-4]; the client has given this one up.
+        Acknowledged::Unknown if is_error => {}
+        Acknowledged::Unknown => {
+            // Before 5.0 there is no code for this: PUBREL lets the client finish.
+            let code = match version {
+                ProtocolVersion::V5 => ReasonCode::PacketIdentifierNotFound,
+                ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
+            };
+            cx.acknowledge_to(id, AcknowledgementKind::Pubrel, packet_id, code);
+        }
+        Acknowledged::Wrong => return Err(Refusal::protocol("PUBREC for a QoS 1 message")),
+    }
+    Ok(())
+}
+
+fn handle_pubrel(
+    cx: &mut Context,
+    id: ConnectionId,
+    (key, version): (SessionKey, ProtocolVersion),
+    packet_id: PacketId,
+) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let found = session.inbound.handle_pubrel(packet_id);
+    if found {
+        cx.journal.released(session.stored, packet_id);
+    }
+    let code = match version {
+        ProtocolVersion::V5 if !found => ReasonCode::PacketIdentifierNotFound,
+        ProtocolVersion::V5 | ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
+    };
+    cx.hold_output(id, key);
+    cx.acknowledge_to(id, AcknowledgementKind::Pubcomp, packet_id, code);
+}
+
+fn handle_pubcomp(
+    cx: &mut Context,
+    now: Now,
+    key: SessionKey,
+    packet_id: PacketId,
+) -> Result<(), Refusal> {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return Ok(());
+    };
+    match session.outbound.handle_pubcomp(packet_id) {
+        Acknowledged::Done => {
+            cx.journal.done(session.stored, packet_id);
+            cx.pull(now, key);
+        }
+        Acknowledged::Unknown | Acknowledged::SendPubrel => {}
+        Acknowledged::Wrong => return Err(Refusal::protocol("PUBCOMP without PUBREC")),
+    }
+    Ok(())
 }

@@ -65,34 +65,6 @@ impl Worker {
         self.cx.elsewhere = elsewhere;
     }
 
-    /// What the hub needs about a client to send it elsewhere.
-    pub(super) fn redirectable(
-        &self,
-        id: ConnectionId,
-        connect: &Connect<'_>,
-    ) -> Option<Redirectable> {
-        let connection = self.cx.connections.get(id)?;
-        let mut properties = connect.user_properties.iter();
-        let is_anonymous = connect.client_id.is_empty();
-        (connect.version == ProtocolVersion::V5).then(|| Redirectable {
-            listener: connection.listener,
-            came_redirected: properties.any(|(name, _)| *name == CAME_REDIRECTED),
-            // No client identifier looks like this one: what the specification does not allow in a string.
-            anonymous: is_anonymous.then(|| format!("\0{}", connection.peer.ip()).into()),
-        })
-    }
-
-    /// The listener of a client that cannot be sent a Server Reference.
-    pub(super) fn refusable(&self, id: ConnectionId, connect: &Connect<'_>) -> Option<ListenerId> {
-        let listener = self.cx.connections.get(id)?.listener;
-        (connect.version != ProtocolVersion::V5).then_some(listener)
-    }
-
-    /// Whether clients of the listener could go anywhere.
-    pub(super) fn could_go_elsewhere(&self, listener: ListenerId) -> bool {
-        self.cx.elsewhere.serving(listener).next().is_some()
-    }
-
     /// A node for the client of a session that ends here because the node is drained: where a backup of the session would be.
     pub(super) fn reference_for_drained(&mut self, id: ConnectionId) -> Option<String> {
         let listener = self.cx.connections.get(id)?.listener;
@@ -100,17 +72,7 @@ impl Worker {
         let to = key.and_then(|key| self.primaries.choose_backup(&mut self.cx, key, &[]));
         let address = to.and_then(|to| self.cx.elsewhere.serving_at(to, listener));
         let address = address.map(ToString::to_string);
-        address.or_else(|| self.any_reference(id))
-    }
-
-    /// Any node for a client that this one cannot keep: one after the other.
-    fn any_reference(&mut self, id: ConnectionId) -> Option<String> {
-        let listener = self.cx.connections.get(id)?.listener;
-        let count = self.cx.elsewhere.serving(listener).count();
-        let at = self.cx.drain.next.checked_rem(count)?;
-        self.cx.drain.next = at + 1;
-        let address = self.cx.elsewhere.serving(listener).nth(at)?;
-        Some(address.to_string())
+        address.or_else(|| any_reference(&mut self.cx, id))
     }
 
     /// The client of a session is to go to one of these nodes.
@@ -125,65 +87,107 @@ impl Worker {
         let attached = self.cx.connections.get(id).and_then(Connection::attached);
         let understands = attached.is_some_and(|it| it.version == ProtocolVersion::V5);
         let reference = self.cx.server_reference(id, to);
-        if let (Some(reference), true) = (reference, understands && self.is_movable(key)) {
+        if let (Some(reference), true) = (reference, understands && is_movable(&self.cx, key)) {
             let client_id = client_id.to_owned();
             let fields = vec![("client_id", client_id), ("to", reference.clone())];
             self.cx
                 .event(EventLevel::Debug, "client sent to another node", fields);
             self.cx
                 .disconnect_to(id, Some(&reference), "another node is better");
-            self.leave_will(key);
+            leave_will(&mut self.cx, key);
             self.detach(now, id, Cause::Closed);
         }
     }
+}
 
-    /// The will of a client that was sent away is not published because of that.
-    fn leave_will(&mut self, key: SessionKey) {
-        let Some(session) = self.cx.sessions.get_mut(key) else {
-            return;
+/// What the hub needs about a client to send it elsewhere.
+pub(super) fn redirectable(
+    cx: &Context,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+) -> Option<Redirectable> {
+    let connection = cx.connections.get(id)?;
+    let mut properties = connect.user_properties.iter();
+    let is_anonymous = connect.client_id.is_empty();
+    (connect.version == ProtocolVersion::V5).then(|| Redirectable {
+        listener: connection.listener,
+        came_redirected: properties.any(|(name, _)| *name == CAME_REDIRECTED),
+        // No client identifier looks like this one: what the specification does not allow in a string.
+        anonymous: is_anonymous.then(|| format!("\0{}", connection.peer.ip()).into()),
+    })
+}
+
+/// The listener of a client that cannot be sent a Server Reference.
+pub(super) fn refusable(
+    cx: &Context,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+) -> Option<ListenerId> {
+    let listener = cx.connections.get(id)?.listener;
+    (connect.version != ProtocolVersion::V5).then_some(listener)
+}
+
+/// Whether clients of the listener could go anywhere.
+pub(super) fn could_go_elsewhere(cx: &Context, listener: ListenerId) -> bool {
+    cx.elsewhere.serving(listener).next().is_some()
+}
+
+/// Any node for a client that this one cannot keep: one after the other.
+fn any_reference(cx: &mut Context, id: ConnectionId) -> Option<String> {
+    let listener = cx.connections.get(id)?.listener;
+    let count = cx.elsewhere.serving(listener).count();
+    let at = cx.drain.next.checked_rem(count)?;
+    cx.drain.next = at + 1;
+    let address = cx.elsewhere.serving(listener).nth(at)?;
+    Some(address.to_string())
+}
+
+/// The will of a client that was sent away is not published because of that.
+fn leave_will(cx: &mut Context, key: SessionKey) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    if !session.is_persistent() {
+        session.will = None;
+    } else if let Some(will) = &mut session.will {
+        will.delay_interval = will.delay_interval.max(WILL_WAITS_S);
+    }
+}
+
+/// Not while its session is on its way already.
+pub(super) fn is_movable(cx: &Context, key: SessionKey) -> bool {
+    let session = cx.sessions.get(key);
+    session.is_some_and(|it| !it.role.is_frozen())
+}
+
+/// Clients that may be sent to another node, with their rates since the last call: of all of them a sample by rate.
+pub(super) fn handle_movable_asked(cx: &mut Context, now: Now) {
+    let mut movable = Vec::new();
+    for id in (0..cx.connections.slots()).map(ConnectionId) {
+        let Some(connection) = cx.connections.get_mut(id) else {
+            continue;
         };
-        if !session.is_persistent() {
-            session.will = None;
-        } else if let Some(will) = &mut session.will {
-            will.delay_interval = will.delay_interval.max(WILL_WAITS_S);
+        let listener = connection.listener;
+        let Some(attached) = connection.attached_mut() else {
+            continue;
+        };
+        let rate = attached.count.take_rate(now.instant);
+        let (version, key) = (attached.version, attached.session);
+        if let (Some(messages_per_s), ProtocolVersion::V5) = (rate, version)
+            && is_movable(cx, key)
+            && let Some(session) = cx.sessions.get(key)
+        {
+            movable.push(Movable {
+                client_id: (*session.client_id).into(),
+                listener,
+                messages_per_s,
+            });
         }
     }
-
-    /// Not while its session is on its way already.
-    pub(super) fn is_movable(&self, key: SessionKey) -> bool {
-        let session = self.cx.sessions.get(key);
-        session.is_some_and(|it| !it.role.is_frozen())
-    }
-
-    /// Clients that may be sent to another node, with their rates since the last call: of all of them a sample by rate.
-    pub(super) fn handle_movable_asked(&mut self, now: Now) {
-        let mut movable = Vec::new();
-        for id in (0..self.cx.connections.slots()).map(ConnectionId) {
-            let Some(connection) = self.cx.connections.get_mut(id) else {
-                continue;
-            };
-            let listener = connection.listener;
-            let Some(attached) = connection.attached_mut() else {
-                continue;
-            };
-            let rate = attached.count.take_rate(now.instant);
-            let (version, key) = (attached.version, attached.session);
-            if let (Some(messages_per_s), ProtocolVersion::V5) = (rate, version)
-                && self.is_movable(key)
-                && let Some(session) = self.cx.sessions.get(key)
-            {
-                movable.push(Movable {
-                    client_id: (*session.client_id).into(),
-                    listener,
-                    messages_per_s,
-                });
-            }
-        }
-        movable.sort_by_key(|client| client.messages_per_s);
-        let step = movable.len().div_ceil(NAMED).max(1);
-        let sample = movable.into_iter().rev().step_by(step).collect();
-        self.cx.send_to_hub(ToHub::Movable(sample));
-    }
+    movable.sort_by_key(|client| client.messages_per_s);
+    let step = movable.len().div_ceil(NAMED).max(1);
+    let sample = movable.into_iter().rev().step_by(step).collect();
+    cx.send_to_hub(ToHub::Movable(sample));
 }
 
 impl Context {

@@ -21,12 +21,14 @@ use thicket_session::{
 
 use super::{
     Worker,
+    attach::serve,
     authentication::Reauthentication,
     connection::{AliasesOut, Attached, Connection, Phase},
     context::Context,
     interests::Route,
     places::Places,
     redirect::MessageCount,
+    rights::set_grant,
     sessions::Session,
     timers::Timer,
 };
@@ -525,7 +527,7 @@ impl Worker {
         session.dropped_messages = relocated.dropped_messages;
         session.inbound = relocated.inbound;
         let key = self.cx.sessions.insert(session);
-        self.set_grant(key, relocated.grant);
+        set_grant(&mut self.cx, key, relocated.grant);
         let aliases_in = relocated.aliases_in.into_iter();
         let attached = Attached {
             session: key,
@@ -546,7 +548,7 @@ impl Worker {
         };
         let peer = connection.peer;
         self.cx.connections.insert(id, connection);
-        self.serve(now, id, attached, relocated.last_packet);
+        serve(&mut self.cx, now, id, attached, relocated.last_packet);
         end_relocation(&mut self.cx, &client_id);
         self.cx.event(
             EventLevel::Debug,

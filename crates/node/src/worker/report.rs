@@ -2,7 +2,7 @@
 
 use thicket_session::topic::SubscriptionFilter;
 
-use super::{Worker, sessions::Session};
+use super::{Worker, context::Context, sessions::Session};
 use crate::{
     SessionReport, SubscriberQuery, SubscriptionReport, Traffic,
     scope::{client_id_of, user_name_of},
@@ -32,30 +32,8 @@ impl Worker {
         self.cx
             .sessions
             .iter()
-            .map(|(_, session)| self.session_report(session))
+            .map(|(_, session)| session_report(&self.cx, session))
             .collect()
-    }
-
-    pub(super) fn session_report(&self, session: &Session) -> SessionReport {
-        SessionReport {
-            client_id: client_id_of(&session.client_id).to_owned(),
-            user_name: user_name_of(&session.client_id).map(str::to_owned),
-            connected: session.connection.is_some(),
-            protocol_version: session.protocol_version,
-            peer: session
-                .connection
-                .and_then(|id| self.cx.connections.get(id))
-                .map(|connection| crate::messages::peer_text(connection.peer)),
-            clean_start: !session.is_persistent(),
-            session_expiry_interval: session.is_persistent().then_some(session.expiry_interval),
-            subscriptions: session.subscriptions.len(),
-            queued_messages: session.outbound.queued(),
-            queued_bytes: session.outbound.queued_bytes(),
-            inflight: session.outbound.inflight(),
-            dropped_messages: session.dropped_messages,
-            backups: session.stored.backups.covered().count() as u8,
-            worker: self.cx.id.0,
-        }
     }
 
     /// All subscriptions, by session, filters ascending.
@@ -135,5 +113,27 @@ impl Worker {
     #[must_use]
     pub const fn subscription_count(&self) -> u64 {
         (self.cx.interests.len() - self.sources.subscriptions()) as u64
+    }
+}
+
+pub(super) fn session_report(cx: &Context, session: &Session) -> SessionReport {
+    SessionReport {
+        client_id: client_id_of(&session.client_id).to_owned(),
+        user_name: user_name_of(&session.client_id).map(str::to_owned),
+        connected: session.connection.is_some(),
+        protocol_version: session.protocol_version,
+        peer: session
+            .connection
+            .and_then(|id| cx.connections.get(id))
+            .map(|connection| crate::messages::peer_text(connection.peer)),
+        clean_start: !session.is_persistent(),
+        session_expiry_interval: session.is_persistent().then_some(session.expiry_interval),
+        subscriptions: session.subscriptions.len(),
+        queued_messages: session.outbound.queued(),
+        queued_bytes: session.outbound.queued_bytes(),
+        inflight: session.outbound.inflight(),
+        dropped_messages: session.dropped_messages,
+        backups: session.stored.backups.covered().count() as u8,
+        worker: cx.id.0,
     }
 }

@@ -10,10 +10,13 @@ use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
 use super::{
     Refusal, SessionKey, Worker,
+    connect::prefix,
     context::Context,
+    habits::restart_rates,
     interests::Member,
-    places::PLACE,
-    replication::Level,
+    minority::{refuses_subscribe, refuses_unsubscribe},
+    places::{PLACE, ask_place_of_filter},
+    replication::{Level, report_taken_over},
     retained::{begin_overtaking, end_overtaking},
 };
 use crate::{
@@ -115,7 +118,7 @@ impl Worker {
         key: SessionKey,
         subscribe: &Subscribe<'_>,
     ) -> Result<(), Refusal> {
-        if self.refuses_subscribe(id, subscribe) {
+        if refuses_subscribe(&mut self.cx, id, subscribe) {
             return Ok(());
         }
         self.choose_backup_for(now, key, subscribe);
@@ -140,7 +143,7 @@ impl Worker {
             }
         }
         self.primaries.covers.note_uncovered(&mut self.cx, key);
-        let asks_place = self.ask_place_of(id, subscribe);
+        let asks_place = ask_place_of(&mut self.cx, id, subscribe);
         if changes.is_empty() && (!replays.is_empty() || asks_place) {
             // Nothing is new to others, but the hub must report the position of the retained messages, and the question must be answered.
             self.cx.send_interests(changes);
@@ -180,23 +183,6 @@ impl Worker {
         }
     }
 
-    /// A better node is asked for only if the filter is alone in its SUBSCRIBE: the answer is then about that one.
-    fn ask_place_of(&mut self, id: ConnectionId, subscribe: &Subscribe<'_>) -> bool {
-        let [asked] = &subscribe.filters[..] else {
-            return false;
-        };
-        let follows = self
-            .cx
-            .connections
-            .get(id)
-            .and_then(|it| it.attached())
-            .is_some_and(|attached| attached.places.is_some());
-        follows
-            && self
-                .parse_filter(id, asked.filter)
-                .is_ok_and(|filter| self.ask_place_of_filter(id, subscribe.packet_id, &filter))
-    }
-
     /// One filter. Outer error: the connection ends; inner error: the code for this filter.
     fn subscribe(
         &mut self,
@@ -207,7 +193,7 @@ impl Worker {
         identifier: Option<u32>,
         changes: &mut Vec<InterestChange>,
     ) -> Result<Result<Granted, ReasonCode>, Refusal> {
-        let filter = match self.parse_filter(id, asked.filter) {
+        let filter = match parse_filter(&self.cx, id, asked.filter) {
             Ok(filter) => filter,
             Err(reason_code) => return Ok(Err(reason_code)),
         };
@@ -240,7 +226,7 @@ impl Worker {
             .subscription(session.stored, &filter, Some(&subscription));
         let is_persistent = session.is_persistent();
         if is_new {
-            self.restart_rates(now, id);
+            restart_rates(&mut self.cx, now, id);
         }
         self.primaries
             .note_operation(&mut self.cx, now, key, &filter);
@@ -268,25 +254,6 @@ impl Worker {
         }))
     }
 
-    /// The filter with the listener's prefix, if clients may have it.
-    fn parse_filter(&self, id: ConnectionId, text: &str) -> Result<SubscriptionFilter, ReasonCode> {
-        let maximum = usize::from(self.cx.config.limits.topic_levels);
-        let prefix = self.prefix(id);
-        let parse = |text: &str| {
-            SubscriptionFilter::parse_with_maximum_levels(text, maximum)
-                .map_err(|error| error.reason_code())
-        };
-        let filter = parse(text)?;
-        if filter.filter.as_str().starts_with("$thicket/") {
-            return Err(ReasonCode::NotAuthorized);
-        }
-        match &filter.share_name {
-            _ if prefix.is_empty() => Ok(filter),
-            None => parse(&format!("{prefix}{text}")),
-            Some(name) => parse(&format!("$share/{name}/{prefix}{}", filter.filter)),
-        }
-    }
-
     pub(super) fn handle_unsubscribe(
         &mut self,
         now: Now,
@@ -294,13 +261,13 @@ impl Worker {
         key: SessionKey,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Result<(), Refusal> {
-        if self.refuses_unsubscribe(id, key, unsubscribe)? {
+        if refuses_unsubscribe(&mut self.cx, id, key, unsubscribe)? {
             return Ok(());
         }
         let mut reason_codes = Vec::with_capacity(unsubscribe.filters.len());
         let mut changes = Vec::new();
         for text in &unsubscribe.filters {
-            let filter = match self.parse_filter(id, text) {
+            let filter = match parse_filter(&self.cx, id, text) {
                 Ok(filter) => filter,
                 Err(reason_code) => {
                     reason_codes.push(reason_code);
@@ -330,7 +297,7 @@ impl Worker {
             reason_codes.push(code);
         }
         if reason_codes.contains(&ReasonCode::Success) {
-            self.restart_rates(now, id);
+            restart_rates(&mut self.cx, now, id);
         }
         self.cx.announce(changes);
         self.cx.hold_output(id, key);
@@ -360,7 +327,7 @@ impl Worker {
             let (session, serial) = (key, session.serial);
             self.wait_for_interests(Gate::TakenOver { session, serial });
         } else {
-            self.report_taken_over(key, false);
+            report_taken_over(&mut self.cx, key, false);
         }
     }
 
@@ -392,7 +359,7 @@ impl Worker {
             Gate::Import { request } => self.cx.send_to_hub(ToHub::Imported { request }),
             Gate::TakenOver { session, serial } => {
                 if self.cx.sessions.get_same(session, serial).is_some() {
-                    self.report_taken_over(session, false);
+                    report_taken_over(&mut self.cx, session, false);
                 }
             }
         }
@@ -443,6 +410,44 @@ impl Worker {
                 );
             }
         }
+    }
+}
+
+/// A better node is asked for only if the filter is alone in its SUBSCRIBE: the answer is then about that one.
+fn ask_place_of(cx: &mut Context, id: ConnectionId, subscribe: &Subscribe<'_>) -> bool {
+    let [asked] = &subscribe.filters[..] else {
+        return false;
+    };
+    let follows = cx
+        .connections
+        .get(id)
+        .and_then(|it| it.attached())
+        .is_some_and(|attached| attached.places.is_some());
+    follows
+        && parse_filter(cx, id, asked.filter)
+            .is_ok_and(|filter| ask_place_of_filter(cx, id, subscribe.packet_id, &filter))
+}
+
+/// The filter with the listener's prefix, if clients may have it.
+fn parse_filter(
+    cx: &Context,
+    id: ConnectionId,
+    text: &str,
+) -> Result<SubscriptionFilter, ReasonCode> {
+    let maximum = usize::from(cx.config.limits.topic_levels);
+    let prefix = prefix(cx, id);
+    let parse = |text: &str| {
+        SubscriptionFilter::parse_with_maximum_levels(text, maximum)
+            .map_err(|error| error.reason_code())
+    };
+    let filter = parse(text)?;
+    if filter.filter.as_str().starts_with("$thicket/") {
+        return Err(ReasonCode::NotAuthorized);
+    }
+    match &filter.share_name {
+        _ if prefix.is_empty() => Ok(filter),
+        None => parse(&format!("{prefix}{text}")),
+        Some(name) => parse(&format!("$share/{name}/{prefix}{}", filter.filter)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use thicket_session::time::Instant;
 
-use super::{SessionKey, Worker};
+use super::{SessionKey, Worker, close::handle_connect_timeout};
 use crate::{ConnectionId, Now};
 
 /// What is due.
@@ -75,7 +75,7 @@ impl Worker {
         while let Some(timer) = self.cx.timers.pop_due(now.instant) {
             match timer {
                 Timer::Connect { connection, serial } => {
-                    self.handle_connect_timeout(connection, serial)
+                    handle_connect_timeout(&mut self.cx, connection, serial)
                 }
                 Timer::KeepAlive { connection, serial } => {
                     self.handle_keep_alive(now, connection, serial)

@@ -10,6 +10,7 @@ use thicket_session::server::{Delivery, Epoch, SessionSnapshot, decode_queue, en
 
 use super::{
     SessionKey, Worker, close::Cause, connect::Granted, deliver::Outgoing, interests::Recipient,
+    publish::may_publish,
 };
 use crate::{
     ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now, WorkerId,
@@ -104,6 +105,11 @@ impl Worker {
         self.cx.sessions.find(client_id).is_some()
     }
 
+    /// The result of an import, once there is one; it is forgotten with this call.
+    pub fn take_import(&mut self, number: u64) -> Option<Imported> {
+        self.transfers.take(number)
+    }
+
     /// Begins the import of a session; `take_import` returns the result. `number` is the caller's, new for each import. With `replace` a session that
     /// the client identifier has is ended, otherwise it stays; one on another node is moved here either way.
     pub fn begin_import(&mut self, now: Now, number: u64, snapshot: &[u8], replace: bool) {
@@ -140,19 +146,6 @@ impl Worker {
         self.transfers.imports.insert(number, import);
     }
 
-    /// The result of an import, once there is one; it is forgotten with this call.
-    pub fn take_import(&mut self, number: u64) -> Option<Imported> {
-        match self.transfers.imports.get(&number) {
-            None => Some(Imported::Unavailable),
-            Some(Import::Claimed { .. }) => None,
-            Some(Import::Done(done)) => {
-                let done = *done;
-                self.transfers.imports.remove(&number);
-                Some(done)
-            }
-        }
-    }
-
     /// The claim of an import is granted. `false`: it was that of a connection.
     pub(super) fn is_granted_to_import(
         &mut self,
@@ -184,16 +177,6 @@ impl Worker {
         let client_id = client_id.into();
         self.cx.send_to_hub(ToHub::GrantDone { client_id });
         true
-    }
-
-    /// The claim of an import failed. `false`: it was that of a connection.
-    pub(super) fn is_refused_to_import(&mut self, connection: ConnectionId, number: u64) -> bool {
-        let is_import = connection == NO_CONNECTION;
-        if is_import {
-            let done = Import::Done(Imported::Unavailable);
-            self.transfers.imports.insert(number, done);
-        }
-        is_import
     }
 
     fn import_claimed(
@@ -280,7 +263,7 @@ impl Worker {
         let route = self.route(publish.topic);
         let may = route.refusal.is_none()
             && !publish.payload.is_empty()
-            && self.may_publish(publish.topic.len(), publish.topic);
+            && may_publish(publish.topic.len(), publish.topic);
         if may {
             let publish = Publish {
                 retain: true,
@@ -290,5 +273,29 @@ impl Worker {
             self.publish(now, &publish, &route, super::publish::Source::default());
         }
         may
+    }
+}
+
+impl Transfers {
+    fn take(&mut self, number: u64) -> Option<Imported> {
+        match self.imports.get(&number) {
+            None => Some(Imported::Unavailable),
+            Some(Import::Claimed { .. }) => None,
+            Some(Import::Done(done)) => {
+                let done = *done;
+                self.imports.remove(&number);
+                Some(done)
+            }
+        }
+    }
+
+    /// The claim of an import failed. `false`: it was that of a connection.
+    pub(super) fn is_refused_to_import(&mut self, connection: ConnectionId, number: u64) -> bool {
+        let is_import = connection == NO_CONNECTION;
+        if is_import {
+            let done = Import::Done(Imported::Unavailable);
+            self.imports.insert(number, done);
+        }
+        is_import
     }
 }

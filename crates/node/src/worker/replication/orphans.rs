@@ -22,7 +22,7 @@ use thicket_session::{server::Epoch, time::Instant};
 
 use super::{
     Primaries, Sources, backup::SourceKey, learning::end_spare_backups, pending::Pending,
-    replica_set::Stage,
+    promote::report_taken_over, replica_set::Stage,
 };
 use crate::{
     Now,
@@ -240,7 +240,7 @@ impl Worker {
             if self.fail_over(now, key, changes) {
                 count += 1;
                 // Its primary may be up, and have handed it to a node that is partitioned from this one: nothing else registers it.
-                self.report_taken_over(key, false);
+                report_taken_over(&mut self.cx, key, false);
             }
         }
         count

@@ -25,6 +25,7 @@ use crate::{
     messages::{Fetched, ToHub},
     worker::{
         SessionKey, Worker, context::Context, debts::Debt, journal::wall_ms, publish::Outcome,
+        rights::refuse_publish,
     },
 };
 
@@ -123,7 +124,7 @@ impl Worker {
         } else {
             Stored::No
         };
-        if self.refuse_publish(key, &will.topic).is_some() {
+        if refuse_publish(&mut self.cx, key, &will.topic).is_some() {
             self.primaries
                 .end_will_backup(&mut self.cx, &client_id, backup);
             return;

@@ -17,6 +17,7 @@ use crate::{
     worker::{
         SessionKey, Worker,
         branches::restart_timers,
+        context::Context,
         interests::Member,
         journal::write_whole,
         role::{Event, Role},
@@ -128,7 +129,7 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) -> bool {
-        self.drop_will_of_connected(key);
+        drop_will_of_connected(&mut self.cx, key);
         let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
@@ -172,34 +173,11 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) {
-        self.drop_will_of_connected(key);
+        drop_will_of_connected(&mut self.cx, key);
         if self.promote(now, key, true, changes) {
             self.primaries.backup_new(&mut self.cx, now, key);
-            self.report_taken_over(key, true);
+            report_taken_over(&mut self.cx, key, true);
         }
-    }
-
-    /// A client that was sent away, or is still connected to the primary, is not dead: its will is dropped.
-    fn drop_will_of_connected(&mut self, key: SessionKey) {
-        let session = self.cx.sessions.get_mut(key);
-        if let Some(backup) = session.and_then(|session| session.backup_mut())
-            && backup.stored.disconnected_at_ms.is_none()
-        {
-            backup.stored.will = None;
-        }
-    }
-
-    /// Reports to the hub that a backup was promoted.
-    pub(in super::super) fn report_taken_over(&mut self, key: SessionKey, is_beside: bool) {
-        let Some(session) = self.cx.sessions.get(key) else {
-            return;
-        };
-        let taken_over = ToHub::TakenOver {
-            client_id: (*session.client_id).into(),
-            epoch: session.epoch,
-            is_beside,
-        };
-        self.cx.send_to_hub_after_records(taken_over);
     }
 
     /// Promotes a backup. `is_split`: its primary may be up in another partition, and serve the session too. False: there is a session of its client
@@ -286,4 +264,27 @@ impl Worker {
         self.cx.report_session(&client_id, SessionState::Waiting);
         true
     }
+}
+
+/// A client that was sent away, or is still connected to the primary, is not dead: its will is dropped.
+fn drop_will_of_connected(cx: &mut Context, key: SessionKey) {
+    let session = cx.sessions.get_mut(key);
+    if let Some(backup) = session.and_then(|session| session.backup_mut())
+        && backup.stored.disconnected_at_ms.is_none()
+    {
+        backup.stored.will = None;
+    }
+}
+
+/// Reports to the hub that a backup was promoted.
+pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, is_beside: bool) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let taken_over = ToHub::TakenOver {
+        client_id: (*session.client_id).into(),
+        epoch: session.epoch,
+        is_beside,
+    };
+    cx.send_to_hub_after_records(taken_over);
 }
