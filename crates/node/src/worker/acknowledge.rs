@@ -159,7 +159,7 @@ impl Worker {
     pub(super) fn settle_met(&mut self, now: Now) {
         let is_settled = self.cx.debts.met.is_empty()
             && self.cx.debts.overdrawn.is_empty()
-            && self.operating.replays.is_empty()
+            && !self.system.has_replays()
             && self.primaries.has_settled_forgotten();
         if !is_settled {
             self.settle_all_met(now);
@@ -168,7 +168,7 @@ impl Worker {
 
     #[inline(never)]
     fn settle_all_met(&mut self, now: Now) {
-        self.replay_system(now);
+        self.system.replay(&mut self.cx, now);
         self.traces.trace_met(&mut self.cx);
         for debt in std::mem::take(&mut self.cx.debts.met) {
             match debt {

@@ -8,7 +8,10 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{SessionKey, context::Context, deliver::Outgoing, seen::Seen, sessions::Session};
+use super::{
+    SessionKey, context::Context, deliver::Outgoing, replication::Unblocked,
+    retained::LastRetained, seen::Seen, sessions::Session,
+};
 use crate::{
     Now,
     marks::{Came, Mark, Marks},
@@ -23,6 +26,9 @@ pub(super) struct Arrivals {
     pub begun: Option<Rc<Begun>>,
     /// QoS 2 publications of persistent publishers.
     pub seen: Seen,
+    pub last_retained: LastRetained,
+    /// Positions of the streams of primaries that waited for a message.
+    pub unblocked: Vec<Unblocked>,
 }
 
 impl Arrivals {

@@ -5,7 +5,7 @@ use thicket_overlay::record::{Record, SharedChoices};
 use thicket_session::server::{Message, MessageId};
 
 use super::{
-    SessionKey, Worker,
+    SessionKey,
     context::Context,
     interests::{GroupRoute, Recipient, Route},
 };
@@ -156,49 +156,46 @@ pub(super) fn refuse_record(cx: &mut Context, from: Peer, origin: Origin, number
     }
 }
 
-impl Worker {
-    /// Refuses a message that is over the limit of sessions here, to the place that accepted it from its publisher.
-    pub(super) fn refuse_over_limit(
-        &mut self,
-        from: Peer,
-        origin: Origin,
-        record: &Record<'_>,
-    ) -> bool {
-        let publish = Publish {
-            qos: record.qos,
-            properties: record.properties,
-            ..Publish::new(record.topic, record.payload)
-        };
-        let may_be_full = refuses_when_full(&self.cx)
-            || self.cx.journal.is_nearly_full_for(content_len(&publish));
-        if !may_be_full {
-            return false;
-        }
-        let route = self.route(record.topic);
-        let audience = if record.shared.is_empty() {
-            Audience::Subscribers
-        } else {
-            Audience::Members(record.shared)
-        };
-        if !exceeds_limits(&mut self.cx, &publish, &route, audience) {
-            return false;
-        }
-        self.cx.traffic.dropped_messages += 1;
-        // Nodes with backups of these sessions have the message too, and must not wait for what becomes of it.
-        let id = MessageId {
-            node: origin.node.0,
-            incarnation: origin.incarnation.0,
-            stream: origin.stream.0 as u8,
-            number: record.number,
-        };
-        for recipient in audience.recipients(&route) {
-            if let Some(session) = self.cx.sessions.get(recipient.session) {
-                self.cx.journal.passed(session.stored, id);
-            }
-        }
-        refuse_record(&mut self.cx, from, origin, record.number);
-        true
+/// Refuses a message that is over the limit of sessions here, to the place that accepted it from its publisher.
+pub(super) fn refuse_over_limit(
+    cx: &mut Context,
+    from: Peer,
+    origin: Origin,
+    record: &Record<'_>,
+) -> bool {
+    let publish = Publish {
+        qos: record.qos,
+        properties: record.properties,
+        ..Publish::new(record.topic, record.payload)
+    };
+    let may_be_full = refuses_when_full(cx) || cx.journal.is_nearly_full_for(content_len(&publish));
+    if !may_be_full {
+        return false;
     }
+    let route = cx.route(record.topic);
+    let audience = if record.shared.is_empty() {
+        Audience::Subscribers
+    } else {
+        Audience::Members(record.shared)
+    };
+    if !exceeds_limits(cx, &publish, &route, audience) {
+        return false;
+    }
+    cx.traffic.dropped_messages += 1;
+    // Nodes with backups of these sessions have the message too, and must not wait for what becomes of it.
+    let id = MessageId {
+        node: origin.node.0,
+        incarnation: origin.incarnation.0,
+        stream: origin.stream.0 as u8,
+        number: record.number,
+    };
+    for recipient in audience.recipients(&route) {
+        if let Some(session) = cx.sessions.get(recipient.session) {
+            cx.journal.passed(session.stored, id);
+        }
+    }
+    refuse_record(cx, from, origin, record.number);
+    true
 }
 
 /// Bytes of a message's topic, properties and payload.

@@ -135,7 +135,8 @@ impl Worker {
                 Held::Received { .. } => false,
             });
             self.cx.traffic.dropped_messages += plain.count() as u64;
-            self.pass_shared_on(now, &session.outbound);
+            self.groups
+                .pass_shared_on(&mut self.cx, now, &session.outbound);
         }
     }
 
@@ -212,9 +213,10 @@ impl Worker {
         }
         if let Some(session) = self.remove_session(key) {
             // What only this member of a group received since is not among what the other node has.
-            self.pass_shared_on_from(now, &session.outbound, handed.from);
+            self.groups
+                .pass_shared_on_from(&mut self.cx, now, &session.outbound, handed.from);
         }
-        self.reassign_unassigned(now);
+        self.groups.reassign_unassigned(&mut self.cx, now);
     }
 
     pub(super) fn handle_keep_alive(&mut self, now: Now, id: ConnectionId, serial: u64) {

@@ -17,6 +17,7 @@ use super::{
     deliver::Scratch,
     divergence::Place,
     drain::Drain,
+    effort::Effort,
     forward::Batches,
     interests::Interests,
     journal::Journal,
@@ -46,6 +47,8 @@ pub(super) struct Context {
     pub is_stopping: bool,
     /// The node is drained, and accepts no clients.
     pub drain: Drain,
+    /// Memory is short: the number of sessions when that began.
+    pub short_since: Option<usize>,
     /// The other nodes that are up.
     pub up: Vec<UpNode>,
     pub connections: Connections,
@@ -62,6 +65,8 @@ pub(super) struct Context {
     pub packet_trace: Option<PacketTrace>,
     /// What the shell observes; the filters are with the interests.
     pub observed: Observed,
+    /// What was done in this round, and what is left for the next.
+    pub effort: Effort,
     /// Packets of the message that is being delivered.
     pub scratch: Scratch,
     /// What is to be stored, here and on backups.
@@ -92,6 +97,7 @@ impl Context {
             is_stopping: false,
             drain: Drain::default(),
             have_rights: false,
+            short_since: None,
             up: Vec::new(),
             connections: Connections::default(),
             sessions,
@@ -101,6 +107,7 @@ impl Context {
             elsewhere: Arc::default(),
             packet_trace: None,
             observed: Observed::default(),
+            effort: Effort::default(),
             scratch: Scratch::default(),
             journal: Journal::new(id.0, config.stores),
             batches: Batches::new(config.workers),

@@ -10,11 +10,12 @@ use thicket_session::{
 };
 
 use super::{
-    SessionKey, Worker,
+    SessionKey,
     connection::{Attached, Connection},
     context::Context,
     interests::Recipient,
     journal::Taken,
+    operate::out_buffer_limit,
     replication::{Level, hold},
     retained::note_overtaking,
     role::Role,
@@ -144,7 +145,7 @@ impl Scratch {
     }
 }
 
-impl Worker {
+impl Context {
     /// Delivers to all `recipients`. `from`: the publisher's session, which No Local leaves out [MQTT-3.8.3-3].
     #[inline]
     pub(super) fn deliver(
@@ -154,15 +155,16 @@ impl Worker {
         outgoing: &mut Outgoing<'_>,
         from: Option<SessionKey>,
     ) {
-        self.cx.scratch.begin(recipients.len());
+        self.scratch.begin(recipients.len());
         if outgoing.publish.retain && !recipients.is_empty() {
-            note_overtaking(&mut self.cx, recipients, outgoing.publish.topic);
-            self.last_retained
+            note_overtaking(self, recipients, outgoing.publish.topic);
+            self.arrivals
+                .last_retained
                 .note(outgoing.publish, outgoing.id, outgoing.publication());
         }
         for recipient in recipients {
             if recipient.no_local && from == Some(recipient.session) {
-                pass(&mut self.cx, recipient.session, outgoing);
+                pass(self, recipient.session, outgoing);
                 continue;
             }
             self.deliver_to(now, recipient, outgoing);
@@ -177,7 +179,7 @@ impl Worker {
         group: &Arc<str>,
         outgoing: &mut Outgoing<'_>,
     ) {
-        self.cx.scratch.begin(1);
+        self.scratch.begin(1);
         outgoing.group = Some(Arc::clone(group));
         self.deliver_to(now, recipient, outgoing);
         outgoing.group = None;
@@ -212,8 +214,8 @@ impl Worker {
         identifiers: &MatchedIdentifiers,
     ) {
         let qos = outgoing.publish.qos.min(granted);
-        let limit = self.out_buffer_limit(qos);
-        let Some(session) = self.cx.sessions.get_mut(key) else {
+        let limit = out_buffer_limit(self, qos);
+        let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         let mut is_sent = false;
@@ -226,13 +228,13 @@ impl Worker {
         };
         if outgoing.id.number == 0 && qos > Qos::AtMostOnce && session.is_persistent() {
             // Other nodes may have the session too one day, and must recognise it.
-            self.cx.unsent += 1;
-            let (node, incarnation) = (self.cx.config.node.0, self.cx.config.incarnation.0);
-            outgoing.id = MessageId::unsent(node, incarnation, self.cx.id.0, self.cx.unsent);
+            self.unsent += 1;
+            let (node, incarnation) = (self.config.node.0, self.config.incarnation.0);
+            outgoing.id = MessageId::unsent(node, incarnation, self.id.0, self.unsent);
             outgoing.message = None;
         }
         if outgoing.group.is_none() && session.is_imported(&outgoing.id, qos) {
-            self.cx.journal.passed(session.stored, outgoing.id);
+            self.journal.passed(session.stored, outgoing.id);
             return;
         }
         let is_seen = outgoing.is_seen && outgoing.group.is_none();
@@ -242,7 +244,7 @@ impl Worker {
             && decides
             && !session.is_new(publication, qos, is_seen)
         {
-            self.cx.journal.passed(session.stored, outgoing.id);
+            self.journal.passed(session.stored, outgoing.id);
             return;
         }
         let keep = |outgoing: &mut Outgoing<'_>| Delivery {
@@ -257,13 +259,13 @@ impl Worker {
                 let delivery = keep(outgoing);
                 let way = (is_seen, outgoing.is_alone);
                 let unblocked = backup.take(now.instant, &mut session.taken, delivery, way);
-                self.sources.unblocked.extend(unblocked);
+                self.arrivals.unblocked.extend(unblocked);
             }
             return;
         }
-        let waits = self.cx.is_minority && qos > Qos::AtMostOnce && session.is_persistent();
+        let waits = self.is_minority && qos > Qos::AtMostOnce && session.is_persistent();
         let connection = session.connection.filter(|_| !waits).and_then(|id| {
-            let (connection, dirty) = self.cx.connections.get_with_dirty(id)?;
+            let (connection, dirty) = self.connections.get_with_dirty(id)?;
             Some((id, connection, dirty))
         });
         let taken = match connection {
@@ -274,8 +276,8 @@ impl Worker {
                     };
                     if !fits(attached, outgoing.publish, form) {
                         // As if it had been delivered [MQTT-3.1.2-25].
-                        self.cx.traffic.dropped_messages += 1;
-                        self.cx.journal.passed(session.stored, outgoing.id);
+                        self.traffic.dropped_messages += 1;
+                        self.journal.passed(session.stored, outgoing.id);
                         return;
                     }
                     let window = attached.window;
@@ -292,23 +294,22 @@ impl Worker {
                         packet_id: form.packet_id,
                         identifiers,
                     };
-                    self.cx.journal.append(session, now, outgoing, taken);
-                    if qos == Qos::ExactlyOnce && self.cx.config.waits_for_backups {
-                        let streams = &mut self.cx.journal.streams;
+                    self.journal.append(session, now, outgoing, taken);
+                    if qos == Qos::ExactlyOnce && self.config.waits_for_backups {
+                        let streams = &mut self.journal.streams;
                         hold(streams, connection, id, session.stored, Level::Applied);
                     }
                 }
                 if has_place {
                     let sent = append(
                         connection,
-                        &mut self.cx.scratch,
+                        &mut self.scratch,
                         now.instant,
                         outgoing.publish,
                         outgoing.expires_at,
                         form,
                     );
-                    self.cx
-                        .traffic
+                    self.traffic
                         .count_sent(sent, outgoing.publish.payload.len());
                     is_sent = sent;
                     if sent {
@@ -322,19 +323,18 @@ impl Worker {
             None => qos == Qos::AtMostOnce,
         };
         if taken {
-            if is_sent && self.cx.is_traced() {
-                self.cx
-                    .trace_publish(key, outgoing.publish, form.qos, form.packet_id);
+            if is_sent && self.is_traced() {
+                self.trace_publish(key, outgoing.publish, form.qos, form.packet_id);
             }
             return;
         }
         session.outbound.note_time(now.instant);
         if qos == Qos::AtMostOnce || session.outbound.enqueue(keep(outgoing)).is_err() {
             session.dropped_messages += 1;
-            self.cx.traffic.dropped_messages += 1;
-            self.cx.traffic.queue_dropped_messages += u64::from(qos > Qos::AtMostOnce);
+            self.traffic.dropped_messages += 1;
+            self.traffic.queue_dropped_messages += u64::from(qos > Qos::AtMostOnce);
             if qos > Qos::AtMostOnce {
-                self.cx.journal.passed(session.stored, outgoing.id);
+                self.journal.passed(session.stored, outgoing.id);
             }
             return;
         }
@@ -345,7 +345,7 @@ impl Worker {
                 packet_id: None,
                 identifiers,
             };
-            self.cx.journal.append(session, now, outgoing, taken);
+            self.journal.append(session, now, outgoing, taken);
         }
     }
 }

@@ -14,10 +14,11 @@ use thicket_session::{
 
 use super::{
     Worker,
-    capacity::member_with_capacity,
+    capacity::{member_with_capacity, refuse_over_limit},
     context::Context,
     debts::Debt,
     deliver::Outgoing,
+    effort::leave_records,
     groups::{choose_here, is_handed_over},
     interests::Route,
     publish::Source,
@@ -336,8 +337,8 @@ impl Worker {
         let mut taken = NumberRuns::new();
         let mut record = Record::default();
         loop {
-            if self.effort.is_over() && !records.rest().is_empty() {
-                self.leave_records(from, origin, &records);
+            if self.cx.effort.is_over() && !records.rest().is_empty() {
+                leave_records(&mut self.cx, from, origin, &records);
                 break;
             }
             match records.read_into(&mut record) {
@@ -388,7 +389,7 @@ impl Worker {
         record: &Record<'_>,
         way: Way,
     ) -> bool {
-        if record.number > 0 && self.refuse_over_limit(from, origin, record) {
+        if record.number > 0 && refuse_over_limit(&mut self.cx, from, origin, record) {
             return false;
         }
         let is_sent_on = if self.cx.observed.traces.is_some() {
@@ -417,14 +418,14 @@ impl Worker {
         outgoing.id = message_id(origin, record.number);
         outgoing.set_publication(record.publication.as_ref());
         outgoing.is_alone = way == Way::Hint;
-        let route = self.route(record.topic);
+        let route = self.cx.route(record.topic);
         if route.withheld > 0 {
             self.cx.traffic.withheld_messages += u64::from(route.withheld);
         }
         let mut sent_on = 0;
         if record.shared.is_empty() {
             outgoing.is_seen = self.cx.arrivals.note(&outgoing);
-            self.deliver(now, &route.recipients, &mut outgoing, None);
+            self.cx.deliver(now, &route.recipients, &mut outgoing, None);
             self.cx.journal.note(&outgoing);
         } else {
             for (name, filter) in record.shared.iter() {
@@ -440,7 +441,7 @@ impl Worker {
                 if let Some(index) = here.filter(is_here) {
                     let with_room = member_with_capacity(&self.cx, group, index, outgoing.publish);
                     let index = with_room.unwrap_or(index);
-                    self.deliver_alone(
+                    self.cx.deliver_alone(
                         now,
                         &group.local[index].recipient,
                         &group.key,
@@ -455,7 +456,14 @@ impl Worker {
                     number: record.number,
                 };
                 let debt = (record.number > 0 && sent_on == 0).then_some(debt);
-                self.publish_to_group(now, group, &mut outgoing, debt, &mut sent_on);
+                self.groups.publish_to_group(
+                    &mut self.cx,
+                    now,
+                    group,
+                    &mut outgoing,
+                    debt,
+                    &mut sent_on,
+                );
             }
         }
         if sent_on == 0 && record.number > 0 {

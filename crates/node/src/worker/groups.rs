@@ -11,7 +11,7 @@ use thicket_session::{
 };
 
 use super::{
-    SessionKey, Worker,
+    SessionKey,
     capacity::member_with_capacity,
     context::Context,
     debts::Debt,
@@ -61,49 +61,36 @@ const GONE: NodeSlot = NodeSlot(u16::MAX);
 /// Unassigned messages, which wait for members to appear again.
 const UNASSIGNED: usize = 10_000;
 
-impl Worker {
+impl Groups {
     /// One member of a shared subscription gets the message: one here, or one of another place that chooses in turn.
     pub(super) fn publish_to_group(
         &mut self,
+        cx: &mut Context,
         now: Now,
         group: &GroupRoute,
         outgoing: &mut Outgoing<'_>,
         debt: Option<Debt>,
         open: &mut u16,
     ) {
-        match choose_with_capacity(&mut self.cx, group, outgoing.publish) {
+        match choose_with_capacity(cx, group, outgoing.publish) {
             None => {}
             Some(Choice::Local(index)) => {
                 let recipient = &group.local[index].recipient;
-                if is_handed_over(&self.cx, recipient.session) {
-                    *open += self.groups.wait_for_member(
-                        &mut self.cx,
-                        now,
-                        group,
-                        recipient.qos,
-                        outgoing,
-                        debt,
-                    );
+                if is_handed_over(cx, recipient.session) {
+                    *open += self.wait_for_member(cx, now, group, recipient.qos, outgoing, debt);
                 } else {
-                    self.deliver_alone(now, recipient, &group.key, outgoing);
+                    cx.deliver_alone(now, recipient, &group.key, outgoing);
                 }
             }
-            Some(Choice::Peer(Place::Node(slot), interest)) if !self.cx.is_slot_up(slot) => {
-                *open += self.groups.wait_for_member(
-                    &mut self.cx,
-                    now,
-                    group,
-                    interest.qos,
-                    outgoing,
-                    debt,
-                );
+            Some(Choice::Peer(Place::Node(slot), interest)) if !cx.is_slot_up(slot) => {
+                *open += self.wait_for_member(cx, now, group, interest.qos, outgoing, debt);
             }
             Some(Choice::Peer(place, interest)) => {
                 let publish = outgoing.publish;
                 let qos = publish.qos.min(interest.qos);
                 let number = if qos > Qos::AtMostOnce {
                     *open += u16::from(debt.is_some());
-                    self.cx.debts.pending.add(1, debt)
+                    cx.debts.pending.add(1, debt)
                 } else {
                     0
                 };
@@ -113,25 +100,31 @@ impl Worker {
                         group: Arc::clone(&group.key),
                         message: outgoing.message(),
                     };
-                    self.groups.chosen.insert(number, chosen);
+                    self.chosen.insert(number, chosen);
                 }
                 let message = Publish {
                     retain: false,
                     ..*publish
                 };
-                forward_to_group(&mut self.cx, &message, number, &group.key, place);
+                forward_to_group(cx, &message, number, &group.key, place);
             }
         }
     }
 
     /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and what was sent at QoS 1. A
     /// QoS 2 message that was sent may have been seen [MQTT-4.8.2-5].
-    pub(super) fn pass_shared_on(&mut self, now: Now, outbound: &Outbound) {
-        self.pass_shared_on_from(now, outbound, 0);
+    pub(super) fn pass_shared_on(&mut self, cx: &mut Context, now: Now, outbound: &Outbound) {
+        self.pass_shared_on_from(cx, now, outbound, 0);
     }
 
     /// The same of what it accepted from a sequence on.
-    pub(super) fn pass_shared_on_from(&mut self, now: Now, outbound: &Outbound, from: u64) {
+    pub(super) fn pass_shared_on_from(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        outbound: &Outbound,
+        from: u64,
+    ) {
         let held = outbound.held_from(from);
         let kept = held.filter_map(|held| match held {
             Held::Queued { delivery, .. } => Some(delivery),
@@ -145,11 +138,12 @@ impl Worker {
             };
             let message = &delivery.message;
             if message.is_expired(now.instant) {
-                self.cx.traffic.expired_messages += 1;
+                cx.traffic.expired_messages += 1;
                 continue;
             }
             let (key, message) = (Arc::clone(key), Rc::clone(message));
             self.choose_again(
+                cx,
                 now,
                 Unassigned {
                     until: now.instant,
@@ -162,7 +156,7 @@ impl Worker {
     }
 
     /// Another member of a group gets a message; if all were on nodes that are down, one whose backup is promoted elsewhere.
-    fn choose_again(&mut self, now: Now, chosen: Unassigned) {
+    fn choose_again(&mut self, cx: &mut Context, now: Now, chosen: Unassigned) {
         let message = Rc::clone(&chosen.message);
         let publish = Publish {
             qos: message.qos(),
@@ -172,82 +166,87 @@ impl Worker {
         };
         let mut outgoing = Outgoing::new(&publish, message.expires_at());
         outgoing.id = message.id();
-        let route = self.route(publish.topic);
+        let route = cx.route(publish.topic);
         let group = route.groups.iter().find(|known| known.key == chosen.group);
         let debt = chosen.debt;
         let mut open = 0;
         match group {
-            Some(group) => self.publish_to_group(now, group, &mut outgoing, debt, &mut open),
-            None if chosen.until > now.instant && self.groups.wait_for_members(chosen) => return,
-            None => self.cx.traffic.dropped_messages += 1,
+            Some(group) => self.publish_to_group(cx, now, group, &mut outgoing, debt, &mut open),
+            None if chosen.until > now.instant && self.wait_for_members(chosen) => return,
+            None => cx.traffic.dropped_messages += 1,
         }
-        open += wait_for_backups(&mut self.cx, &outgoing, debt);
+        open += wait_for_backups(cx, &outgoing, debt);
         if let (0, Some(debt)) = (open, debt) {
-            self.cx.debts.met.push(debt);
+            cx.debts.met.push(debt);
         }
     }
 
     /// The interests of other places have changed. Interests of a group's members on a node that is down are remembered for a while: their backups
     /// are promoted elsewhere.
-    pub(super) fn apply_interests(&mut self, now: Now, changes: &[(Place, InterestChange)]) {
+    pub(super) fn apply_interests(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        changes: &[(Place, InterestChange)],
+    ) {
         for (place, change) in changes {
             if let (Place::Node(slot), None) = (place, change.interest)
-                && !self.cx.is_slot_up(*slot)
-                && let Some(interest) = self.cx.interests.absent_members(*place, &change.key)
+                && !cx.is_slot_up(*slot)
+                && let Some(interest) = cx.interests.absent_members(*place, &change.key)
             {
                 let until = now.instant + GRACE;
-                self.groups.orphaned.push((until, change.key.clone()));
-                self.cx.timers.set(until, Timer::Orphaned);
+                self.orphaned.push((until, change.key.clone()));
+                cx.timers.set(until, Timer::Orphaned);
                 let remembered = InterestChange {
                     key: change.key.clone(),
                     interest: Some(interest),
                 };
-                self.cx.interests.apply(Place::Node(GONE), &remembered);
+                cx.interests.apply(Place::Node(GONE), &remembered);
             }
-            self.cx.interests.apply(*place, change);
+            cx.interests.apply(*place, change);
         }
-        self.reassign_unassigned(now);
+        self.reassign_unassigned(cx, now);
     }
 
     /// Unassigned messages are given to the members that are there now.
-    pub(super) fn reassign_unassigned(&mut self, now: Now) {
-        for unassigned in std::mem::take(&mut self.groups.unassigned) {
-            self.choose_again(now, unassigned);
+    pub(super) fn reassign_unassigned(&mut self, cx: &mut Context, now: Now) {
+        for unassigned in std::mem::take(&mut self.unassigned) {
+            self.choose_again(cx, now, unassigned);
         }
     }
 
     /// Backups of the members have been promoted by now, or never will be.
-    pub(super) fn forget_orphaned(&mut self, now: Now) {
-        let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.groups.orphaned)
+    pub(super) fn forget_orphaned(&mut self, cx: &mut Context, now: Now) {
+        let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned)
             .into_iter()
             .partition(|(until, _)| *until <= now.instant);
-        self.groups.orphaned = kept;
+        self.orphaned = kept;
         for (_, key) in due {
             thicket_session::reach!("time GRACE");
-            if self.groups.orphaned.iter().all(|(_, kept)| *kept != key) {
+            if self.orphaned.iter().all(|(_, kept)| *kept != key) {
                 let interest = None;
-                self.cx
-                    .interests
+                cx.interests
                     .apply(Place::Node(GONE), &InterestChange { key, interest });
             }
         }
-        self.reassign_unassigned(now);
+        self.reassign_unassigned(cx, now);
     }
 
     /// Nodes are down: what was on its way to members there goes to other members (rule 16: at least once a group).
-    pub(super) fn reassign_from_lost(&mut self, now: Now) {
-        let gone: Vec<u64> = (self.groups.chosen.iter())
-            .filter(|(_, chosen)| !self.cx.is_slot_up(chosen.slot))
+    pub(super) fn reassign_from_lost(&mut self, cx: &mut Context, now: Now) {
+        let gone: Vec<u64> = (self.chosen.iter())
+            .filter(|(_, chosen)| !cx.is_slot_up(chosen.slot))
             .map(|(number, _)| *number)
             .collect();
         let gone: Vec<(u64, Chosen)> = gone
             .into_iter()
-            .filter_map(|number| Some((number, self.groups.chosen.remove(&number)?)))
+            .filter_map(|number| Some((number, self.chosen.remove(&number)?)))
             .collect();
         for (number, Chosen { group, message, .. }) in gone {
             // Nobody acknowledges that number any more; the next one is waited for instead.
-            let debt = self.cx.debts.pending.take(number).flatten();
+            let debt = cx.debts.pending.take(number).flatten();
             self.choose_again(
+                cx,
                 now,
                 Unassigned {
                     until: now.instant + GRACE,

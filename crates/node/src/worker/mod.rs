@@ -58,6 +58,7 @@ mod send;
 mod sessions;
 mod subscribe;
 mod switchover;
+mod system;
 mod timers;
 mod trace;
 mod transfer;
@@ -93,7 +94,7 @@ use crate::{
 pub struct Worker {
     cx: Context,
     queries: Queries,
-    operating: operate::Operating,
+    system: system::System,
     transfers: transfer::Transfers,
     checkpoints: Checkpoints,
     /// What was read of an earlier start, until all of it is.
@@ -108,8 +109,6 @@ pub struct Worker {
     /// Shared subscriptions whose messages are on their way to other nodes, or have no member.
     groups: groups::Groups,
     relocations: relocate::Relocations,
-    effort: effort::Effort,
-    last_retained: retained::LastRetained,
     /// What users and addresses use of their quotas.
     quotas: quota::Quotas,
     traces: trace::Traces,
@@ -151,7 +150,7 @@ impl Worker {
         Self {
             cx: Context::new(id, config, seed),
             queries: Queries::default(),
-            operating: operate::Operating::default(),
+            system: system::System::default(),
             transfers: transfer::Transfers::default(),
             checkpoints,
             recovery: None,
@@ -161,8 +160,6 @@ impl Worker {
             sources: replication::Sources::new(),
             groups: groups::Groups::default(),
             relocations: relocate::Relocations::default(),
-            effort: effort::Effort::default(),
-            last_retained: retained::LastRetained::default(),
             quotas: quota::Quotas::default(),
             traces: trace::Traces::default(),
             topic_counts: rates::TopicCounts::default(),
@@ -207,7 +204,7 @@ impl Worker {
 
     /// Turns the batches of this round into messages and names the connections to flush. Once a round, after all inputs.
     pub fn end_round(&mut self, now: Now) {
-        self.effort.begin_round();
+        self.cx.effort.begin_round();
         self.settle_met(now);
         self.pull_relieved(now);
         self.take_over_handed(now);
@@ -227,7 +224,7 @@ impl Worker {
     /// When `Timeout` is wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.checkpoints.is_checkpointing() || self.effort.has_left() {
+        if self.checkpoints.is_checkpointing() || self.cx.effort.has_left() {
             return Some(Instant::default());
         }
         self.cx.timers.next()
@@ -324,7 +321,7 @@ impl Worker {
                 self.handle_interest_settled(sequence, retained);
             }
             ToWorker::Peers { sequence, changes } => {
-                self.apply_interests(now, &changes);
+                self.groups.apply_interests(&mut self.cx, now, &changes);
                 // What was published here before was not sent there by these interests: if it is retained, the hub must have it before it reports the
                 // position of the retained messages [MQTT-3.3.1-9].
                 self.cx
@@ -398,7 +395,9 @@ impl Worker {
                 query,
                 records,
                 has_more,
-            } => self.handle_retained_page(now, query, &records, has_more),
+            } => self
+                .queries
+                .handle_retained_page(&mut self.cx, now, query, &records, has_more),
             ToWorker::Nodes(nodes) => self.handle_nodes(now, nodes),
             ToWorker::Capabilities(nodes) => self.primaries.capabilities = nodes,
             ToWorker::Forgotten { node } => self.primaries.forget(&self.cx, now.instant, node),

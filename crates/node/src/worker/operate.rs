@@ -1,15 +1,10 @@
 //! What operators ask of a worker: disconnect a client, publish `$SYS`, watch packets, save memory, report where memory is.
 
-use std::collections::BTreeMap;
-
-use thicket_mqtt::{Publish, Qos, ReasonCode};
-use thicket_session::{
-    server::{MatchedIdentifiers, Subscription, Waiting},
-    topic::{SubscriptionFilter, TopicFilter},
-};
+use thicket_mqtt::{Qos, ReasonCode};
+use thicket_session::server::Waiting;
 
 use super::{
-    Phase, SessionKey, Worker, close::Cause, context::Context, deliver::Outgoing,
+    SessionKey, Worker, close::Cause, connection::Phase, context::Context,
     packet_trace::PacketTrace,
 };
 use crate::{
@@ -17,65 +12,8 @@ use crate::{
     scope::{client_id_of, user_name_of},
 };
 
-/// The topics on which the broker reports about itself.
-const SYSTEM: &str = "$SYS/";
-
 /// While memory is short, bytes that may wait in an out-buffer before QoS 0 is dropped.
 const SHORT_OUT_BUFFER: usize = 16 * 1024;
-
-/// State of what this file does.
-#[derive(Debug, Default)]
-pub(super) struct Operating {
-    /// The last value of each `$SYS` topic of this node.
-    system: BTreeMap<Box<str>, Box<[u8]>>,
-    /// New subscriptions to them, and the serial of their session.
-    pub(super) replays: Vec<(SessionKey, u64, TopicFilter, Subscription)>,
-    /// Memory is short: the number of sessions when that began.
-    short_since: Option<usize>,
-}
-
-/// The sessions here of a client identifier: of one user, or of all.
-fn sessions_of(cx: &Context, client_id: &str, user_name: Option<&str>) -> Vec<SessionKey> {
-    let is_meant = |name: &str| {
-        client_id_of(name) == client_id && (user_name.is_none() || user_name_of(name) == user_name)
-    };
-    let all = cx.sessions.iter();
-    all.filter(|(_, session)| is_meant(&session.client_id))
-        .map(|(key, _)| key)
-        .collect()
-}
-
-/// Whether another node is involved in what becomes of a session now.
-fn is_under_way(cx: &Context, key: SessionKey) -> bool {
-    cx.sessions
-        .get(key)
-        .is_some_and(|session| !session.role.is_primary() || session.merging.is_some())
-}
-
-/// A connection without a session holds what it sent; too much of that in all, and it ends.
-pub(super) fn bound_half_open(cx: &mut Context, id: ConnectionId) {
-    let Some(connection) = cx.connections.get(id) else {
-        return;
-    };
-    let held = match connection.phase {
-        Phase::AwaitConnect
-        | Phase::AwaitVerdict
-        | Phase::AwaitAuth(_)
-        | Phase::AwaitClaim { .. } => connection.partial.len(),
-        Phase::Attached(_) | Phase::Closing => 0,
-    };
-    cx.connections.count_half_open(id, held);
-    if held == 0 || cx.connections.half_open_bytes() <= cx.config.limits.half_open_bytes {
-        return;
-    }
-    cx.traffic.half_open_refused += 1;
-    cx.event(
-        EventLevel::Warn,
-        "connection ended: those that have not sent a whole CONNECT hold too much",
-        vec![("bytes", held.to_string())],
-    );
-    cx.close(id);
-}
 
 impl Worker {
     /// Ends the connections of a client: 0x98 for a 5.0 client. Its session continues as if the network had failed. Without `user_name` clients of
@@ -111,28 +49,12 @@ impl Worker {
     /// Publishes what the node reports about itself under `$SYS/` to the subscribers of this worker, and keeps it for later ones. It is not sent to
     /// other nodes.
     pub fn publish_system(&mut self, now: Now, topic: &str, payload: &[u8]) {
-        debug_assert!(topic.starts_with(SYSTEM));
-        let publish = Publish::new(topic, payload);
-        let route = self.route(topic);
-        self.deliver(
-            now,
-            &route.recipients,
-            &mut Outgoing::new(&publish, None),
-            None,
-        );
-        self.operating.system.insert(topic.into(), payload.into());
+        self.system.publish(&mut self.cx, now, topic, payload);
     }
 
     /// While memory is short, QoS 0 messages are dropped for clients that have not received most of what came before.
     pub fn set_short_of_memory(&mut self, is_short: bool) {
-        self.operating.short_since = is_short.then_some(self.cx.sessions.len());
-    }
-
-    /// Whether a new session would take more memory than there is: when it is short, until a twentieth of the sessions there were has
-    /// ended. What those held is used again, though the allocator may not have given it back.
-    pub(super) fn has_no_memory(&self) -> bool {
-        let before = self.operating.short_since;
-        before.is_some_and(|before| self.cx.sessions.len() >= before - before / 20)
+        self.cx.short_since = is_short.then_some(self.cx.sessions.len());
     }
 
     /// Ends the sessions of a client for good, and their connections (0x98). Their wills are published, what waited for them is dropped. Without
@@ -168,65 +90,6 @@ impl Worker {
         SessionEnd::Ended
     }
 
-    /// Bytes an out-buffer may hold when a message arrives: above it QoS 0 is dropped, the rest queued.
-    pub(super) fn out_buffer_limit(&self, qos: Qos) -> usize {
-        let limit = self.cx.config.limits.out_buffer_bytes as usize;
-        if self.operating.short_since.is_some() && qos == Qos::AtMostOnce {
-            limit.min(SHORT_OUT_BUFFER)
-        } else {
-            limit
-        }
-    }
-
-    /// A subscription was acknowledged that may match `$SYS`: it gets the last values when this input is done. `true`: it does match.
-    pub(super) fn start_system_replay(
-        &mut self,
-        key: SessionKey,
-        serial: u64,
-        filter: &SubscriptionFilter,
-        subscription: Subscription,
-    ) -> bool {
-        let is_system = filter.filter.as_str().starts_with(SYSTEM);
-        if is_system {
-            self.operating
-                .replays
-                .push((key, serial, filter.filter.clone(), subscription));
-        }
-        is_system
-    }
-
-    pub(super) fn replay_system(&mut self, now: Now) {
-        for (key, serial, filter, subscription) in std::mem::take(&mut self.operating.replays) {
-            if self.cx.sessions.get_same(key, serial).is_none() {
-                continue;
-            }
-            let matching = self
-                .operating
-                .system
-                .iter()
-                .filter(|(topic, _)| filter.matches(topic));
-            let matching: Vec<_> = matching
-                .map(|(topic, payload)| (topic.clone(), payload.clone()))
-                .collect();
-            let identifiers = subscription
-                .identifier
-                .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id]));
-            for (topic, payload) in matching {
-                let publish = Publish {
-                    retain: true,
-                    ..Publish::new(&topic, &payload)
-                };
-                self.deliver_replayed(
-                    now,
-                    key,
-                    &mut Outgoing::new(&publish, None),
-                    subscription,
-                    &identifiers,
-                );
-            }
-        }
-    }
-
     /// Begins to watch packets; what was watched before is not any more.
     pub fn start_trace(&mut self, subject: TraceSubject) {
         self.cx.packet_trace = Some(PacketTrace::new(subject));
@@ -249,7 +112,7 @@ impl Worker {
         vec![
             self.cx.interests.cached(),
             self.cx.arrivals.seen.remembered(),
-            self.last_retained.remembered(),
+            self.cx.arrivals.last_retained.remembered(),
         ]
     }
 
@@ -300,4 +163,64 @@ impl Worker {
         }
         report
     }
+}
+
+/// Whether a new session would take more memory than there is: when it is short, until a twentieth of the sessions there were has
+/// ended. What those held is used again, though the allocator may not have given it back.
+pub(super) fn has_no_memory(cx: &Context) -> bool {
+    let before = cx.short_since;
+    before.is_some_and(|before| cx.sessions.len() >= before - before / 20)
+}
+
+/// Bytes an out-buffer may hold when a message arrives: above it QoS 0 is dropped, the rest queued.
+pub(super) fn out_buffer_limit(cx: &Context, qos: Qos) -> usize {
+    let limit = cx.config.limits.out_buffer_bytes as usize;
+    if cx.short_since.is_some() && qos == Qos::AtMostOnce {
+        limit.min(SHORT_OUT_BUFFER)
+    } else {
+        limit
+    }
+}
+
+/// The sessions here of a client identifier: of one user, or of all.
+fn sessions_of(cx: &Context, client_id: &str, user_name: Option<&str>) -> Vec<SessionKey> {
+    let is_meant = |name: &str| {
+        client_id_of(name) == client_id && (user_name.is_none() || user_name_of(name) == user_name)
+    };
+    let all = cx.sessions.iter();
+    all.filter(|(_, session)| is_meant(&session.client_id))
+        .map(|(key, _)| key)
+        .collect()
+}
+
+/// Whether another node is involved in what becomes of a session now.
+fn is_under_way(cx: &Context, key: SessionKey) -> bool {
+    cx.sessions
+        .get(key)
+        .is_some_and(|session| !session.role.is_primary() || session.merging.is_some())
+}
+
+/// A connection without a session holds what it sent; too much of that in all, and it ends.
+pub(super) fn bound_half_open(cx: &mut Context, id: ConnectionId) {
+    let Some(connection) = cx.connections.get(id) else {
+        return;
+    };
+    let held = match connection.phase {
+        Phase::AwaitConnect
+        | Phase::AwaitVerdict
+        | Phase::AwaitAuth(_)
+        | Phase::AwaitClaim { .. } => connection.partial.len(),
+        Phase::Attached(_) | Phase::Closing => 0,
+    };
+    cx.connections.count_half_open(id, held);
+    if held == 0 || cx.connections.half_open_bytes() <= cx.config.limits.half_open_bytes {
+        return;
+    }
+    cx.traffic.half_open_refused += 1;
+    cx.event(
+        EventLevel::Warn,
+        "connection ended: those that have not sent a whole CONNECT hold too much",
+        vec![("bytes", held.to_string())],
+    );
+    cx.close(id);
 }

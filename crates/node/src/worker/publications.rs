@@ -34,7 +34,7 @@ impl Worker {
     /// `number` is the caller's, new for each.
     pub fn publish_unowned(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
         let is_reserved = !may_publish(publish.topic.len(), publish.topic)
-            || self.route(publish.topic).refusal.is_some();
+            || self.cx.route(publish.topic).refusal.is_some();
         if is_reserved {
             report_published(&mut self.cx, number, Published::Reserved);
         } else {
@@ -56,7 +56,7 @@ impl Worker {
         number: u64,
         publish: &Publish<'_>,
     ) -> Option<Published> {
-        let route = self.route(publish.topic);
+        let route = self.cx.route(publish.topic);
         let is_acknowledged = publish.qos > Qos::AtMostOnce;
         if is_acknowledged {
             if self.cx.is_minority {

@@ -103,7 +103,7 @@ impl Worker {
         key: SessionKey,
         publish: &Publish<'_>,
     ) -> Result<(), Refusal> {
-        let route = self.route(publish.topic);
+        let route = self.cx.route(publish.topic);
         route.published.set(route.published.get() + 1);
         self.relocations
             .follow(&mut self.cx, now, id, &route, publish);
@@ -289,7 +289,8 @@ impl Worker {
         outgoing.is_seen = self.cx.arrivals.note(&outgoing) && source.is_repeated;
         let recipients = &*route.recipients;
         if route.is_local() && !publish.retain {
-            self.deliver(now, recipients, &mut outgoing, source.session);
+            self.cx
+                .deliver(now, recipients, &mut outgoing, source.session);
             self.cx.journal.note(&outgoing);
             return if route.recipients.is_empty() {
                 Outcome::NoRecipients
@@ -299,9 +300,17 @@ impl Worker {
         }
         let mut open = 0;
         outgoing.id = forward(&mut self.cx, route, publish, source, &mut open);
-        self.deliver(now, recipients, &mut outgoing, source.session);
+        self.cx
+            .deliver(now, recipients, &mut outgoing, source.session);
         for group in &route.groups {
-            self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
+            self.groups.publish_to_group(
+                &mut self.cx,
+                now,
+                group,
+                &mut outgoing,
+                source.debt,
+                &mut open,
+            );
         }
         open += wait_for_backups(&mut self.cx, &outgoing, source.debt);
         self.cx.journal.note(&outgoing);

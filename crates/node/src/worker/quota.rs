@@ -13,7 +13,9 @@ use hashbrown::HashMap;
 use thicket_mqtt::{Connect, ReasonCode};
 use thicket_session::topic::SubscriptionFilter;
 
-use super::{Refusal, SessionKey, Worker, attach::granted_expiry, context::Context};
+use super::{
+    Refusal, SessionKey, Worker, attach::granted_expiry, context::Context, operate::has_no_memory,
+};
 use crate::{ConnectionId, Limits, Payer, Source};
 
 /// What a subscription costs beside the text of its filter.
@@ -170,7 +172,7 @@ impl Worker {
         user_name: Option<&str>,
         connect: &Connect<'_>,
     ) -> Option<Refusal> {
-        if self.has_no_memory() {
+        if has_no_memory(&self.cx) {
             let reason = "memory is short: only clients that have a session are let in";
             return Some(Refusal::new(ReasonCode::ServerBusy, reason));
         }

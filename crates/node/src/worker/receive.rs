@@ -11,6 +11,7 @@ use super::{
     authentication::{handle_auth, handle_auth_bytes},
     connect::maximum_packet_size,
     context::Context,
+    effort::leave_unfinished,
     minority::check_handshake,
     operate::bound_half_open,
 };
@@ -28,7 +29,7 @@ impl Worker {
                 .push_back(WorkerOutput::SetReading(id, false));
             return;
         }
-        self.effort.begin_turn();
+        self.cx.effort.begin_turn();
         let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
@@ -94,8 +95,8 @@ impl Worker {
                 Phase::Closing => return bytes.len(),
             };
             let (session, version) = (attached.session, attached.version);
-            if self.effort.is_over() {
-                self.leave_unfinished(id);
+            if self.cx.effort.is_over() {
+                leave_unfinished(&mut self.cx, id);
                 break;
             }
             match self.handle_next(now, id, session, (version, maximum), &bytes[used..]) {

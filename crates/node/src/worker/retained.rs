@@ -149,7 +149,12 @@ impl Worker {
         let (publish, _) = publish_of(&record, now);
         let id = message_id(origin, record.number);
         let word = LastMessage::of(&publish, id, record.publication);
-        if !self.last_retained.is_outdone_by(record.topic, word) {
+        if !self
+            .cx
+            .arrivals
+            .last_retained
+            .is_outdone_by(record.topic, word)
+        {
             return;
         }
         let record = Record {
@@ -161,18 +166,21 @@ impl Worker {
         record.encode(&mut unnamed);
         self.handle_retained_records(now, origin, &unnamed);
     }
+}
 
+impl Queries {
     pub(super) fn handle_retained_page(
         &mut self,
+        cx: &mut Context,
         now: Now,
         query: u64,
         records: &[u8],
         has_more: bool,
     ) {
-        let Some(&key) = self.queries.open.get(&query) else {
+        let Some(&key) = self.open.get(&query) else {
             return;
         };
-        let Some(session) = self.cx.sessions.get(key) else {
+        let Some(session) = cx.sessions.get(key) else {
             return;
         };
         let Some(replay) = session.replays.iter().find(|replay| replay.query == query) else {
@@ -184,7 +192,7 @@ impl Worker {
             .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id]));
         for record in Records::new(records) {
             let Ok((record, _)) = record else { break };
-            let session = self.cx.sessions.get(key);
+            let session = cx.sessions.get(key);
             if session.is_some_and(|it| it.overtaken.has(record.topic)) {
                 continue;
             }
@@ -194,11 +202,13 @@ impl Worker {
                 ..publish
             };
             let mut outgoing = Outgoing::new(&publish, expires_at);
-            self.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
+            cx.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
         }
-        self.queries.end_page(&mut self.cx, key, query, has_more);
+        self.end_page(cx, key, query, has_more);
     }
+}
 
+impl Context {
     pub(super) fn deliver_replayed(
         &mut self,
         now: Now,
@@ -207,12 +217,12 @@ impl Worker {
         subscription: Subscription,
         identifiers: &MatchedIdentifiers,
     ) {
-        let session = self.cx.sessions.get(key);
+        let session = self.sessions.get(key);
         if session.is_some_and(|session| !session.may_receive(outgoing.publish.topic)) {
-            self.cx.traffic.withheld_messages += 1;
+            self.traffic.withheld_messages += 1;
             return;
         }
-        self.cx.begin_alone();
+        self.begin_alone();
         // RETAIN is set on what is sent because of a SUBSCRIBE (5.0, 3.3.1.3).
         self.deliver_form(
             now,

@@ -92,21 +92,23 @@ impl Session {
     }
 }
 
-impl Worker {
+impl Context {
     /// Where messages of `topic` go, with the sessions that may read it.
     pub(super) fn route(&mut self, topic: &str) -> Rc<Route> {
-        let sessions = &self.cx.sessions;
+        let sessions = &self.sessions;
         // Called only when the route is not cached.
-        let route = self.cx.interests.route(topic, &|session| {
+        let route = self.interests.route(topic, &|session| {
             sessions
                 .get(session)
                 .is_none_or(|session| session.may_receive(topic))
         });
-        let steps = self.cx.interests.take_steps();
+        let steps = self.interests.take_steps();
         self.effort.spend(1 + steps + route.recipients.len() as u64);
         route
     }
+}
 
+impl Worker {
     /// Users or rights were read again.
     pub(super) fn handle_reloaded(&mut self, now: Now, policy: &Policy) {
         self.relocations.reloads += 1;

@@ -398,7 +398,10 @@ impl Worker {
         {
             for (filter, subscription) in gated.replays {
                 let (session, serial) = (gated.session, gated.session_serial);
-                if self.start_system_replay(session, serial, &filter, subscription) {
+                if self
+                    .system
+                    .start_replay(session, serial, &filter, subscription)
+                {
                     continue;
                 }
                 self.queries.start_replay(

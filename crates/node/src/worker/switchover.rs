@@ -173,7 +173,7 @@ impl Worker {
             }
             // On disk it belongs to another node.
             self.primaries.store_whole(&mut self.cx, now, key);
-            self.reassign_unassigned(now);
+            self.groups.reassign_unassigned(&mut self.cx, now);
         } else {
             end_surplus_backups(&mut self.cx, key);
         }

@@ -69,7 +69,7 @@ impl Timers {
 impl Worker {
     /// Timers that are due.
     pub(super) fn handle_timeout(&mut self, now: Now) {
-        if self.effort.has_left() {
+        if self.cx.effort.has_left() {
             self.resume_left(now);
         }
         while let Some(timer) = self.cx.timers.pop_due(now.instant) {
@@ -95,7 +95,7 @@ impl Worker {
                 Timer::Successors => self.succeed_overdue(now),
                 // The end of the round checks.
                 Timer::Round => {}
-                Timer::Orphaned => self.forget_orphaned(now),
+                Timer::Orphaned => self.groups.forget_orphaned(&mut self.cx, now),
             }
         }
     }

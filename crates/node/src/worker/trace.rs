@@ -177,7 +177,7 @@ impl Worker {
         let is_sent_on = self.deliver_record(now, from, origin, record, way);
         if let Belonging::To(parent) = belonging(&record.properties) {
             let (publish, _) = publish_of(record, now);
-            let route = self.route(record.topic);
+            let route = self.cx.route(record.topic);
             let recipients: &[Recipient] = if record.shared.is_empty() {
                 &route.recipients
             } else {

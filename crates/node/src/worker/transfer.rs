@@ -9,8 +9,8 @@ use thicket_mqtt::Publish;
 use thicket_session::server::{Delivery, Epoch, SessionSnapshot, decode_queue, encode_queue};
 
 use super::{
-    SessionKey, Worker, close::Cause, connect::Granted, deliver::Outgoing, interests::Recipient,
-    publish::may_publish,
+    SessionKey, Worker, close::Cause, connect::Granted, context::Context, deliver::Outgoing,
+    interests::Recipient, publish::may_publish,
 };
 use crate::{
     ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now, WorkerId,
@@ -218,7 +218,7 @@ impl Worker {
         let deliveries = decode_queue(messages, now.instant).ok()?;
         let mut done = ImportedMessages::default();
         for delivery in deliveries {
-            if self.import_message(now, key, &delivery) {
+            if import_message(&mut self.cx, now, key, &delivery) {
                 done.taken += 1;
             } else {
                 done.dropped += 1;
@@ -227,40 +227,9 @@ impl Worker {
         Some(done)
     }
 
-    fn import_message(&mut self, now: Now, key: SessionKey, delivery: &Delivery) -> bool {
-        let message = &delivery.message;
-        let publish = Publish {
-            qos: message.qos(),
-            retain: delivery.retain,
-            message_expiry_interval: message.expiry_left(now.instant),
-            properties: message.properties(),
-            ..Publish::new(message.topic(), message.payload())
-        };
-        let content = message.topic().len() + message.payload().len();
-        if self.cx.journal.is_on() && self.cx.journal.is_full_for(content, 1) {
-            return false;
-        }
-        let dropped = |worker: &Self| worker.cx.sessions.get(key).map(|it| it.dropped_messages);
-        let before = dropped(self);
-        let mut outgoing = Outgoing::new(&publish, message.expires_at());
-        let recipient = Recipient {
-            session: key,
-            qos: delivery.qos,
-            no_local: false,
-            retain_as_published: delivery.retain,
-            identifiers: delivery.identifiers.clone(),
-        };
-        match &delivery.group {
-            Some(group) => self.deliver_alone(now, &recipient, group, &mut outgoing),
-            None => self.deliver(now, &[recipient], &mut outgoing, None),
-        }
-        self.cx.journal.note(&outgoing);
-        before == dropped(self)
-    }
-
     /// Publishes a message that is to be retained, as a client would, without a check of rights.
     pub fn import_retained(&mut self, now: Now, publish: &Publish<'_>) -> bool {
-        let route = self.route(publish.topic);
+        let route = self.cx.route(publish.topic);
         let may = route.refusal.is_none()
             && !publish.payload.is_empty()
             && may_publish(publish.topic.len(), publish.topic);
@@ -274,6 +243,37 @@ impl Worker {
         }
         may
     }
+}
+
+fn import_message(cx: &mut Context, now: Now, key: SessionKey, delivery: &Delivery) -> bool {
+    let message = &delivery.message;
+    let publish = Publish {
+        qos: message.qos(),
+        retain: delivery.retain,
+        message_expiry_interval: message.expiry_left(now.instant),
+        properties: message.properties(),
+        ..Publish::new(message.topic(), message.payload())
+    };
+    let content = message.topic().len() + message.payload().len();
+    if cx.journal.is_on() && cx.journal.is_full_for(content, 1) {
+        return false;
+    }
+    let dropped = |cx: &Context| cx.sessions.get(key).map(|it| it.dropped_messages);
+    let before = dropped(cx);
+    let mut outgoing = Outgoing::new(&publish, message.expires_at());
+    let recipient = Recipient {
+        session: key,
+        qos: delivery.qos,
+        no_local: false,
+        retain_as_published: delivery.retain,
+        identifiers: delivery.identifiers.clone(),
+    };
+    match &delivery.group {
+        Some(group) => cx.deliver_alone(now, &recipient, group, &mut outgoing),
+        None => cx.deliver(now, &[recipient], &mut outgoing, None),
+    }
+    cx.journal.note(&outgoing);
+    before == dropped(cx)
 }
 
 impl Transfers {

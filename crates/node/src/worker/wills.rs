@@ -84,7 +84,7 @@ impl Worker {
             properties,
             ..Publish::new(&will.topic, &will.payload)
         };
-        let route = self.route(publish.topic);
+        let route = self.cx.route(publish.topic);
         if route.refusal.is_some() {
             return Outcome::NoRecipients;
         }

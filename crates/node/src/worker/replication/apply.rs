@@ -212,7 +212,7 @@ impl Worker {
                 *known.blocked.entry(position).or_default() += blocks;
             }
         }
-        self.sources.unblocked.extend(unblocked);
+        self.cx.arrivals.unblocked.extend(unblocked);
         self.sources.lacks |= lacks;
         self.sources.watch_backups(&mut self.cx, now);
     }
@@ -595,7 +595,7 @@ impl Sources {
         };
         if let Role::Backup(backup) = session.role {
             let awaited = backup.awaited.into_values();
-            self.unblocked.extend(awaited.filter_map(|it| {
+            cx.arrivals.unblocked.extend(awaited.filter_map(|it| {
                 Some(Unblocked {
                     source: backup.source,
                     position: it.blocks?,
@@ -616,7 +616,7 @@ impl Sources {
         if self.sources.is_empty() {
             return;
         }
-        for Unblocked { source, position } in std::mem::take(&mut self.unblocked) {
+        for Unblocked { source, position } in std::mem::take(&mut cx.arrivals.unblocked) {
             if let Some(known) = self.sources.get_mut(&source)
                 && let Some(count) = known.blocked.get_mut(&position)
             {

@@ -119,8 +119,6 @@ pub(in super::super) struct Sources {
     pub lacks: bool,
     /// When the backups are checked next.
     pub timer_at: Option<Instant>,
-    /// Positions that waited for a message which has arrived, or will not.
-    pub unblocked: Vec<Unblocked>,
     /// Stands for messages that have not arrived.
     pub(super) placeholder: Rc<Message>,
 }
@@ -135,7 +133,6 @@ impl Sources {
             will_count: HeldWillCount::default(),
             lacks: false,
             timer_at: None,
-            unblocked: Vec::new(),
             placeholder: Rc::new(Message::new(
                 MessageId::default(),
                 &Publish::new("", b""),

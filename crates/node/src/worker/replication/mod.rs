@@ -48,7 +48,7 @@ mod stream;
 mod wills;
 
 pub(super) use self::{
-    backup::{Backup, SourceKey, Sources},
+    backup::{Backup, SourceKey, Sources, Unblocked},
     learning::{end_backup, end_surplus_backups, make_room_for_backup, replicate_members},
     orphans::SUCCESSION,
     primary::{Learned, Primaries, hold, wait_for_backups},

@@ -335,7 +335,7 @@ impl Sources {
                     delivery,
                     (is_seen, told_at.is_some()),
                 );
-                self.unblocked.extend(unblocked);
+                cx.arrivals.unblocked.extend(unblocked);
             }
         }
         changes.extend(self.drop_backup(cx, orphan.key));

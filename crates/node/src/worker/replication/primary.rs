@@ -265,7 +265,7 @@ impl Worker {
             .adopt_backups_of_reachable_nodes(&mut self.cx);
         self.primaries.sync_under_replicated(&mut self.cx);
         self.primaries.covers.look_for_uncovered();
-        self.reassign_from_lost(now);
+        self.groups.reassign_from_lost(&mut self.cx, now);
     }
 
     /// A node had declared this one down, unnoticed here: what it sent meanwhile counts as not received, as if it had been down here too. Otherwise

@@ -67,7 +67,7 @@ impl Worker {
         sessions: usize,
         mut fields: Vec<(&'static str, String)>,
     ) {
-        self.reassign_unassigned(now);
+        self.groups.reassign_unassigned(&mut self.cx, now);
         if sessions > 0 {
             fields.push(("sessions", sessions.to_string()));
             self.cx
@@ -204,7 +204,8 @@ impl Worker {
             }
             // The session here was handed over, and the backup has more.
             if let Some(session) = self.remove_session(here) {
-                self.pass_shared_on(now, &session.outbound);
+                self.groups
+                    .pass_shared_on(&mut self.cx, now, &session.outbound);
             }
         }
         self.cx.sessions.promote(key);

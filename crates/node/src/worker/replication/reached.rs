@@ -85,7 +85,7 @@ impl Worker {
         let stored = session.stored;
         let has_come = session.imported.contains(&id)
             || session.has_come(id, self.cx.config.node, &self.cx.arrivals.marks);
-        let route = self.route(record.topic);
+        let route = self.cx.route(record.topic);
         let recipient = route
             .recipients
             .iter()
@@ -99,7 +99,7 @@ impl Worker {
         outgoing.set_publication(record.publication.as_ref());
         outgoing.is_seen = self.cx.arrivals.note(&outgoing);
         self.cx.begin_alone();
-        self.deliver_to(now, recipient, &mut outgoing);
+        self.cx.deliver_to(now, recipient, &mut outgoing);
         if let Some(session) = self.cx.sessions.get_mut(key) {
             session.imported.insert(id);
         }
