@@ -8,6 +8,7 @@ use super::{
     context::Context,
     debts::{Debt, Owed, Publisher},
     minority::overdrawn_refusal,
+    replication::Primaries,
     sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now, messages::NumberRuns};
@@ -66,34 +67,15 @@ pub(super) fn acknowledge(
 impl Worker {
     /// Others have admitted these of our numbers.
     pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
-        let mut refused = Vec::new();
         self.groups.chosen_are_done(runs);
-        for &(from, to) in runs {
-            self.cx
-                .debts
-                .pending
-                .acknowledge(from, to, |owed, is_refused| {
-                    if is_refused {
-                        refused.extend(owed);
-                    } else {
-                        self.cx.debts.met.extend(owed);
-                    }
-                });
-        }
+        let refused = self.cx.debts.acknowledge(runs);
         self.refuse_debts(refused);
     }
 
     /// Some of our numbers were over a limit on their way (rule 18): their publishers are refused when all destinations have answered.
     pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
-        self.handle_refusal_ahead(runs);
+        self.cx.debts.refuse(runs);
         self.handle_acknowledged(runs);
-    }
-
-    /// The same from another node, whose acknowledgement arrives later.
-    pub(super) fn handle_refusal_ahead(&mut self, runs: &NumberRuns) {
-        for &(from, to) in runs {
-            self.cx.debts.pending.refuse(from, to);
-        }
     }
 
     fn refuse_debts(&mut self, refused: Vec<Debt>) {
@@ -172,7 +154,9 @@ impl Worker {
         self.traces.trace_met(&mut self.cx);
         for debt in std::mem::take(&mut self.cx.debts.met) {
             match debt {
-                Debt::Publisher(Publisher::Client(owed)) => self.settle(now, owed),
+                Debt::Publisher(Publisher::Client(owed)) => {
+                    self.primaries.settle(&mut self.cx, now, owed)
+                }
                 Debt::Publisher(Publisher::Operator(number)) => {
                     self.publications.settle_publication(&mut self.cx, number)
                 }
@@ -192,17 +176,19 @@ impl Worker {
             self.refuse(now, id, &overdrawn_refusal(&self.cx));
         }
     }
+}
 
-    fn settle(&mut self, now: Now, owed: Owed) {
-        let Some(session) = self.cx.sessions.get_same(owed.session, owed.session_serial) else {
+impl Primaries {
+    fn settle(&mut self, cx: &mut Context, now: Now, owed: Owed) {
+        let Some(session) = cx.sessions.get_same(owed.session, owed.session_serial) else {
             return;
         };
         let Some(slot) = session.acknowledgement_mut(owed.sequence) else {
-            self.settle_orphaned(now, owed);
+            self.settle_orphaned(cx, now, owed);
             return;
         };
         slot.open = slot.open.saturating_sub(1);
-        while let Some(session) = self.cx.sessions.get_mut(owed.session) {
+        while let Some(session) = cx.sessions.get_mut(owed.session) {
             let Some(id) = session.connection else { return };
             let Some(front) = session
                 .acknowledgements
@@ -214,19 +200,18 @@ impl Worker {
             };
             session.acknowledgements.pop_front();
             session.first_acknowledgement += 1;
-            acknowledge(&mut self.cx, id, owed.session, front);
+            acknowledge(cx, id, owed.session, front);
         }
     }
 
     /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a client that is back already
     /// and has asked again gets its PUBREC.
-    fn settle_orphaned(&mut self, now: Now, owed: Owed) {
-        let Some(session) = self.cx.sessions.get_mut(owed.session) else {
+    fn settle_orphaned(&mut self, cx: &mut Context, now: Now, owed: Owed) {
+        let Some(session) = cx.sessions.get_mut(owed.session) else {
             return;
         };
         let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
-            self.primaries
-                .continue_switchover(&mut self.cx, now, owed.session);
+            self.continue_switchover(cx, now, owed.session);
             return;
         };
         *open = open.saturating_sub(1);
@@ -235,20 +220,18 @@ impl Worker {
         }
         session.orphaned.remove(&owed.sequence);
         let is_awaited = session.inbound.handle_met(owed.packet_id);
-        self.cx
-            .journal
+        cx.journal
             .inbound(session.stored, &session.inbound, owed.packet_id);
         if is_awaited && let Some(id) = session.connection {
             thicket_session::reach!("worker/publish: an orphaned publication came again");
-            self.cx.hold_output(id, owed.session);
-            self.cx.acknowledge_to(
+            cx.hold_output(id, owed.session);
+            cx.acknowledge_to(
                 id,
                 AcknowledgementKind::Pubrec,
                 owed.packet_id,
                 ReasonCode::Success,
             );
         }
-        self.primaries
-            .continue_switchover(&mut self.cx, now, owed.session);
+        self.continue_switchover(cx, now, owed.session);
     }
 }

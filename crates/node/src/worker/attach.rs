@@ -8,6 +8,7 @@ use thicket_session::{server::StoredWill, time::Instant};
 use super::{
     Phase, Refusal, SessionKey, Worker,
     authentication::Reauthentication,
+    banned::refuses_banned,
     close::Cause,
     connect::{
         maximum_packet_size, note_refused, prefix, refuse_connect, send_connack, session_name,
@@ -15,6 +16,7 @@ use super::{
     connection::{AliasesOut, Attached},
     context::Context,
     places::Places,
+    quota::Quotas,
     redirect::MessageCount,
     relocate::{FIRST_WAIT, Following},
     rights::{set_grant, watch_grant},
@@ -74,7 +76,10 @@ impl Worker {
         let grant = admission.grant.as_deref();
         let user_name = grant.and_then(|grant| grant.user_name.clone());
         let user = user_name.as_deref();
-        if let Some(refusal) = self.refuses_session(now, id, &client_id, user, &connect) {
+        if let Some(refusal) =
+            self.quotas
+                .refuses_session(&mut self.cx, now, id, &client_id, user, &connect)
+        {
             refuse_connect(&mut self.cx, id, &connect, &refusal);
             let client_id = (*client_id).into();
             self.cx.send_to_hub(ToHub::GrantDone { client_id });
@@ -147,29 +152,6 @@ impl Worker {
         self.handle_received(now, id, &buffered[len..]);
     }
 
-    /// Why the client may not have the session it asks for.
-    fn refuses_session(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        client_id: &Rc<str>,
-        user_name: Option<&str>,
-        connect: &Connect<'_>,
-    ) -> Option<Refusal> {
-        let refusal = if let Some(refusal) = self.refuses_banned(now, id, connect, user_name) {
-            Some(refusal)
-        } else if exceeds_limits_of(&self.cx, client_id, connect) {
-            let reason = "no room to keep the session";
-            Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
-        } else if self.cx.sessions.find(client_id).is_none() {
-            self.refuses_new_session(id, user_name, connect)
-        } else {
-            None
-        };
-        self.cx.traffic.sessions_refused += u64::from(refusal.is_some());
-        refusal
-    }
-
     /// The session the client gets: its old one, or a new one. Whether there was an old one.
     fn open_session(
         &mut self,
@@ -226,6 +208,32 @@ impl Worker {
             // The will of the old session is published when the session ends, delayed or not [MQTT-3.1.2-8].
             self.end_session(now, old);
         }
+    }
+}
+
+impl Quotas {
+    /// Why the client may not have the session it asks for.
+    fn refuses_session(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        id: ConnectionId,
+        client_id: &Rc<str>,
+        user_name: Option<&str>,
+        connect: &Connect<'_>,
+    ) -> Option<Refusal> {
+        let refusal = if let Some(refusal) = refuses_banned(cx, now, id, connect, user_name) {
+            Some(refusal)
+        } else if exceeds_limits_of(cx, client_id, connect) {
+            let reason = "no room to keep the session";
+            Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
+        } else if cx.sessions.find(client_id).is_none() {
+            self.refuses_new_session(cx, id, user_name, connect)
+        } else {
+            None
+        };
+        cx.traffic.sessions_refused += u64::from(refusal.is_some());
+        refusal
     }
 }
 

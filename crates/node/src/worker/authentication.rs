@@ -16,6 +16,7 @@ use thicket_mqtt::{Auth, Connect, Packet, ProtocolVersion, ReasonCode, decode};
 
 use super::{
     Phase, Refusal, SessionKey, Worker,
+    banned::refuses_banned,
     connect::{claim, note_refused, prefix, refuse_connect},
     connection::Attached,
     context::Context,
@@ -71,31 +72,6 @@ impl Worker {
         session_name(scope, prefix(&self.cx, id), user_name, client_id)
     }
 
-    /// Asks the users (shell) about a CONNECT, unless none have to be asked.
-    pub(super) fn ask_users(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>) {
-        let Some(connection) = self.cx.connections.get(id) else {
-            return;
-        };
-        let listener = usize::from(connection.listener.0);
-        let anonymous = self
-            .cx
-            .config
-            .listeners
-            .get(listener)
-            .is_none_or(|listener| listener.allow_anonymous);
-        let method = connect.authentication_method;
-        if anonymous && connect.login.user_name.is_none() && method.is_none() {
-            self.judge(now, id, connect, Verdict::Allowed(Admission::default()));
-            return;
-        }
-        let enhanced = method.map(|method| Enhanced {
-            method: method.to_owned(),
-            data: connect.authentication_data.unwrap_or_default().to_vec(),
-            exchange: None,
-        });
-        ask(&mut self.cx, id, connect, enhanced);
-    }
-
     /// The users' answer.
     pub(super) fn handle_verdict(&mut self, now: Now, id: ConnectionId, verdict: Verdict) {
         let Some(connection) = self.cx.connections.get_mut(id) else {
@@ -117,7 +93,7 @@ impl Worker {
             decode(&buffered, ProtocolVersion::V5, u32::MAX)
         {
             connect_len = len;
-            self.judge(now, id, &connect, verdict);
+            judge(&mut self.cx, now, id, &connect, verdict);
         }
         let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
@@ -130,48 +106,6 @@ impl Worker {
             // The client may have answered before it was asked.
             self.handle_received(now, id, &[]);
         }
-    }
-
-    fn judge(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>, verdict: Verdict) {
-        let refusal = match verdict {
-            Verdict::Allowed(admission) => return self.admit(now, id, connect, admission),
-            Verdict::Continue { data, exchange } => {
-                return challenge(&mut self.cx, id, connect, &data, exchange);
-            }
-            Verdict::BadAuthenticationMethod
-            | Verdict::BadUserNameOrPassword
-            | Verdict::NotAuthorized
-            | Verdict::Unavailable => refusal_of(&verdict),
-        };
-        refuse_connect(&mut self.cx, id, connect, &refusal);
-    }
-
-    fn admit(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>, admission: Admission) {
-        let grant = admission.grant.as_ref();
-        let user_name = grant.and_then(|grant| grant.user_name.as_deref());
-        if let Some(refusal) = self.refuses_banned(now, id, connect, user_name) {
-            refuse_connect(&mut self.cx, id, connect, &refusal);
-            return;
-        }
-        let rights = admission
-            .grant
-            .as_ref()
-            .and_then(|grant| grant.rights.as_ref());
-        if let (Some(will), Some(rights)) = (&connect.will, rights) {
-            let topic = format!("{}{}", prefix(&self.cx, id), will.topic);
-            if !rights.may_publish(&topic) {
-                let refusal = Refusal::new(
-                    ReasonCode::NotAuthorized,
-                    "the user may not publish to the will topic",
-                );
-                refuse_connect(&mut self.cx, id, connect, &refusal);
-                return;
-            }
-        }
-        if let Some(connection) = self.cx.connections.get_mut(id) {
-            connection.admission = admission;
-        }
-        claim(&mut self.cx, id, connect);
     }
 
     fn handle_reauthentication_verdict(&mut self, now: Now, id: ConnectionId, verdict: Verdict) {
@@ -203,6 +137,78 @@ impl Worker {
         self.cx
             .send(id, &auth(reason_code, Some(&method), data.as_deref()));
     }
+}
+
+/// Asks the users (shell) about a CONNECT, unless none have to be asked.
+pub(super) fn ask_users(cx: &mut Context, now: Now, id: ConnectionId, connect: &Connect<'_>) {
+    let Some(connection) = cx.connections.get(id) else {
+        return;
+    };
+    let listener = usize::from(connection.listener.0);
+    let anonymous = cx
+        .config
+        .listeners
+        .get(listener)
+        .is_none_or(|listener| listener.allow_anonymous);
+    let method = connect.authentication_method;
+    if anonymous && connect.login.user_name.is_none() && method.is_none() {
+        judge(cx, now, id, connect, Verdict::Allowed(Admission::default()));
+        return;
+    }
+    let enhanced = method.map(|method| Enhanced {
+        method: method.to_owned(),
+        data: connect.authentication_data.unwrap_or_default().to_vec(),
+        exchange: None,
+    });
+    ask(cx, id, connect, enhanced);
+}
+
+fn judge(cx: &mut Context, now: Now, id: ConnectionId, connect: &Connect<'_>, verdict: Verdict) {
+    let refusal = match verdict {
+        Verdict::Allowed(admission) => return admit(cx, now, id, connect, admission),
+        Verdict::Continue { data, exchange } => {
+            return challenge(cx, id, connect, &data, exchange);
+        }
+        Verdict::BadAuthenticationMethod
+        | Verdict::BadUserNameOrPassword
+        | Verdict::NotAuthorized
+        | Verdict::Unavailable => refusal_of(&verdict),
+    };
+    refuse_connect(cx, id, connect, &refusal);
+}
+
+fn admit(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+    admission: Admission,
+) {
+    let grant = admission.grant.as_ref();
+    let user_name = grant.and_then(|grant| grant.user_name.as_deref());
+    if let Some(refusal) = refuses_banned(cx, now, id, connect, user_name) {
+        refuse_connect(cx, id, connect, &refusal);
+        return;
+    }
+    let rights = admission
+        .grant
+        .as_ref()
+        .and_then(|grant| grant.rights.as_ref());
+    if let (Some(will), Some(rights)) = (&connect.will, rights) {
+        let topic = format!("{}{}", prefix(cx, id), will.topic);
+        if !rights.may_publish(&topic) {
+            let refusal = Refusal::new(
+                ReasonCode::NotAuthorized,
+                "the user may not publish to the will topic",
+            );
+            refuse_connect(cx, id, connect, &refusal);
+            return;
+        }
+    }
+    if let Some(connection) = cx.connections.get_mut(id) {
+        connection.admission = admission;
+    }
+    claim(cx, id, connect);
 }
 
 fn ask(cx: &mut Context, id: ConnectionId, connect: &Connect<'_>, enhanced: Option<Enhanced>) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thicket_mqtt::{Connect, Publish, Qos, ReasonCode};
 
-use super::{Refusal, SessionKey, Worker, close::Cause};
+use super::{Refusal, SessionKey, Worker, close::Cause, context::Context};
 use crate::{
     Ban, BanSubject, ConnectionId, EventLevel, Now,
     bans::Bans,
@@ -33,34 +33,16 @@ impl Worker {
         self.publish_as_node(now, number, &record(&subject.topic(), &[]));
     }
 
-    /// Why the client of a connection may not connect, as far as its identity is known.
-    pub(super) fn refuses_banned(
-        &self,
-        now: Now,
-        id: ConnectionId,
-        connect: &Connect<'_>,
-        user_name: Option<&str>,
-    ) -> Option<Refusal> {
-        let address = self.cx.connections.get(id)?.peer.ip();
-        let found = self
-            .bans
-            .find(now.wall, connect.client_id, user_name, address)?;
-        Some(Refusal::new(
-            ReasonCode::Banned,
-            format!("{found} is banned"),
-        ))
-    }
-
     /// The bans have changed: banned clients that are connected are disconnected.
     pub(super) fn handle_bans(&mut self, now: Now, bans: Arc<Bans>) {
-        self.bans = bans;
+        self.cx.bans = bans;
         let banned = |(key, session): (SessionKey, &super::sessions::Session)| {
             let connection = self.cx.connections.get(session.connection?)?;
             let name = &session.client_id;
             let grant = session.grant.as_deref();
             // A client that connects with a password is identified by its user, also where sessions are not separated by user.
             let user_name = grant.and_then(|grant| grant.user_name.as_deref());
-            let found = self.bans.find(
+            let found = self.cx.bans.find(
                 now.wall,
                 client_id_of(name),
                 user_name.or_else(|| user_name_of(name)),
@@ -85,6 +67,24 @@ impl Worker {
             self.detach(now, id, Cause::Closed);
         }
     }
+}
+
+/// Why the client of a connection may not connect, as far as its identity is known.
+pub(super) fn refuses_banned(
+    cx: &Context,
+    now: Now,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+    user_name: Option<&str>,
+) -> Option<Refusal> {
+    let address = cx.connections.get(id)?.peer.ip();
+    let found = cx
+        .bans
+        .find(now.wall, connect.client_id, user_name, address)?;
+    Some(Refusal::new(
+        ReasonCode::Banned,
+        format!("{found} is banned"),
+    ))
 }
 
 fn record<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {

@@ -18,7 +18,7 @@ use thicket_session::{
 
 use super::{
     SessionKey, Worker, barriers::Behind, context::Context, divergence::Place, interests::Member,
-    role::Event, sessions::Session, timers::Timer,
+    replication::Primaries, role::Event, sessions::Session, timers::Timer,
 };
 use crate::{
     EventLevel, Now,
@@ -100,42 +100,50 @@ impl Worker {
             }
         }
     }
+}
 
+impl Primaries {
     /// Makes the session of a snapshot, without connection, and announces its interests to all nodes.
     pub(super) fn open_imported(
         &mut self,
+        cx: &mut Context,
         now: Now,
         snapshot: &SessionSnapshot,
         epoch: Epoch,
     ) -> SessionKey {
-        let serial = self.cx.serial();
-        let key = self.cx.sessions.insert(Session::restore(
+        let serial = cx.serial();
+        let key = cx.sessions.insert(Session::restore(
             serial,
             snapshot,
             now.instant,
-            &self.cx.config.limits,
+            &cx.config.limits,
         ));
-        if let Some(session) = self.cx.sessions.get_mut(key) {
+        if let Some(session) = cx.sessions.get_mut(key) {
             session.epoch = session.epoch.max(epoch);
         }
-        self.cx.note_begun(now, key);
+        cx.note_begun(now, key);
         let mut changes = Vec::new();
         for (filter, subscription) in &snapshot.subscriptions {
             let member = Member::away(*subscription);
-            changes.extend(self.cx.interests.subscribe(key, filter, member));
+            changes.extend(cx.interests.subscribe(key, filter, member));
         }
-        self.cx.announce(changes);
-        restart_timers(&mut self.cx, now, key);
-        self.primaries.store_whole(&mut self.cx, now, key);
-        self.cx
-            .report_session(&snapshot.client_id, SessionState::Waiting);
+        cx.announce(changes);
+        restart_timers(cx, now, key);
+        self.store_whole(cx, now, key);
+        cx.report_session(&snapshot.client_id, SessionState::Waiting);
         key
     }
 
     /// The queue of a branch arrived.
-    pub(super) fn handle_import_queue(&mut self, now: Now, client_id: &str, bytes: &[u8]) {
-        if let Some(key) = self.cx.sessions.find(client_id) {
-            self.finish_merge(now, key, bytes);
+    pub(super) fn handle_import_queue(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        client_id: &str,
+        bytes: &[u8],
+    ) {
+        if let Some(key) = cx.sessions.find(client_id) {
+            self.finish_merge(cx, now, key, bytes);
         }
     }
 }

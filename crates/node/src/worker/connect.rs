@@ -13,6 +13,8 @@ use thicket_overlay::NodeId;
 
 use super::{
     Phase, Refusal, Worker,
+    authentication::ask_users,
+    banned::refuses_banned,
     context::Context,
     drain::refuses_clients,
     minority::refuses_newcomers,
@@ -30,86 +32,89 @@ use crate::{
 /// Client identifiers of links between nodes start with this; no client may use it.
 const LINK_PREFIX: &str = "$thicket/";
 
-impl Worker {
-    /// Bytes of a connection that has not sent a whole CONNECT yet.
-    pub(super) fn handle_first_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
-        let maximum = maximum_packet_size(&self.cx, id);
-        match decode(bytes, ProtocolVersion::V5, maximum) {
-            Ok(Some((Packet::Connect(connect), _))) => {
-                self.handle_connect(now, id, &connect, bytes)
-            }
-            Ok(Some((packet, _))) => {
-                // No answer is owed to a peer that does not send CONNECT first [MQTT-3.1.0-1].
-                let kind = format!("{:?}", packet.kind());
-                note_refused(&mut self.cx, id, "the first packet is not CONNECT", &kind);
-                self.cx.close(id);
-            }
-            Ok(None) => {}
-            Err(error) => {
-                if let Some(version) = connack_version(bytes, &error) {
-                    send_connack(
-                        &mut self.cx,
-                        id,
-                        version,
-                        u32::MAX,
-                        &Connack::new(error.reason_code()),
-                    );
-                }
-                let problem =
-                    foreign_protocol(bytes).map_or_else(|| error.to_string(), str::to_owned);
-                note_refused(&mut self.cx, id, "malformed CONNECT", &problem);
-                self.cx.close(id);
-            }
+/// Bytes of a connection that has not sent a whole CONNECT yet.
+pub(super) fn handle_first_bytes(cx: &mut Context, now: Now, id: ConnectionId, bytes: &[u8]) {
+    let maximum = maximum_packet_size(cx, id);
+    match decode(bytes, ProtocolVersion::V5, maximum) {
+        Ok(Some((Packet::Connect(connect), _))) => handle_connect(cx, now, id, &connect, bytes),
+        Ok(Some((packet, _))) => {
+            // No answer is owed to a peer that does not send CONNECT first [MQTT-3.1.0-1].
+            let kind = format!("{:?}", packet.kind());
+            note_refused(cx, id, "the first packet is not CONNECT", &kind);
+            cx.close(id);
         }
-    }
-
-    fn handle_connect(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>, bytes: &[u8]) {
-        let takes = listener(&self.cx, id).map_or(Takes::Both, |listener| listener.takes);
-        if connect.client_id.starts_with(LINK_PREFIX) && connect.version == ProtocolVersion::V5 {
-            if takes == Takes::Clients {
-                note_refused(
-                    &mut self.cx,
+        Ok(None) => {}
+        Err(error) => {
+            if let Some(version) = connack_version(bytes, &error) {
+                send_connack(
+                    cx,
                     id,
-                    "link refused",
-                    "it came without TLS, where clients come in",
+                    version,
+                    u32::MAX,
+                    &Connack::new(error.reason_code()),
                 );
-                self.cx.close(id);
-            } else {
-                hand_link_over(&mut self.cx, id, bytes);
             }
-            return;
+            let problem = foreign_protocol(bytes).map_or_else(|| error.to_string(), str::to_owned);
+            note_refused(cx, id, "malformed CONNECT", &problem);
+            cx.close(id);
         }
-        if takes == Takes::Links {
-            let refusal = Refusal::new(ReasonCode::NotAuthorized, "only nodes come in here");
-            refuse_connect(&mut self.cx, id, connect, &refusal);
-            return;
-        }
-        if let Err(refusal) = check_connect(&self.cx, id, connect) {
-            refuse_connect(&mut self.cx, id, connect, &refusal);
-            return;
-        }
-        if let Some(reason_code) = refuses_clients(&self.cx, id, connect.version) {
-            let refusal = Refusal::new(reason_code, "the node is drained");
-            refuse_connect(&mut self.cx, id, connect, &refusal);
-            return;
-        }
-        // Before a password is hashed.
-        if let Some(refusal) = self.refuses_banned(now, id, connect, None) {
-            refuse_connect(&mut self.cx, id, connect, &refusal);
-            return;
-        }
-        if let Some(refusal) = refuses_newcomers(&self.cx) {
-            refuse_connect(&mut self.cx, id, connect, &refusal);
-            return;
-        }
-        let Some(connection) = self.cx.connections.get_mut(id) else {
-            return;
-        };
-        connection.last_packet = now.instant;
-        connection.phase = Phase::AwaitVerdict;
-        self.ask_users(now, id, connect);
     }
+}
 
+fn handle_connect(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+    bytes: &[u8],
+) {
+    let takes = listener(cx, id).map_or(Takes::Both, |listener| listener.takes);
+    if connect.client_id.starts_with(LINK_PREFIX) && connect.version == ProtocolVersion::V5 {
+        if takes == Takes::Clients {
+            note_refused(
+                cx,
+                id,
+                "link refused",
+                "it came without TLS, where clients come in",
+            );
+            cx.close(id);
+        } else {
+            hand_link_over(cx, id, bytes);
+        }
+        return;
+    }
+    if takes == Takes::Links {
+        let refusal = Refusal::new(ReasonCode::NotAuthorized, "only nodes come in here");
+        refuse_connect(cx, id, connect, &refusal);
+        return;
+    }
+    if let Err(refusal) = check_connect(cx, id, connect) {
+        refuse_connect(cx, id, connect, &refusal);
+        return;
+    }
+    if let Some(reason_code) = refuses_clients(cx, id, connect.version) {
+        let refusal = Refusal::new(reason_code, "the node is drained");
+        refuse_connect(cx, id, connect, &refusal);
+        return;
+    }
+    // Before a password is hashed.
+    if let Some(refusal) = refuses_banned(cx, now, id, connect, None) {
+        refuse_connect(cx, id, connect, &refusal);
+        return;
+    }
+    if let Some(refusal) = refuses_newcomers(cx) {
+        refuse_connect(cx, id, connect, &refusal);
+        return;
+    }
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return;
+    };
+    connection.last_packet = now.instant;
+    connection.phase = Phase::AwaitVerdict;
+    ask_users(cx, now, id, connect);
+}
+
+impl Worker {
     /// The hub reports which worker has the session.
     pub(super) fn handle_granted(
         &mut self,

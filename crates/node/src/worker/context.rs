@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     ConnectionId, Event, EventLevel, Observed, Traffic, WorkerConfig, WorkerId, WorkerOutput,
+    bans::Bans,
     messages::{
         Elsewhere, HubMessage, Origin, SessionState, ToHub, ToWorker, UpNode, WorkerMessage,
     },
@@ -60,6 +61,8 @@ pub(super) struct Context {
     pub arrivals: Arrivals,
     /// What publishers are owed.
     pub debts: Debts,
+    /// Who may not connect.
+    pub bans: Arc<Bans>,
     /// Other nodes where clients can be sent.
     pub elsewhere: Arc<Elsewhere>,
     pub packet_trace: Option<PacketTrace>,
@@ -104,6 +107,7 @@ impl Context {
             interests,
             arrivals: Arrivals::default(),
             debts: Debts::new(),
+            bans: Arc::default(),
             elsewhere: Arc::default(),
             packet_trace: None,
             observed: Observed::default(),

@@ -3,7 +3,10 @@
 use thicket_mqtt::PacketId;
 
 use super::{SessionKey, pending::Pending};
-use crate::{ConnectionId, Peer, messages::Origin};
+use crate::{
+    ConnectionId, Peer,
+    messages::{NumberRuns, Origin},
+};
 
 /// What this worker owes.
 #[derive(Debug)]
@@ -22,6 +25,29 @@ impl Debts {
             pending: Pending::new(),
             met: Vec::new(),
             overdrawn: Vec::new(),
+        }
+    }
+
+    /// Others have admitted these numbers. Returns what is owed for those that were over a limit on their way.
+    pub fn acknowledge(&mut self, runs: &NumberRuns) -> Vec<Debt> {
+        let Self { pending, met, .. } = self;
+        let mut refused = Vec::new();
+        for &(from, to) in runs {
+            pending.acknowledge(from, to, |owed, is_refused| {
+                if is_refused {
+                    refused.extend(owed);
+                } else {
+                    met.extend(owed);
+                }
+            });
+        }
+        refused
+    }
+
+    /// These numbers were over a limit on their way (rule 18), to a destination that acknowledges them later.
+    pub fn refuse(&mut self, runs: &NumberRuns) {
+        for &(from, to) in runs {
+            self.pending.refuse(from, to);
         }
     }
 }

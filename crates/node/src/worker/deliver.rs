@@ -17,7 +17,7 @@ use super::{
     journal::Taken,
     operate::out_buffer_limit,
     replication::{Level, hold},
-    retained::note_overtaking,
+    retained::{advance_replay, note_overtaking},
     role::Role,
     seen::Named,
 };
@@ -361,6 +361,14 @@ impl Context {
     /// What follows goes to a single session.
     pub(super) fn begin_alone(&mut self) {
         self.scratch.begin(1);
+    }
+
+    /// Sessions whose connections have written their output get more.
+    pub(super) fn pull_relieved(&mut self, now: Now) {
+        for session in std::mem::take(&mut self.connections.relieved) {
+            self.pull(now, session);
+            advance_replay(self, session);
+        }
     }
 
     /// Sends what the session's queue and window allow.

@@ -107,7 +107,7 @@ impl Worker {
 
     /// Ends a connection: its client finds its session on another node.
     pub(super) fn send_away(&mut self, now: Now, id: ConnectionId) {
-        let reference = self.reference_for_drained(id);
+        let reference = self.primaries.reference_for_drained(&mut self.cx, id);
         self.cx
             .disconnect_to(id, reference.as_deref(), "the node is drained");
         self.detach(now, id, Cause::Closed);

@@ -145,18 +145,26 @@ impl Worker {
         self.primaries.store_session(&mut self.cx, now, key);
         self.wait_for_import(request);
     }
+}
 
+impl Primaries {
     /// The other one's queue has arrived. False: no branch is being merged.
-    pub(super) fn finish_merge(&mut self, now: Now, key: SessionKey, bytes: &[u8]) -> bool {
-        let place = self.cx.place();
-        let Some(session) = self.cx.sessions.get_mut(key) else {
+    pub(super) fn finish_merge(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        key: SessionKey,
+        bytes: &[u8],
+    ) -> bool {
+        let place = cx.place();
+        let Some(session) = cx.sessions.get_mut(key) else {
             return false;
         };
         let Some(merging) = session.merging.take() else {
             return false;
         };
         let Some(queue::Moved { taken, queue, .. }) = queue::decode(bytes, now.instant) else {
-            self.cx.event(
+            cx.event(
                 EventLevel::Error,
                 "a queue from another node is unreadable",
                 Vec::new(),
@@ -164,7 +172,7 @@ impl Worker {
             return true;
         };
         session.epoch = session.epoch.max(merging.epoch);
-        let is_partitioned = self.primaries.is_partitioned(now.instant);
+        let is_partitioned = self.is_partitioned(now.instant);
         let after = is_partitioned.then(|| {
             let divergence = session.divergence.as_deref().cloned().unwrap_or_default();
             let has_had_all = session.is_split_off(&merging.branch);
@@ -182,7 +190,7 @@ impl Worker {
             let theirs = queue
                 .iter()
                 .chain(merging.in_flight.iter().filter_map(unacknowledged));
-            let (own, marks) = (self.cx.config.node, &self.cx.arrivals.marks);
+            let (own, marks) = (cx.config.node, &cx.arrivals.marks);
             let has_come = |id: &MessageId| session.has_come(*id, own, marks);
             let come: BTreeSet<MessageId> = theirs.filter_map(plain).filter(has_come).collect();
             let begun = |id: &&MessageId| merging.begun.is_before(**id, marks.get(&id.stream_id()));
@@ -193,19 +201,19 @@ impl Worker {
             session.take_in(place, *merging, queue, &come)
         };
         session.divergence = after;
-        self.cx.traffic.merged_sessions += 1;
-        self.cx.traffic.merged_messages += merged;
+        cx.traffic.merged_sessions += 1;
+        cx.traffic.merged_messages += merged;
         let fields = vec![
             ("client_id", session.client_id.to_string()),
             ("messages", merged.to_string()),
         ];
-        self.primaries.store_whole(&mut self.cx, now, key);
-        self.cx.event(
+        self.store_whole(cx, now, key);
+        cx.event(
             EventLevel::Info,
             "a session that two nodes had is one again",
             fields,
         );
-        self.cx.pull(now, key);
+        cx.pull(now, key);
         true
     }
 }

@@ -20,7 +20,7 @@ use thicket_mqtt::{
     Packet, ProtocolVersion, Qos, ReasonCode, Suback, Subscribe, Unsuback, Unsubscribe,
 };
 
-use super::{Refusal, SessionKey, Worker, context::Context, seen::Seen};
+use super::{Refusal, SessionKey, Worker, context::Context, replication::Primaries, seen::Seen};
 use crate::{ConnectionId, Now};
 
 /// For the log and for reason strings.
@@ -33,7 +33,7 @@ impl Worker {
         if is_minority {
             let closing = refuse_what_is_open(&mut self.cx);
             self.close_what_waits(now, closing);
-            self.interrupt_what_is_open(now);
+            self.primaries.interrupt_what_is_open(&mut self.cx, now);
             // What only sessions here accepted is lost with them when the sessions were promoted elsewhere; then the same publication is new here.
             // Each session has its own list of what it accepted.
             self.cx.arrivals.seen = Seen::default();
@@ -42,21 +42,6 @@ impl Worker {
             for key in sessions {
                 self.cx.pull(now, key);
             }
-        }
-    }
-
-    /// What its publishers will send again because their connections ended is accepted then, wherever that is.
-    fn interrupt_what_is_open(&mut self, now: Now) {
-        let mut leaving = Vec::new();
-        for (key, session) in self.cx.sessions.iter_mut() {
-            if !session.orphaned.is_empty() {
-                session.orphaned.clear();
-                session.inbound.interrupt();
-                leaving.push(key);
-            }
-        }
-        for key in leaving {
-            self.primaries.continue_switchover(&mut self.cx, now, key);
         }
     }
 
@@ -71,6 +56,23 @@ impl Worker {
         waiting.dedup();
         for id in waiting {
             self.refuse(now, id, &Refusal::new(ReasonCode::QuotaExceeded, REASON));
+        }
+    }
+}
+
+impl Primaries {
+    /// What its publishers will send again because their connections ended is accepted then, wherever that is.
+    fn interrupt_what_is_open(&mut self, cx: &mut Context, now: Now) {
+        let mut leaving = Vec::new();
+        for (key, session) in cx.sessions.iter_mut() {
+            if !session.orphaned.is_empty() {
+                session.orphaned.clear();
+                session.inbound.interrupt();
+                leaving.push(key);
+            }
+        }
+        for key in leaving {
+            self.continue_switchover(cx, now, key);
         }
     }
 }

@@ -64,8 +64,6 @@ mod trace;
 mod transfer;
 mod wills;
 
-use std::sync::Arc;
-
 use thicket_mqtt::{DecodeError, ReasonCode};
 use thicket_overlay::record::Records;
 use thicket_session::time::Instant;
@@ -79,13 +77,12 @@ use self::{
     habits::handle_habits_asked,
     places::handle_place_answer,
     redirect::handle_movable_asked,
-    retained::{Queries, advance_replay},
+    retained::Queries,
     sessions::{Session, SessionKey},
 };
 pub(crate) use self::{rates::HEAVIEST, relocate::Relocated, seen::Generations};
 use crate::{
     ConnectionId, Handover, Now, Peer, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
-    bans::Bans,
     messages::{ToHub, ToWorker, WorkerMessage},
 };
 
@@ -100,8 +97,6 @@ pub struct Worker {
     /// What was read of an earlier start, until all of it is.
     recovery: Option<Box<recover::Recovery>>,
     publications: publications::Publications,
-    /// Who may not connect.
-    bans: Arc<Bans>,
     /// Replication of the sessions whose primary is here.
     primaries: replication::Primaries,
     /// Backups of sessions whose primaries are on other nodes.
@@ -155,7 +150,6 @@ impl Worker {
             checkpoints,
             recovery: None,
             publications: publications::Publications::default(),
-            bans: Arc::default(),
             primaries: replication::Primaries::default(),
             sources: replication::Sources::new(),
             groups: groups::Groups::default(),
@@ -206,7 +200,7 @@ impl Worker {
     pub fn end_round(&mut self, now: Now) {
         self.cx.effort.begin_round();
         self.settle_met(now);
-        self.pull_relieved(now);
+        self.cx.pull_relieved(now);
         self.take_over_handed(now);
         self.primaries.covers.review(&mut self.cx, now);
         self.sources.acknowledge_backups(&mut self.cx);
@@ -269,14 +263,6 @@ impl Worker {
             || self.relocations.may_hand_over()
     }
 
-    /// Sessions whose connections have written their output get more.
-    fn pull_relieved(&mut self, now: Now) {
-        for session in std::mem::take(&mut self.cx.connections.relieved) {
-            self.cx.pull(now, session);
-            advance_replay(&mut self.cx, session);
-        }
-    }
-
     fn handle_adopted(&mut self, now: Now, id: ConnectionId, state: Handover) {
         let serial = self.cx.serial();
         let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
@@ -316,7 +302,7 @@ impl Worker {
             }
             ToWorker::Acknowledged(runs) => self.handle_acknowledged(&runs),
             ToWorker::Refused(runs) => self.handle_refused(&runs),
-            ToWorker::RefusalAhead(runs) => self.handle_refusal_ahead(&runs),
+            ToWorker::RefusalAhead(runs) => self.cx.debts.refuse(&runs),
             ToWorker::InterestSettled { sequence, retained } => {
                 self.handle_interest_settled(sequence, retained);
             }
@@ -356,7 +342,7 @@ impl Worker {
                 }
             }
             ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
-            ToWorker::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
+            ToWorker::Elsewhere(elsewhere) => self.cx.elsewhere = elsewhere,
             ToWorker::TopicRatesAsked => self
                 .topic_counts
                 .handle_topic_rates_asked(&mut self.cx, now),
@@ -389,7 +375,8 @@ impl Worker {
             } => self.handle_import(now, request, &snapshot, merge),
             ToWorker::Forget { client_id } => handle_forget(&mut self.cx, &client_id),
             ToWorker::ImportQueue { client_id, queue } => {
-                self.handle_import_queue(now, &client_id, &queue);
+                self.primaries
+                    .handle_import_queue(&mut self.cx, now, &client_id, &queue);
             }
             ToWorker::RetainedPage {
                 query,
@@ -411,7 +398,9 @@ impl Worker {
                 from,
                 stream,
                 report,
-            } => self.handle_backup_report(now, from, stream, report),
+            } => self
+                .primaries
+                .handle_backup_report(&mut self.cx, now, from, stream, report),
             ToWorker::BackupsLost { node } => self.handle_backups_lost(now, node),
             ToWorker::GivenUpBy { node, paused } => self.handle_given_up_by(now, node, paused),
             ToWorker::BarrierPassed { barrier } => self.handle_barrier_passed(now, barrier),

@@ -14,7 +14,7 @@ use thicket_mqtt::{Connect, ReasonCode};
 use thicket_session::topic::SubscriptionFilter;
 
 use super::{
-    Refusal, SessionKey, Worker, attach::granted_expiry, context::Context, operate::has_no_memory,
+    Refusal, SessionKey, attach::granted_expiry, context::Context, operate::has_no_memory,
 };
 use crate::{ConnectionId, Limits, Payer, Source};
 
@@ -164,22 +164,23 @@ impl Quotas {
     }
 }
 
-impl Worker {
+impl Quotas {
     /// Why a client may not have a session that it does not have yet.
     pub(super) fn refuses_new_session(
         &mut self,
+        cx: &mut Context,
         id: ConnectionId,
         user_name: Option<&str>,
         connect: &Connect<'_>,
     ) -> Option<Refusal> {
-        if has_no_memory(&self.cx) {
+        if has_no_memory(cx) {
             let reason = "memory is short: only clients that have a session are let in";
             return Some(Refusal::new(ReasonCode::ServerBusy, reason));
         }
-        if granted_expiry(&self.cx, connect) == 0 {
+        if granted_expiry(cx, connect) == 0 {
             return None;
         }
-        let limits = &self.cx.config.limits;
+        let limits = &cx.config.limits;
         let is_over = |count: usize, maximum: u32| maximum > 0 && count >= maximum as usize;
         let [all, of_user, of_address] = [
             limits.sessions,
@@ -190,8 +191,8 @@ impl Worker {
             let account = account.as_ref();
             account.map_or(0, |account| account.sessions.get() as usize)
         };
-        let charge = self.quotas.charge_of(&mut self.cx, id, user_name);
-        let reason = if is_over(self.cx.sessions.len(), all) {
+        let charge = self.charge_of(cx, id, user_name);
+        let reason = if is_over(cx.sessions.len(), all) {
             "there are as many sessions as there may be"
         } else if is_over(has(&charge.user), of_user) {
             "the user has as many sessions as it may have"

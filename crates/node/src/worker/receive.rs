@@ -9,7 +9,7 @@ use thicket_session::server::Acknowledged;
 use super::{
     Phase, Refusal, SessionKey, Worker,
     authentication::{handle_auth, handle_auth_bytes},
-    connect::maximum_packet_size,
+    connect::{handle_first_bytes, maximum_packet_size},
     context::Context,
     effort::leave_unfinished,
     minority::check_handshake,
@@ -67,7 +67,7 @@ impl Worker {
             let attached = match &connection.phase {
                 Phase::Attached(attached) => attached,
                 Phase::AwaitConnect => {
-                    self.handle_first_bytes(now, id, &bytes[used..]);
+                    handle_first_bytes(&mut self.cx, now, id, &bytes[used..]);
                     match self
                         .cx
                         .connections

@@ -21,6 +21,7 @@ use thicket_session::{
 use super::{
     Worker,
     branches::restart_timers,
+    checkpoint::Checkpoints,
     context::Context,
     interests::Member,
     journal::{instant_of, wall_ms},
@@ -85,8 +86,8 @@ impl Worker {
                     key: hexadecimal(key),
                     problem,
                 }),
-            Stored::Record { log, record } => self
-                .recover_record(now, &mut recovery, log, record)
+            Stored::Record { log, record } => recovery
+                .take_record(&mut self.cx, &mut self.checkpoints, now, log, record)
                 .map_err(|error| RecoverError::Record {
                     log,
                     problem: error.to_string(),
@@ -94,55 +95,6 @@ impl Worker {
         };
         self.recovery = Some(recovery);
         result
-    }
-
-    fn recover_record(
-        &mut self,
-        now: Now,
-        recovery: &mut Recovery,
-        log: u8,
-        record: &[u8],
-    ) -> Result<(), JournalError> {
-        if recovery.log != log {
-            recovery.named.clear();
-            recovery.log = log;
-        }
-        recovery.last = None;
-        recovery.last_publication = None;
-        for entry in JournalEntries::new(record)? {
-            match entry? {
-                JournalEntry::Message(message) => {
-                    self.checkpoints.pass_name(message.name);
-                    recovery.take_message(now, &message);
-                    if let Some(publication) = recovery.last_publication {
-                        self.cx.arrivals.seen.insert(publication);
-                    }
-                }
-                JournalEntry::Noted(publication) => {
-                    self.cx
-                        .arrivals
-                        .seen
-                        .insert(publication_id(publication).into());
-                }
-                JournalEntry::Seen { uid, highest, bits } => {
-                    let bits = *bits;
-                    self.cx
-                        .arrivals
-                        .seen
-                        .restore(uid, Generations::of(highest, bits));
-                }
-                entry => {
-                    if log == self.cx.journal.log()
-                        && let Some(number) = entry.session()
-                    {
-                        // Entries of a session that has ended must not become those of another one.
-                        self.cx.journal.pass_number(number);
-                    }
-                    recovery.take_entry(log, &entry)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// All was read: the sessions are here, and their interests are announced. No client may be served before `is_settled` is true for all workers of
@@ -293,6 +245,52 @@ impl Recovery {
                 }
             }
             Keyspace::Retained | Keyspace::Members => return Err("it is not a worker's".into()),
+        }
+        Ok(())
+    }
+
+    fn take_record(
+        &mut self,
+        cx: &mut Context,
+        checkpoints: &mut Checkpoints,
+        now: Now,
+        log: u8,
+        record: &[u8],
+    ) -> Result<(), JournalError> {
+        if self.log != log {
+            self.named.clear();
+            self.log = log;
+        }
+        self.last = None;
+        self.last_publication = None;
+        for entry in JournalEntries::new(record)? {
+            match entry? {
+                JournalEntry::Message(message) => {
+                    checkpoints.pass_name(message.name);
+                    self.take_message(now, &message);
+                    if let Some(publication) = self.last_publication {
+                        cx.arrivals.seen.insert(publication);
+                    }
+                }
+                JournalEntry::Noted(publication) => {
+                    cx.arrivals.seen.insert(publication_id(publication).into());
+                }
+                JournalEntry::Seen { uid, highest, bits } => {
+                    let bits = *bits;
+                    cx.arrivals
+                        .seen
+                        .restore(uid, Generations::of(highest, bits));
+                }
+                entry => {
+                    if log == cx.journal.log()
+                        && let Some(number) = entry.session()
+                    {
+                        // Entries of a session that has ended must not become those of another one.
+                        cx.journal.pass_number(number);
+                    }
+                    self.take_entry(log, &entry)?;
+                }
+            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! A session that outlives its connection waits here until its client has claimed it from elsewhere, with everything it has; its will waits for
 //! [`WILL_WAITS_S`], so that it is published only if the client connects nowhere.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use thicket_mqtt::{Connect, Disconnect, ProtocolVersion, ReasonCode};
 use thicket_overlay::NodeId;
@@ -11,10 +11,11 @@ use thicket_session::time::Instant;
 
 use super::{
     SessionKey, Worker, close::Cause, connection::Connection, context::Context, habits::Habits,
+    replication::Primaries,
 };
 use crate::{
     ConnectionId, EventLevel, ListenerId, Now,
-    messages::{Elsewhere, Movable, Redirectable, ToHub},
+    messages::{Movable, Redirectable, ToHub},
 };
 
 /// A user property of a CONNECT: the client was sent away by a node, so it is served.
@@ -61,20 +62,6 @@ impl MessageCount {
 }
 
 impl Worker {
-    pub(super) fn handle_elsewhere(&mut self, elsewhere: Arc<Elsewhere>) {
-        self.cx.elsewhere = elsewhere;
-    }
-
-    /// A node for the client of a session that ends here because the node is drained: where a backup of the session would be.
-    pub(super) fn reference_for_drained(&mut self, id: ConnectionId) -> Option<String> {
-        let listener = self.cx.connections.get(id)?.listener;
-        let key = self.cx.connections.session_of(id);
-        let to = key.and_then(|key| self.primaries.choose_backup(&mut self.cx, key, &[]));
-        let address = to.and_then(|to| self.cx.elsewhere.serving_at(to, listener));
-        let address = address.map(ToString::to_string);
-        address.or_else(|| any_reference(&mut self.cx, id))
-    }
-
     /// The client of a session is to go to one of these nodes.
     pub(super) fn handle_send_client(&mut self, now: Now, client_id: &str, to: &[NodeId]) {
         let Some(key) = self.cx.sessions.find(client_id) else {
@@ -97,6 +84,22 @@ impl Worker {
             leave_will(&mut self.cx, key);
             self.detach(now, id, Cause::Closed);
         }
+    }
+}
+
+impl Primaries {
+    /// A node for the client of a session that ends here because the node is drained: where a backup of the session would be.
+    pub(super) fn reference_for_drained(
+        &mut self,
+        cx: &mut Context,
+        id: ConnectionId,
+    ) -> Option<String> {
+        let listener = cx.connections.get(id)?.listener;
+        let key = cx.connections.session_of(id);
+        let to = key.and_then(|key| self.choose_backup(cx, key, &[]));
+        let address = to.and_then(|to| cx.elsewhere.serving_at(to, listener));
+        let address = address.map(ToString::to_string);
+        address.or_else(|| any_reference(cx, id))
     }
 }
 

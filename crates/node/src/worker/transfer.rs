@@ -203,8 +203,26 @@ impl Worker {
                 self.end_session(now, old);
             }
         }
-        self.open_imported(now, snapshot, epoch);
+        self.primaries
+            .open_imported(&mut self.cx, now, snapshot, epoch);
         Imported::Done
+    }
+
+    /// Publishes a message that is to be retained, as a client would, without a check of rights.
+    pub fn import_retained(&mut self, now: Now, publish: &Publish<'_>) -> bool {
+        let route = self.cx.route(publish.topic);
+        let may = route.refusal.is_none()
+            && !publish.payload.is_empty()
+            && may_publish(publish.topic.len(), publish.topic);
+        if may {
+            let publish = Publish {
+                retain: true,
+                packet_id: None,
+                ..*publish
+            };
+            self.publish(now, &publish, &route, super::publish::Source::default());
+        }
+        may
     }
 
     /// Appends messages to those of a session here, as `encode_queue` wrote them. `None`: there is no such session, or they are unreadable.
@@ -225,23 +243,6 @@ impl Worker {
             }
         }
         Some(done)
-    }
-
-    /// Publishes a message that is to be retained, as a client would, without a check of rights.
-    pub fn import_retained(&mut self, now: Now, publish: &Publish<'_>) -> bool {
-        let route = self.cx.route(publish.topic);
-        let may = route.refusal.is_none()
-            && !publish.payload.is_empty()
-            && may_publish(publish.topic.len(), publish.topic);
-        if may {
-            let publish = Publish {
-                retain: true,
-                packet_id: None,
-                ..*publish
-            };
-            self.publish(now, &publish, &route, super::publish::Source::default());
-        }
-        may
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     learning::{RECORD_BYTES, end_spare_backups, replicate_members, write_members},
     orphans::strike_successors,
     pending_wills::PendingWills,
+    reached::handle_reached_backup,
     replica_set::{Replica, Stage},
     shares::Shares,
 };
@@ -357,34 +358,30 @@ impl Worker {
             self.handle_backups_lost(now, node);
         }
     }
+}
 
+impl Primaries {
     /// The backups at a node report on a stream; reports on a stream that has ended are ignored.
     pub(in super::super) fn handle_backup_report(
         &mut self,
+        cx: &mut Context,
         now: Now,
         node: NodeId,
         id: u64,
         report: BackupReport,
     ) {
-        let Some(index) = self.cx.journal.streams.find(node) else {
+        let Some(index) = cx.journal.streams.find(node) else {
             return;
         };
-        if self
-            .cx
-            .journal
-            .streams
-            .get(index)
-            .is_none_or(|it| it.id != id)
-        {
+        if cx.journal.streams.get(index).is_none_or(|it| it.id != id) {
             return;
         }
         match report {
             BackupReport::Held { applied, held } => {
-                self.primaries
-                    .handle_progress(&mut self.cx, index, Progress { applied, held });
+                self.handle_progress(cx, index, Progress { applied, held });
             }
-            BackupReport::Wanted(wanted) => send_wanted(&mut self.cx, now, index, &wanted),
-            BackupReport::Reached(reached) => self.handle_reached_backup(now, index, &reached),
+            BackupReport::Wanted(wanted) => send_wanted(cx, now, index, &wanted),
+            BackupReport::Reached(reached) => handle_reached_backup(cx, now, index, &reached),
         }
     }
 }

@@ -14,7 +14,6 @@ use crate::{
     Now,
     messages::{BackupReport, Origin, ReachedBackup, ToHub},
     worker::{
-        Worker,
         context::Context,
         deliver::Outgoing,
         forward::{message_id, publish_of},
@@ -68,40 +67,42 @@ impl Sources {
     }
 }
 
-impl Worker {
-    /// A backup of a session here received a message. It is the session's unless it arrived here too, or where the session was before.
-    pub(super) fn handle_reached_backup(&mut self, now: Now, index: u8, reached: &ReachedBackup) {
-        let is_it = |stored: &super::StoredAs| {
-            stored.number == reached.session && stored.backups.has(index)
-        };
-        let found = self.cx.sessions.iter().find(|(_, it)| is_it(&it.stored));
-        let Some((key, session)) = found else {
-            return;
-        };
-        let Some(Ok((record, _))) = Records::new(&reached.bytes).next() else {
-            return;
-        };
-        let id = message_id(reached.origin, record.number);
-        let stored = session.stored;
-        let has_come = session.imported.contains(&id)
-            || session.has_come(id, self.cx.config.node, &self.cx.arrivals.marks);
-        let route = self.cx.route(record.topic);
-        let recipient = route
-            .recipients
-            .iter()
-            .find(|recipient| recipient.session == key);
-        let Some(recipient) = recipient.filter(|_| !has_come) else {
-            return self.cx.journal.passed(stored, id);
-        };
-        let (publish, expires_at) = publish_of(&record, now);
-        let mut outgoing = Outgoing::new(&publish, expires_at);
-        outgoing.id = id;
-        outgoing.set_publication(record.publication.as_ref());
-        outgoing.is_seen = self.cx.arrivals.note(&outgoing);
-        self.cx.begin_alone();
-        self.cx.deliver_to(now, recipient, &mut outgoing);
-        if let Some(session) = self.cx.sessions.get_mut(key) {
-            session.imported.insert(id);
-        }
+/// A backup of a session here received a message. It is the session's unless it arrived here too, or where the session was before.
+pub(super) fn handle_reached_backup(
+    cx: &mut Context,
+    now: Now,
+    index: u8,
+    reached: &ReachedBackup,
+) {
+    let is_it =
+        |stored: &super::StoredAs| stored.number == reached.session && stored.backups.has(index);
+    let found = cx.sessions.iter().find(|(_, it)| is_it(&it.stored));
+    let Some((key, session)) = found else {
+        return;
+    };
+    let Some(Ok((record, _))) = Records::new(&reached.bytes).next() else {
+        return;
+    };
+    let id = message_id(reached.origin, record.number);
+    let stored = session.stored;
+    let has_come =
+        session.imported.contains(&id) || session.has_come(id, cx.config.node, &cx.arrivals.marks);
+    let route = cx.route(record.topic);
+    let recipient = route
+        .recipients
+        .iter()
+        .find(|recipient| recipient.session == key);
+    let Some(recipient) = recipient.filter(|_| !has_come) else {
+        return cx.journal.passed(stored, id);
+    };
+    let (publish, expires_at) = publish_of(&record, now);
+    let mut outgoing = Outgoing::new(&publish, expires_at);
+    outgoing.id = id;
+    outgoing.set_publication(record.publication.as_ref());
+    outgoing.is_seen = cx.arrivals.note(&outgoing);
+    cx.begin_alone();
+    cx.deliver_to(now, recipient, &mut outgoing);
+    if let Some(session) = cx.sessions.get_mut(key) {
+        session.imported.insert(id);
     }
 }
