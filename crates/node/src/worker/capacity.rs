@@ -66,7 +66,7 @@ fn refuses_when_full(cx: &Context) -> bool {
 }
 
 fn finds_journal_full(
-    cx: &mut Context,
+    cx: &Context,
     publish: &Publish<'_>,
     route: &Route,
     audience: Audience<'_>,

@@ -61,7 +61,7 @@ impl Checkpoints {
 
 impl Checkpoints {
     /// Begins a checkpoint if the log is at least twice what is needed of it, or if it is nearly full and anything can be gained.
-    pub(super) fn checkpoint_if_worthwhile(&mut self, cx: &mut Context) {
+    pub(super) fn checkpoint_if_worthwhile(&mut self, cx: &Context) {
         let status = cx.journal.status();
         let is_short = cx.journal.is_full() && status.segment > self.ended_in;
         if self.current.is_some() || (status.bytes < self.look_at && !is_short) {

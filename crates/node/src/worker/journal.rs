@@ -455,7 +455,7 @@ impl Worker {
     /// The free capacity or the size of the log has changed.
     pub fn handle_log_status(&mut self, status: LogStatus) {
         self.cx.journal.status = status;
-        self.checkpoints.checkpoint_if_worthwhile(&mut self.cx);
+        self.checkpoints.checkpoint_if_worthwhile(&self.cx);
     }
 }
 

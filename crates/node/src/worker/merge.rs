@@ -60,7 +60,7 @@ pub(super) struct Merging {
 impl Primaries {
     /// The client of a session subscribed or unsubscribed: noted as long as another node may not receive it.
     pub(super) fn note_operation(
-        &mut self,
+        &self,
         cx: &mut Context,
         now: Now,
         key: SessionKey,

@@ -135,7 +135,7 @@ impl Quotas {
 
 impl Quotas {
     /// The accounts of the client of a connection.
-    fn charge_of(&mut self, cx: &mut Context, id: ConnectionId, user_name: Option<&str>) -> Charge {
+    fn charge_of(&mut self, cx: &Context, id: ConnectionId, user_name: Option<&str>) -> Charge {
         let source = cx.connections.get(id).map(|it| Source::from(it.peer.ip()));
         let source = source.filter(|source| source.is_known());
         let user = user_name.map(|name| Payer::User(name.into()));
@@ -168,7 +168,7 @@ impl Quotas {
     /// Why a client may not have a session that it does not have yet.
     pub(super) fn refuses_new_session(
         &mut self,
-        cx: &mut Context,
+        cx: &Context,
         id: ConnectionId,
         user_name: Option<&str>,
         connect: &Connect<'_>,

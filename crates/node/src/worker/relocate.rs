@@ -247,7 +247,7 @@ impl Relocations {
     }
 
     /// Messages a second, in and out, with those that are on their way to and from other workers.
-    fn load(&mut self, cx: &mut Context, now: Instant) -> u64 {
+    fn load(&mut self, cx: &Context, now: Instant) -> u64 {
         let messages = cx.traffic.external_in_messages + cx.traffic.external_out_messages;
         let relocations = self;
         let passed = now.since(relocations.window_began);
@@ -379,7 +379,7 @@ impl Relocations {
         }
     }
 
-    fn hand_over(&mut self, cx: &mut Context, leaving: &Leaving) {
+    fn hand_over(&self, cx: &mut Context, leaving: &Leaving) {
         let id = leaving.connection;
         let Some(connection) = cx.connections.take(id) else {
             return;

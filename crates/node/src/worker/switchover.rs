@@ -286,7 +286,7 @@ impl Primaries {
 
     /// A backup has all of a session: if it is to be the primary, the session is handed over to it.
     pub(super) fn hand_over_if_covered(
-        &mut self,
+        &self,
         cx: &mut Context,
         now: Now,
         key: SessionKey,
@@ -314,7 +314,7 @@ impl Primaries {
 
     /// What had arrived of a session's messages where it was before.
     pub(super) fn set_history(
-        &mut self,
+        &self,
         cx: &mut Context,
         now: Now,
         key: SessionKey,

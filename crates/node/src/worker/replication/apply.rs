@@ -401,7 +401,7 @@ impl Sources {
 
     /// An entry about the messages of one session.
     fn read_entry(
-        &mut self,
+        &self,
         cx: &mut Context,
         now: Now,
         reading: &mut Reading,

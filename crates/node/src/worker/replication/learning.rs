@@ -45,7 +45,7 @@ impl Context {
 
 impl Primaries {
     /// Queues sessions without all their backups for a full sync, at the pace of the backups; of sessions that end with their connections the wills.
-    pub(super) fn sync_under_replicated(&mut self, cx: &mut Context) {
+    pub(super) fn sync_under_replicated(&mut self, cx: &Context) {
         let wanted = cx.wanted_backups();
         if wanted == 0 {
             self.to_sync.clear();
@@ -195,7 +195,7 @@ impl Primaries {
     }
 
     /// Counts how many sessions each node holds.
-    fn count_shares(&mut self, cx: &mut Context) {
+    fn count_shares(&mut self, cx: &Context) {
         let sessions = cx.sessions.iter();
         let streams = &cx.journal.streams;
         let nodes = sessions.flat_map(|(_, session)| {
@@ -250,7 +250,7 @@ impl Primaries {
     /// The node that is to hold another backup of a session that subscribes to `filters`; if these are empty, to those that it has.
     pub(in super::super) fn choose_backup(
         &mut self,
-        cx: &mut Context,
+        cx: &Context,
         key: SessionKey,
         filters: &[TopicFilter],
     ) -> Option<NodeId> {

@@ -460,7 +460,7 @@ impl Primaries {
     }
 
     /// Above [`TO_ADOPT`] sessions the outdated backup may be promoted; the registrar then has the branches merged.
-    fn adopt_when_reachable(&mut self, cx: &mut Context, node: NodeId, key: SessionKey) {
+    fn adopt_when_reachable(&mut self, cx: &Context, node: NodeId, key: SessionKey) {
         let Some(session) = cx.sessions.get(key).filter(|_| node != cx.config.node) else {
             return;
         };

@@ -234,7 +234,7 @@ impl Primaries {
 
     /// Replicates and stores a will that is being published. Returns where it is then.
     fn keep_will(
-        &mut self,
+        &self,
         cx: &mut Context,
         now: Now,
         will: &StoredWill,
@@ -272,12 +272,7 @@ impl Primaries {
     }
 
     /// The stream to the node that holds a will being published: the session's first backup, or any.
-    fn will_holder(
-        &mut self,
-        cx: &mut Context,
-        will: &StoredWill,
-        author: Author<'_>,
-    ) -> Option<u8> {
+    fn will_holder(&self, cx: &mut Context, will: &StoredWill, author: Author<'_>) -> Option<u8> {
         if cx.config.backups == 0 || author.stream.is_some() {
             return author.stream;
         }
@@ -371,7 +366,7 @@ impl Primaries {
 
     /// Makes the CONNACK wait until another node holds the will of the session, and none holds an earlier one of its client.
     pub(in super::super) fn hold_for_will(
-        &mut self,
+        &self,
         cx: &mut Context,
         id: ConnectionId,
         key: SessionKey,

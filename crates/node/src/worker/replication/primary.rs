@@ -264,7 +264,7 @@ impl Worker {
         }
         self.primaries
             .adopt_backups_of_reachable_nodes(&mut self.cx);
-        self.primaries.sync_under_replicated(&mut self.cx);
+        self.primaries.sync_under_replicated(&self.cx);
         self.primaries.covers.look_for_uncovered();
         self.groups.reassign_from_lost(&mut self.cx, now);
     }
@@ -304,7 +304,7 @@ impl Worker {
             restart_stream(&mut self.cx, node);
             self.switch_again(now, node);
         }
-        self.primaries.sync_under_replicated(&mut self.cx);
+        self.primaries.sync_under_replicated(&self.cx);
     }
 
     /// Sends full syncs of sessions whose turn it is, and the records of this round. Once a round, when all of it is stored.

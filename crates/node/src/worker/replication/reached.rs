@@ -24,7 +24,7 @@ use crate::{
 impl Sources {
     /// Sends the primary a message of a session, by its number there.
     pub(super) fn send_reached(
-        &mut self,
+        &self,
         cx: &mut Context,
         now: Now,
         source: SourceKey,

@@ -89,7 +89,7 @@ impl Session {
 /// At the primary.
 impl Primaries {
     /// Replicates the will of a session that ends with its connection, if it has one that is not replicated yet.
-    pub(in super::super) fn backup_will(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+    pub(in super::super) fn backup_will(&self, cx: &mut Context, now: Now, key: SessionKey) {
         if cx.up.is_empty() || cx.config.backups == 0 {
             return;
         }
