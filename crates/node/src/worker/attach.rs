@@ -24,7 +24,7 @@ use super::{
     timers::Timer,
 };
 use crate::{
-    ConnectionId, EventLevel, Now, PlacementError, PlacementReport, SESSION_CREATED, WorkerOutput,
+    ConnectionId, EventLevel, Now, PlacementError, PlacementReport, SESSION_CREATED,
     messages::{SessionState, Terms, ToHub, peer_text},
     placing::placement_text,
     visits::CLIENT_CONNECTED,
@@ -118,9 +118,7 @@ impl Worker {
             placed: placed.as_deref(),
         };
         let is_acknowledged = acknowledge_connect(&mut self.cx, id, key, &connect, answer);
-        self.cx
-            .outputs
-            .push_back(WorkerOutput::SetReading(id, true));
+        self.cx.set_reading(id, true);
         self.cx.report_session(&client_id, SessionState::Connected);
         self.cx.send_to_hub(ToHub::GrantDone {
             client_id: (*client_id).into(),

@@ -112,8 +112,7 @@ impl Worker {
         let asked = self
             .cx
             .connections
-            .get_mut(id)
-            .and_then(|connection| connection.attached_mut())
+            .attached_mut(id)
             .and_then(Attached::asked_again);
         let Some((method, phase)) = asked else { return };
         let (reason_code, data) = match verdict {
@@ -247,7 +246,7 @@ fn challenge(
         connection.phase = Phase::AwaitAuth(exchange);
         cx.connections.mark_dirty(id);
         // Nothing was read while the users were asked.
-        cx.outputs.push_back(WorkerOutput::SetReading(id, true));
+        cx.set_reading(id, true);
     } else {
         note_refused(
             cx,

@@ -109,7 +109,6 @@ fn unsent_bytes(cx: &Context, key: SessionKey) -> u64 {
 
 fn client_rate(cx: &mut Context, now: Now, key: SessionKey) -> u64 {
     let id = cx.sessions.get(key).and_then(|it| it.connection);
-    let connection = id.and_then(|id| cx.connections.get_mut(id));
-    let attached = connection.and_then(|connection| connection.attached_mut());
+    let attached = id.and_then(|id| cx.connections.attached_mut(id));
     attached.map_or(0, |attached| attached.rate(now.instant))
 }

@@ -35,9 +35,7 @@ impl Worker {
     pub(super) fn refuse(&mut self, now: Now, id: ConnectionId, refusal: &Refusal) {
         let client_id = self
             .cx
-            .connections
-            .session_of(id)
-            .and_then(|key| self.cx.sessions.get(key))
+            .session_at(id)
             .map(|session| session.client_id.to_string());
         let peer = self
             .cx
@@ -220,12 +218,7 @@ impl Worker {
     }
 
     pub(super) fn handle_keep_alive(&mut self, now: Now, id: ConnectionId, serial: u64) {
-        let Some(connection) = self
-            .cx
-            .connections
-            .get_mut(id)
-            .filter(|connection| connection.serial == serial)
-        else {
+        let Some(connection) = self.cx.connections.get_same(id, serial) else {
             return;
         };
         let Some(allowed) = connection
@@ -310,11 +303,7 @@ fn note_disconnected(cx: &mut Context, id: ConnectionId, key: SessionKey) {
 }
 
 pub(super) fn handle_connect_timeout(cx: &mut Context, id: ConnectionId, serial: u64) {
-    let Some(connection) = cx
-        .connections
-        .get(id)
-        .filter(|connection| connection.serial == serial)
-    else {
+    let Some(connection) = cx.connections.get_same(id, serial) else {
         return;
     };
     if matches!(connection.phase, Phase::AwaitConnect | Phase::AwaitAuth(_)) {
@@ -342,8 +331,7 @@ impl Context {
         }
         let version = self
             .connections
-            .get(id)
-            .and_then(|connection| connection.attached())
+            .attached(id)
             .map(|attached| attached.version);
         if version == Some(ProtocolVersion::V5) {
             let connection = self.connections.get_mut(id);

@@ -129,14 +129,8 @@ impl Worker {
             terms,
             placed,
         } = granted;
-        let asks = |connection: &&mut super::Connection| connection.serial == serial;
-        let is_asking = match self
-            .cx
-            .connections
-            .get_mut(id)
-            .filter(asks)
-            .map(|it| &mut it.phase)
-        {
+        let connection = self.cx.connections.get_same(id, serial);
+        let is_asking = match connection.map(|it| &mut it.phase) {
             Some(Phase::AwaitClaim {
                 terms: held,
                 placed: answer,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{
     SessionKey,
-    connection::{Connection, Phase},
+    connection::{Attached, Connection, Phase},
 };
 use crate::{ConnectionId, WorkerOutput};
 
@@ -50,9 +50,28 @@ impl Connections {
         Some((connection, &mut self.dirty))
     }
 
+    /// Whether the connection is still the one with this `serial`.
+    pub fn is_same(&self, id: ConnectionId, serial: u64) -> bool {
+        self.get(id).is_some_and(|it| it.serial == serial)
+    }
+
+    /// The connection if it is still the one with this `serial`.
+    pub fn get_same(&mut self, id: ConnectionId, serial: u64) -> Option<&mut Connection> {
+        self.get_mut(id).filter(|it| it.serial == serial)
+    }
+
+    /// A connection in service.
+    pub fn attached(&self, id: ConnectionId) -> Option<&Attached> {
+        self.get(id)?.attached()
+    }
+
+    pub fn attached_mut(&mut self, id: ConnectionId) -> Option<&mut Attached> {
+        self.get_mut(id)?.attached_mut()
+    }
+
     /// The session of a connection in service.
     pub fn session_of(&self, id: ConnectionId) -> Option<SessionKey> {
-        Some(self.get(id)?.attached()?.session)
+        Some(self.attached(id)?.session)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {

@@ -23,7 +23,7 @@ use super::{
     journal::Journal,
     packet_trace::PacketTrace,
     replication::{Level, hold},
-    sessions::Sessions,
+    sessions::{Session, Sessions},
     subscribe::Gates,
     timers::Timers,
 };
@@ -133,6 +133,27 @@ impl Context {
 
     pub fn is_slot_up(&self, slot: NodeSlot) -> bool {
         self.up.iter().any(|up| up.slot == slot)
+    }
+
+    /// How many nodes are to have all of a session: `backups`, or all that are up if these are fewer (rule 6).
+    pub fn wanted_backups(&self) -> usize {
+        usize::from(self.config.backups).min(self.up.len())
+    }
+
+    /// The node is drained: it accepts no clients.
+    pub const fn is_draining(&self) -> bool {
+        self.drain.step.is_some()
+    }
+
+    /// The session of a connection in service.
+    pub fn session_at(&self, id: ConnectionId) -> Option<&Session> {
+        self.sessions.get(self.connections.session_of(id)?)
+    }
+
+    /// Orders the shell to read from a connection, or not to.
+    pub fn set_reading(&mut self, id: ConnectionId, is_read: bool) {
+        let order = WorkerOutput::SetReading(id, is_read);
+        self.outputs.push_back(order);
     }
 
     /// The origin of the records of this worker.

@@ -16,7 +16,7 @@ use super::{
     role::{Reason, Switchover},
     switchover::hand_session_over,
 };
-use crate::{ConnectionId, Drained, Now, WorkerOutput};
+use crate::{ConnectionId, Drained, Now};
 
 /// Sessions that one step hands over or ends at least, and which part of all: clients that are sent away one after the other are served at once where
 /// they go.
@@ -26,7 +26,7 @@ const STEP: (usize, usize) = (64, 32);
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     /// The number of sessions that go in one step; `None`: the node is not drained.
-    step: Option<usize>,
+    pub step: Option<usize>,
     /// Clients are sent to one node after the other.
     pub next: usize,
 }
@@ -98,9 +98,7 @@ impl Worker {
             Switchover { to, reason },
         );
         if let Some(id) = connection {
-            self.cx
-                .outputs
-                .push_back(WorkerOutput::SetReading(id, false));
+            self.cx.set_reading(id, false);
         }
         true
     }
@@ -130,12 +128,5 @@ pub(super) fn refuses_clients(
             (!may_go).then_some(ReasonCode::UseAnotherServer)
         }
         ProtocolVersion::V31 | ProtocolVersion::V311 => Some(ReasonCode::ServerUnavailable),
-    }
-}
-
-impl Context {
-    /// The node is drained: it accepts no clients.
-    pub(super) const fn is_draining(&self) -> bool {
-        self.drain.step.is_some()
     }
 }

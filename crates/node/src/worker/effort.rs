@@ -8,7 +8,7 @@ use thicket_overlay::record::Records;
 
 use super::{Worker, context::Context};
 use crate::{
-    ConnectionId, Now, Peer, WorkerOutput,
+    ConnectionId, Now, Peer,
     messages::{Origin, WorkerMessage},
 };
 
@@ -77,7 +77,7 @@ pub(super) fn leave_unfinished(cx: &mut Context, id: ConnectionId) {
     {
         connection.is_unfinished = true;
         cx.effort.connections.push_back(id);
-        cx.outputs.push_back(WorkerOutput::SetReading(id, false));
+        cx.set_reading(id, false);
     }
 }
 
@@ -153,15 +153,9 @@ impl Worker {
             .get(id)
             .is_some_and(|it| !it.is_unfinished);
         // A connection whose session leaves is not read from any more.
-        let session = self
-            .cx
-            .connections
-            .session_of(id)
-            .and_then(|key| self.cx.sessions.get(key));
+        let session = self.cx.session_at(id);
         if is_done && session.is_some_and(|session| !session.role.is_frozen()) {
-            self.cx
-                .outputs
-                .push_back(WorkerOutput::SetReading(id, true));
+            self.cx.set_reading(id, true);
         }
     }
 }

@@ -165,16 +165,14 @@ impl Attached {
 /// A sampled publication arrived.
 #[cold]
 pub(super) fn note_published(cx: &mut Context, id: ConnectionId, publish: &Publish<'_>) {
-    let connection = cx.connections.get_mut(id);
-    if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
+    if let Some(attached) = cx.connections.attached_mut(id) {
         attached.note_published(publish);
     }
 }
 
 /// A client's subscriptions changed.
 pub(super) fn restart_rates(cx: &mut Context, now: Now, id: ConnectionId) {
-    let connection = cx.connections.get_mut(id);
-    if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
+    if let Some(attached) = cx.connections.attached_mut(id) {
         let messages = attached.count.messages;
         attached.count.habits.restart(now.instant, messages);
     }

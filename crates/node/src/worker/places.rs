@@ -138,10 +138,7 @@ fn ask_place(cx: &mut Context, id: ConnectionId, question: PlaceQuestion) -> boo
     let Some(serial) = cx.connections.get(id).map(|it| it.serial) else {
         return false;
     };
-    let session = cx
-        .connections
-        .session_of(id)
-        .and_then(|key| cx.sessions.get(key));
+    let session = cx.session_at(id);
     let Some(client_id) = session.map(|session| (*session.client_id).into()) else {
         return false;
     };
@@ -158,10 +155,7 @@ fn ask_place(cx: &mut Context, id: ConnectionId, question: PlaceQuestion) -> boo
 /// The hub's answer.
 pub(super) fn handle_place_answer(cx: &mut Context, asked: &PlaceAsked, node: Option<NodeId>) {
     let id = asked.connection;
-    let is_same = cx
-        .connections
-        .get(id)
-        .is_some_and(|it| it.serial == asked.serial);
+    let is_same = cx.connections.is_same(id, asked.serial);
     if !is_same {
         return;
     }

@@ -329,11 +329,7 @@ fn full_topic(
     publish: &Publish<'_>,
 ) -> Result<Option<Rc<str>>, Refusal> {
     let maximum = cx.config.limits.topic_alias_maximum;
-    let Some(attached) = cx
-        .connections
-        .get_mut(id)
-        .and_then(|connection| connection.attached_mut())
-    else {
+    let Some(attached) = cx.connections.attached_mut(id) else {
         return Ok(None);
     };
     let Some(alias) = publish.topic_alias else {

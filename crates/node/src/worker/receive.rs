@@ -15,7 +15,7 @@ use super::{
     minority::check_handshake,
     operate::bound_half_open,
 };
-use crate::{ConnectionId, Direction, Now, WorkerOutput};
+use crate::{ConnectionId, Direction, Now};
 
 impl Worker {
     pub(super) fn handle_received(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
@@ -24,9 +24,7 @@ impl Worker {
         };
         if connection.is_unfinished {
             connection.partial.extend_from_slice(bytes);
-            self.cx
-                .outputs
-                .push_back(WorkerOutput::SetReading(id, false));
+            self.cx.set_reading(id, false);
             return;
         }
         self.cx.effort.begin_turn();
@@ -226,7 +224,7 @@ fn pause_waiting(cx: &mut Context, id: ConnectionId) {
         Phase::AwaitVerdict | Phase::AwaitClaim { .. }
     );
     if waits {
-        cx.outputs.push_back(WorkerOutput::SetReading(id, false));
+        cx.set_reading(id, false);
     }
 }
 

@@ -10,8 +10,7 @@ use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker, close::Cause, connection::Connection, context::Context, habits::Habits,
-    replication::Primaries,
+    SessionKey, Worker, close::Cause, context::Context, habits::Habits, replication::Primaries,
 };
 use crate::{
     ConnectionId, EventLevel, ListenerId, Now,
@@ -71,7 +70,7 @@ impl Worker {
         let Some(id) = session.and_then(|session| session.connection) else {
             return;
         };
-        let attached = self.cx.connections.get(id).and_then(Connection::attached);
+        let attached = self.cx.connections.attached(id);
         let understands = attached.is_some_and(|it| it.version == ProtocolVersion::V5);
         let reference = self.cx.server_reference(id, to);
         if let (Some(reference), true) = (reference, understands && is_movable(&self.cx, key)) {

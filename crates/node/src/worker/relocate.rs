@@ -194,11 +194,7 @@ impl Relocations {
         publish: &Publish<'_>,
     ) {
         let enough = cx.config.limits.relocate_after;
-        let Some(attached) = cx
-            .connections
-            .get_mut(id)
-            .and_then(Connection::attached_mut)
-        else {
+        let Some(attached) = cx.connections.attached_mut(id) else {
             return;
         };
         let following = &mut attached.following;
@@ -296,15 +292,12 @@ impl Relocations {
         rate: u64,
     ) {
         let Peer::Worker(to) = to else { return };
-        let is_same = cx.connections.get(id).is_some_and(|it| it.serial == serial);
+        let is_same = cx.connections.is_same(id, serial);
         let is_leaving = |leaving: &Leaving| leaving.serial == serial;
         if !is_same || self.leaving.iter().any(is_leaving) || !can_leave(cx, now.instant, id) {
             return;
         }
-        let session = cx
-            .connections
-            .session_of(id)
-            .and_then(|key| cx.sessions.get(key));
+        let session = cx.session_at(id);
         let Some(client_id) = session.map(|session| Arc::<str>::from(&*session.client_id)) else {
             return;
         };
@@ -317,7 +310,7 @@ impl Relocations {
             is_granted: false,
             deadline: now.instant + PATIENCE,
         });
-        cx.outputs.push_back(WorkerOutput::SetReading(id, false));
+        cx.set_reading(id, false);
         let relocate = ToHub::Relocate { client_id, serial };
         cx.send_to_hub(relocate);
     }
@@ -458,8 +451,7 @@ fn can_leave(cx: &Context, now: Instant, id: ConnectionId) -> bool {
 
 fn stay(cx: &mut Context, leaving: &Leaving) {
     if is_still_here(cx, leaving) {
-        let reading = WorkerOutput::SetReading(leaving.connection, true);
-        cx.outputs.push_back(reading);
+        cx.set_reading(leaving.connection, true);
     }
 }
 
@@ -476,10 +468,7 @@ fn is_still_here(cx: &Context, leaving: &Leaving) -> bool {
 /// Whether all that the client sent is finished, and nothing arrived in this round.
 fn is_at_rest(cx: &mut Context, now: Instant, leaving: &Leaving) -> bool {
     let (id, serial) = (leaving.connection, leaving.serial);
-    let session = cx
-        .connections
-        .session_of(id)
-        .and_then(|key| cx.sessions.get(key));
+    let session = cx.session_at(id);
     let is_bare = session.is_some_and(Session::is_bare) && !cx.gates.wait_for(id, serial);
     if !is_bare || !is_still_here(cx, leaving) || !can_leave(cx, now, id) {
         return false;
@@ -564,9 +553,7 @@ impl Worker {
             // What it may do was not checked against the new rights: it connects again.
             self.end_connection(now, id);
         } else {
-            self.cx
-                .outputs
-                .push_back(WorkerOutput::SetReading(id, true));
+            self.cx.set_reading(id, true);
         }
     }
 }

@@ -150,11 +150,7 @@ impl Worker {
 
     /// Ends a connection that broke no rule.
     fn dismiss(&mut self, now: Now, id: ConnectionId, refusal: &Refusal) {
-        let session = self
-            .cx
-            .connections
-            .session_of(id)
-            .and_then(|key| self.cx.sessions.get(key));
+        let session = self.cx.session_at(id);
         let client_id = session.map(|session| session.client_id.to_string());
         let peer = self.cx.connections.get(id).map(|it| peer_text(it.peer));
         let fields = vec![
@@ -168,11 +164,7 @@ impl Worker {
     }
 
     pub(super) fn handle_grant_end(&mut self, now: Now, id: ConnectionId, serial: u64) {
-        let is_same = self
-            .cx
-            .connections
-            .get(id)
-            .is_some_and(|it| it.serial == serial);
+        let is_same = self.cx.connections.is_same(id, serial);
         if !is_same {
             return;
         }

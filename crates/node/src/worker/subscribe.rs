@@ -373,12 +373,8 @@ impl Worker {
         if let Some(session) = session {
             session.gated_subacks -= 1;
         }
-        let is_same = self
-            .cx
-            .connections
-            .get(gated.connection)
-            .is_some_and(|connection| connection.serial == gated.connection_serial);
-        if !is_same {
+        let (id, serial) = (gated.connection, gated.connection_serial);
+        if !self.cx.connections.is_same(id, serial) {
             return;
         }
         self.cx
@@ -423,8 +419,7 @@ fn ask_place_of(cx: &mut Context, id: ConnectionId, subscribe: &Subscribe<'_>) -
     };
     let follows = cx
         .connections
-        .get(id)
-        .and_then(|it| it.attached())
+        .attached(id)
         .is_some_and(|attached| attached.places.is_some());
     follows
         && parse_filter(cx, id, asked.filter)
@@ -477,9 +472,8 @@ impl Context {
         let waiting = self.gates.waiting.iter();
         waiting.filter_map(|(_, gate)| match gate {
             Gate::Suback(gated) => {
-                let connection = self.connections.get(gated.connection);
-                let is_same = connection.is_some_and(|it| it.serial == gated.connection_serial);
-                is_same.then_some(gated.connection)
+                let (id, serial) = (gated.connection, gated.connection_serial);
+                self.connections.is_same(id, serial).then_some(id)
             }
             Gate::Import { .. } | Gate::TakenOver { .. } => None,
         })

@@ -36,13 +36,6 @@ pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8
     });
 }
 
-impl Context {
-    /// How many nodes are to have all of a session: `backups`, or all that are up if these are fewer (rule 6).
-    pub(super) fn wanted_backups(&self) -> usize {
-        usize::from(self.config.backups).min(self.up.len())
-    }
-}
-
 impl Primaries {
     /// Queues sessions without all their backups for a full sync, at the pace of the backups; of sessions that end with their connections the wills.
     pub(super) fn sync_under_replicated(&mut self, cx: &Context) {
