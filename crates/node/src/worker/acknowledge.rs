@@ -84,7 +84,7 @@ impl Worker {
             let owed = match debt {
                 Debt::Publisher(Publisher::Client(owed)) => owed,
                 Debt::Publisher(Publisher::Operator(number)) => {
-                    self.publications.refuse_publication(number);
+                    self.publications.refuse(number);
                     self.cx.debts.met.push(debt);
                     continue;
                 }
@@ -158,7 +158,7 @@ impl Worker {
                     self.primaries.settle(&mut self.cx, now, owed)
                 }
                 Debt::Publisher(Publisher::Operator(number)) => {
-                    self.publications.settle_publication(&mut self.cx, number)
+                    self.publications.settle(&mut self.cx, number)
                 }
                 Debt::Sender {
                     from,

@@ -57,11 +57,9 @@ impl Checkpoints {
     pub fn pass_name(&mut self, name: u64) {
         self.next_name = self.next_name.max(name + 1);
     }
-}
 
-impl Checkpoints {
     /// Begins a checkpoint if the log is at least twice what is needed of it, or if it is nearly full and anything can be gained.
-    pub(super) fn checkpoint_if_worthwhile(&mut self, cx: &Context) {
+    pub(super) fn begin_if_worthwhile(&mut self, cx: &Context) {
         let status = cx.journal.status();
         let is_short = cx.journal.is_full() && status.segment > self.ended_in;
         if self.current.is_some() || (status.bytes < self.look_at && !is_short) {
@@ -82,12 +80,12 @@ impl Checkpoints {
 
     /// Whether another round is wanted soon.
     #[must_use]
-    pub const fn is_checkpointing(&self) -> bool {
+    pub const fn is_under_way(&self) -> bool {
         self.current.is_some()
     }
 
     /// Writes the next part of a checkpoint into the record of this round.
-    pub(super) fn advance_checkpoint(&mut self, cx: &mut Context, now: Now) {
+    pub(super) fn advance(&mut self, cx: &mut Context, now: Now) {
         let Some(mut checkpoint) = self.current.take() else {
             return;
         };

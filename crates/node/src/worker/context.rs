@@ -42,46 +42,51 @@ pub(super) struct Context {
     pub id: WorkerId,
     pub config: WorkerConfig,
     pub random: Random,
-    /// This side of the cluster has no quorum.
-    pub is_minority: bool,
-    /// The shell stops: what leaves in this round is the last.
-    pub is_stopping: bool,
-    /// The node is drained, and accepts no clients.
-    pub drain: Drain,
-    /// Memory is short: the number of sessions when that began.
-    pub short_since: Option<usize>,
+
     /// The other nodes that are up.
     pub up: Vec<UpNode>,
+    /// This side of the cluster has no quorum.
+    pub is_minority: bool,
+    /// Other nodes where clients can be sent.
+    pub elsewhere: Arc<Elsewhere>,
+    /// Who may not connect.
+    pub bans: Arc<Bans>,
+    /// How far the node is drained.
+    pub drain: Drain,
+    /// The shell stops: what leaves in this round is the last.
+    pub is_stopping: bool,
+    /// Memory is short: the number of sessions when that began.
+    pub short_since: Option<usize>,
+
     pub connections: Connections,
     pub sessions: Sessions,
-    pub interests: Interests,
     /// Some session has, or had, rights: while none has, they are not checked.
     pub have_rights: bool,
+    pub interests: Interests,
     /// What was received from whom.
     pub arrivals: Arrivals,
     /// What publishers are owed.
     pub debts: Debts,
-    /// Who may not connect.
-    pub bans: Arc<Bans>,
-    /// Other nodes where clients can be sent.
-    pub elsewhere: Arc<Elsewhere>,
-    pub packet_trace: Option<PacketTrace>,
-    /// What the shell observes; the filters are with the interests.
-    pub observed: Observed,
-    /// What was done in this round, and what is left for the next.
-    pub effort: Effort,
-    /// Packets of the message that is being delivered.
-    pub scratch: Scratch,
     /// What is to be stored, here and on backups.
     pub journal: Journal,
-    /// Records for other workers and nodes, gathered in this round.
-    pub batches: Batches,
+
     pub timers: Timers,
     pub barriers: Barriers,
     /// Changes of interests that others have not all applied, and what waits for that.
     pub gates: Gates,
+
+    /// Packets of the message that is being delivered.
+    pub scratch: Scratch,
+    /// What was done in this round, and what is left for the next.
+    pub effort: Effort,
+    /// Records for other workers and nodes, gathered in this round.
+    pub batches: Batches,
     pub outputs: VecDeque<WorkerOutput>,
     pub traffic: Traffic,
+    /// What the shell observes; the filters are with the interests.
+    pub observed: Observed,
+    /// Packets that an operator watches.
+    pub packet_trace: Option<PacketTrace>,
     /// Connections and sessions that there have been.
     serials: u64,
     /// Messages that have a number only because sessions here accepted them.
@@ -96,30 +101,30 @@ impl Context {
         Self {
             id,
             random,
-            is_minority: false,
-            is_stopping: false,
-            drain: Drain::default(),
-            have_rights: false,
-            short_since: None,
             up: Vec::new(),
+            is_minority: false,
+            elsewhere: Arc::default(),
+            bans: Arc::default(),
+            drain: Drain::default(),
+            is_stopping: false,
+            short_since: None,
             connections: Connections::default(),
             sessions,
+            have_rights: false,
             interests,
             arrivals: Arrivals::default(),
             debts: Debts::new(),
-            bans: Arc::default(),
-            elsewhere: Arc::default(),
-            packet_trace: None,
-            observed: Observed::default(),
-            effort: Effort::default(),
-            scratch: Scratch::default(),
             journal: Journal::new(id.0, config.stores),
-            batches: Batches::new(config.workers),
             timers: Timers::default(),
             barriers: Barriers::default(),
             gates: Gates::default(),
+            scratch: Scratch::default(),
+            effort: Effort::default(),
+            batches: Batches::new(config.workers),
             outputs: VecDeque::new(),
             traffic: Traffic::default(),
+            observed: Observed::default(),
+            packet_trace: None,
             serials: 0,
             unsent: 0,
             config,
@@ -135,6 +140,11 @@ impl Context {
         self.up.iter().any(|up| up.slot == slot)
     }
 
+    /// The session of a connection in service.
+    pub fn session_at(&self, id: ConnectionId) -> Option<&Session> {
+        self.sessions.get(self.connections.session_of(id)?)
+    }
+
     /// How many nodes are to have all of a session: `backups`, or all that are up if these are fewer (rule 6).
     pub fn wanted_backups(&self) -> usize {
         usize::from(self.config.backups).min(self.up.len())
@@ -145,17 +155,6 @@ impl Context {
         self.drain.step.is_some()
     }
 
-    /// The session of a connection in service.
-    pub fn session_at(&self, id: ConnectionId) -> Option<&Session> {
-        self.sessions.get(self.connections.session_of(id)?)
-    }
-
-    /// Orders the shell to read from a connection, or not to.
-    pub fn set_reading(&mut self, id: ConnectionId, is_read: bool) {
-        let order = WorkerOutput::SetReading(id, is_read);
-        self.outputs.push_back(order);
-    }
-
     /// The origin of the records of this worker.
     pub fn origin(&self) -> Origin {
         Origin {
@@ -163,6 +162,20 @@ impl Context {
             incarnation: self.config.incarnation,
             stream: StreamId(u16::from(self.id.0)),
         }
+    }
+
+    /// The stream of what clients of this worker publish.
+    pub const fn own_stream(&self) -> MessageStream {
+        MessageStream {
+            node: self.config.node.0,
+            incarnation: self.config.incarnation.0,
+            stream: self.id.0,
+        }
+    }
+
+    /// This worker, among those of all nodes.
+    pub const fn place(&self) -> Place {
+        (self.config.node, self.id.0)
     }
 
     /// For another connection or session; never repeated.
@@ -194,6 +207,22 @@ impl Context {
         self.send_to_worker(to, content);
     }
 
+    /// Sends sessions to the other workers, if there are any.
+    pub fn send_to_workers<T: Clone>(
+        &mut self,
+        sessions: Vec<T>,
+        content: impl Fn(Vec<T>) -> ToWorker,
+    ) {
+        if sessions.is_empty() {
+            return;
+        }
+        for worker in (0..self.config.workers).map(WorkerId) {
+            if worker != self.id {
+                self.send_to_worker(worker, content(sessions.clone()));
+            }
+        }
+    }
+
     /// The records gathered in this round become messages.
     pub fn seal_records(&mut self) {
         let origin = self.origin();
@@ -213,36 +242,6 @@ impl Context {
         }));
     }
 
-    /// The stream of what clients of this worker publish.
-    pub const fn own_stream(&self) -> MessageStream {
-        MessageStream {
-            node: self.config.node.0,
-            incarnation: self.config.incarnation.0,
-            stream: self.id.0,
-        }
-    }
-
-    /// This worker, among those of all nodes.
-    pub const fn place(&self) -> Place {
-        (self.config.node, self.id.0)
-    }
-
-    /// Sends sessions to the other workers, if there are any.
-    pub fn send_to_workers<T: Clone>(
-        &mut self,
-        sessions: Vec<T>,
-        content: impl Fn(Vec<T>) -> ToWorker,
-    ) {
-        if sessions.is_empty() {
-            return;
-        }
-        for worker in (0..self.config.workers).map(WorkerId) {
-            if worker != self.id {
-                self.send_to_worker(worker, content(sessions.clone()));
-            }
-        }
-    }
-
     /// Reports the state of a session to the hub.
     pub fn report_session(&mut self, client_id: &str, state: SessionState) {
         let key = self.sessions.find(client_id);
@@ -254,6 +253,12 @@ impl Context {
             state,
             epoch,
         });
+    }
+
+    /// Orders the shell to read from a connection, or not to.
+    pub fn set_reading(&mut self, id: ConnectionId, is_read: bool) {
+        let order = WorkerOutput::SetReading(id, is_read);
+        self.outputs.push_back(order);
     }
 
     /// See [`hold`].

@@ -348,16 +348,7 @@ impl Context {
             self.journal.append(session, now, outgoing, taken);
         }
     }
-}
 
-/// The session does not accept a message that its backup receives.
-fn pass(cx: &mut Context, key: SessionKey, outgoing: &Outgoing<'_>) {
-    if let Some(session) = cx.sessions.get(key) {
-        cx.journal.passed(session.stored, outgoing.id);
-    }
-}
-
-impl Context {
     /// What follows goes to a single session.
     pub(super) fn begin_alone(&mut self) {
         self.scratch.begin(1);
@@ -489,6 +480,13 @@ impl Context {
                 self.journal.done(session.stored, packet_id);
             }
         }
+    }
+}
+
+/// The session does not accept a message that its backup receives.
+fn pass(cx: &mut Context, key: SessionKey, outgoing: &Outgoing<'_>) {
+    if let Some(session) = cx.sessions.get(key) {
+        cx.journal.passed(session.stored, outgoing.id);
     }
 }
 

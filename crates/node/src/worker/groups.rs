@@ -257,9 +257,7 @@ impl Groups {
             );
         }
     }
-}
 
-impl Groups {
     /// The member that is to get a message is about to be a member elsewhere. Returns how many conditions that is for an acknowledgement.
     fn wait_for_member(
         &mut self,

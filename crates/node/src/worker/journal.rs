@@ -425,7 +425,7 @@ impl Worker {
     /// What must be stored before anything leaves; `None`: nothing. Call it after `end_round`, and answer with `handle_stored`.
     pub fn unstored(&mut self, now: Now) -> Option<Unstored<'_>> {
         self.cx.journal.write_done();
-        self.checkpoints.advance_checkpoint(&mut self.cx, now);
+        self.checkpoints.advance(&mut self.cx, now);
         let journal = &self.cx.journal;
         (!journal.is_stored()).then(|| Unstored {
             record: journal.writer.record(),
@@ -455,7 +455,7 @@ impl Worker {
     /// The free capacity or the size of the log has changed.
     pub fn handle_log_status(&mut self, status: LogStatus) {
         self.cx.journal.status = status;
-        self.checkpoints.checkpoint_if_worthwhile(&self.cx);
+        self.checkpoints.begin_if_worthwhile(&self.cx);
     }
 }
 

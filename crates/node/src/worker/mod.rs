@@ -3,6 +3,23 @@
 //! One input is everything read from one connection. Each PUBLISH in it is parsed once, matched once (or found in the cache), and its bytes are
 //! appended to the out-buffers of the recipients here and to the batches for the other workers and the hub. At the end of a round the batches become
 //! messages, and each connection that has something to send is named once.
+//!
+//! All parts work with the `context`: connections, sessions and interests, what is to be stored, what leaves. Each has state of its own besides that:
+//!
+//! | part | has |
+//! | --- | --- |
+//! | `replication::Primaries` | backups of the sessions whose primary is here; wills being published |
+//! | `replication::Sources` | backups here of sessions whose primaries are on other nodes |
+//! | `groups` | messages of shared subscriptions that are on their way to other nodes, or have no member |
+//! | `retained`, `system` | retained messages and `$SYS` values on their way to new subscriptions |
+//! | `relocate` | connections that move to other workers |
+//! | `checkpoint`, `recover` | what the log needs to keep; what was read from it at the start |
+//! | `transfer`, `publications` | sessions and messages that operators bring |
+//! | `quota` | what users and addresses use of their quotas |
+//! | `trace`, `rates` | spans of messages; how often is published to which topics |
+//!
+//! A function that is given the context alone involves no part. What involves several is a method of [`Worker`]: how a CONNECT is served, how a
+//! connection and its session end, the way of a PUBLISH, failover and switchover.
 
 mod acknowledge;
 mod arrivals;
@@ -218,7 +235,7 @@ impl Worker {
     /// When `Timeout` is wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.checkpoints.is_checkpointing() || self.cx.effort.has_left() {
+        if self.checkpoints.is_under_way() || self.cx.effort.has_left() {
             return Some(Instant::default());
         }
         self.cx.timers.next()

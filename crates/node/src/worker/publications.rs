@@ -90,14 +90,14 @@ impl Worker {
 
 impl Publications {
     /// The message is over the limit of a destination; that one acknowledges it all the same.
-    pub(super) fn refuse_publication(&mut self, number: u64) {
+    pub(super) fn refuse(&mut self, number: u64) {
         if let Some(open) = self.open.get_mut(&number) {
             open.is_refused = true;
         }
     }
 
     /// A condition is met that a publication waits for.
-    pub(super) fn settle_publication(&mut self, cx: &mut Context, number: u64) {
+    pub(super) fn settle(&mut self, cx: &mut Context, number: u64) {
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };

@@ -131,9 +131,7 @@ impl Quotas {
             account
         })
     }
-}
 
-impl Quotas {
     /// The accounts of the client of a connection.
     fn charge_of(&mut self, cx: &Context, id: ConnectionId, user_name: Option<&str>) -> Charge {
         let source = cx.connections.get(id).map(|it| Source::from(it.peer.ip()));
@@ -162,9 +160,7 @@ impl Quotas {
         charge.add(u32::from(session.is_persistent()), bytes);
         session.charge = charge;
     }
-}
 
-impl Quotas {
     /// Why a client may not have a session that it does not have yet.
     pub(super) fn refuses_new_session(
         &mut self,

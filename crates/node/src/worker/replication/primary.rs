@@ -384,9 +384,7 @@ impl Primaries {
             BackupReport::Reached(reached) => handle_reached_backup(cx, now, index, &reached),
         }
     }
-}
 
-impl Primaries {
     fn lose_backups(&mut self, cx: &mut Context, node: NodeId) {
         let Some(index) = cx.journal.streams.find(node) else {
             return;
