@@ -287,6 +287,7 @@ impl Connection {
     }
 
     /// It has something to send: it enters the list of such connections once.
+    #[inline]
     pub fn mark_dirty(&mut self, id: ConnectionId, dirty: &mut Vec<ConnectionId>) {
         if !std::mem::replace(&mut self.is_dirty, true) {
             dirty.push(id);

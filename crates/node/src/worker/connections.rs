@@ -33,15 +33,18 @@ impl Connections {
         self.slots.get_mut(id.0 as usize)?.take()
     }
 
+    #[inline]
     pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
         self.slots.get(id.0 as usize)?.as_deref()
     }
 
+    #[inline]
     pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.slots.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
     /// A connection, and the list of those with something to send, for [`Connection::mark_dirty`].
+    #[inline]
     pub fn get_with_dirty(
         &mut self,
         id: ConnectionId,
@@ -85,6 +88,7 @@ impl Connections {
     }
 
     /// A connection has something to send.
+    #[inline]
     pub fn mark_dirty(&mut self, id: ConnectionId) {
         if let Some((connection, dirty)) = self.get_with_dirty(id) {
             connection.mark_dirty(id, dirty);

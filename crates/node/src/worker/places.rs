@@ -112,6 +112,7 @@ pub(super) fn ask_place_of_filter(
 }
 
 /// A client publishes: a better node for its topic is asked for now and then, if it follows and the topic has no recipient here.
+#[inline]
 pub(super) fn consider_place(
     cx: &mut Context,
     now: Now,

@@ -323,6 +323,7 @@ impl Worker {
 }
 
 /// The topic with its alias resolved and the listener's prefix before it; `None`: as it is in the packet.
+#[inline]
 fn full_topic(
     cx: &mut Context,
     id: ConnectionId,
@@ -360,6 +361,7 @@ fn full_topic(
 }
 
 /// More unacknowledged messages than we allowed: 5.0 clients were sent the limit [MQTT-3.3.4-7].
+#[inline]
 fn check_receive_maximum(cx: &Context, key: SessionKey) -> Result<(), Refusal> {
     let Some(session) = cx.sessions.get(key) else {
         return Ok(());
