@@ -54,7 +54,7 @@ impl Worker {
     }
 
     /// Handles the whole packets at the start of `bytes`. Returns how many bytes they were.
-    pub(super) fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
+    fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
         let maximum = maximum_packet_size(&self.cx, id);
         let published_before = self.cx.traffic.external_in_messages;
         let mut used = 0;

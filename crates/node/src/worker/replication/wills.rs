@@ -70,7 +70,7 @@ const fn bytes_of(will: &StoredWill) -> usize {
 
 impl Session {
     /// Whether it has a will that is to be held elsewhere, though the session itself is not.
-    pub(super) fn has_passing_will(&self) -> bool {
+    fn has_passing_will(&self) -> bool {
         !self.is_persistent() && self.connection.is_some() && self.lasting_will().is_some()
     }
 
