@@ -95,8 +95,9 @@ impl Connections {
         }
     }
 
-    pub fn is_any_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+    /// Whether the end of a round has something to do for them.
+    pub fn want_round(&self) -> bool {
+        !self.dirty.is_empty() || !self.relieved.is_empty()
     }
 
     /// Names the connections to flush. Once a round.

@@ -274,10 +274,8 @@ impl Worker {
     /// Whether another `end_round` has something to do after `handle_written` and `handle_stored`.
     #[must_use]
     pub fn wants_round(&self) -> bool {
-        !(self.cx.connections.relieved.is_empty()
-            && !self.cx.connections.is_any_dirty()
-            && self.cx.debts.met.is_empty())
-            || self.relocations.may_hand_over()
+        let (connections, debts) = (&self.cx.connections, &self.cx.debts);
+        connections.want_round() || !debts.met.is_empty() || self.relocations.may_hand_over()
     }
 
     fn handle_adopted(&mut self, now: Now, id: ConnectionId, state: Handover) {
