@@ -400,7 +400,10 @@ impl Worker {
             } => self
                 .queries
                 .handle_retained_page(&mut self.cx, now, query, &records, has_more),
-            ToWorker::Nodes(nodes) => self.handle_nodes(now, nodes),
+            ToWorker::Nodes(nodes) => {
+                self.primaries.handle_nodes(&mut self.cx, now, nodes);
+                self.groups.reassign_from_lost(&mut self.cx, now);
+            }
             ToWorker::Capabilities(nodes) => self.primaries.capabilities = nodes,
             ToWorker::Forgotten { node } => self.primaries.forget(&self.cx, now.instant, node),
             ToWorker::Replicate {
@@ -417,7 +420,11 @@ impl Worker {
                 .primaries
                 .handle_backup_report(&mut self.cx, now, from, stream, report),
             ToWorker::BackupsLost { node } => self.handle_backups_lost(now, node),
-            ToWorker::GivenUpBy { node, paused } => self.handle_given_up_by(now, node, paused),
+            ToWorker::GivenUpBy { node, paused } => {
+                self.primaries
+                    .note_given_up(&mut self.cx, now, node, paused);
+                self.handle_backups_lost(now, node);
+            }
             ToWorker::BarrierPassed { barrier } => self.handle_barrier_passed(now, barrier),
             ToWorker::Promote { node, is_news } => self.handle_promote(now, node, is_news),
             ToWorker::BackupsAdopted { by, sessions } => {

@@ -142,79 +142,8 @@ impl Worker {
         } else if position != known.position + 1 {
             return;
         }
-        let mut reading = Reading {
-            source,
-            position,
-            last: None,
-            publication: None,
-            changes,
-            blocks: 0,
-            unblocked: Vec::new(),
-            wholes: Vec::new(),
-            lacks: false,
-            adopted: Vec::new(),
-            replaced: Vec::new(),
-            found: None,
-        };
-        if let Err(error) = self
-            .sources
-            .read_backups(&mut self.cx, now, &mut reading, record)
-        {
-            let fields = vec![("node", source.0.to_string()), ("error", error)];
-            self.cx.event(
-                EventLevel::Error,
-                "unreadable backups of another node",
-                fields,
-            );
-            return;
-        }
-        let Reading {
-            changes,
-            blocks,
-            unblocked,
-            wholes,
-            lacks,
-            adopted,
-            replaced,
-            ..
-        } = reading;
-        if !adopted.is_empty() || !replaced.is_empty() {
-            self.cx
-                .send_to_workers(adopted, |sessions| ToWorker::BackupsAdopted {
-                    by: source,
-                    sessions,
-                });
-            self.cx
-                .send_to_workers(replaced, |sessions| ToWorker::BackupsReplaced {
-                    by: source,
-                    sessions,
-                });
-            self.sources.report_promoted(&mut self.cx);
-        }
-        let has_changed = !changes.is_empty();
-        self.cx.announce(changes);
-        let waits_for = if has_changed {
-            self.cx.gates.announced()
-        } else {
-            0
-        };
-        if let Some(known) = self.sources.sources.get_mut(&source) {
-            known.position = position;
-            known.unacknowledged.push_back(Unacknowledged {
-                position,
-                interests: waits_for,
-                has_whole: !wholes.is_empty(),
-            });
-            known
-                .wholes
-                .extend(wholes.iter().map(|number| (position, *number)));
-            if blocks > 0 {
-                *known.blocked.entry(position).or_default() += blocks;
-            }
-        }
-        self.cx.arrivals.unblocked.extend(unblocked);
-        self.sources.lacks |= lacks;
-        self.sources.watch_backups(&mut self.cx, now);
+        self.sources
+            .apply(&mut self.cx, now, source, position, record, changes);
     }
 
     /// The primary begins a new stream. It may lack messages that arrived only here while other nodes were partitioned from it: a backup that holds
@@ -242,6 +171,82 @@ impl Worker {
 }
 
 impl Sources {
+    /// Applies the next record of a stream. `changes`: of interests, which the end of an earlier stream caused.
+    fn apply(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        source: SourceKey,
+        position: u64,
+        record: &[u8],
+        changes: Vec<InterestChange>,
+    ) {
+        let mut reading = Reading {
+            source,
+            position,
+            last: None,
+            publication: None,
+            changes,
+            blocks: 0,
+            unblocked: Vec::new(),
+            wholes: Vec::new(),
+            lacks: false,
+            adopted: Vec::new(),
+            replaced: Vec::new(),
+            found: None,
+        };
+        if let Err(error) = self.read_backups(cx, now, &mut reading, record) {
+            let fields = vec![("node", source.0.to_string()), ("error", error)];
+            cx.event(
+                EventLevel::Error,
+                "unreadable backups of another node",
+                fields,
+            );
+            return;
+        }
+        let Reading {
+            changes,
+            blocks,
+            unblocked,
+            wholes,
+            lacks,
+            adopted,
+            replaced,
+            ..
+        } = reading;
+        if !adopted.is_empty() || !replaced.is_empty() {
+            cx.send_to_workers(adopted, |sessions| ToWorker::BackupsAdopted {
+                by: source,
+                sessions,
+            });
+            cx.send_to_workers(replaced, |sessions| ToWorker::BackupsReplaced {
+                by: source,
+                sessions,
+            });
+            self.report_promoted(cx);
+        }
+        let has_changed = !changes.is_empty();
+        cx.announce(changes);
+        let waits_for = if has_changed { cx.gates.announced() } else { 0 };
+        if let Some(known) = self.sources.get_mut(&source) {
+            known.position = position;
+            known.unacknowledged.push_back(Unacknowledged {
+                position,
+                interests: waits_for,
+                has_whole: !wholes.is_empty(),
+            });
+            known
+                .wholes
+                .extend(wholes.iter().map(|number| (position, *number)));
+            if blocks > 0 {
+                *known.blocked.entry(position).or_default() += blocks;
+            }
+        }
+        cx.arrivals.unblocked.extend(unblocked);
+        self.lacks |= lacks;
+        self.watch_backups(cx, now);
+    }
+
     fn read_backups(
         &mut self,
         cx: &mut Context,

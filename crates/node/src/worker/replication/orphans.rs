@@ -108,49 +108,6 @@ impl Orphans {
     }
 }
 
-/// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
-pub(super) fn strike_successors(cx: &mut Context) {
-    let (own, up) = (cx.config.node, &cx.up);
-    for backup in cx.sessions.backups_mut() {
-        let is_left = |node: &NodeId| *node == own || up.iter().any(|up| up.node == *node);
-        backup.members.retain(is_left);
-    }
-}
-
-/// Whether no other node is to promote its backup of the session before this one.
-fn is_next(cx: &Context, key: SessionKey) -> bool {
-    let session = cx.sessions.get(key);
-    let Some(backup) = session.and_then(|session| session.backup()) else {
-        return false;
-    };
-    let own = cx.config.node;
-    let mut alive = backup.members.iter();
-    let first = alive.find(|node| **node == own || cx.is_up(**node));
-    first.is_none_or(|first| *first == own)
-}
-
-/// Identity and epoch of a backup's session.
-pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Epoch)> {
-    let session = cx.sessions.get(key)?;
-    Some((session.uid, session.backup()?.stored.epoch))
-}
-
-/// Marks the backups of other members as out of date; no others follow.
-pub(super) fn void_backups(cx: &mut Context, uid: u128, epoch: Epoch, members: &[NodeId]) {
-    for node in members {
-        let is_up = |up: &UpNode| up.node == *node;
-        if !cx.up.iter().any(is_up) {
-            continue;
-        }
-        let number = cx.journal.next_number();
-        let index = cx.stream_to(*node);
-        if let Some(stream) = index.and_then(|index| cx.journal.streams.get_mut(index)) {
-            stream.writer.adopted(number, uid, epoch.promoted());
-            stream.writer.ended(number);
-        }
-    }
-}
-
 impl Worker {
     /// The primary of a backup is down. Returns how many sessions fail over to this node.
     pub(super) fn lose_primary(
@@ -486,6 +443,49 @@ impl Primaries {
                     end_spare_backups(cx, key);
                 }
             }
+        }
+    }
+}
+
+/// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
+pub(super) fn strike_successors(cx: &mut Context) {
+    let (own, up) = (cx.config.node, &cx.up);
+    for backup in cx.sessions.backups_mut() {
+        let is_left = |node: &NodeId| *node == own || up.iter().any(|up| up.node == *node);
+        backup.members.retain(is_left);
+    }
+}
+
+/// Whether no other node is to promote its backup of the session before this one.
+fn is_next(cx: &Context, key: SessionKey) -> bool {
+    let session = cx.sessions.get(key);
+    let Some(backup) = session.and_then(|session| session.backup()) else {
+        return false;
+    };
+    let own = cx.config.node;
+    let mut alive = backup.members.iter();
+    let first = alive.find(|node| **node == own || cx.is_up(**node));
+    first.is_none_or(|first| *first == own)
+}
+
+/// Identity and epoch of a backup's session.
+pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Epoch)> {
+    let session = cx.sessions.get(key)?;
+    Some((session.uid, session.backup()?.stored.epoch))
+}
+
+/// Marks the backups of other members as out of date; no others follow.
+pub(super) fn void_backups(cx: &mut Context, uid: u128, epoch: Epoch, members: &[NodeId]) {
+    for node in members {
+        let is_up = |up: &UpNode| up.node == *node;
+        if !cx.up.iter().any(is_up) {
+            continue;
+        }
+        let number = cx.journal.next_number();
+        let index = cx.stream_to(*node);
+        if let Some(stream) = index.and_then(|index| cx.journal.streams.get_mut(index)) {
+            stream.writer.adopted(number, uid, epoch.promoted());
+            stream.writer.ended(number);
         }
     }
 }

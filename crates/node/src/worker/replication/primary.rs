@@ -164,138 +164,7 @@ pub(in super::super) fn wait_for_backups(
     u16::from(count)
 }
 
-/// Begins the new stream even if there is nothing to replicate: what the backup holds from the old one is void.
-fn restart_stream(cx: &mut Context, node: NodeId) {
-    let begun = cx.stream_to(node);
-    if let Some(stream) = begun.and_then(|index| cx.journal.streams.get_mut(index)) {
-        stream.writer.ended(0);
-    }
-}
-
-/// Messages sent here before every node sent to the backup too must have arrived before the sessions are covered.
-fn cover_when_all_has_come(cx: &mut Context, index: u8) {
-    let Some(stream) = cx.journal.streams.get_mut(index) else {
-        return;
-    };
-    if stream.has_barrier || stream.learned.is_empty() {
-        return;
-    }
-    stream.has_barrier = true;
-    let learned = Learned {
-        stream: stream.id,
-        sessions: std::mem::take(&mut stream.learned),
-    };
-    cx.begin_barrier(Behind::Learned(learned));
-}
-
-/// A backup lacks messages that the stream named: it is sent each of them whole, with its publication identity, or that it is finished. Other
-/// publications that the session accepted are not sent: if this node goes down now, the backup drops the messages that it still lacks, and must
-/// accept them as new when they are sent again.
-fn send_wanted(cx: &mut Context, now: Now, index: u8, wanted: &[(u64, u64)]) {
-    let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
-    cx.journal.write_done();
-    let Some(stream) = cx.journal.streams.get_mut(index) else {
-        return;
-    };
-    for (_, session) in cx.sessions.iter() {
-        let number = session.stored.number;
-        let is_here = session.stored.backups.has(index);
-        if !is_here || !numbers.contains(&number) {
-            continue;
-        }
-        let sequences = wanted.iter().filter(|(of, _)| *of == number);
-        for (_, sequence) in sequences {
-            let mut from = session.outbound.held_from(*sequence);
-            match from.next().filter(|held| held.sequence() == *sequence) {
-                Some(held) => write_wanted(&mut stream.writer, now, number, &held),
-                None => stream.writer.dropped(number, *sequence),
-            }
-        }
-    }
-}
-
 impl Worker {
-    /// The other nodes that are up have changed.
-    pub(in super::super) fn handle_nodes(&mut self, now: Now, nodes: Vec<UpNode>) {
-        let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
-        let gone: Vec<NodeId> = self
-            .cx
-            .journal
-            .streams
-            .iter_mut()
-            .map(|(_, stream)| stream.node)
-            .filter(|node| !is_up(*node))
-            .collect();
-        let has_lost = (self.cx.up.iter()).any(|up| !is_up(up.node));
-        let before = &self.cx.up;
-        let was_up = |node: NodeId| before.iter().any(|up| up.node == node);
-        for (stream, mark) in &mut self.cx.arrivals.marks {
-            let node = NodeId(stream.node);
-            if is_up(node) && !was_up(node) {
-                mark.restart(now.instant);
-            }
-        }
-        if has_lost && !self.primaries.is_partitioned(now.instant) {
-            // The branches of an earlier partition have been merged since.
-            for (_, session) in self.cx.sessions.iter_mut() {
-                session.divergence = None;
-            }
-        }
-        self.cx.up = nodes;
-        self.primaries.see(&self.cx, now.instant);
-        for node in gone {
-            self.primaries.void.insert(node);
-            self.primaries.lose_backups(&mut self.cx, node);
-        }
-        if has_lost {
-            strike_successors(&mut self.cx);
-        }
-        let is_back = |node: &NodeId| self.cx.up.iter().any(|up| up.node == *node);
-        let back: Vec<_> = self
-            .primaries
-            .void
-            .iter()
-            .copied()
-            .filter(is_back)
-            .collect();
-        for node in back {
-            self.primaries.void.remove(&node);
-            restart_stream(&mut self.cx, node);
-        }
-        self.primaries
-            .adopt_backups_of_reachable_nodes(&mut self.cx);
-        self.primaries.sync_under_replicated(&self.cx);
-        self.primaries.covers.look_for_uncovered();
-        self.groups.reassign_from_lost(&mut self.cx, now);
-    }
-
-    /// A node had declared this one down, unnoticed here: what it sent meanwhile counts as not received, as if it had been down here too. Otherwise
-    /// messages that only its branches of sessions hold would be taken for received here, and be lost.
-    ///
-    /// Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
-    /// precedence over what they had done here.
-    pub(in super::super) fn handle_given_up_by(
-        &mut self,
-        now: Now,
-        node: NodeId,
-        paused: Option<(Instant, Instant)>,
-    ) {
-        if let Some((from, until)) = paused {
-            for (_, session) in self.cx.sessions.iter_mut() {
-                if session.disconnected_at.is_some_and(|at| at >= until) {
-                    session.disconnected_at = Some(from);
-                }
-            }
-        }
-        let of_node = |(stream, _): &(&MessageStream, &mut Mark)| stream.node == node.0;
-        thicket_session::reach!("worker/replication: a node had given this one up");
-        for (_, mark) in self.cx.arrivals.marks.iter_mut().filter(of_node) {
-            mark.restart(now.instant);
-        }
-        self.primaries.note_partition(now.instant);
-        self.handle_backups_lost(now, node);
-    }
-
     /// What was sent to a node may be lost: if the node is still up, it gets a new stream with full syncs.
     pub(in super::super) fn handle_backups_lost(&mut self, now: Now, node: NodeId) {
         let had_stream = self.cx.journal.streams.find(node).is_some();
@@ -307,16 +176,102 @@ impl Worker {
         self.primaries.sync_under_replicated(&self.cx);
     }
 
-    /// Sends full syncs of sessions whose turn it is, and the records of this round. Once a round, when all of it is stored.
+    /// Sends what backups and learners are to have of this round. Once a round, when all of it is stored.
     pub(in super::super) fn seal_backups(&mut self, now: Now) {
         self.sync_learners(now);
-        if self.primaries.to_sync.is_empty() && self.cx.journal.streams.is_empty() {
-            return;
+        for node in self.primaries.seal(&mut self.cx, now) {
+            thicket_session::reach!("worker/replication: a backup is too far behind");
+            self.handle_backups_lost(now, node);
         }
-        self.cx.journal.write_done();
-        while let Some((key, serial)) = self.primaries.to_sync.front().copied() {
-            let is_blocked = self
-                .cx
+    }
+}
+
+impl Primaries {
+    /// The other nodes that are up have changed.
+    pub(in super::super) fn handle_nodes(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        nodes: Vec<UpNode>,
+    ) {
+        let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
+        let gone: Vec<NodeId> = cx
+            .journal
+            .streams
+            .iter_mut()
+            .map(|(_, stream)| stream.node)
+            .filter(|node| !is_up(*node))
+            .collect();
+        let has_lost = (cx.up.iter()).any(|up| !is_up(up.node));
+        let before = &cx.up;
+        let was_up = |node: NodeId| before.iter().any(|up| up.node == node);
+        for (stream, mark) in &mut cx.arrivals.marks {
+            let node = NodeId(stream.node);
+            if is_up(node) && !was_up(node) {
+                mark.restart(now.instant);
+            }
+        }
+        if has_lost && !self.is_partitioned(now.instant) {
+            // The branches of an earlier partition have been merged since.
+            for (_, session) in cx.sessions.iter_mut() {
+                session.divergence = None;
+            }
+        }
+        cx.up = nodes;
+        self.see(cx, now.instant);
+        for node in gone {
+            self.void.insert(node);
+            self.lose_backups(cx, node);
+        }
+        if has_lost {
+            strike_successors(cx);
+        }
+        let is_back = |node: &NodeId| cx.up.iter().any(|up| up.node == *node);
+        let back: Vec<_> = self.void.iter().copied().filter(is_back).collect();
+        for node in back {
+            self.void.remove(&node);
+            restart_stream(cx, node);
+        }
+        self.adopt_backups_of_reachable_nodes(cx);
+        self.sync_under_replicated(cx);
+        self.covers.look_for_uncovered();
+    }
+
+    /// A node had declared this one down, unnoticed here: what it sent meanwhile counts as not received, as if it had been down here too. Otherwise
+    /// messages that only its branches of sessions hold would be taken for received here, and be lost.
+    ///
+    /// Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
+    /// precedence over what they had done here.
+    pub(in super::super) fn note_given_up(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        node: NodeId,
+        paused: Option<(Instant, Instant)>,
+    ) {
+        if let Some((from, until)) = paused {
+            for (_, session) in cx.sessions.iter_mut() {
+                if session.disconnected_at.is_some_and(|at| at >= until) {
+                    session.disconnected_at = Some(from);
+                }
+            }
+        }
+        let of_node = |(stream, _): &(&MessageStream, &mut Mark)| stream.node == node.0;
+        thicket_session::reach!("worker/replication: a node had given this one up");
+        for (_, mark) in cx.arrivals.marks.iter_mut().filter(of_node) {
+            mark.restart(now.instant);
+        }
+        self.note_partition(now.instant);
+    }
+
+    /// Sends full syncs of sessions whose turn it is, and the records of this round. Returns the nodes that are too far behind.
+    fn seal(&mut self, cx: &mut Context, now: Now) -> Vec<NodeId> {
+        if self.to_sync.is_empty() && cx.journal.streams.is_empty() {
+            return Vec::new();
+        }
+        cx.journal.write_done();
+        while let Some((key, serial)) = self.to_sync.front().copied() {
+            let is_blocked = cx
                 .journal
                 .streams
                 .iter_mut()
@@ -324,20 +279,16 @@ impl Worker {
             if is_blocked {
                 break;
             }
-            self.primaries.to_sync.pop_front();
-            match self.cx.sessions.get_same(key, serial) {
-                Some(session) if !session.is_persistent() => {
-                    self.primaries.backup_will(&mut self.cx, now, key)
-                }
-                Some(_) => self
-                    .primaries
-                    .sync_missing_backups(&mut self.cx, now, key, &[]),
+            self.to_sync.pop_front();
+            match cx.sessions.get_same(key, serial) {
+                Some(session) if !session.is_persistent() => self.backup_will(cx, now, key),
+                Some(_) => self.sync_missing_backups(cx, now, key, &[]),
                 None => {}
             }
         }
         let mut messages = Vec::new();
         let mut overrun = Vec::new();
-        for (_, stream) in self.cx.journal.streams.iter_mut() {
+        for (_, stream) in cx.journal.streams.iter_mut() {
             if let Some((position, record)) = stream.seal() {
                 messages.push(ToHub::Replicate {
                     to: stream.node,
@@ -351,16 +302,11 @@ impl Worker {
             }
         }
         for content in messages {
-            self.cx.send_to_hub(content);
+            cx.send_to_hub(content);
         }
-        for node in overrun {
-            thicket_session::reach!("worker/replication: a backup is too far behind");
-            self.handle_backups_lost(now, node);
-        }
+        overrun
     }
-}
 
-impl Primaries {
     /// The backups at a node report on a stream; reports on a stream that has ended are ignored.
     pub(in super::super) fn handle_backup_report(
         &mut self,
@@ -535,5 +481,55 @@ impl Primaries {
         let all = cx.sessions.iter();
         let lacking = all.filter(|(_, session)| lacks(session)).count() as u64;
         lacking + cx.journal.streams.covering() + self.wills_without_holder(cx)
+    }
+}
+
+/// Begins the new stream even if there is nothing to replicate: what the backup holds from the old one is void.
+fn restart_stream(cx: &mut Context, node: NodeId) {
+    let begun = cx.stream_to(node);
+    if let Some(stream) = begun.and_then(|index| cx.journal.streams.get_mut(index)) {
+        stream.writer.ended(0);
+    }
+}
+
+/// Messages sent here before every node sent to the backup too must have arrived before the sessions are covered.
+fn cover_when_all_has_come(cx: &mut Context, index: u8) {
+    let Some(stream) = cx.journal.streams.get_mut(index) else {
+        return;
+    };
+    if stream.has_barrier || stream.learned.is_empty() {
+        return;
+    }
+    stream.has_barrier = true;
+    let learned = Learned {
+        stream: stream.id,
+        sessions: std::mem::take(&mut stream.learned),
+    };
+    cx.begin_barrier(Behind::Learned(learned));
+}
+
+/// A backup lacks messages that the stream named: it is sent each of them whole, with its publication identity, or that it is finished. Other
+/// publications that the session accepted are not sent: if this node goes down now, the backup drops the messages that it still lacks, and must
+/// accept them as new when they are sent again.
+fn send_wanted(cx: &mut Context, now: Now, index: u8, wanted: &[(u64, u64)]) {
+    let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
+    cx.journal.write_done();
+    let Some(stream) = cx.journal.streams.get_mut(index) else {
+        return;
+    };
+    for (_, session) in cx.sessions.iter() {
+        let number = session.stored.number;
+        let is_here = session.stored.backups.has(index);
+        if !is_here || !numbers.contains(&number) {
+            continue;
+        }
+        let sequences = wanted.iter().filter(|(of, _)| *of == number);
+        for (_, sequence) in sequences {
+            let mut from = session.outbound.held_from(*sequence);
+            match from.next().filter(|held| held.sequence() == *sequence) {
+                Some(held) => write_wanted(&mut stream.writer, now, number, &held),
+                None => stream.writer.dropped(number, *sequence),
+            }
+        }
     }
 }
