@@ -79,13 +79,16 @@ impl Worker {
     }
 
     fn refuse_debts(&mut self, refused: Vec<Debt>) {
+        let Self {
+            cx, publications, ..
+        } = self;
         for debt in refused {
-            self.cx.traffic.dropped_messages += 1;
+            cx.traffic.dropped_messages += 1;
             let owed = match debt {
                 Debt::Publisher(Publisher::Client(owed)) => owed,
                 Debt::Publisher(Publisher::Operator(number)) => {
-                    self.publications.refuse(number);
-                    self.cx.debts.met.push(debt);
+                    publications.refuse(number);
+                    cx.debts.met.push(debt);
                     continue;
                 }
                 // It was sent on from here to a member of a group.
@@ -97,30 +100,29 @@ impl Worker {
                     thicket_session::reach!(
                         "worker/groups: a message that was sent on was refused"
                     );
-                    refuse_record(&mut self.cx, from, origin, number);
+                    refuse_record(cx, from, origin, number);
                     continue;
                 }
                 Debt::Will(_) => {
-                    self.cx.debts.met.push(debt);
+                    cx.debts.met.push(debt);
                     continue;
                 }
             };
-            let Some(session) = self.cx.sessions.get_same(owed.session, owed.session_serial) else {
+            let Some(session) = cx.sessions.get_same(owed.session, owed.session_serial) else {
                 continue;
             };
             match session.acknowledgement_mut(owed.sequence) {
                 Some(slot) => {
                     slot.reason_code = ReasonCode::QuotaExceeded;
-                    self.cx.debts.met.push(debt);
+                    cx.debts.met.push(debt);
                 }
                 // The connection is gone: the message is accepted when it is sent again. If it was sent again already, its client waits.
                 None => {
                     session.orphaned.remove(&owed.sequence);
                     let is_awaited = session.inbound.handle_unheard_refusal(owed.packet_id);
-                    self.cx
-                        .journal
+                    cx.journal
                         .inbound(session.stored, &session.inbound, owed.packet_id);
-                    self.cx.debts.met.push(debt);
+                    cx.debts.met.push(debt);
                     if is_awaited && let Some(id) = session.connection {
                         thicket_session::reach!("worker/publish: a refused publication came again");
                         let refused = OwedAcknowledgement {
@@ -129,7 +131,7 @@ impl Worker {
                             reason_code: ReasonCode::QuotaExceeded,
                             open: 0,
                         };
-                        acknowledge(&mut self.cx, id, owed.session, refused);
+                        acknowledge(cx, id, owed.session, refused);
                     }
                 }
             }

@@ -89,28 +89,27 @@ impl Worker {
     }
 
     fn pass_barrier(&mut self, now: Now, barrier: u64) {
-        let others = self.cx.config.workers.saturating_sub(1);
+        let Self {
+            cx,
+            primaries,
+            sources,
+            ..
+        } = self;
+        let others = cx.config.workers.saturating_sub(1);
         let is_passed = |open: &mut Open| open.is_passed_elsewhere && open.synchronised >= others;
-        let passed = self
-            .cx
+        let passed = cx
             .barriers
             .open
             .extract_if(barrier..=barrier, |_, open| is_passed(open))
             .next();
         match passed.map(|(_, open)| open.behind) {
-            Some(Behind::Learned(learned)) => {
-                self.primaries.cover_learned(&mut self.cx, now, learned)
-            }
+            Some(Behind::Learned(learned)) => primaries.cover_learned(cx, now, learned),
             Some(Behind::Synced {
                 source,
                 stream,
                 until,
-            }) => self
-                .sources
-                .hold_synced(&mut self.cx, source, stream, until),
-            Some(Behind::Queue { request, client_id }) => {
-                let_go(&mut self.cx, now, request, &client_id)
-            }
+            }) => sources.hold_synced(cx, source, stream, until),
+            Some(Behind::Queue { request, client_id }) => let_go(cx, now, request, &client_id),
             None => {}
         }
     }

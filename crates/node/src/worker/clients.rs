@@ -11,12 +11,13 @@ use crate::{
 impl Worker {
     /// Clients that the query matches, up to its limit, in its order.
     pub fn clients(&mut self, now: Now, query: &ClientQuery) -> Vec<ClientReport> {
-        let wanted = self.cx.sessions.iter();
-        let wanted = wanted.filter(|(_, session)| is_wanted(&self.cx, session, query));
+        let cx = &mut self.cx;
+        let wanted = cx.sessions.iter();
+        let wanted = wanted.filter(|(_, session)| is_wanted(cx, session, query));
         let mut keys: Vec<SessionKey> = wanted.map(|(key, _)| key).collect();
         if query.order == ClientOrder::Name {
             // Names are long, and most sessions of many are not on the page.
-            let name = |key: &SessionKey| self.cx.sessions.get(*key).map(|it| &it.client_id);
+            let name = |key: &SessionKey| cx.sessions.get(*key).map(|it| &it.client_id);
             let by_name = |a: &SessionKey, b: &SessionKey| name(a).cmp(&name(b));
             if query.limit < keys.len() {
                 keys.select_nth_unstable_by(query.limit, by_name);
@@ -24,17 +25,14 @@ impl Worker {
             }
             keys.sort_unstable_by(by_name);
         } else {
-            let mut ranked: Vec<_> = keys
-                .iter()
-                .map(|key| rank(&mut self.cx, now, *key, query))
-                .collect();
+            let mut ranked: Vec<_> = keys.iter().map(|key| rank(cx, now, *key, query)).collect();
             ranked.sort_unstable();
             ranked.truncate(query.limit);
             keys = ranked.into_iter().map(|(_, key)| key).collect();
         }
         let reports = keys.into_iter();
         reports
-            .filter_map(|key| client_report(&mut self.cx, now, key))
+            .filter_map(|key| client_report(cx, now, key))
             .collect()
     }
 }

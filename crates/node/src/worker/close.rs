@@ -140,26 +140,26 @@ impl Worker {
 
     /// Removes a session and its subscriptions. Its will is not published, what it held goes nowhere.
     pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<Session> {
-        self.queries.cancel_replays(&mut self.cx, key);
-        let mut session = self.cx.sessions.remove(key)?;
+        let Self {
+            cx,
+            queries,
+            primaries,
+            ..
+        } = self;
+        queries.cancel_replays(cx, key);
+        let mut session = cx.sessions.remove(key)?;
         let mut changes = Vec::new();
         for filter in session.subscriptions.keys() {
-            changes.extend(self.cx.interests.unsubscribe(key, filter));
+            changes.extend(cx.interests.unsubscribe(key, filter));
         }
-        self.cx.announce(changes);
-        self.cx.journal.forget(&session);
-        self.primaries.end_will_backup(
-            &mut self.cx,
-            &session.client_id,
-            session.will_backup.take(),
-        );
-        self.cx
-            .report_session(&session.client_id, SessionState::Ended);
+        cx.announce(changes);
+        cx.journal.forget(&session);
+        primaries.end_will_backup(cx, &session.client_id, session.will_backup.take());
+        cx.report_session(&session.client_id, SessionState::Ended);
         if let Some(request) = session.role.unanswered() {
             // Another node waits for a session that has ended.
             let answer = Fetched::Gone;
-            self.cx
-                .send_to_hub_after_records(ToHub::Fetched { request, answer });
+            cx.send_to_hub_after_records(ToHub::Fetched { request, answer });
         }
         Some(session)
     }

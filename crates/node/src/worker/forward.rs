@@ -413,20 +413,21 @@ impl Worker {
         record: &Record<'_>,
         way: Way,
     ) -> bool {
+        let Self { cx, groups, .. } = self;
         let (publish, expires_at) = publish_of(record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
         outgoing.id = message_id(origin, record.number);
         outgoing.set_publication(record.publication.as_ref());
         outgoing.is_alone = way == Way::Hint;
-        let route = self.cx.route(record.topic);
+        let route = cx.route(record.topic);
         if route.withheld > 0 {
-            self.cx.traffic.withheld_messages += u64::from(route.withheld);
+            cx.traffic.withheld_messages += u64::from(route.withheld);
         }
         let mut sent_on = 0;
         if record.shared.is_empty() {
-            outgoing.is_seen = self.cx.arrivals.note(&outgoing);
-            self.cx.deliver(now, &route.recipients, &mut outgoing, None);
-            self.cx.journal.note(&outgoing);
+            outgoing.is_seen = cx.arrivals.note(&outgoing);
+            cx.deliver(now, &route.recipients, &mut outgoing, None);
+            cx.journal.note(&outgoing);
         } else {
             for (name, filter) in record.shared.iter() {
                 let group = route
@@ -434,14 +435,13 @@ impl Worker {
                     .iter()
                     .find(|group| is_share_key(&group.key, name, filter));
                 let Some(group) = group else { continue };
-                let here = choose_here(&mut self.cx, group);
-                let is_here = |index: &usize| {
-                    !is_handed_over(&self.cx, group.local[*index].recipient.session)
-                };
+                let here = choose_here(cx, group);
+                let is_here =
+                    |index: &usize| !is_handed_over(cx, group.local[*index].recipient.session);
                 if let Some(index) = here.filter(is_here) {
-                    let with_room = member_with_capacity(&self.cx, group, index, outgoing.publish);
+                    let with_room = member_with_capacity(cx, group, index, outgoing.publish);
                     let index = with_room.unwrap_or(index);
-                    self.cx.deliver_alone(
+                    cx.deliver_alone(
                         now,
                         &group.local[index].recipient,
                         &group.key,
@@ -456,14 +456,7 @@ impl Worker {
                     number: record.number,
                 };
                 let debt = (record.number > 0 && sent_on == 0).then_some(debt);
-                self.groups.publish_to_group(
-                    &mut self.cx,
-                    now,
-                    group,
-                    &mut outgoing,
-                    debt,
-                    &mut sent_on,
-                );
+                groups.publish_to_group(cx, now, group, &mut outgoing, debt, &mut sent_on);
             }
         }
         if sent_on == 0 && record.number > 0 {
@@ -472,7 +465,7 @@ impl Worker {
                 origin,
                 number: record.number,
             };
-            sent_on += wait_for_backups(&mut self.cx, &outgoing, Some(debt));
+            sent_on += wait_for_backups(cx, &outgoing, Some(debt));
         }
         sent_on > 0
     }

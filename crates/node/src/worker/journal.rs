@@ -424,9 +424,12 @@ pub(super) fn instant_of(now: Now, wall_ms: u64) -> Instant {
 impl Worker {
     /// What must be stored before anything leaves; `None`: nothing. Call it after `end_round`, and answer with `handle_stored`.
     pub fn unstored(&mut self, now: Now) -> Option<Unstored<'_>> {
-        self.cx.journal.write_done();
-        self.checkpoints.advance(&mut self.cx, now);
-        let journal = &self.cx.journal;
+        let Self {
+            cx, checkpoints, ..
+        } = self;
+        cx.journal.write_done();
+        checkpoints.advance(cx, now);
+        let journal = &cx.journal;
         (!journal.is_stored()).then(|| Unstored {
             record: journal.writer.record(),
             operations: &journal.operations,

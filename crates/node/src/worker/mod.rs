@@ -251,8 +251,11 @@ impl Worker {
 
     /// The socket accepted the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, connection: ConnectionId, count: usize) {
-        let limit = self.cx.config.limits.out_buffer_bytes as usize;
-        let Some(state) = self.cx.connections.get_mut(connection) else {
+        let Self {
+            cx, relocations, ..
+        } = self;
+        let limit = cx.config.limits.out_buffer_bytes as usize;
+        let Some(state) = cx.connections.get_mut(connection) else {
             return;
         };
         let before = state.out.len();
@@ -262,12 +265,12 @@ impl Worker {
         let is_relieved = after == 0 || (before > limit / 2 && after <= limit / 2);
         let session = state.attached().map(|attached| attached.session);
         if let Some(key) = session.filter(|_| is_relieved)
-            && self.cx.sessions.get(key).is_some_and(Session::has_more)
+            && cx.sessions.get(key).is_some_and(Session::has_more)
         {
-            self.cx.connections.relieved.push(key);
+            cx.connections.relieved.push(key);
         }
         if after == 0 {
-            self.relocations.note_emptied();
+            relocations.note_emptied();
         }
     }
 

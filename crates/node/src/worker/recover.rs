@@ -100,30 +100,29 @@ impl Worker {
     /// All was read: the sessions are here, and their interests are announced. No client may be served before `is_settled` is true for all workers of
     /// the node: its session might be at another worker, or its messages be for sessions of another.
     pub fn finish_recovery(&mut self, now: Now) {
-        let Some(recovery) = self.recovery.take() else {
+        let Self {
+            cx,
+            recovery,
+            primaries,
+            ..
+        } = self;
+        let Some(recovery) = recovery.take() else {
             return;
         };
         let mut changes = Vec::new();
         for ((log, number), recovering) in recovery.sessions {
-            self.primaries.recover_session(
-                &mut self.cx,
-                now,
-                (log, number),
-                recovering,
-                &mut changes,
-            );
+            primaries.recover_session(cx, now, (log, number), recovering, &mut changes);
         }
         if !recovery.wills.is_empty() {
-            self.cx
-                .timers
+            cx.timers
                 .set(now.instant + WILL_GRACE, Timer::RecoveredWills);
         }
         for (place, stored) in recovery.wills {
-            self.primaries.recover_will(&mut self.cx, place, stored);
+            primaries.recover_will(cx, place, stored);
         }
-        self.primaries.covers.look_for_uncovered();
+        primaries.covers.look_for_uncovered();
         // `is_settled` waits for the answer.
-        self.cx.announce_all(changes);
+        cx.announce_all(changes);
     }
 }
 

@@ -193,7 +193,8 @@ impl Worker {
         identifier: Option<u32>,
         changes: &mut Vec<InterestChange>,
     ) -> Result<Result<Granted, ReasonCode>, Refusal> {
-        let filter = match parse_filter(&self.cx, id, asked.filter) {
+        let Self { cx, primaries, .. } = self;
+        let filter = match parse_filter(cx, id, asked.filter) {
             Ok(filter) => filter,
             Err(reason_code) => return Ok(Err(reason_code)),
         };
@@ -201,19 +202,19 @@ impl Worker {
             // [MQTT-3.8.3-4]
             return Err(Refusal::protocol("No Local on a shared subscription"));
         }
-        let maximum = self.cx.config.limits.subscriptions as usize;
-        let Some(session) = self.cx.sessions.get_mut(key) else {
+        let maximum = cx.config.limits.subscriptions as usize;
+        let Some(session) = cx.sessions.get_mut(key) else {
             return Ok(Err(ReasonCode::UnspecifiedError));
         };
         let is_new = !session.subscriptions.contains_key(&filter);
-        let is_full = session.stored.is_some() && self.cx.journal.is_full_for_sessions();
+        let is_full = session.stored.is_some() && cx.journal.is_full_for_sessions();
         if is_new && (session.subscriptions.len() >= maximum || is_full) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
         if !session.may_subscribe(&filter) {
             return Ok(Err(ReasonCode::NotAuthorized));
         }
-        if is_new && !session.charge.subscribe(&filter, &self.cx.config.limits) {
+        if is_new && !session.charge.subscribe(&filter, &cx.config.limits) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
         let subscription = Subscription {
@@ -221,16 +222,14 @@ impl Worker {
             identifier,
         };
         session.subscriptions.insert(filter.clone(), subscription);
-        self.cx
-            .journal
+        cx.journal
             .subscription(session.stored, &filter, Some(&subscription));
         let is_persistent = session.is_persistent();
         if is_new {
-            restart_rates(&mut self.cx, now, id);
+            restart_rates(cx, now, id);
         }
-        self.primaries
-            .note_operation(&mut self.cx, now, key, &filter);
-        self.cx.note_subscription(key, SUBSCRIBED, || {
+        primaries.note_operation(cx, now, key, &filter);
+        cx.note_subscription(key, SUBSCRIBED, || {
             let qos = asked.options.qos as u8;
             vec![("filter", filter.to_string()), ("qos", qos.to_string())]
         });
@@ -240,7 +239,7 @@ impl Worker {
             persistent: is_persistent,
             connected: true,
         };
-        changes.extend(self.cx.interests.subscribe(key, &filter, member));
+        changes.extend(cx.interests.subscribe(key, &filter, member));
         let wants_retained = match asked.options.retain_handling {
             RetainHandling::SendAtSubscribe => true,
             RetainHandling::SendIfNew => is_new,
@@ -261,47 +260,52 @@ impl Worker {
         key: SessionKey,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Result<(), Refusal> {
-        if refuses_unsubscribe(&mut self.cx, id, key, unsubscribe)? {
+        let Self {
+            cx,
+            queries,
+            primaries,
+            ..
+        } = self;
+        if refuses_unsubscribe(cx, id, key, unsubscribe)? {
             return Ok(());
         }
         let mut reason_codes = Vec::with_capacity(unsubscribe.filters.len());
         let mut changes = Vec::new();
         for text in &unsubscribe.filters {
-            let filter = match parse_filter(&self.cx, id, text) {
+            let filter = match parse_filter(cx, id, text) {
                 Ok(filter) => filter,
                 Err(reason_code) => {
                     reason_codes.push(reason_code);
                     continue;
                 }
             };
-            let Some(session) = self.cx.sessions.get_mut(key) else {
+            let Some(session) = cx.sessions.get_mut(key) else {
                 return Ok(());
             };
             let code = match session.subscriptions.remove(&filter) {
                 Some(_) => {
                     session.charge.unsubscribe(&filter);
-                    self.cx.journal.subscription(session.stored, &filter, None);
-                    self.primaries
-                        .note_operation(&mut self.cx, now, key, &filter);
-                    self.cx.note_subscription(key, UNSUBSCRIBED, || {
+                    cx.journal.subscription(session.stored, &filter, None);
+                    primaries.note_operation(cx, now, key, &filter);
+                    cx.note_subscription(key, UNSUBSCRIBED, || {
                         vec![("filter", filter.to_string())]
                     });
                     ReasonCode::Success
                 }
                 None => ReasonCode::NoSubscriptionExisted,
             };
-            changes.extend(self.cx.interests.unsubscribe(key, &filter));
-            end_overtaking(&mut self.cx, key);
-            self.cx.gates.cancel_replays_of(key, &filter);
-            self.queries.cancel_replays_of(&mut self.cx, key, &filter);
+            changes.extend(cx.interests.unsubscribe(key, &filter));
+            end_overtaking(cx, key);
+            cx.gates.cancel_replays_of(key, &filter);
+            queries.cancel_replays_of(cx, key, &filter);
             reason_codes.push(code);
         }
         if reason_codes.contains(&ReasonCode::Success) {
-            restart_rates(&mut self.cx, now, id);
+            restart_rates(cx, now, id);
         }
-        self.cx.announce(changes);
-        self.cx.hold_output(id, key);
-        self.cx.send(
+        cx.announce(changes);
+        cx.hold_output(id, key);
+        cx.send(
             id,
             &Packet::Unsuback(Unsuback::new(unsubscribe.packet_id, reason_codes)),
         );
@@ -366,47 +370,39 @@ impl Worker {
     }
 
     fn send_suback(&mut self, gated: GatedSuback, retained: u64) {
-        let session = self
-            .cx
-            .sessions
-            .get_same(gated.session, gated.session_serial);
+        let Self {
+            cx,
+            queries,
+            system,
+            ..
+        } = self;
+        let session = cx.sessions.get_same(gated.session, gated.session_serial);
         if let Some(session) = session {
             session.gated_subacks -= 1;
         }
         let (id, serial) = (gated.connection, gated.connection_serial);
-        if !self.cx.connections.is_same(id, serial) {
+        if !cx.connections.is_same(id, serial) {
             return;
         }
-        self.cx
-            .hold_output_until(gated.connection, gated.session, Level::Held);
+        cx.hold_output_until(gated.connection, gated.session, Level::Held);
         let is_granted = gated.reason_codes.iter().all(|code| !code.is_error());
         let place = gated.place.as_deref().filter(|_| is_granted);
         let suback = Suback {
             user_properties: place.map(|node| (PLACE, node)).into_iter().collect(),
             ..Suback::new(gated.packet_id, gated.reason_codes)
         };
-        self.cx.send(gated.connection, &Packet::Suback(suback));
-        if self
-            .cx
+        cx.send(gated.connection, &Packet::Suback(suback));
+        if cx
             .sessions
             .get_same(gated.session, gated.session_serial)
             .is_some()
         {
             for (filter, subscription) in gated.replays {
                 let (session, serial) = (gated.session, gated.session_serial);
-                if self
-                    .system
-                    .start_replay(session, serial, &filter, subscription)
-                {
+                if system.start_replay(session, serial, &filter, subscription) {
                     continue;
                 }
-                self.queries.start_replay(
-                    &mut self.cx,
-                    gated.session,
-                    &filter,
-                    subscription,
-                    retained,
-                );
+                queries.start_replay(cx, gated.session, &filter, subscription, retained);
             }
         }
     }

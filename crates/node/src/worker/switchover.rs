@@ -155,7 +155,13 @@ impl Worker {
 
     /// This node stays the primary of a session.
     pub(super) fn take_back(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.cx.sessions.get_mut(key) else {
+        let Self {
+            cx,
+            primaries,
+            groups,
+            ..
+        } = self;
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         let Some(role) = session.role.change(Event::TakenBack) else {
@@ -165,25 +171,25 @@ impl Worker {
             session.end_interruption();
         }
         if let Role::Switching(Switchover { reason, .. }) = role {
-            refuse_switchover(&mut self.cx, reason);
+            refuse_switchover(cx, reason);
         }
         if role.handed().is_some() {
             if role.is_branch() {
-                join_groups(&mut self.cx, key);
+                join_groups(cx, key);
             }
             // On disk it belongs to another node.
-            self.primaries.store_whole(&mut self.cx, now, key);
-            self.groups.reassign_unassigned(&mut self.cx, now);
+            primaries.store_whole(cx, now, key);
+            groups.reassign_unassigned(cx, now);
         } else {
-            end_surplus_backups(&mut self.cx, key);
+            end_surplus_backups(cx, key);
         }
-        restart_timers(&mut self.cx, now, key);
-        let session = self.cx.sessions.get(key);
+        restart_timers(cx, now, key);
+        let session = cx.sessions.get(key);
         if let Some(session) = session.filter(|session| session.connection.is_none()) {
             let client_id = std::rc::Rc::clone(&session.client_id);
-            self.cx.report_session(&client_id, SessionState::Waiting);
+            cx.report_session(&client_id, SessionState::Waiting);
         }
-        self.cx.pull(now, key);
+        cx.pull(now, key);
     }
 
     /// Sessions that were handed over become primary here when they have all that their former primary sent. Once a round.
