@@ -57,38 +57,6 @@ pub(super) struct Merging {
     ended: Vec<SubscriptionFilter>,
 }
 
-impl Primaries {
-    /// The client of a session subscribed or unsubscribed: noted as long as another node may not receive it.
-    pub(super) fn note_operation(
-        &self,
-        cx: &mut Context,
-        now: Now,
-        key: SessionKey,
-        filter: &SubscriptionFilter,
-    ) {
-        let is_partitioned = self.is_partitioned(now.instant);
-        let Some(session) = cx.sessions.get_mut(key) else {
-            return;
-        };
-        if !session.is_persistent() {
-            return;
-        }
-        if is_partitioned {
-            session.divergence_mut().touch(filter.clone());
-        } else {
-            let serial = session.serial;
-            cx.journal.streams.each(session.stored.backups, |stream| {
-                let operation = Operation {
-                    session: key,
-                    serial,
-                    filter: filter.clone(),
-                };
-                stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
-            });
-        }
-    }
-}
-
 impl Worker {
     /// What another node has of a session that is here.
     pub(super) fn begin_merge(
@@ -148,6 +116,36 @@ impl Worker {
 }
 
 impl Primaries {
+    /// The client of a session subscribed or unsubscribed: noted as long as another node may not receive it.
+    pub(super) fn note_operation(
+        &self,
+        cx: &mut Context,
+        now: Now,
+        key: SessionKey,
+        filter: &SubscriptionFilter,
+    ) {
+        let is_partitioned = self.is_partitioned(now.instant);
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.is_persistent() {
+            return;
+        }
+        if is_partitioned {
+            session.divergence_mut().touch(filter.clone());
+        } else {
+            let serial = session.serial;
+            cx.journal.streams.each(session.stored.backups, |stream| {
+                let operation = Operation {
+                    session: key,
+                    serial,
+                    filter: filter.clone(),
+                };
+                stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
+            });
+        }
+    }
+
     /// The other one's queue has arrived. False: no branch is being merged.
     pub(super) fn finish_merge(
         &mut self,

@@ -245,17 +245,16 @@ impl Relocations {
     /// Messages a second, in and out, with those that are on their way to and from other workers.
     fn load(&mut self, cx: &Context, now: Instant) -> u64 {
         let messages = cx.traffic.external_in_messages + cx.traffic.external_out_messages;
-        let relocations = self;
-        let passed = now.since(relocations.window_began);
+        let passed = now.since(self.window_began);
         if passed >= LOAD_WINDOW {
             thicket_session::reach!("time LOAD_WINDOW");
-            let new = messages - relocations.messages_then;
-            relocations.load = new * 1000 / passed.as_millis() as u64;
-            relocations.messages_then = messages;
-            relocations.window_began = now;
-            (relocations.taken, relocations.given) = (0, 0);
+            let new = messages - self.messages_then;
+            self.load = new * 1000 / passed.as_millis() as u64;
+            self.messages_then = messages;
+            self.window_began = now;
+            (self.taken, self.given) = (0, 0);
         }
-        (relocations.load + relocations.taken).saturating_sub(relocations.given)
+        (self.load + self.taken).saturating_sub(self.given)
     }
 
     /// Another worker offers a connection whose messages come here.

@@ -169,6 +169,31 @@ impl Worker {
 }
 
 impl Queries {
+    /// Puts the retained messages of a subscription that was just acknowledged in line.
+    pub(super) fn start_replay(
+        &mut self,
+        cx: &mut Context,
+        key: SessionKey,
+        filter: &SubscriptionFilter,
+        subscription: Subscription,
+        retained: u64,
+    ) {
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        self.next += 1;
+        let query = self.next;
+        self.open.insert(query, key);
+        session.replays.push_back(Replay {
+            query,
+            filter: filter.filter.clone(),
+            subscription,
+            phase: ReplayPhase::Waiting { retained },
+        });
+        advance_replay(cx, key);
+    }
+
+    /// A page arrived.
     pub(super) fn handle_retained_page(
         &mut self,
         cx: &mut Context,
@@ -205,6 +230,64 @@ impl Queries {
             cx.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
         }
         self.end_page(cx, key, query, has_more);
+    }
+
+    fn end_page(&mut self, cx: &mut Context, key: SessionKey, query: u64, has_more: bool) {
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        if has_more {
+            let replay = session.replays.iter_mut().find(|it| it.query == query);
+            if let Some(replay) = replay {
+                replay.phase = ReplayPhase::Paused;
+            }
+        } else {
+            session.replays.retain(|replay| replay.query != query);
+            self.open.remove(&query);
+            if session.replays.is_empty() && session.gated_subacks == 0 {
+                session.overtaken.end();
+            }
+        }
+        advance_replay(cx, key);
+    }
+
+    pub(super) fn cancel_replays(&mut self, cx: &mut Context, key: SessionKey) {
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        for replay in std::mem::take(&mut session.replays) {
+            self.cancel(cx, replay.query);
+        }
+    }
+
+    pub(super) fn cancel_replays_of(
+        &mut self,
+        cx: &mut Context,
+        key: SessionKey,
+        filter: &SubscriptionFilter,
+    ) {
+        if filter.is_shared() {
+            // It has none, and a filter beside it that is not shared keeps its own.
+            return;
+        }
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        let (ended, kept) = std::mem::take(&mut session.replays)
+            .into_iter()
+            .partition(|replay| replay.filter == filter.filter);
+        session.replays = kept;
+        for replay in Vec::from(ended) {
+            let replay: Replay = replay;
+            self.cancel(cx, replay.query);
+        }
+        advance_replay(cx, key);
+    }
+
+    fn cancel(&mut self, cx: &mut Context, query: u64) {
+        if self.open.remove(&query).is_some() {
+            cx.send_to_hub(ToHub::RetainedCancel { query });
+        }
     }
 }
 
@@ -294,88 +377,4 @@ fn has_capacity_for_replay(cx: &Context, key: SessionKey) -> bool {
         return false;
     };
     connection.out.len() <= limit && session.outbound.queued() <= QUEUED_MESSAGES
-}
-
-impl Queries {
-    /// Puts the retained messages of a subscription that was just acknowledged in line.
-    pub(super) fn start_replay(
-        &mut self,
-        cx: &mut Context,
-        key: SessionKey,
-        filter: &SubscriptionFilter,
-        subscription: Subscription,
-        retained: u64,
-    ) {
-        let Some(session) = cx.sessions.get_mut(key) else {
-            return;
-        };
-        self.next += 1;
-        let query = self.next;
-        self.open.insert(query, key);
-        session.replays.push_back(Replay {
-            query,
-            filter: filter.filter.clone(),
-            subscription,
-            phase: ReplayPhase::Waiting { retained },
-        });
-        advance_replay(cx, key);
-    }
-
-    fn end_page(&mut self, cx: &mut Context, key: SessionKey, query: u64, has_more: bool) {
-        let Some(session) = cx.sessions.get_mut(key) else {
-            return;
-        };
-        if has_more {
-            let replay = session.replays.iter_mut().find(|it| it.query == query);
-            if let Some(replay) = replay {
-                replay.phase = ReplayPhase::Paused;
-            }
-        } else {
-            session.replays.retain(|replay| replay.query != query);
-            self.open.remove(&query);
-            if session.replays.is_empty() && session.gated_subacks == 0 {
-                session.overtaken.end();
-            }
-        }
-        advance_replay(cx, key);
-    }
-
-    pub(super) fn cancel_replays(&mut self, cx: &mut Context, key: SessionKey) {
-        let Some(session) = cx.sessions.get_mut(key) else {
-            return;
-        };
-        for replay in std::mem::take(&mut session.replays) {
-            self.cancel(cx, replay.query);
-        }
-    }
-
-    pub(super) fn cancel_replays_of(
-        &mut self,
-        cx: &mut Context,
-        key: SessionKey,
-        filter: &SubscriptionFilter,
-    ) {
-        if filter.is_shared() {
-            // It has none, and a filter beside it that is not shared keeps its own.
-            return;
-        }
-        let Some(session) = cx.sessions.get_mut(key) else {
-            return;
-        };
-        let (ended, kept) = std::mem::take(&mut session.replays)
-            .into_iter()
-            .partition(|replay| replay.filter == filter.filter);
-        session.replays = kept;
-        for replay in Vec::from(ended) {
-            let replay: Replay = replay;
-            self.cancel(cx, replay.query);
-        }
-        advance_replay(cx, key);
-    }
-
-    fn cancel(&mut self, cx: &mut Context, query: u64) {
-        if self.open.remove(&query).is_some() {
-            cx.send_to_hub(ToHub::RetainedCancel { query });
-        }
-    }
 }

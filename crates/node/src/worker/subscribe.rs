@@ -102,6 +102,21 @@ impl Gates {
             }
         }
     }
+
+    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
+    pub const fn is_settled(&self) -> bool {
+        self.settled >= self.sent
+    }
+
+    /// The sequence of the last change that was sent to the hub.
+    pub const fn announced(&self) -> u64 {
+        self.sent
+    }
+
+    /// Every reachable node has applied our changes up to this sequence.
+    pub const fn settled(&self) -> u64 {
+        self.settled
+    }
 }
 
 impl Worker {
@@ -442,23 +457,6 @@ fn parse_filter(
         _ if prefix.is_empty() => Ok(filter),
         None => parse(&format!("{prefix}{text}")),
         Some(name) => parse(&format!("$share/{name}/{prefix}{}", filter.filter)),
-    }
-}
-
-impl Gates {
-    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
-    pub const fn is_settled(&self) -> bool {
-        self.settled >= self.sent
-    }
-
-    /// The sequence of the last change that was sent to the hub.
-    pub const fn announced(&self) -> u64 {
-        self.sent
-    }
-
-    /// Every reachable node has applied our changes up to this sequence.
-    pub const fn settled(&self) -> u64 {
-        self.settled
     }
 }
 

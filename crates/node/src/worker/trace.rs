@@ -44,18 +44,6 @@ struct Waiting {
     since: Instant,
 }
 
-impl Traces {
-    fn insert(&mut self, line: Line, waiting: Waiting) {
-        if self.open.len() >= OPEN
-            && let Some((oldest, _)) = self.open.iter().min_by_key(|(_, it)| it.since)
-        {
-            let oldest = *oldest;
-            self.open.remove(&oldest);
-        }
-        self.open.insert(line, waiting);
-    }
-}
-
 /// The trace that a message belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Belonging {
@@ -190,6 +178,16 @@ impl Worker {
 }
 
 impl Traces {
+    fn insert(&mut self, line: Line, waiting: Waiting) {
+        if self.open.len() >= OPEN
+            && let Some((oldest, _)) = self.open.iter().min_by_key(|(_, it)| it.since)
+        {
+            let oldest = *oldest;
+            self.open.remove(&oldest);
+        }
+        self.open.insert(line, waiting);
+    }
+
     /// Conditions of acknowledgements were met.
     #[inline]
     pub(super) fn trace_met(&mut self, cx: &mut Context) {

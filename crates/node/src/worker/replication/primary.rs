@@ -32,8 +32,9 @@ use crate::{
 /// A worker's state as primary.
 #[derive(Debug, Default)]
 pub(in super::super) struct Primaries {
+    /// What other nodes need to know of the backups, to keep messages for the sessions.
     pub covers: Covers,
-    /// Their free capacity, as far as it is known.
+    /// Free capacity of the other nodes, as far as it is known.
     pub capabilities: Vec<(NodeId, u64)>,
     pub(super) shares: Shares,
     /// Sessions that wait for a full sync to a backup, with their serials.
@@ -95,98 +96,7 @@ impl Primaries {
             self.whole_since = Some(now);
         }
     }
-}
 
-/// Sessions whose full sync a backup holds: covered when a barrier has been passed.
-#[derive(Debug)]
-pub(in super::super) struct Learned {
-    /// The stream that carried the full sync.
-    stream: u64,
-    /// With their numbers.
-    sessions: Vec<(SessionKey, u64)>,
-}
-
-/// Holds back what is appended to the connection from now on until all backups that receive the session's stream have what was written so far.
-/// Learners count too (rule 12), because one of them may be promoted before another has everything. They pass their barriers later, so `Level::Held`
-/// waits for covered backups only.
-pub(in super::super) fn hold(
-    streams: &mut Streams,
-    connection: &mut Connection,
-    id: ConnectionId,
-    stored: StoredAs,
-    level: Level,
-) {
-    let is_waited_for = |backup: &Replica| level == Level::Applied || backup.is_covered();
-    for backup in stored.backups.synced().filter(is_waited_for) {
-        hold_at(streams, backup.stream, connection, id, level);
-    }
-}
-
-/// See [`hold`]; for the node of a stream.
-pub(super) fn hold_at(
-    streams: &mut Streams,
-    index: u8,
-    connection: &mut Connection,
-    id: ConnectionId,
-    level: Level,
-) {
-    let Some(stream) = streams.get_mut(index) else {
-        return;
-    };
-    let position = stream.position();
-    if !stream.has(position, level) && connection.out.hold(index, position, level) {
-        stream.wait(level, Release::Output(id, connection.serial));
-    }
-}
-
-/// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.
-pub(in super::super) fn wait_for_backups(
-    cx: &mut Context,
-    outgoing: &Outgoing<'_>,
-    debt: Option<Debt>,
-) -> u16 {
-    let Some(debt) = debt.filter(|_| outgoing.waits_for > 0 && cx.config.waits_for_backups) else {
-        return 0;
-    };
-    let count = outgoing.waits_for.count_ones() as u8;
-    // A publisher's acknowledgement counts what it waits for itself, and so does a will.
-    let shared = match debt {
-        Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
-        Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) => None,
-    };
-    for index in 0..u64::BITS as u8 {
-        if outgoing.waits_for & (1 << index) != 0
-            && let Some(stream) = cx.journal.streams.get_mut(index)
-        {
-            stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
-        }
-    }
-    u16::from(count)
-}
-
-impl Worker {
-    /// What was sent to a node may be lost: if the node is still up, it gets a new stream with full syncs.
-    pub(in super::super) fn handle_backups_lost(&mut self, now: Now, node: NodeId) {
-        let had_stream = self.cx.journal.streams.find(node).is_some();
-        self.primaries.lose_backups(&mut self.cx, node);
-        if had_stream && self.cx.is_up(node) {
-            restart_stream(&mut self.cx, node);
-            self.switch_again(now, node);
-        }
-        self.primaries.sync_under_replicated(&self.cx);
-    }
-
-    /// Sends what backups and learners are to have of this round. Once a round, when all of it is stored.
-    pub(in super::super) fn seal_backups(&mut self, now: Now) {
-        self.sync_learners(now);
-        for node in self.primaries.seal(&mut self.cx, now) {
-            thicket_session::reach!("worker/replication: a backup is too far behind");
-            self.handle_backups_lost(now, node);
-        }
-    }
-}
-
-impl Primaries {
     /// The other nodes that are up have changed.
     pub(in super::super) fn handle_nodes(
         &mut self,
@@ -481,6 +391,95 @@ impl Primaries {
         let all = cx.sessions.iter();
         let lacking = all.filter(|(_, session)| lacks(session)).count() as u64;
         lacking + cx.journal.streams.covering() + self.wills_without_holder(cx)
+    }
+}
+
+/// Sessions whose full sync a backup holds: covered when a barrier has been passed.
+#[derive(Debug)]
+pub(in super::super) struct Learned {
+    /// The stream that carried the full sync.
+    stream: u64,
+    /// With their numbers.
+    sessions: Vec<(SessionKey, u64)>,
+}
+
+/// Holds back what is appended to the connection from now on until all backups that receive the session's stream have what was written so far.
+/// Learners count too (rule 12), because one of them may be promoted before another has everything. They pass their barriers later, so `Level::Held`
+/// waits for covered backups only.
+pub(in super::super) fn hold(
+    streams: &mut Streams,
+    connection: &mut Connection,
+    id: ConnectionId,
+    stored: StoredAs,
+    level: Level,
+) {
+    let is_waited_for = |backup: &Replica| level == Level::Applied || backup.is_covered();
+    for backup in stored.backups.synced().filter(is_waited_for) {
+        hold_at(streams, backup.stream, connection, id, level);
+    }
+}
+
+/// See [`hold`]; for the node of a stream.
+pub(super) fn hold_at(
+    streams: &mut Streams,
+    index: u8,
+    connection: &mut Connection,
+    id: ConnectionId,
+    level: Level,
+) {
+    let Some(stream) = streams.get_mut(index) else {
+        return;
+    };
+    let position = stream.position();
+    if !stream.has(position, level) && connection.out.hold(index, position, level) {
+        stream.wait(level, Release::Output(id, connection.serial));
+    }
+}
+
+/// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.
+pub(in super::super) fn wait_for_backups(
+    cx: &mut Context,
+    outgoing: &Outgoing<'_>,
+    debt: Option<Debt>,
+) -> u16 {
+    let Some(debt) = debt.filter(|_| outgoing.waits_for > 0 && cx.config.waits_for_backups) else {
+        return 0;
+    };
+    let count = outgoing.waits_for.count_ones() as u8;
+    // A publisher's acknowledgement counts what it waits for itself, and so does a will.
+    let shared = match debt {
+        Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
+        Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) => None,
+    };
+    for index in 0..u64::BITS as u8 {
+        if outgoing.waits_for & (1 << index) != 0
+            && let Some(stream) = cx.journal.streams.get_mut(index)
+        {
+            stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
+        }
+    }
+    u16::from(count)
+}
+
+impl Worker {
+    /// What was sent to a node may be lost: if the node is still up, it gets a new stream with full syncs.
+    pub(in super::super) fn handle_backups_lost(&mut self, now: Now, node: NodeId) {
+        let had_stream = self.cx.journal.streams.find(node).is_some();
+        self.primaries.lose_backups(&mut self.cx, node);
+        if had_stream && self.cx.is_up(node) {
+            restart_stream(&mut self.cx, node);
+            self.switch_again(now, node);
+        }
+        self.primaries.sync_under_replicated(&self.cx);
+    }
+
+    /// Sends what backups and learners are to have of this round. Once a round, when all of it is stored.
+    pub(in super::super) fn seal_backups(&mut self, now: Now) {
+        self.sync_learners(now);
+        for node in self.primaries.seal(&mut self.cx, now) {
+            thicket_session::reach!("worker/replication: a backup is too far behind");
+            self.handle_backups_lost(now, node);
+        }
     }
 }
 
