@@ -2,98 +2,93 @@
 
 use thicket_mqtt::{AcknowledgementKind, ProtocolVersion, Qos, ReasonCode};
 
-use super::{Debt, Owed, Publisher, SessionKey, Worker, sessions::OwedAcknowledgement};
+use super::{
+    SessionKey, Worker,
+    capacity::refuse_record,
+    context::Context,
+    debts::{Debt, Owed, Publisher},
+    minority::overdrawn_refusal,
+    replication::Primaries,
+    sessions::OwedAcknowledgement,
+};
 use crate::{ConnectionId, Now, messages::NumberRuns};
 
-impl Worker {
-    /// PUBACK or PUBREC.
-    pub(super) fn acknowledge(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        owed: OwedAcknowledgement,
-    ) {
-        let is_v5 = self
-            .sessions
-            .get(key)
-            .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
-        if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
-            // Older versions have no refusal: without an acknowledgement their clients send it again (rule 18).
-            if let Some(session) = self.sessions.get_mut(key)
-                && owed.qos == Qos::ExactlyOnce
-            {
-                session.inbound.handle_unheard_refusal(owed.packet_id);
-                self.journal
+/// PUBACK or PUBREC.
+pub(super) fn acknowledge(
+    cx: &mut Context,
+    id: ConnectionId,
+    key: SessionKey,
+    owed: OwedAcknowledgement,
+) {
+    let is_v5 = cx
+        .sessions
+        .get(key)
+        .is_some_and(|session| session.protocol_version == ProtocolVersion::V5 as u8);
+    if owed.reason_code == ReasonCode::QuotaExceeded && !is_v5 {
+        // Older versions have no refusal: without an acknowledgement their clients send it again (rule 18).
+        if let Some(session) = cx.sessions.get_mut(key)
+            && owed.qos == Qos::ExactlyOnce
+        {
+            session.inbound.handle_unheard_refusal(owed.packet_id);
+            cx.journal
+                .inbound(session.stored, &session.inbound, owed.packet_id);
+        }
+        cx.debts.overdrawn.push(id);
+        return;
+    }
+    if owed.qos == Qos::ExactlyOnce {
+        if let Some(session) = cx.sessions.get_mut(key) {
+            if owed.reason_code.is_error() {
+                session.inbound.handle_refused(owed.packet_id);
+                cx.journal.released(session.stored, owed.packet_id);
+            } else {
+                session.inbound.handle_met(owed.packet_id);
+                cx.journal
                     .inbound(session.stored, &session.inbound, owed.packet_id);
             }
-            self.overdrawn.push(id);
-            return;
         }
-        if owed.qos == Qos::ExactlyOnce {
-            if let Some(session) = self.sessions.get_mut(key) {
-                if owed.reason_code.is_error() {
-                    session.inbound.handle_refused(owed.packet_id);
-                    self.journal.released(session.stored, owed.packet_id);
-                } else {
-                    session.inbound.handle_met(owed.packet_id);
-                    self.journal
-                        .inbound(session.stored, &session.inbound, owed.packet_id);
-                }
-            }
-            self.hold_output(id, key);
-            self.acknowledge_to(
-                id,
-                AcknowledgementKind::Pubrec,
-                owed.packet_id,
-                owed.reason_code,
-            );
-        } else {
-            self.acknowledge_to(
-                id,
-                AcknowledgementKind::Puback,
-                owed.packet_id,
-                owed.reason_code,
-            );
-        }
+        cx.hold_output(id, key);
+        cx.acknowledge_to(
+            id,
+            AcknowledgementKind::Pubrec,
+            owed.packet_id,
+            owed.reason_code,
+        );
+    } else {
+        cx.acknowledge_to(
+            id,
+            AcknowledgementKind::Puback,
+            owed.packet_id,
+            owed.reason_code,
+        );
     }
+}
 
+impl Worker {
     /// Others have admitted these of our numbers.
     pub(super) fn handle_acknowledged(&mut self, runs: &NumberRuns) {
-        let mut refused = Vec::new();
-        self.chosen_are_done(runs);
-        for &(from, to) in runs {
-            self.pending.acknowledge(from, to, |owed, is_refused| {
-                if is_refused {
-                    refused.extend(owed);
-                } else {
-                    self.met.extend(owed);
-                }
-            });
-        }
+        self.groups.chosen_are_done(runs);
+        let refused = self.cx.debts.acknowledge(runs);
         self.refuse_debts(refused);
     }
 
     /// Some of our numbers were over a limit on their way (rule 18): their publishers are refused when all destinations have answered.
     pub(super) fn handle_refused(&mut self, runs: &NumberRuns) {
-        self.handle_refusal_ahead(runs);
+        self.cx.debts.refuse(runs);
         self.handle_acknowledged(runs);
     }
 
-    /// The same from another node, whose acknowledgement arrives later.
-    pub(super) fn handle_refusal_ahead(&mut self, runs: &NumberRuns) {
-        for &(from, to) in runs {
-            self.pending.refuse(from, to);
-        }
-    }
-
     fn refuse_debts(&mut self, refused: Vec<Debt>) {
+        let Self {
+            cx, publications, ..
+        } = self;
         for debt in refused {
-            self.traffic.dropped_messages += 1;
+            cx.traffic.dropped_messages += 1;
             let owed = match debt {
                 Debt::Publisher(Publisher::Client(owed)) => owed,
                 Debt::Publisher(Publisher::Operator(number)) => {
-                    self.refuse_publication(number);
-                    self.met.push(debt);
+                    publications.refuse(number);
+                    cx.debts.met.push(debt);
                     continue;
                 }
                 // It was sent on from here to a member of a group.
@@ -105,29 +100,29 @@ impl Worker {
                     thicket_session::reach!(
                         "worker/groups: a message that was sent on was refused"
                     );
-                    self.refuse_record(from, origin, number);
+                    refuse_record(cx, from, origin, number);
                     continue;
                 }
                 Debt::Will(_) => {
-                    self.met.push(debt);
+                    cx.debts.met.push(debt);
                     continue;
                 }
             };
-            let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
+            let Some(session) = cx.sessions.get_same(owed.session, owed.session_serial) else {
                 continue;
             };
             match session.acknowledgement_mut(owed.sequence) {
                 Some(slot) => {
                     slot.reason_code = ReasonCode::QuotaExceeded;
-                    self.met.push(debt);
+                    cx.debts.met.push(debt);
                 }
                 // The connection is gone: the message is accepted when it is sent again. If it was sent again already, its client waits.
                 None => {
                     session.orphaned.remove(&owed.sequence);
                     let is_awaited = session.inbound.handle_unheard_refusal(owed.packet_id);
-                    self.journal
+                    cx.journal
                         .inbound(session.stored, &session.inbound, owed.packet_id);
-                    self.met.push(debt);
+                    cx.debts.met.push(debt);
                     if is_awaited && let Some(id) = session.connection {
                         thicket_session::reach!("worker/publish: a refused publication came again");
                         let refused = OwedAcknowledgement {
@@ -136,7 +131,7 @@ impl Worker {
                             reason_code: ReasonCode::QuotaExceeded,
                             open: 0,
                         };
-                        self.acknowledge(id, owed.session, refused);
+                        acknowledge(cx, id, owed.session, refused);
                     }
                 }
             }
@@ -146,10 +141,10 @@ impl Worker {
     /// Sends the acknowledgements whose conditions are met.
     #[inline]
     pub(super) fn settle_met(&mut self, now: Now) {
-        let is_settled = self.met.is_empty()
-            && self.overdrawn.is_empty()
-            && self.operating.replays.is_empty()
-            && self.has_settled_forgotten();
+        let is_settled = self.cx.debts.met.is_empty()
+            && self.cx.debts.overdrawn.is_empty()
+            && !self.system.has_replays()
+            && self.primaries.has_settled_forgotten();
         if !is_settled {
             self.settle_all_met(now);
         }
@@ -157,39 +152,45 @@ impl Worker {
 
     #[inline(never)]
     fn settle_all_met(&mut self, now: Now) {
-        self.replay_system(now);
-        self.trace_met();
-        for debt in std::mem::take(&mut self.met) {
+        self.system.replay(&mut self.cx, now);
+        self.traces.trace_met(&mut self.cx);
+        for debt in std::mem::take(&mut self.cx.debts.met) {
             match debt {
-                Debt::Publisher(Publisher::Client(owed)) => self.settle(now, owed),
-                Debt::Publisher(Publisher::Operator(number)) => self.settle_publication(number),
+                Debt::Publisher(Publisher::Client(owed)) => {
+                    self.primaries.settle(&mut self.cx, now, owed)
+                }
+                Debt::Publisher(Publisher::Operator(number)) => {
+                    self.publications.settle(&mut self.cx, number)
+                }
                 Debt::Sender {
                     from,
                     origin,
                     number,
-                } => self.batches.admit(from, origin, number),
-                Debt::Will(number) => self.settle_will(number),
+                } => self.cx.batches.admit(from, origin, number),
+                Debt::Will(number) => self.primaries.settle_will(&mut self.cx, number),
             }
         }
-        self.settle_forgotten(now);
-        let mut overdrawn = std::mem::take(&mut self.overdrawn);
+        self.primaries.settle_forgotten(&mut self.cx, now);
+        let mut overdrawn = std::mem::take(&mut self.cx.debts.overdrawn);
         overdrawn.sort_unstable();
         overdrawn.dedup();
         for id in overdrawn {
-            self.refuse(now, id, &self.overdrawn_refusal());
+            self.refuse(now, id, &overdrawn_refusal(&self.cx));
         }
     }
+}
 
-    fn settle(&mut self, now: Now, owed: Owed) {
-        let Some(session) = self.sessions.get_same(owed.session, owed.session_serial) else {
+impl Primaries {
+    fn settle(&mut self, cx: &mut Context, now: Now, owed: Owed) {
+        let Some(session) = cx.sessions.get_same(owed.session, owed.session_serial) else {
             return;
         };
         let Some(slot) = session.acknowledgement_mut(owed.sequence) else {
-            self.settle_orphaned(now, owed);
+            self.settle_orphaned(cx, now, owed);
             return;
         };
         slot.open = slot.open.saturating_sub(1);
-        while let Some(session) = self.sessions.get_mut(owed.session) {
+        while let Some(session) = cx.sessions.get_mut(owed.session) {
             let Some(id) = session.connection else { return };
             let Some(front) = session
                 .acknowledgements
@@ -201,18 +202,18 @@ impl Worker {
             };
             session.acknowledgements.pop_front();
             session.first_acknowledgement += 1;
-            self.acknowledge(id, owed.session, front);
+            acknowledge(cx, id, owed.session, front);
         }
     }
 
     /// The connection that published is gone. A QoS 1 message is sent again by its client; a QoS 2 one is ours now, and a client that is back already
     /// and has asked again gets its PUBREC.
-    fn settle_orphaned(&mut self, now: Now, owed: Owed) {
-        let Some(session) = self.sessions.get_mut(owed.session) else {
+    fn settle_orphaned(&mut self, cx: &mut Context, now: Now, owed: Owed) {
+        let Some(session) = cx.sessions.get_mut(owed.session) else {
             return;
         };
         let Some(open) = session.orphaned.get_mut(&owed.sequence) else {
-            self.continue_switchover(now, owed.session);
+            self.continue_switchover(cx, now, owed.session);
             return;
         };
         *open = open.saturating_sub(1);
@@ -221,18 +222,18 @@ impl Worker {
         }
         session.orphaned.remove(&owed.sequence);
         let is_awaited = session.inbound.handle_met(owed.packet_id);
-        self.journal
+        cx.journal
             .inbound(session.stored, &session.inbound, owed.packet_id);
         if is_awaited && let Some(id) = session.connection {
             thicket_session::reach!("worker/publish: an orphaned publication came again");
-            self.hold_output(id, owed.session);
-            self.acknowledge_to(
+            cx.hold_output(id, owed.session);
+            cx.acknowledge_to(
                 id,
                 AcknowledgementKind::Pubrec,
                 owed.packet_id,
                 ReasonCode::Success,
             );
         }
-        self.continue_switchover(now, owed.session);
+        self.continue_switchover(cx, now, owed.session);
     }
 }

@@ -8,11 +8,36 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{SessionKey, Worker, sessions::Session};
+use super::{
+    SessionKey, context::Context, deliver::Outgoing, replication::Unblocked,
+    retained::LastRetained, seen::Seen, sessions::Session,
+};
 use crate::{
     Now,
-    marks::{Mark, Marks},
+    marks::{Came, Mark, Marks},
 };
+
+/// What has arrived at this worker.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    /// Positions that the streams of others have reached here.
+    pub marks: BTreeMap<MessageStream, Mark>,
+    /// The same for all sessions that arrive before the next message does.
+    pub begun: Option<Rc<Begun>>,
+    /// QoS 2 publications of persistent publishers.
+    pub seen: Seen,
+    pub last_retained: LastRetained,
+    /// Positions of the streams of primaries that waited for a message.
+    pub unblocked: Vec<Unblocked>,
+}
+
+impl Arrivals {
+    /// A message arrived. Returns whether it is a publication that arrived before.
+    pub fn note(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        let named = outgoing.named();
+        named.is_some_and(|named| !self.seen.insert(named))
+    }
+}
 
 /// The positions of all streams when a session, or its backup, arrived at this worker.
 #[derive(Debug)]
@@ -34,48 +59,47 @@ impl Begun {
     }
 }
 
-impl Worker {
+impl Context {
     /// A session, or a backup of one, arrived here from elsewhere.
     pub(super) fn note_begun(&mut self, now: Now, key: SessionKey) {
         let own = self.own_stream();
-        let last = self.pending.next_number() - 1;
+        let last = self.debts.pending.next_number() - 1;
         let is_same = |begun: &&Rc<Begun>| begun.last.get(&own) == Some(&last);
-        let begun = self.begun.as_ref().filter(is_same).cloned();
+        let begun = self.arrivals.begun.as_ref().filter(is_same).cloned();
         let begun = begun.unwrap_or_else(|| Rc::new(self.come_by_now(now)));
         if let Some(session) = self.sessions.get_mut(key) {
             session.begun = Some(Rc::clone(&begun));
         }
-        self.begun = Some(begun);
+        self.arrivals.begun = Some(begun);
     }
 
     /// What has reached a session: where it was before, and since it is at this worker. What arrived here before that, for others, is none of it.
     pub(super) fn marks_of_session(&self, session: &Session) -> Marks {
-        session.marks_with(&self.marks_of_streams(), &self.marks)
+        session.marks_with(&self.marks_of_streams(), &self.arrivals.marks)
+    }
+
+    /// Positions that all streams have reached here.
+    pub(super) fn marks_of_streams(&self) -> Marks {
+        let came = self.arrivals.marks.iter();
+        let came = came.map(|(stream, mark)| (*stream, mark.came()));
+        let own = Came::up_to(self.debts.pending.next_number() - 1);
+        came.chain([(self.own_stream(), own)]).collect()
     }
 
     /// The positions of all streams.
     pub(super) fn come_by_now(&self, now: Now) -> Begun {
-        let own = (self.own_stream(), self.pending.next_number() - 1);
-        let marks = self.marks.iter();
+        let own = (self.own_stream(), self.debts.pending.next_number() - 1);
+        let marks = self.arrivals.marks.iter();
         let marks = marks.map(|(stream, mark)| (*stream, mark.last));
         Begun {
             at: now.instant,
             last: marks.chain([own]).collect(),
         }
     }
-
-    /// The stream of what clients of this worker publish.
-    pub(super) const fn own_stream(&self) -> MessageStream {
-        MessageStream {
-            node: self.config.node.0,
-            incarnation: self.config.incarnation.0,
-            stream: self.id.0,
-        }
-    }
 }
 
 impl Session {
-    /// See [`Worker::marks_of_session`]. `streams`: what reached its worker, by `marks`.
+    /// See [`Context::marks_of_session`]. `streams`: what reached its worker, by `marks`.
     pub fn marks_with(&self, streams: &Marks, marks: &BTreeMap<MessageStream, Mark>) -> Marks {
         let Some(begun) = &self.begun else {
             return streams.union(&self.marks);

@@ -8,16 +8,23 @@ use thicket_session::{server::StoredWill, time::Instant};
 use super::{
     Phase, Refusal, SessionKey, Worker,
     authentication::Reauthentication,
+    banned::refuses_banned,
     close::Cause,
+    connect::{
+        maximum_packet_size, note_refused, prefix, refuse_connect, send_connack, session_name,
+    },
     connection::{AliasesOut, Attached},
+    context::Context,
     places::Places,
+    quota::Quotas,
     redirect::MessageCount,
     relocate::{FIRST_WAIT, Following},
+    rights::{set_grant, watch_grant},
     sessions::{NEVER, Session},
     timers::Timer,
 };
 use crate::{
-    ConnectionId, EventLevel, Now, PlacementError, PlacementReport, SESSION_CREATED, WorkerOutput,
+    ConnectionId, EventLevel, Now, PlacementError, PlacementReport, SESSION_CREATED,
     messages::{SessionState, Terms, ToHub, peer_text},
     placing::placement_text,
     visits::CLIENT_CONNECTED,
@@ -31,7 +38,7 @@ const LONGEST: usize = u16::MAX as usize;
 impl Worker {
     /// The session is here: the connection goes into service.
     pub(super) fn attach(&mut self, now: Now, id: ConnectionId) {
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         let buffered = std::mem::take(&mut connection.partial);
@@ -57,30 +64,35 @@ impl Worker {
             return;
         };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        let client_id: Rc<str> = self
-            .session_name(id, client_id)
+        let client_id: Rc<str> = session_name(&self.cx, id, client_id)
             .expect("it was claimed by its name")
             .into();
         let admission = self
-            .connection_mut(id)
+            .cx
+            .connections
+            .get_mut(id)
             .map(|it| std::mem::take(&mut it.admission));
         let admission = admission.unwrap_or_default();
         let grant = admission.grant.as_deref();
         let user_name = grant.and_then(|grant| grant.user_name.clone());
         let user = user_name.as_deref();
-        if let Some(refusal) = self.refuses_session(now, id, &client_id, user, &connect) {
-            self.refuse_connect(id, &connect, &refusal);
+        if let Some(refusal) =
+            self.quotas
+                .refuses_session(&mut self.cx, now, id, &client_id, user, &connect)
+        {
+            refuse_connect(&mut self.cx, id, &connect, &refusal);
             let client_id = (*client_id).into();
-            self.send_to_hub(ToHub::GrantDone { client_id });
+            self.cx.send_to_hub(ToHub::GrantDone { client_id });
             return;
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
-        self.set_grant(key, admission.grant);
-        self.charge(id, key, user_name.as_deref());
-        self.put_in_service(now, id, key, &connect);
+        set_grant(&mut self.cx, key, admission.grant);
+        self.quotas
+            .charge(&mut self.cx, id, key, user_name.as_deref());
+        put_in_service(&mut self.cx, now, id, key, &connect);
         let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let is_sole = terms.is_sole && self.primaries.is_whole();
-        if let Some(session) = self.sessions.get_mut(key) {
+        let is_sole = terms.is_sole && self.primaries.is_whole(&self.cx);
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.epoch = session.epoch.max(terms.epoch);
             session.inbound.handle_connected(is_partitioned);
             if !is_partitioned {
@@ -95,29 +107,35 @@ impl Worker {
                 session.clean_epoch = session.epoch;
             }
         }
-        self.store_session(now, key);
-        self.hold_output(id, key);
-        self.backup_will(now, key);
-        self.hold_for_will(id, key);
+        self.primaries.store_session(&mut self.cx, now, key);
+        self.cx.hold_output(id, key);
+        self.primaries.backup_will(&mut self.cx, now, key);
+        self.primaries.hold_for_will(&mut self.cx, id, key);
         let answer = Answer {
             session_present,
             assigned: assigned.as_deref(),
             authentication_data: admission.authentication_data.as_deref(),
             placed: placed.as_deref(),
         };
-        let is_acknowledged = self.acknowledge_connect(id, key, &connect, answer);
-        self.outputs.push_back(WorkerOutput::SetReading(id, true));
-        self.report_session(&client_id, SessionState::Connected);
-        self.send_to_hub(ToHub::GrantDone {
+        let is_acknowledged = acknowledge_connect(&mut self.cx, id, key, &connect, answer);
+        self.cx.set_reading(id, true);
+        self.cx.report_session(&client_id, SessionState::Connected);
+        self.cx.send_to_hub(ToHub::GrantDone {
             client_id: (*client_id).into(),
         });
-        self.set_members_connected(key, true);
+        self.cx.set_members_connected(key, true);
         if !is_acknowledged {
-            self.note_refused(id, "CONNACK is larger than the client takes", &client_id);
+            note_refused(
+                &mut self.cx,
+                id,
+                "CONNACK is larger than the client takes",
+                &client_id,
+            );
             self.detach(now, id, Cause::Closed);
             return;
         }
-        self.note_connected(
+        note_connected(
+            &mut self.cx,
             id,
             &client_id,
             user_name.as_deref(),
@@ -125,61 +143,11 @@ impl Worker {
             session_present,
         );
         if !session_present {
-            self.note_session(key, SESSION_CREATED, Vec::new());
+            self.cx.note_session(key, SESSION_CREATED, Vec::new());
         }
-        self.pull(now, key);
+        self.cx.pull(now, key);
         // What the client sent without waiting for the CONNACK.
         self.handle_received(now, id, &buffered[len..]);
-    }
-
-    fn note_connected(
-        &mut self,
-        id: ConnectionId,
-        client_id: &str,
-        user_name: Option<&str>,
-        connect: &Connect<'_>,
-        session_present: bool,
-    ) {
-        let peer = self.connection(id).map(|it| peer_text(it.peer));
-        let fields = vec![
-            ("client_id", client_id.to_owned()),
-            ("user_name", user_name.unwrap_or_default().to_owned()),
-            ("peer", peer.unwrap_or_default()),
-            ("version", format!("{:?}", connect.version)),
-            ("session_present", session_present.to_string()),
-        ];
-        self.event(EventLevel::Info, CLIENT_CONNECTED, fields);
-    }
-
-    /// Why the client may not have the session it asks for.
-    fn refuses_session(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        client_id: &Rc<str>,
-        user_name: Option<&str>,
-        connect: &Connect<'_>,
-    ) -> Option<Refusal> {
-        let refusal = if let Some(refusal) = self.refuses_banned(now, id, connect, user_name) {
-            Some(refusal)
-        } else if self.exceeds_limits_of(client_id, connect) {
-            let reason = "no room to keep the session";
-            Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
-        } else if self.sessions.find(client_id).is_none() {
-            self.refuses_new_session(id, user_name, connect)
-        } else {
-            None
-        };
-        self.traffic.sessions_refused += u64::from(refusal.is_some());
-        refusal
-    }
-
-    /// Whether the client asks for a session that would have to be stored, is not stored yet, and would be over the limit.
-    fn exceeds_limits_of(&self, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
-        let is_stored = |key| self.sessions.get(key).is_some_and(|it| it.stored.is_some());
-        self.granted_expiry(connect) > 0
-            && self.journal.is_full_for_sessions()
-            && !self.sessions.find(client_id).is_some_and(is_stored)
     }
 
     /// The session the client gets: its old one, or a new one. Whether there was an old one.
@@ -189,15 +157,16 @@ impl Worker {
         client_id: &Rc<str>,
         connect: &Connect<'_>,
     ) -> (SessionKey, bool) {
-        let expiry = self.granted_expiry(connect);
+        let expiry = granted_expiry(&self.cx, connect);
         self.publish_recovered_wills(now, Some(client_id));
-        if let Some(old) = self.sessions.find(client_id) {
+        if let Some(old) = self.cx.sessions.find(client_id) {
             self.take_over(now, old, connect.clean_start);
         }
-        if let Some(key) = self.sessions.find(client_id) {
+        if let Some(key) = self.cx.sessions.find(client_id) {
             self.take_back(now, key);
             self.publish_overdue_will(now, key);
             let session = self
+                .cx
                 .sessions
                 .get_mut(key)
                 .expect("found by its client identifier");
@@ -207,173 +176,226 @@ impl Worker {
             session.outbound.handle_resume();
             return (key, true);
         }
-        let (serial, uid) = (self.serial(), self.random.next_u128());
+        let (serial, uid) = (self.cx.serial(), self.cx.random.next_u128());
         let session = Session::new(
             serial,
             Rc::clone(client_id),
             uid,
             expiry,
-            &self.config.limits,
+            &self.cx.config.limits,
         );
-        (self.sessions.insert(session), false)
+        (self.cx.sessions.insert(session), false)
     }
 
     /// Ends what the client identifier had before [MQTT-3.1.4-3].
     fn take_over(&mut self, now: Now, old: SessionKey, clean_start: bool) {
         let connection = self
+            .cx
             .sessions
             .get(old)
             .and_then(|session| session.connection);
         if let Some(connection) = connection {
-            self.disconnect(
+            self.cx.disconnect(
                 connection,
                 ReasonCode::SessionTakenOver,
                 "another connection has this client identifier",
             );
             self.detach(now, connection, Cause::TakenOver);
         }
-        if clean_start && self.sessions.get(old).is_some() {
+        if clean_start && self.cx.sessions.get(old).is_some() {
             // The will of the old session is published when the session ends, delayed or not [MQTT-3.1.2-8].
             self.end_session(now, old);
         }
     }
+}
 
-    /// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
-    pub(super) fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
-        let maximum = self.config.limits.session_expiry_maximum;
-        match connect.version {
-            ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
-            ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
-            ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
-        }
-    }
-
-    fn keep_alive(&self, connect: &Connect<'_>) -> u16 {
-        let maximum = self.config.limits.keep_alive_maximum;
-        match (maximum, connect.keep_alive) {
-            (0, asked) => asked,
-            (maximum, 0) => maximum,
-            (maximum, asked) => asked.min(maximum),
-        }
-    }
-
-    fn put_in_service(
+impl Quotas {
+    /// Why the client may not have the session it asks for.
+    fn refuses_session(
         &mut self,
+        cx: &mut Context,
         now: Now,
         id: ConnectionId,
-        key: SessionKey,
+        client_id: &Rc<str>,
+        user_name: Option<&str>,
         connect: &Connect<'_>,
-    ) {
-        let prefix: Rc<str> = self.prefix(id).into();
-        let keep_alive = self.keep_alive(connect);
-        let silence_allowed =
-            (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
-        let session = self.sessions.get_mut(key).expect("just opened");
-        session.connection = Some(id);
-        session.connected_at = Some(now.instant);
-        session.protocol_version = connect.version as u8;
-        session.will = connect
-            .will
-            .as_ref()
-            .map(|will| StoredWill::new(will, &prefix));
-        let inflight_maximum = self.config.limits.inflight_maximum;
-        let attached = Attached {
-            session: key,
-            version: connect.version,
-            silence_allowed,
-            window: connect
-                .receive_maximum
-                .unwrap_or(u16::MAX)
-                .min(inflight_maximum),
-            maximum_packet_size: connect.maximum_packet_size.unwrap_or(u32::MAX),
-            problem_information: connect.request_problem_information,
-            aliases_in: Vec::new(),
-            aliases_out: AliasesOut::new(
-                connect
-                    .topic_alias_maximum
-                    .min(self.config.limits.topic_alias_maximum),
-            ),
-            prefix,
-            reauthentication: connect.authentication_method.map(Reauthentication::new),
-            following: Following::new(now.instant, FIRST_WAIT),
-            count: MessageCount::new(now.instant),
-            places: Places::of(connect),
+    ) -> Option<Refusal> {
+        let refusal = if let Some(refusal) = refuses_banned(cx, now, id, connect, user_name) {
+            Some(refusal)
+        } else if exceeds_limits_of(cx, client_id, connect) {
+            let reason = "no room to keep the session";
+            Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
+        } else if cx.sessions.find(client_id).is_none() {
+            self.refuses_new_session(cx, id, user_name, connect)
+        } else {
+            None
         };
-        self.serve(now, id, attached, now.instant);
+        cx.traffic.sessions_refused += u64::from(refusal.is_some());
+        refusal
     }
+}
 
-    /// A connection is in service from now on. `last_packet`: when the client sent its last packet.
-    pub(super) fn serve(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        attached: Attached,
-        last_packet: Instant,
-    ) {
-        let silence_allowed = attached.silence_allowed;
-        let Some(connection) = self.connection_mut(id) else {
-            return;
-        };
-        connection.phase = Phase::Attached(Box::new(attached));
-        connection.last_packet = last_packet;
-        let serial = connection.serial;
-        if let Some(allowed) = silence_allowed {
-            self.timers.set(
-                last_packet + allowed,
-                Timer::KeepAlive {
-                    connection: id,
-                    serial,
-                },
-            );
-        }
-        self.traffic.connections += 1;
-        self.watch_grant(now, id, serial);
-    }
+fn note_connected(
+    cx: &mut Context,
+    id: ConnectionId,
+    client_id: &str,
+    user_name: Option<&str>,
+    connect: &Connect<'_>,
+    session_present: bool,
+) {
+    let peer = cx.connections.get(id).map(|it| peer_text(it.peer));
+    let fields = vec![
+        ("client_id", client_id.to_owned()),
+        ("user_name", user_name.unwrap_or_default().to_owned()),
+        ("peer", peer.unwrap_or_default()),
+        ("version", format!("{:?}", connect.version)),
+        ("session_present", session_present.to_string()),
+    ];
+    cx.event(EventLevel::Info, CLIENT_CONNECTED, fields);
+}
 
-    fn acknowledge_connect(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        connect: &Connect<'_>,
-        answer: Answer<'_>,
-    ) -> bool {
-        let limits = &self.config.limits;
-        let expiry = self
-            .sessions
-            .get(key)
-            .map_or(0, |session| session.expiry_interval);
-        let keep_alive = self.keep_alive(connect);
-        let differs = |asked: u32, given: u32| (asked != given).then_some(given);
-        let placement = answer
-            .placed
-            .and_then(|placed| placement_text(placed, self.prefix(id)));
-        let placement = placement.as_deref().filter(|text| text.len() <= LONGEST);
-        let mut connack = Connack {
-            session_present: answer.session_present,
-            session_expiry_interval: differs(connect.session_expiry_interval.unwrap_or(0), expiry),
-            receive_maximum: Some(limits.receive_maximum),
-            maximum_packet_size: Some(self.maximum_packet_size(id)),
-            assigned_client_identifier: answer.assigned,
-            topic_alias_maximum: (limits.topic_alias_maximum > 0)
-                .then_some(limits.topic_alias_maximum),
-            server_keep_alive: (keep_alive != connect.keep_alive).then_some(keep_alive),
-            // [MQTT-4.12.0-5]
-            authentication_method: connect.authentication_method,
-            authentication_data: answer.authentication_data,
-            user_properties: placement
-                .map(|text| (PLACEMENT, text))
-                .into_iter()
-                .collect(),
-            ..Connack::new(ReasonCode::Success)
-        };
-        let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
-        if self.send_connack(id, connect.version, maximum, &connack) {
-            return true;
-        }
-        // A user property must not make it larger than the client accepts [MQTT-3.2.2-20].
-        let had_placement = !std::mem::take(&mut connack.user_properties).is_empty();
-        had_placement && self.send_connack(id, connect.version, maximum, &connack)
+/// Whether the client asks for a session that would have to be stored, is not stored yet, and would be over the limit.
+fn exceeds_limits_of(cx: &Context, client_id: &Rc<str>, connect: &Connect<'_>) -> bool {
+    let is_stored = |key| cx.sessions.get(key).is_some_and(|it| it.stored.is_some());
+    granted_expiry(cx, connect) > 0
+        && cx.journal.is_full_for_sessions()
+        && !cx.sessions.find(client_id).is_some_and(is_stored)
+}
+
+/// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
+pub(super) fn granted_expiry(cx: &Context, connect: &Connect<'_>) -> u32 {
+    let maximum = cx.config.limits.session_expiry_maximum;
+    match connect.version {
+        ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
+        ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
+        ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
     }
+}
+
+fn keep_alive(cx: &Context, connect: &Connect<'_>) -> u16 {
+    let maximum = cx.config.limits.keep_alive_maximum;
+    match (maximum, connect.keep_alive) {
+        (0, asked) => asked,
+        (maximum, 0) => maximum,
+        (maximum, asked) => asked.min(maximum),
+    }
+}
+
+fn put_in_service(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    key: SessionKey,
+    connect: &Connect<'_>,
+) {
+    let prefix: Rc<str> = prefix(cx, id).into();
+    let keep_alive = keep_alive(cx, connect);
+    let silence_allowed =
+        (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
+    let session = cx.sessions.get_mut(key).expect("just opened");
+    session.connection = Some(id);
+    session.connected_at = Some(now.instant);
+    session.protocol_version = connect.version as u8;
+    session.will = connect
+        .will
+        .as_ref()
+        .map(|will| StoredWill::new(will, &prefix));
+    let inflight_maximum = cx.config.limits.inflight_maximum;
+    let attached = Attached {
+        session: key,
+        version: connect.version,
+        silence_allowed,
+        window: connect
+            .receive_maximum
+            .unwrap_or(u16::MAX)
+            .min(inflight_maximum),
+        maximum_packet_size: connect.maximum_packet_size.unwrap_or(u32::MAX),
+        problem_information: connect.request_problem_information,
+        aliases_in: Vec::new(),
+        aliases_out: AliasesOut::new(
+            connect
+                .topic_alias_maximum
+                .min(cx.config.limits.topic_alias_maximum),
+        ),
+        prefix,
+        reauthentication: connect.authentication_method.map(Reauthentication::new),
+        following: Following::new(now.instant, FIRST_WAIT),
+        count: MessageCount::new(now.instant),
+        places: Places::of(connect),
+    };
+    serve(cx, now, id, attached, now.instant);
+}
+
+/// A connection is in service from now on. `last_packet`: when the client sent its last packet.
+pub(super) fn serve(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    attached: Attached,
+    last_packet: Instant,
+) {
+    let silence_allowed = attached.silence_allowed;
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return;
+    };
+    connection.phase = Phase::Attached(Box::new(attached));
+    connection.last_packet = last_packet;
+    let serial = connection.serial;
+    if let Some(allowed) = silence_allowed {
+        cx.timers.set(
+            last_packet + allowed,
+            Timer::KeepAlive {
+                connection: id,
+                serial,
+            },
+        );
+    }
+    cx.traffic.connections += 1;
+    watch_grant(cx, now, id, serial);
+}
+
+fn acknowledge_connect(
+    cx: &mut Context,
+    id: ConnectionId,
+    key: SessionKey,
+    connect: &Connect<'_>,
+    answer: Answer<'_>,
+) -> bool {
+    let limits = &cx.config.limits;
+    let expiry = cx
+        .sessions
+        .get(key)
+        .map_or(0, |session| session.expiry_interval);
+    let keep_alive = keep_alive(cx, connect);
+    let differs = |asked: u32, given: u32| (asked != given).then_some(given);
+    let placement = answer
+        .placed
+        .and_then(|placed| placement_text(placed, prefix(cx, id)));
+    let placement = placement.as_deref().filter(|text| text.len() <= LONGEST);
+    let mut connack = Connack {
+        session_present: answer.session_present,
+        session_expiry_interval: differs(connect.session_expiry_interval.unwrap_or(0), expiry),
+        receive_maximum: Some(limits.receive_maximum),
+        maximum_packet_size: Some(maximum_packet_size(cx, id)),
+        assigned_client_identifier: answer.assigned,
+        topic_alias_maximum: (limits.topic_alias_maximum > 0).then_some(limits.topic_alias_maximum),
+        server_keep_alive: (keep_alive != connect.keep_alive).then_some(keep_alive),
+        // [MQTT-4.12.0-5]
+        authentication_method: connect.authentication_method,
+        authentication_data: answer.authentication_data,
+        user_properties: placement
+            .map(|text| (PLACEMENT, text))
+            .into_iter()
+            .collect(),
+        ..Connack::new(ReasonCode::Success)
+    };
+    let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
+    if send_connack(cx, id, connect.version, maximum, &connack) {
+        return true;
+    }
+    // A user property must not make it larger than the client accepts [MQTT-3.2.2-20].
+    let had_placement = !std::mem::take(&mut connack.user_properties).is_empty();
+    had_placement && send_connack(cx, id, connect.version, maximum, &connack)
 }
 
 /// What a CONNACK contains about a session that was opened.

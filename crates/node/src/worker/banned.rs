@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thicket_mqtt::{Connect, Publish, Qos, ReasonCode};
 
-use super::{Refusal, SessionKey, Worker, close::Cause};
+use super::{Refusal, SessionKey, Worker, close::Cause, context::Context};
 use crate::{
     Ban, BanSubject, ConnectionId, EventLevel, Now,
     bans::Bans,
@@ -33,34 +33,16 @@ impl Worker {
         self.publish_as_node(now, number, &record(&subject.topic(), &[]));
     }
 
-    /// Why the client of a connection may not connect, as far as its identity is known.
-    pub(super) fn refuses_banned(
-        &self,
-        now: Now,
-        id: ConnectionId,
-        connect: &Connect<'_>,
-        user_name: Option<&str>,
-    ) -> Option<Refusal> {
-        let address = self.connection(id)?.peer.ip();
-        let found = self
-            .bans
-            .find(now.wall, connect.client_id, user_name, address)?;
-        Some(Refusal::new(
-            ReasonCode::Banned,
-            format!("{found} is banned"),
-        ))
-    }
-
     /// The bans have changed: banned clients that are connected are disconnected.
     pub(super) fn handle_bans(&mut self, now: Now, bans: Arc<Bans>) {
-        self.bans = bans;
+        self.cx.bans = bans;
         let banned = |(key, session): (SessionKey, &super::sessions::Session)| {
-            let connection = self.connection(session.connection?)?;
+            let connection = self.cx.connections.get(session.connection?)?;
             let name = &session.client_id;
             let grant = session.grant.as_deref();
             // A client that connects with a password is identified by its user, also where sessions are not separated by user.
             let user_name = grant.and_then(|grant| grant.user_name.as_deref());
-            let found = self.bans.find(
+            let found = self.cx.bans.find(
                 now.wall,
                 client_id_of(name),
                 user_name.or_else(|| user_name_of(name)),
@@ -68,9 +50,9 @@ impl Worker {
             );
             found.map(|subject| (key, subject))
         };
-        let banned: Vec<_> = self.sessions.iter().filter_map(banned).collect();
+        let banned: Vec<_> = self.cx.sessions.iter().filter_map(banned).collect();
         for (key, subject) in banned {
-            let session = self.sessions.get(key);
+            let session = self.cx.sessions.get(key);
             let Some((name, id)) =
                 session.and_then(|it| Some((it.client_id.to_string(), it.connection?)))
             else {
@@ -78,11 +60,31 @@ impl Worker {
             };
             let reason = format!("{subject} is banned");
             let fields = vec![("client_id", name), ("reason", reason.clone())];
-            self.event(EventLevel::Info, "client disconnected by a ban", fields);
-            self.disconnect(id, ReasonCode::AdministrativeAction, &reason);
+            self.cx
+                .event(EventLevel::Info, "client disconnected by a ban", fields);
+            self.cx
+                .disconnect(id, ReasonCode::AdministrativeAction, &reason);
             self.detach(now, id, Cause::Closed);
         }
     }
+}
+
+/// Why the client of a connection may not connect, as far as its identity is known.
+pub(super) fn refuses_banned(
+    cx: &Context,
+    now: Now,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+    user_name: Option<&str>,
+) -> Option<Refusal> {
+    let address = cx.connections.get(id)?.peer.ip();
+    let found = cx
+        .bans
+        .find(now.wall, connect.client_id, user_name, address)?;
+    Some(Refusal::new(
+        ReasonCode::Banned,
+        format!("{found} is banned"),
+    ))
 }
 
 fn record<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {

@@ -8,6 +8,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Worker,
+    branches::let_go,
+    context::Context,
     replication::{Learned, SourceKey},
 };
 use crate::{Now, messages::ToHub};
@@ -53,7 +55,7 @@ impl Barriers {
     }
 }
 
-impl Worker {
+impl Context {
     /// Begins a barrier: what was sent before is waited for.
     pub(super) fn begin_barrier(&mut self, behind: Behind) {
         let barriers = &mut self.barriers;
@@ -67,10 +69,12 @@ impl Worker {
         barriers.open.insert(barrier, open);
         self.send_to_hub_after_records(ToHub::Barrier { barrier });
     }
+}
 
+impl Worker {
     /// All that other nodes had sent here when the barrier began has arrived.
     pub(super) fn handle_barrier_passed(&mut self, now: Now, barrier: u64) {
-        if let Some(open) = self.barriers.open.get_mut(&barrier) {
+        if let Some(open) = self.cx.barriers.open.get_mut(&barrier) {
             open.is_passed_elsewhere = true;
         }
         self.pass_barrier(now, barrier);
@@ -78,28 +82,34 @@ impl Worker {
 
     /// Another worker has nothing on its way here that it sent before the barrier began.
     pub(super) fn handle_synchronised(&mut self, now: Now, barrier: u64) {
-        if let Some(open) = self.barriers.open.get_mut(&barrier) {
+        if let Some(open) = self.cx.barriers.open.get_mut(&barrier) {
             open.synchronised += 1;
         }
         self.pass_barrier(now, barrier);
     }
 
     fn pass_barrier(&mut self, now: Now, barrier: u64) {
-        let others = self.config.workers.saturating_sub(1);
+        let Self {
+            cx,
+            primaries,
+            sources,
+            ..
+        } = self;
+        let others = cx.config.workers.saturating_sub(1);
         let is_passed = |open: &mut Open| open.is_passed_elsewhere && open.synchronised >= others;
-        let passed = self
+        let passed = cx
             .barriers
             .open
             .extract_if(barrier..=barrier, |_, open| is_passed(open))
             .next();
         match passed.map(|(_, open)| open.behind) {
-            Some(Behind::Learned(learned)) => self.cover_learned(now, learned),
+            Some(Behind::Learned(learned)) => primaries.cover_learned(cx, now, learned),
             Some(Behind::Synced {
                 source,
                 stream,
                 until,
-            }) => self.hold_synced(source, stream, until),
-            Some(Behind::Queue { request, client_id }) => self.let_go(now, request, &client_id),
+            }) => sources.hold_synced(cx, source, stream, until),
+            Some(Behind::Queue { request, client_id }) => let_go(cx, now, request, &client_id),
             None => {}
         }
     }

@@ -11,177 +11,177 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use thicket_session::server::{
-    Epoch, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+use thicket_session::{
+    server::{Epoch, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot},
+    time::Instant,
 };
-use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker, barriers::Behind, divergence::Place, interests::Member, role::Event,
-    sessions::Session, timers::Timer,
+    SessionKey, Worker, barriers::Behind, context::Context, divergence::Place, interests::Member,
+    replication::Primaries, role::Event, sessions::Session, timers::Timer,
 };
 use crate::{
     EventLevel, Now,
-    marks::{Came, Marks},
     messages::{Merge, SessionState, ToHub},
     queue,
 };
 
-impl Worker {
-    /// The other node receives the session's messages now: when nothing is on its way here, the queue follows.
-    pub(super) fn handle_drain(&mut self, request: u64, client_id: Arc<str>) {
-        self.begin_barrier(Behind::Queue { request, client_id });
-    }
+/// The other node receives the session's messages now: when nothing is on its way here, the queue follows.
+pub(super) fn handle_drain(cx: &mut Context, request: u64, client_id: Arc<str>) {
+    cx.begin_barrier(Behind::Queue { request, client_id });
+}
 
-    /// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it
-    /// stays here with all that arrives: both nodes receive that, so a loss of power never leaves it nowhere. On disk it stays as it was: if this
-    /// node is started again, the other one may not have it.
-    pub(super) fn let_go(&mut self, now: Now, request: u64, client_id: &str) {
-        let key = self.sessions.find(client_id);
-        let session = key.and_then(|key| self.sessions.get(key));
-        let marks = session.map(|session| self.marks_of_session(session));
-        let session = key.and_then(|key| Some((key, self.sessions.get_mut(key)?)));
-        let session = session.filter(|(_, session)| session.role.is_branch());
-        let queue = match session {
-            Some((key, session)) => {
-                session.will = None;
-                let front = session.outbound.front_sequence();
-                let first = session.first_own_sequence();
-                let skipped = first.saturating_sub(front);
-                // Publications whose messages stay behind are left out: they may be unacknowledged, and then the publisher sends them again.
-                let taken = session.taken.iter_here();
-                let before = session.taken.iter_before().filter(|_| first == 0);
-                let queue = queue::encode(
-                    &marks.unwrap_or_default(),
-                    before.chain(taken),
-                    session.outbound.queue().skip(skipped as usize),
-                    now.instant,
-                );
-                if let Some(switchover) = session.role.switchover() {
-                    let from = session.outbound.next_sequence();
-                    session.role.change(Event::HandedOver(switchover, from));
-                }
-                self.leave_groups(key);
-                queue
+/// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it
+/// stays here with all that arrives: both nodes receive that, so a loss of power never leaves it nowhere. On disk it stays as it was: if this
+/// node is started again, the other one may not have it.
+pub(super) fn let_go(cx: &mut Context, now: Now, request: u64, client_id: &str) {
+    let key = cx.sessions.find(client_id);
+    let session = key.and_then(|key| cx.sessions.get(key));
+    let marks = session.map(|session| cx.marks_of_session(session));
+    let session = key.and_then(|key| Some((key, cx.sessions.get_mut(key)?)));
+    let session = session.filter(|(_, session)| session.role.is_branch());
+    let queue = match session {
+        Some((key, session)) => {
+            session.will = None;
+            let front = session.outbound.front_sequence();
+            let first = session.first_own_sequence();
+            let skipped = first.saturating_sub(front);
+            // Publications whose messages stay behind are left out: they may be unacknowledged, and then the publisher sends them again.
+            let taken = session.taken.iter_here();
+            let before = session.taken.iter_before().filter(|_| first == 0);
+            let queue = queue::encode(
+                &marks.unwrap_or_default(),
+                before.chain(taken),
+                session.outbound.queue().skip(skipped as usize),
+                now.instant,
+            );
+            if let Some(switchover) = session.role.switchover() {
+                let from = session.outbound.next_sequence();
+                session.role.change(Event::HandedOver(switchover, from));
             }
-            None => queue::empty(),
-        };
-        self.send_to_hub(ToHub::Drained { request, queue });
-    }
+            leave_groups(cx, key);
+            queue
+        }
+        None => queue::empty(),
+    };
+    cx.send_to_hub(ToHub::Drained { request, queue });
+}
 
-    /// Positions that all streams have reached here.
-    pub(super) fn marks_of_streams(&self) -> Marks {
-        let came = self.marks.iter();
-        let came = came.map(|(stream, mark)| (*stream, mark.came()));
-        let own = Came::up_to(self.pending.next_number() - 1);
-        came.chain([(self.own_stream(), own)]).collect()
+/// The rest of a branch is not sent.
+pub(super) fn handle_forget(cx: &mut Context, client_id: &str) {
+    let key = cx.sessions.find(client_id);
+    if let Some(session) = key.and_then(|key| cx.sessions.get_mut(key)) {
+        session.merging = None;
     }
+}
 
-    /// A session whose queue has been sent no longer accepts messages for a group: they would stay behind.
-    pub(super) fn leave_groups(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        let shared = session.subscriptions.keys().filter(|it| it.is_shared());
-        let changes = shared.filter_map(|filter| self.interests.unsubscribe(key, filter));
-        let changes = changes.collect();
-        self.announce(changes);
-    }
-
+impl Worker {
     /// The snapshot of a branch that another node has of a session here.
     pub(super) fn handle_import(&mut self, now: Now, request: u64, bytes: &[u8], merge: Merge) {
         let snapshot = match SessionSnapshot::decode(bytes, now.instant) {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.event(
+                self.cx.event(
                     EventLevel::Error,
                     "a session from another node is unreadable",
                     vec![("error", error.to_string())],
                 );
-                self.send_to_hub(ToHub::Imported { request });
+                self.cx.send_to_hub(ToHub::Imported { request });
                 return;
             }
         };
-        match self.sessions.find(&snapshot.client_id) {
+        match self.cx.sessions.find(&snapshot.client_id) {
             Some(key) => self.begin_merge(now, request, key, snapshot, merge),
             None => {
                 // It has ended meanwhile: the other branch is the session.
                 let client_id = snapshot.client_id.as_str().into();
                 let from = merge.node;
-                self.send_to_hub(ToHub::NotTakenOver { client_id, from });
+                self.cx.send_to_hub(ToHub::NotTakenOver { client_id, from });
             }
         }
     }
+}
 
+impl Primaries {
     /// Makes the session of a snapshot, without connection, and announces its interests to all nodes.
     pub(super) fn open_imported(
         &mut self,
+        cx: &mut Context,
         now: Now,
         snapshot: &SessionSnapshot,
         epoch: Epoch,
     ) -> SessionKey {
-        let serial = self.serial();
-        let key = self.sessions.insert(Session::restore(
+        let serial = cx.serial();
+        let key = cx.sessions.insert(Session::restore(
             serial,
             snapshot,
             now.instant,
-            &self.config.limits,
+            &cx.config.limits,
         ));
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = cx.sessions.get_mut(key) {
             session.epoch = session.epoch.max(epoch);
         }
-        self.note_begun(now, key);
+        cx.note_begun(now, key);
         let mut changes = Vec::new();
         for (filter, subscription) in &snapshot.subscriptions {
             let member = Member::away(*subscription);
-            changes.extend(self.interests.subscribe(key, filter, member));
+            changes.extend(cx.interests.subscribe(key, filter, member));
         }
-        self.announce(changes);
-        self.restart_timers(now, key);
-        self.store_whole(now, key);
-        self.report_session(&snapshot.client_id, SessionState::Waiting);
+        cx.announce(changes);
+        restart_timers(cx, now, key);
+        self.store_whole(cx, now, key);
+        cx.report_session(&snapshot.client_id, SessionState::Waiting);
         key
     }
 
-    /// The rest of a branch is not sent.
-    pub(super) fn handle_forget(&mut self, client_id: &str) {
-        let key = self.sessions.find(client_id);
-        if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
-            session.merging = None;
-        }
-    }
-
     /// The queue of a branch arrived.
-    pub(super) fn handle_import_queue(&mut self, now: Now, client_id: &str, bytes: &[u8]) {
-        if let Some(key) = self.sessions.find(client_id) {
-            self.finish_merge(now, key, bytes);
+    pub(super) fn handle_import_queue(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        client_id: &str,
+        bytes: &[u8],
+    ) {
+        if let Some(key) = cx.sessions.find(client_id) {
+            self.finish_merge(cx, now, key, bytes);
         }
     }
+}
 
-    /// Expiry and will of a session without connection.
-    pub(super) fn restart_timers(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        let serial = session.serial;
-        if let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) {
-            self.timers.set(
-                (since + waits_for).max(now.instant),
-                Timer::SessionExpiry {
-                    session: key,
-                    serial,
-                },
-            );
-        }
-        if let Some(due) = session.will_due {
-            self.timers.set(
-                due.max(now.instant),
-                Timer::WillDelay {
-                    session: key,
-                    serial,
-                },
-            );
-        }
+/// A session whose queue has been sent no longer accepts messages for a group: they would stay behind.
+fn leave_groups(cx: &mut Context, key: SessionKey) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let shared = session.subscriptions.keys().filter(|it| it.is_shared());
+    let changes = shared.filter_map(|filter| cx.interests.unsubscribe(key, filter));
+    let changes = changes.collect();
+    cx.announce(changes);
+}
+
+/// Expiry and will of a session without connection.
+pub(super) fn restart_timers(cx: &mut Context, now: Now, key: SessionKey) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let serial = session.serial;
+    if let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) {
+        cx.timers.set(
+            (since + waits_for).max(now.instant),
+            Timer::SessionExpiry {
+                session: key,
+                serial,
+            },
+        );
+    }
+    if let Some(due) = session.will_due {
+        cx.timers.set(
+            due.max(now.instant),
+            Timer::WillDelay {
+                session: key,
+                serial,
+            },
+        );
     }
 }
 

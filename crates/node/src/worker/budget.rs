@@ -3,7 +3,7 @@
 use thicket_mqtt::{Publish, ReasonCode};
 use thicket_session::time::Instant;
 
-use super::{Refusal, Worker};
+use super::{Refusal, context::Context};
 use crate::{ConnectionId, Now};
 
 /// What a client may save up, in milliseconds of its rate.
@@ -47,47 +47,45 @@ impl Balance {
     }
 }
 
-impl Worker {
-    /// A client that publishes more than it may is disconnected.
-    #[inline]
-    pub(super) fn check_rate(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        publish: &Publish<'_>,
-    ) -> Result<(), Refusal> {
-        let limits = &self.config.limits;
-        if limits.client_messages_per_s == 0 && limits.client_bytes_per_s == 0 {
-            return Ok(());
-        }
-        self.use_budget(now, id, publish)
+/// A client that publishes more than it may is disconnected.
+#[inline]
+pub(super) fn check_rate(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    publish: &Publish<'_>,
+) -> Result<(), Refusal> {
+    let limits = &cx.config.limits;
+    if limits.client_messages_per_s == 0 && limits.client_bytes_per_s == 0 {
+        return Ok(());
     }
+    use_budget(cx, now, id, publish)
+}
 
-    #[inline(never)]
-    fn use_budget(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        publish: &Publish<'_>,
-    ) -> Result<(), Refusal> {
-        let limits = &self.config.limits;
-        let (messages, bytes) = (limits.client_messages_per_s, limits.client_bytes_per_s);
-        let Some(connection) = self.connection_mut(id) else {
-            return Ok(());
-        };
-        let (budget, len) = (
-            &mut connection.budget,
-            publish.topic.len() + publish.payload.len(),
-        );
-        let too_much = if !budget.messages.is_used(now.instant, messages, 1) {
-            format!("more than {messages} messages a second")
-        } else if !budget.bytes.is_used(now.instant, bytes, len as u64) {
-            format!("more than {bytes} bytes a second")
-        } else {
-            return Ok(());
-        };
-        Err(Refusal::new(ReasonCode::MessageRateTooHigh, too_much))
-    }
+#[inline(never)]
+fn use_budget(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    publish: &Publish<'_>,
+) -> Result<(), Refusal> {
+    let limits = &cx.config.limits;
+    let (messages, bytes) = (limits.client_messages_per_s, limits.client_bytes_per_s);
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return Ok(());
+    };
+    let (budget, len) = (
+        &mut connection.budget,
+        publish.topic.len() + publish.payload.len(),
+    );
+    let too_much = if !budget.messages.is_used(now.instant, messages, 1) {
+        format!("more than {messages} messages a second")
+    } else if !budget.bytes.is_used(now.instant, bytes, len as u64) {
+        format!("more than {bytes} bytes a second")
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(ReasonCode::MessageRateTooHigh, too_much))
 }
 
 #[cfg(test)]

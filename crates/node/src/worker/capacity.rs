@@ -5,7 +5,8 @@ use thicket_overlay::record::{Record, SharedChoices};
 use thicket_session::server::{Message, MessageId};
 
 use super::{
-    SessionKey, Worker,
+    SessionKey,
+    context::Context,
     interests::{GroupRoute, Recipient, Route},
 };
 use crate::{
@@ -48,156 +49,153 @@ impl Audience<'_> {
     }
 }
 
-impl Worker {
-    /// Whether a message of QoS 1 or 2 is to be refused because it is over the limit of a session here.
-    #[inline]
-    pub(super) fn exceeds_limits(
-        &mut self,
-        publish: &Publish<'_>,
-        route: &Route,
-        audience: Audience<'_>,
-    ) -> bool {
-        (self.journal.is_on() && self.finds_journal_full(publish, route, audience))
-            || (self.refuses_when_full() && self.finds_queue_full(publish, route, audience))
-    }
+/// Whether a message of QoS 1 or 2 is to be refused because it is over the limit of a session here.
+#[inline]
+pub(super) fn exceeds_limits(
+    cx: &mut Context,
+    publish: &Publish<'_>,
+    route: &Route,
+    audience: Audience<'_>,
+) -> bool {
+    (cx.journal.is_on() && finds_journal_full(cx, publish, route, audience))
+        || (refuses_when_full(cx) && finds_queue_full(cx, publish, route, audience))
+}
 
-    fn refuses_when_full(&self) -> bool {
-        self.config.limits.on_full == OnFull::Refuse
-    }
+fn refuses_when_full(cx: &Context) -> bool {
+    cx.config.limits.on_full == OnFull::Refuse
+}
 
-    fn finds_journal_full(
-        &mut self,
-        publish: &Publish<'_>,
-        route: &Route,
-        audience: Audience<'_>,
-    ) -> bool {
-        let recipients = route.recipients.len() + route.groups.len();
-        if !self.journal.is_full_for(content_len(publish), recipients) {
-            return false;
-        }
-        let in_groups = audience.groups(route).flat_map(|group| &group.local);
-        let sessions = (audience
-            .recipients(route)
-            .iter()
-            .map(|recipient| recipient.session))
-        .chain(in_groups.map(|member| member.recipient.session));
-        sessions
-            .filter_map(|key| self.sessions.get(key))
-            .any(|session| session.stored.is_some())
+fn finds_journal_full(
+    cx: &Context,
+    publish: &Publish<'_>,
+    route: &Route,
+    audience: Audience<'_>,
+) -> bool {
+    let recipients = route.recipients.len() + route.groups.len();
+    if !cx.journal.is_full_for(content_len(publish), recipients) {
+        return false;
     }
+    let in_groups = audience.groups(route).flat_map(|group| &group.local);
+    let sessions = (audience
+        .recipients(route)
+        .iter()
+        .map(|recipient| recipient.session))
+    .chain(in_groups.map(|member| member.recipient.session));
+    sessions
+        .filter_map(|key| cx.sessions.get(key))
+        .any(|session| session.stored.is_some())
+}
 
-    fn finds_queue_full(
-        &mut self,
-        publish: &Publish<'_>,
-        route: &Route,
-        audience: Audience<'_>,
-    ) -> bool {
-        let cost = Message::cost_of(content_len(publish));
-        let publisher = match audience {
-            Audience::Everybody { publisher } => publisher,
-            Audience::Subscribers | Audience::Members(_) => None,
-        };
-        let is_full = |recipient: &Recipient| {
-            recipient.qos > Qos::AtMostOnce
-                && !(recipient.no_local && publisher == Some(recipient.session))
-                && !self.has_room(recipient.session, cost)
-        };
-        let is_full = audience.recipients(route).iter().any(is_full)
-            || audience.groups(route).any(|group| {
-                let mut members = group.local.iter().map(|member| &member.recipient);
-                audience.is_bound_to(group) && members.all(is_full)
-            });
-        self.traffic.queue_refused_messages += u64::from(is_full);
-        is_full
-    }
-
-    /// Whether a session can accept a message of this cost, at once or into its queue.
-    fn has_room(&self, key: SessionKey, cost: u64) -> bool {
-        let Some(session) = self.sessions.get(key) else {
-            return true;
-        };
-        if session.outbound.has_room(cost) {
-            return true;
-        }
-        let connection = session.connection.and_then(|id| self.connection(id));
-        let window = connection.and_then(|connection| {
-            let fits = connection.out.len() <= self.config.limits.out_buffer_bytes as usize;
-            connection.attached().filter(|_| fits)
+fn finds_queue_full(
+    cx: &mut Context,
+    publish: &Publish<'_>,
+    route: &Route,
+    audience: Audience<'_>,
+) -> bool {
+    let cost = Message::cost_of(content_len(publish));
+    let publisher = match audience {
+        Audience::Everybody { publisher } => publisher,
+        Audience::Subscribers | Audience::Members(_) => None,
+    };
+    let is_full = |recipient: &Recipient| {
+        recipient.qos > Qos::AtMostOnce
+            && !(recipient.no_local && publisher == Some(recipient.session))
+            && !has_room(cx, recipient.session, cost)
+    };
+    let is_full = audience.recipients(route).iter().any(is_full)
+        || audience.groups(route).any(|group| {
+            let mut members = group.local.iter().map(|member| &member.recipient);
+            audience.is_bound_to(group) && members.all(is_full)
         });
-        window.is_some_and(|attached| session.outbound.can_begin(attached.window))
-    }
+    cx.traffic.queue_refused_messages += u64::from(is_full);
+    is_full
+}
 
-    /// The member of a shared subscription that gets a message whose turn is `index`'s: if that is over its limit, the next one that is not, a
-    /// connected one if `index`'s is. `None`: all are over the limit.
-    pub(super) fn member_with_capacity(
-        &self,
-        group: &GroupRoute,
-        index: usize,
-        publish: &Publish<'_>,
-    ) -> Option<usize> {
-        let cost = Message::cost_of(content_len(publish));
-        let count = group.local.len();
-        let is_connected = group.local[index].connected;
-        let in_turn = || (index..index + count).map(|at| at % count);
-        let is_like = |at: &usize| group.local[*at].connected == is_connected;
-        let has_room = |at: &usize| self.has_room(group.local[*at].recipient.session, cost);
-        in_turn()
-            .filter(is_like)
-            .find(has_room)
-            .or_else(|| in_turn().find(has_room))
+/// Whether a session can accept a message of this cost, at once or into its queue.
+fn has_room(cx: &Context, key: SessionKey, cost: u64) -> bool {
+    let Some(session) = cx.sessions.get(key) else {
+        return true;
+    };
+    if session.outbound.has_room(cost) {
+        return true;
     }
+    let connection = session.connection.and_then(|id| cx.connections.get(id));
+    let window = connection.and_then(|connection| {
+        let fits = connection.out.len() <= cx.config.limits.out_buffer_bytes as usize;
+        connection.attached().filter(|_| fits)
+    });
+    window.is_some_and(|attached| session.outbound.can_begin(attached.window))
+}
 
-    /// Refuses a message that is over the limit of sessions here, to the place that accepted it from its publisher.
-    pub(super) fn refuse_over_limit(
-        &mut self,
-        from: Peer,
-        origin: Origin,
-        record: &Record<'_>,
-    ) -> bool {
-        let publish = Publish {
-            qos: record.qos,
-            properties: record.properties,
-            ..Publish::new(record.topic, record.payload)
-        };
-        let may_be_full =
-            self.refuses_when_full() || self.journal.is_nearly_full_for(content_len(&publish));
-        if !may_be_full {
-            return false;
-        }
-        let route = self.route(record.topic);
-        let audience = if record.shared.is_empty() {
-            Audience::Subscribers
-        } else {
-            Audience::Members(record.shared)
-        };
-        if !self.exceeds_limits(&publish, &route, audience) {
-            return false;
-        }
-        self.traffic.dropped_messages += 1;
-        // Nodes with backups of these sessions have the message too, and must not wait for what becomes of it.
-        let id = MessageId {
-            node: origin.node.0,
-            incarnation: origin.incarnation.0,
-            stream: origin.stream.0 as u8,
-            number: record.number,
-        };
-        for recipient in audience.recipients(&route) {
-            if let Some(session) = self.sessions.get(recipient.session) {
-                self.journal.passed(session.stored, id);
-            }
-        }
-        self.refuse_record(from, origin, record.number);
-        true
-    }
+/// The member of a shared subscription that gets a message whose turn is `index`'s: if that is over its limit, the next one that is not, a
+/// connected one if `index`'s is. `None`: all are over the limit.
+pub(super) fn member_with_capacity(
+    cx: &Context,
+    group: &GroupRoute,
+    index: usize,
+    publish: &Publish<'_>,
+) -> Option<usize> {
+    let cost = Message::cost_of(content_len(publish));
+    let count = group.local.len();
+    let is_connected = group.local[index].connected;
+    let in_turn = || (index..index + count).map(|at| at % count);
+    let is_like = |at: &usize| group.local[*at].connected == is_connected;
+    let has_room = |at: &usize| has_room(cx, group.local[*at].recipient.session, cost);
+    in_turn()
+        .filter(is_like)
+        .find(has_room)
+        .or_else(|| in_turn().find(has_room))
+}
 
-    /// Refuses a message over the limit to the place that sent it here.
-    pub(super) fn refuse_record(&mut self, from: Peer, origin: Origin, number: u64) {
-        let numbers = vec![(number, number)];
-        match from {
-            Peer::Worker(to) => self.send_to_worker_after_records(to, ToWorker::Refused(numbers)),
-            Peer::Hub => self.send_to_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
+/// Refuses a message over the limit to the place that sent it here.
+pub(super) fn refuse_record(cx: &mut Context, from: Peer, origin: Origin, number: u64) {
+    let numbers = vec![(number, number)];
+    match from {
+        Peer::Worker(to) => cx.send_to_worker_after_records(to, ToWorker::Refused(numbers)),
+        Peer::Hub => cx.send_to_hub_after_records(ToHub::NotAdmitted { origin, numbers }),
+    }
+}
+
+/// Refuses a message that is over the limit of sessions here, to the place that accepted it from its publisher.
+pub(super) fn refuse_over_limit(
+    cx: &mut Context,
+    from: Peer,
+    origin: Origin,
+    record: &Record<'_>,
+) -> bool {
+    let publish = Publish {
+        qos: record.qos,
+        properties: record.properties,
+        ..Publish::new(record.topic, record.payload)
+    };
+    let may_be_full = refuses_when_full(cx) || cx.journal.is_nearly_full_for(content_len(&publish));
+    if !may_be_full {
+        return false;
+    }
+    let route = cx.route(record.topic);
+    let audience = if record.shared.is_empty() {
+        Audience::Subscribers
+    } else {
+        Audience::Members(record.shared)
+    };
+    if !exceeds_limits(cx, &publish, &route, audience) {
+        return false;
+    }
+    cx.traffic.dropped_messages += 1;
+    // Nodes with backups of these sessions have the message too, and must not wait for what becomes of it.
+    let id = MessageId {
+        node: origin.node.0,
+        incarnation: origin.incarnation.0,
+        stream: origin.stream.0 as u8,
+        number: record.number,
+    };
+    for recipient in audience.recipients(&route) {
+        if let Some(session) = cx.sessions.get(recipient.session) {
+            cx.journal.passed(session.stored, id);
         }
     }
+    refuse_record(cx, from, origin, record.number);
+    true
 }
 
 /// Bytes of a message's topic, properties and payload.

@@ -6,7 +6,11 @@
 
 use thicket_session::server::Held;
 
-use super::{SessionKey, Worker, journal};
+use super::{
+    SessionKey,
+    context::Context,
+    journal::{self, remove_log_before},
+};
 use crate::Now;
 
 /// Bytes written for a checkpoint in one round.
@@ -53,80 +57,68 @@ impl Checkpoints {
     pub fn pass_name(&mut self, name: u64) {
         self.next_name = self.next_name.max(name + 1);
     }
-}
 
-impl Worker {
     /// Begins a checkpoint if the log is at least twice what is needed of it, or if it is nearly full and anything can be gained.
-    pub(super) fn checkpoint_if_worthwhile(&mut self) {
-        let status = self.journal.status();
-        let is_short = self.journal.is_full() && status.segment > self.checkpoints.ended_in;
-        if self.checkpoints.current.is_some()
-            || (status.bytes < self.checkpoints.look_at && !is_short)
-        {
+    pub(super) fn begin_if_worthwhile(&mut self, cx: &Context) {
+        let status = cx.journal.status();
+        let is_short = cx.journal.is_full() && status.segment > self.ended_in;
+        if self.current.is_some() || (status.bytes < self.look_at && !is_short) {
             return;
         }
-        let live = self.live_bytes();
-        self.checkpoints.look_at = (2 * live).max(live + self.config.small_log_bytes);
-        if status.bytes < self.checkpoints.look_at && !(is_short && live < status.room / 2) {
+        let live = live_bytes(cx);
+        self.look_at = (2 * live).max(live + cx.config.small_log_bytes);
+        if status.bytes < self.look_at && !(is_short && live < status.room / 2) {
             return;
         }
-        self.checkpoints.current = Some(Checkpoint {
+        self.current = Some(Checkpoint {
             segment: status.segment,
             next: 0,
             sequence: 0,
-            first_name: self.checkpoints.next_name,
+            first_name: self.next_name,
         });
     }
 
     /// Whether another round is wanted soon.
     #[must_use]
-    pub const fn is_checkpointing(&self) -> bool {
-        self.checkpoints.current.is_some()
-    }
-
-    /// What the sessions hold, an overestimate: a message that several hold counts for each.
-    fn live_bytes(&self) -> u64 {
-        let stored = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.stored.is_some());
-        stored
-            .map(|(_, session)| {
-                let held = session.outbound.queued_bytes() + session.outbound.in_flight_bytes();
-                128 + held + PUBLISHER_BYTES * session.taken.publishers() as u64
-            })
-            .sum()
+    pub const fn is_under_way(&self) -> bool {
+        self.current.is_some()
     }
 
     /// Writes the next part of a checkpoint into the record of this round.
-    pub(super) fn advance_checkpoint(&mut self, now: Now) {
-        let Some(mut checkpoint) = self.checkpoints.current.take() else {
+    pub(super) fn advance(&mut self, cx: &mut Context, now: Now) {
+        let Some(mut checkpoint) = self.current.take() else {
             return;
         };
-        let room = self.journal.status().room as usize / 2;
-        let enough = self.journal.writer.len() + BYTES_PER_ROUND.min(room);
+        let room = cx.journal.status().room as usize / 2;
+        let enough = cx.journal.writer.len() + BYTES_PER_ROUND.min(room);
         if checkpoint.next == 0 && checkpoint.sequence == 0 {
-            for (uid, generations) in self.seen.iter() {
+            for (uid, generations) in cx.arrivals.seen.iter() {
                 let (highest, bits) = generations.parts();
-                self.journal.writer.seen(uid, highest, bits);
+                cx.journal.writer.seen(uid, highest, bits);
             }
         }
-        while self.journal.writer.len() < enough {
-            if checkpoint.next as usize >= self.sessions.slots() {
+        while cx.journal.writer.len() < enough {
+            if checkpoint.next as usize >= cx.sessions.slots() {
                 // Its last part is in the record of this round, which is stored before the order is carried out.
-                self.remove_log_before(checkpoint.segment);
-                self.checkpoints.ended_in = self.journal.status().segment;
+                remove_log_before(cx, checkpoint.segment);
+                self.ended_in = cx.journal.status().segment;
                 return;
             }
-            self.write_session(now, &mut checkpoint, enough);
+            self.write_session(cx, now, &mut checkpoint, enough);
         }
-        self.checkpoints.current = Some(checkpoint);
+        self.current = Some(checkpoint);
     }
 
     /// Writes of one session what fits; moves on to the next one when it is complete.
-    fn write_session(&mut self, now: Now, checkpoint: &mut Checkpoint, enough: usize) {
+    fn write_session(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        checkpoint: &mut Checkpoint,
+        enough: usize,
+    ) {
         let key = SessionKey(checkpoint.next);
-        let Some(session) = self
+        let Some(session) = cx
             .sessions
             .get(key)
             .filter(|session| session.stored.is_some())
@@ -135,7 +127,7 @@ impl Worker {
             checkpoint.sequence = 0;
             return;
         };
-        let writer = &mut self.journal.writer;
+        let writer = &mut cx.journal.writer;
         if checkpoint.sequence == 0 {
             if session.role.handed().is_some() && !session.role.is_branch() {
                 writer.handed(session.stored.number);
@@ -154,8 +146,8 @@ impl Worker {
                 {
                     let message = &delivery.message;
                     if message.stored_name() < checkpoint.first_name {
-                        message.set_stored_name(self.checkpoints.next_name);
-                        self.checkpoints.next_name += 1;
+                        message.set_stored_name(self.next_name);
+                        self.next_name += 1;
                         journal::write_message(writer, now, message, message.stored_name());
                     }
                     message.stored_name()
@@ -167,4 +159,18 @@ impl Worker {
         checkpoint.next += 1;
         checkpoint.sequence = 0;
     }
+}
+
+/// What the sessions hold, an overestimate: a message that several hold counts for each.
+fn live_bytes(cx: &Context) -> u64 {
+    let stored = cx
+        .sessions
+        .iter()
+        .filter(|(_, session)| session.stored.is_some());
+    stored
+        .map(|(_, session)| {
+            let held = session.outbound.queued_bytes() + session.outbound.in_flight_bytes();
+            128 + held + PUBLISHER_BYTES * session.taken.publishers() as u64
+        })
+        .sum()
 }

@@ -3,12 +3,14 @@
 use std::rc::Rc;
 
 use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, Qos, ReasonCode};
-use thicket_session::server::{Epoch, Held};
+use thicket_session::server::Held;
 
 use super::{
     Phase, Refusal, SessionKey, Worker,
+    context::Context,
     role::{Handed, Reason},
     sessions::Session,
+    switchover::leave_backups,
     timers::Timer,
 };
 use crate::{
@@ -32,14 +34,16 @@ impl Worker {
     /// A peer broke a rule: it is sent the reason (5.0), and the connection ends as if the network had failed.
     pub(super) fn refuse(&mut self, now: Now, id: ConnectionId, refusal: &Refusal) {
         let client_id = self
-            .session_of(id)
-            .and_then(|key| self.sessions.get(key))
+            .cx
+            .session_at(id)
             .map(|session| session.client_id.to_string());
         let peer = self
-            .connection(id)
+            .cx
+            .connections
+            .get(id)
             .map(|connection| peer_text(connection.peer))
             .unwrap_or_default();
-        self.event(
+        self.cx.event(
             EventLevel::Warn,
             "connection ended: the client broke a rule",
             vec![
@@ -52,40 +56,13 @@ impl Worker {
                 ("reason", refusal.reason.clone()),
             ],
         );
-        self.disconnect(id, refusal.reason_code, &refusal.reason);
+        self.cx.disconnect(id, refusal.reason_code, &refusal.reason);
         self.detach(now, id, Cause::Closed);
-    }
-
-    /// Sends DISCONNECT to a 5.0 client and closes. The session keeps the connection until `detach`.
-    pub(super) fn disconnect(&mut self, id: ConnectionId, reason_code: ReasonCode, reason: &str) {
-        let disconnect = Disconnect {
-            reason_string: self.config.limits.reason_strings.then_some(reason),
-            ..Disconnect::new(reason_code)
-        };
-        self.say_goodbye(id, disconnect);
-    }
-
-    /// Sends a DISCONNECT to a 5.0 client.
-    pub(super) fn say_goodbye(&mut self, id: ConnectionId, disconnect: Disconnect<'_>) {
-        if let Some(connection) = self.connection_mut(id) {
-            connection.goodbye = Some(Goodbye::Node(disconnect.reason_code));
-        }
-        let version = self
-            .connection(id)
-            .and_then(|connection| connection.attached())
-            .map(|attached| attached.version);
-        if version == Some(ProtocolVersion::V5) {
-            let connection = self.connection_mut(id);
-            if !connection.is_some_and(|connection| connection.out.drop_held()) {
-                return;
-            }
-            self.send(id, &Packet::Disconnect(disconnect));
-        }
     }
 
     /// The client ended the connection with DISCONNECT.
     pub(super) fn end_connection(&mut self, now: Now, id: ConnectionId) {
-        if let Some(connection) = self.connection_mut(id) {
+        if let Some(connection) = self.cx.connections.get_mut(id) {
             connection.goodbye = Some(Goodbye::Client);
         }
         self.detach(now, id, Cause::Closed);
@@ -94,59 +71,27 @@ impl Worker {
     /// The shell reports that the connection is gone.
     pub(super) fn handle_closed(&mut self, now: Now, id: ConnectionId) {
         self.detach(now, id, Cause::Closed);
-        self.count_half_open(id, 0);
-        if let Some(slot) = self.connections.get_mut(id.0 as usize) {
-            *slot = None;
-        }
-    }
-
-    /// Orders the shell to close a connection; nothing more is read from it.
-    pub(super) fn close(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connection_mut(id) else {
-            return;
-        };
-        if matches!(connection.phase, Phase::Closing) {
-            return;
-        }
-        connection.phase = Phase::Closing;
-        connection.partial = Vec::new();
-        // What waits for backups does not leave with the last bytes if they are lost in the same moment.
-        connection.out.drop_held();
-        self.count_half_open(id, 0);
-        self.outputs.push_back(WorkerOutput::Close(id));
-    }
-
-    fn note_disconnected(&mut self, id: ConnectionId, key: SessionKey) {
-        let (Some(connection), Some(session)) = (self.connection(id), self.sessions.get(key))
-        else {
-            return;
-        };
-        let fields = vec![
-            ("client_id", session.client_id.to_string()),
-            ("user_name", self.user_of(key).unwrap_or_default()),
-            ("peer", peer_text(connection.peer)),
-            ("reason", reason_of(connection.goodbye)),
-        ];
-        self.event(EventLevel::Info, CLIENT_DISCONNECTED, fields);
+        self.cx.connections.count_half_open(id, 0);
+        self.cx.connections.take(id);
     }
 
     /// Detaches a connection from its session and closes it.
     pub(super) fn detach(&mut self, now: Now, id: ConnectionId, cause: Cause) {
-        let session = self.session_of(id);
-        self.close(id);
+        let session = self.cx.connections.session_of(id);
+        self.cx.close(id);
         let Some(key) = session else { return };
-        self.traffic.connections -= 1;
-        self.note_disconnected(id, key);
-        let Some(session) = self.sessions.get_mut(key) else {
+        self.cx.traffic.connections -= 1;
+        note_disconnected(&mut self.cx, id, key);
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         if session.connection != Some(id) {
             return;
         }
         session.handle_disconnected(now.instant);
-        self.cancel_replays(key);
-        self.set_members_connected(key, false);
-        let Some(session) = self.sessions.get(key) else {
+        self.queries.cancel_replays(&mut self.cx, key);
+        self.cx.set_members_connected(key, false);
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let (serial, client_id) = (session.serial, Rc::clone(&session.client_id));
@@ -160,7 +105,7 @@ impl Worker {
             return;
         }
         if let Some(waits_for) = session.waits_for() {
-            self.timers.set(
+            self.cx.timers.set(
                 now.instant + waits_for,
                 Timer::SessionExpiry {
                     session: key,
@@ -168,16 +113,16 @@ impl Worker {
                 },
             );
         }
-        self.report_session(&client_id, SessionState::Waiting);
+        self.cx.report_session(&client_id, SessionState::Waiting);
         self.schedule_will(now, key);
-        self.store_session(now, key);
+        self.primaries.store_session(&mut self.cx, now, key);
     }
 
     /// Ends a session: its will is published, its subscriptions end, what shared subscriptions had given to it goes to other members, and all else
     /// that it held is dropped.
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
         self.publish_will(now, key);
-        self.note_session(key, SESSION_ENDED, Vec::new());
+        self.cx.note_session(key, SESSION_ENDED, Vec::new());
         if let Some(session) = self.remove_session(key) {
             let held = session.outbound.held_from(0);
             let plain = held.filter(|held| match held {
@@ -187,51 +132,45 @@ impl Worker {
                 }
                 Held::Received { .. } => false,
             });
-            self.traffic.dropped_messages += plain.count() as u64;
-            self.pass_shared_on(now, &session.outbound);
+            self.cx.traffic.dropped_messages += plain.count() as u64;
+            self.groups
+                .pass_shared_on(&mut self.cx, now, &session.outbound);
         }
     }
 
     /// Removes a session and its subscriptions. Its will is not published, what it held goes nowhere.
     pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<Session> {
-        self.cancel_replays(key);
-        let mut session = self.sessions.remove(key)?;
+        let Self {
+            cx,
+            queries,
+            primaries,
+            ..
+        } = self;
+        queries.cancel_replays(cx, key);
+        let mut session = cx.sessions.remove(key)?;
         let mut changes = Vec::new();
         for filter in session.subscriptions.keys() {
-            changes.extend(self.interests.unsubscribe(key, filter));
+            changes.extend(cx.interests.unsubscribe(key, filter));
         }
-        self.announce(changes);
-        self.journal.forget(&session);
-        self.end_will_backup(&session.client_id, session.will_backup.take());
-        self.report_session(&session.client_id, SessionState::Ended);
+        cx.announce(changes);
+        cx.journal.forget(&session);
+        primaries.end_will_backup(cx, &session.client_id, session.will_backup.take());
+        cx.report_session(&session.client_id, SessionState::Ended);
         if let Some(request) = session.role.unanswered() {
             // Another node waits for a session that has ended.
             let answer = Fetched::Gone;
-            self.send_to_hub_after_records(ToHub::Fetched { request, answer });
+            cx.send_to_hub_after_records(ToHub::Fetched { request, answer });
         }
         Some(session)
     }
 
-    /// Reports the state of a session to the hub.
-    pub(super) fn report_session(&mut self, client_id: &str, state: SessionState) {
-        let key = self.sessions.find(client_id);
-        let session = key.and_then(|key| self.sessions.get(key));
-        let epoch = session.map_or(Epoch::NONE, |session| session.epoch);
-        let client_id = client_id.into();
-        self.send_to_hub(ToHub::Session {
-            client_id,
-            state,
-            epoch,
-        });
-    }
-
     /// Another node is the primary of the session, and stays it.
     pub(super) fn handle_evict(&mut self, now: Now, client_id: &str, may_contest: bool) {
-        let Some(key) = self.sessions.find(client_id) else {
+        let Some(key) = self.cx.sessions.find(client_id) else {
             // It has ended meanwhile, as the hub was informed.
             return;
         };
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         if let Some(handed) = session.role.handed() {
@@ -243,12 +182,13 @@ impl Worker {
         if may_contest && !is_void {
             // Until the other node fetches it, it is served as before.
             let client_id = client_id.into();
-            self.send_to_hub(ToHub::Contested { client_id });
+            self.cx.send_to_hub(ToHub::Contested { client_id });
             return;
         }
         if let Some(connection) = connection {
             let reason = "another node has the session";
-            self.disconnect(connection, ReasonCode::SessionTakenOver, reason);
+            self.cx
+                .disconnect(connection, ReasonCode::SessionTakenOver, reason);
             self.detach(now, connection, Cause::Moved);
         }
         self.remove_session(key);
@@ -256,45 +196,29 @@ impl Worker {
 
     /// Another node has taken over a session that was handed over: a client that is still connected is sent there.
     fn end_handed(&mut self, now: Now, key: SessionKey, handed: Handed) {
-        let connection = self.sessions.get(key).and_then(|it| it.connection);
+        let connection = self.cx.sessions.get(key).and_then(|it| it.connection);
         if let Some(connection) = connection {
             let to: Vec<_> = handed.switchover.map(|it| it.to).into_iter().collect();
-            let reference = self.server_reference(connection, &to);
-            self.disconnect_to(connection, reference.as_deref(), "the node is drained");
+            let reference = self.cx.server_reference(connection, &to);
+            self.cx
+                .disconnect_to(connection, reference.as_deref(), "the node is drained");
             self.detach(now, connection, Cause::Moved);
         }
         if let Some(switchover) = handed.switchover
             && !matches!(switchover.reason, Reason::Branch(_))
         {
-            self.leave_backups(key, switchover.to);
+            leave_backups(&mut self.cx, key, switchover.to);
         }
         if let Some(session) = self.remove_session(key) {
             // What only this member of a group received since is not among what the other node has.
-            self.pass_shared_on_from(now, &session.outbound, handed.from);
+            self.groups
+                .pass_shared_on_from(&mut self.cx, now, &session.outbound, handed.from);
         }
-        self.reassign_unassigned(now);
-    }
-
-    pub(super) fn handle_connect_timeout(&mut self, id: ConnectionId, serial: u64) {
-        let Some(connection) = self
-            .connection(id)
-            .filter(|connection| connection.serial == serial)
-        else {
-            return;
-        };
-        if matches!(connection.phase, Phase::AwaitConnect | Phase::AwaitAuth(_)) {
-            thicket_session::reach!("time connect_timeout");
-            let peer = peer_text(connection.peer);
-            self.event(EventLevel::Info, "no CONNECT in time", vec![("peer", peer)]);
-            self.close(id);
-        }
+        self.groups.reassign_unassigned(&mut self.cx, now);
     }
 
     pub(super) fn handle_keep_alive(&mut self, now: Now, id: ConnectionId, serial: u64) {
-        let Some(connection) = self
-            .connection_mut(id)
-            .filter(|connection| connection.serial == serial)
-        else {
+        let Some(connection) = self.cx.connections.get_same(id, serial) else {
             return;
         };
         let Some(allowed) = connection
@@ -310,7 +234,7 @@ impl Worker {
         let due = connection.last_packet + allowed;
         if due > now.instant {
             connection.out.release();
-            self.timers.set(
+            self.cx.timers.set(
                 due,
                 Timer::KeepAlive {
                     connection: id,
@@ -330,7 +254,7 @@ impl Worker {
     }
 
     pub(super) fn handle_expiry(&mut self, now: Now, key: SessionKey, serial: u64) {
-        let Some(session) = self.sessions.get_same(key, serial) else {
+        let Some(session) = self.cx.sessions.get_same(key, serial) else {
             return;
         };
         let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) else {
@@ -340,10 +264,10 @@ impl Worker {
         if session.role.is_frozen() {
             // It is moving to another node, which continues the count from there.
         } else if due <= now.instant {
-            self.traffic.expired_sessions += 1;
+            self.cx.traffic.expired_sessions += 1;
             self.end_session(now, key);
         } else {
-            self.timers.set(
+            self.cx.timers.set(
                 due,
                 Timer::SessionExpiry {
                     session: key,
@@ -355,12 +279,82 @@ impl Worker {
 
     /// Disconnects all clients because the shell stops. Wills are published as for any connection that ends without DISCONNECT from the client.
     pub fn shut_down(&mut self, now: Now) {
-        self.is_stopping = true;
-        for index in 0..self.connections.len() {
-            let id = ConnectionId(index as u32);
-            self.disconnect(id, ReasonCode::ServerShuttingDown, "the node stops");
+        self.cx.is_stopping = true;
+        for id in (0..self.cx.connections.slots()).map(ConnectionId) {
+            self.cx
+                .disconnect(id, ReasonCode::ServerShuttingDown, "the node stops");
             self.detach(now, id, Cause::Closed);
         }
         self.end_round(now);
+    }
+}
+
+fn note_disconnected(cx: &mut Context, id: ConnectionId, key: SessionKey) {
+    let (Some(connection), Some(session)) = (cx.connections.get(id), cx.sessions.get(key)) else {
+        return;
+    };
+    let fields = vec![
+        ("client_id", session.client_id.to_string()),
+        ("user_name", cx.user_of(key).unwrap_or_default()),
+        ("peer", peer_text(connection.peer)),
+        ("reason", reason_of(connection.goodbye)),
+    ];
+    cx.event(EventLevel::Info, CLIENT_DISCONNECTED, fields);
+}
+
+pub(super) fn handle_connect_timeout(cx: &mut Context, id: ConnectionId, serial: u64) {
+    let Some(connection) = cx.connections.get_same(id, serial) else {
+        return;
+    };
+    if matches!(connection.phase, Phase::AwaitConnect | Phase::AwaitAuth(_)) {
+        thicket_session::reach!("time connect_timeout");
+        let peer = peer_text(connection.peer);
+        cx.event(EventLevel::Info, "no CONNECT in time", vec![("peer", peer)]);
+        cx.close(id);
+    }
+}
+
+impl Context {
+    /// Sends DISCONNECT to a 5.0 client and closes. The session keeps the connection until `detach`.
+    pub(super) fn disconnect(&mut self, id: ConnectionId, reason_code: ReasonCode, reason: &str) {
+        let disconnect = Disconnect {
+            reason_string: self.config.limits.reason_strings.then_some(reason),
+            ..Disconnect::new(reason_code)
+        };
+        self.say_goodbye(id, disconnect);
+    }
+
+    /// Sends a DISCONNECT to a 5.0 client.
+    pub(super) fn say_goodbye(&mut self, id: ConnectionId, disconnect: Disconnect<'_>) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.goodbye = Some(Goodbye::Node(disconnect.reason_code));
+        }
+        let version = self
+            .connections
+            .attached(id)
+            .map(|attached| attached.version);
+        if version == Some(ProtocolVersion::V5) {
+            let connection = self.connections.get_mut(id);
+            if !connection.is_some_and(|connection| connection.out.drop_held()) {
+                return;
+            }
+            self.send(id, &Packet::Disconnect(disconnect));
+        }
+    }
+
+    /// Orders the shell to close a connection; nothing more is read from it.
+    pub(super) fn close(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        if matches!(connection.phase, Phase::Closing) {
+            return;
+        }
+        connection.phase = Phase::Closing;
+        connection.partial = Vec::new();
+        // What waits for backups does not leave with the last bytes if they are lost in the same moment.
+        connection.out.drop_held();
+        self.connections.count_half_open(id, 0);
+        self.outputs.push_back(WorkerOutput::Close(id));
     }
 }

@@ -11,218 +11,110 @@ use thicket_mqtt::{
 };
 use thicket_overlay::NodeId;
 
-use super::{Phase, Refusal, Worker};
+use super::{
+    Phase, Refusal, Worker,
+    authentication::ask_users,
+    banned::refuses_banned,
+    context::Context,
+    drain::refuses_clients,
+    minority::refuses_newcomers,
+    placing::placement_asked,
+    publish::may_publish,
+    redirect::{redirectable, refusable},
+};
 use crate::{
     ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
     messages::{Claim, GrantedClaim, Placed, Terms, ToHub, peer_text},
-    scope::session_name,
+    scope,
     visits::{CONNECT_REFUSED, words_of},
 };
 
 /// Client identifiers of links between nodes start with this; no client may use it.
 const LINK_PREFIX: &str = "$thicket/";
 
-impl Worker {
-    /// Bytes of a connection that has not sent a whole CONNECT yet.
-    pub(super) fn handle_first_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
-        let maximum = self.maximum_packet_size(id);
-        match decode(bytes, ProtocolVersion::V5, maximum) {
-            Ok(Some((Packet::Connect(connect), _))) => {
-                self.handle_connect(now, id, &connect, bytes)
-            }
-            Ok(Some((packet, _))) => {
-                // No answer is owed to a peer that does not send CONNECT first [MQTT-3.1.0-1].
-                let kind = format!("{:?}", packet.kind());
-                self.note_refused(id, "the first packet is not CONNECT", &kind);
-                self.close(id);
-            }
-            Ok(None) => {}
-            Err(error) => {
-                if let Some(version) = connack_version(bytes, &error) {
-                    self.send_connack(id, version, u32::MAX, &Connack::new(error.reason_code()));
-                }
-                let problem =
-                    foreign_protocol(bytes).map_or_else(|| error.to_string(), str::to_owned);
-                self.note_refused(id, "malformed CONNECT", &problem);
-                self.close(id);
-            }
+/// Bytes of a connection that has not sent a whole CONNECT yet.
+pub(super) fn handle_first_bytes(cx: &mut Context, now: Now, id: ConnectionId, bytes: &[u8]) {
+    let maximum = maximum_packet_size(cx, id);
+    match decode(bytes, ProtocolVersion::V5, maximum) {
+        Ok(Some((Packet::Connect(connect), _))) => handle_connect(cx, now, id, &connect, bytes),
+        Ok(Some((packet, _))) => {
+            // No answer is owed to a peer that does not send CONNECT first [MQTT-3.1.0-1].
+            let kind = format!("{:?}", packet.kind());
+            note_refused(cx, id, "the first packet is not CONNECT", &kind);
+            cx.close(id);
         }
-    }
-
-    fn handle_connect(&mut self, now: Now, id: ConnectionId, connect: &Connect<'_>, bytes: &[u8]) {
-        let takes = self
-            .listener(id)
-            .map_or(Takes::Both, |listener| listener.takes);
-        if connect.client_id.starts_with(LINK_PREFIX) && connect.version == ProtocolVersion::V5 {
-            if takes == Takes::Clients {
-                self.note_refused(
+        Ok(None) => {}
+        Err(error) => {
+            if let Some(version) = connack_version(bytes, &error) {
+                send_connack(
+                    cx,
                     id,
-                    "link refused",
-                    "it came without TLS, where clients come in",
+                    version,
+                    u32::MAX,
+                    &Connack::new(error.reason_code()),
                 );
-                self.close(id);
-            } else {
-                self.hand_link_over(id, bytes);
             }
-            return;
+            let problem = foreign_protocol(bytes).map_or_else(|| error.to_string(), str::to_owned);
+            note_refused(cx, id, "malformed CONNECT", &problem);
+            cx.close(id);
         }
-        if takes == Takes::Links {
-            let refusal = Refusal::new(ReasonCode::NotAuthorized, "only nodes come in here");
-            self.refuse_connect(id, connect, &refusal);
-            return;
-        }
-        if let Err(refusal) = self.check_connect(id, connect) {
-            self.refuse_connect(id, connect, &refusal);
-            return;
-        }
-        if let Some(reason_code) = self.refuses_clients(id, connect.version) {
-            let refusal = Refusal::new(reason_code, "the node is drained");
-            self.refuse_connect(id, connect, &refusal);
-            return;
-        }
-        // Before a password is hashed.
-        if let Some(refusal) = self.refuses_banned(now, id, connect, None) {
-            self.refuse_connect(id, connect, &refusal);
-            return;
-        }
-        if let Some(refusal) = self.refuses_newcomers() {
-            self.refuse_connect(id, connect, &refusal);
-            return;
-        }
-        let Some(connection) = self.connection_mut(id) else {
-            return;
-        };
-        connection.last_packet = now.instant;
-        connection.phase = Phase::AwaitVerdict;
-        self.ask_users(now, id, connect);
     }
+}
 
-    /// What a CONNECT may not ask for, although it is well formed.
-    fn check_connect(&self, id: ConnectionId, connect: &Connect<'_>) -> Result<(), Refusal> {
-        let invalid =
-            |reason: &str| Err(Refusal::new(ReasonCode::ClientIdentifierNotValid, reason));
-        if connect.client_id.starts_with(LINK_PREFIX) {
-            return invalid("client identifiers that start with $thicket/ are those of nodes");
+fn handle_connect(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+    bytes: &[u8],
+) {
+    let takes = listener(cx, id).map_or(Takes::Both, |listener| listener.takes);
+    if connect.client_id.starts_with(LINK_PREFIX) && connect.version == ProtocolVersion::V5 {
+        if takes == Takes::Clients {
+            note_refused(
+                cx,
+                id,
+                "link refused",
+                "it came without TLS, where clients come in",
+            );
+            cx.close(id);
+        } else {
+            hand_link_over(cx, id, bytes);
         }
-        let longest = usize::from(self.config.limits.client_id_bytes);
-        if connect.client_id.len() > longest {
-            return invalid("the client identifier is longer than the node takes");
-        }
-        if connect.client_id.is_empty() {
-            match connect.version {
-                ProtocolVersion::V31 => {
-                    return invalid("an empty client identifier needs MQTT 3.1.1 or 5.0");
-                }
-                ProtocolVersion::V311 if !connect.clean_start => {
-                    // [MQTT-3.1.3-8 v3.1.1]
-                    return invalid("an empty client identifier needs a clean session");
-                }
-                ProtocolVersion::V311 | ProtocolVersion::V5 => {}
-            }
-        }
-        if let Some(will) = &connect.will {
-            let prefix = self.prefix(id);
-            if !self.may_publish(prefix.len() + will.topic.len(), will.topic) {
-                return Err(Refusal::new(
-                    ReasonCode::NotAuthorized,
-                    "will topic is reserved",
-                ));
-            }
-        }
-        Ok(())
+        return;
     }
-
-    /// The listener a connection came through.
-    fn listener(&self, id: ConnectionId) -> Option<&ListenerConfig> {
-        let listener = self.connection(id)?.listener;
-        self.config.listeners.get(usize::from(listener.0))
+    if takes == Takes::Links {
+        let refusal = Refusal::new(ReasonCode::NotAuthorized, "only nodes come in here");
+        refuse_connect(cx, id, connect, &refusal);
+        return;
     }
-
-    /// The topic prefix of the listener a connection came through.
-    pub(super) fn prefix(&self, id: ConnectionId) -> &str {
-        self.listener(id)
-            .map_or("", |listener| &listener.topic_prefix)
+    if let Err(refusal) = check_connect(cx, id, connect) {
+        refuse_connect(cx, id, connect, &refusal);
+        return;
     }
-
-    /// Largest packet a client may send, bytes.
-    pub(super) fn maximum_packet_size(&self, id: ConnectionId) -> u32 {
-        let maximum = self.config.limits.maximum_packet_size;
-        self.listener(id).map_or(maximum, |listener| {
-            listener.maximum_packet_size.min(maximum)
-        })
+    if let Some(reason_code) = refuses_clients(cx, id, connect.version) {
+        let refusal = Refusal::new(reason_code, "the node is drained");
+        refuse_connect(cx, id, connect, &refusal);
+        return;
     }
-
-    fn hand_link_over(&mut self, id: ConnectionId, bytes: &[u8]) {
-        self.count_half_open(id, 0);
-        let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::take)
-        else {
-            return;
-        };
-        let state = Handover {
-            listener: connection.listener,
-            peer: connection.peer,
-            buffered: bytes.to_vec(),
-            claim: None,
-            relocated: None,
-        };
-        self.outputs.push_back(WorkerOutput::Handover {
-            connection: id,
-            to: Peer::Hub,
-            state: Box::new(state),
-        });
+    // Before a password is hashed.
+    if let Some(refusal) = refuses_banned(cx, now, id, connect, None) {
+        refuse_connect(cx, id, connect, &refusal);
+        return;
     }
-
-    pub(super) fn claim(&mut self, id: ConnectionId, connect: &Connect<'_>) {
-        let (client_id, clean_start) = (connect.client_id, connect.clean_start);
-        let assigned: Option<Rc<str>> = client_id
-            .is_empty()
-            .then(|| format!("thicket-{:032x}", self.random.next_u128()).into());
-        let Some(name) = self.session_name(id, assigned.as_deref().unwrap_or(client_id)) else {
-            let reason = "client identifier and user name are too long together";
-            let refusal = Refusal::new(ReasonCode::ClientIdentifierNotValid, reason);
-            self.refuse_connect(id, connect, &refusal);
-            return;
-        };
-        let client_id: Arc<str> = name.into();
-        let redirectable = self.redirectable(id, connect);
-        let refusable = self.refusable(id, connect);
-        let (asks, placed) = match self.placement_asked(id, connect) {
-            Some(Ok(request)) => (Some(Arc::new(request)), None),
-            Some(Err(error)) => (None, Some(Arc::new(Err(error)))),
-            None => (None, None),
-        };
-        let Some(connection) = self.connection_mut(id) else {
-            return;
-        };
-        let serial = connection.serial;
-        connection.phase = Phase::AwaitClaim {
-            assigned,
-            terms: Terms::default(),
-            placed: None,
-        };
-        self.send_to_hub(ToHub::Claim(Claim {
-            connection: id,
-            serial,
-            client_id,
-            clean_start,
-            redirectable,
-            refusable,
-            asks,
-            placed,
-        }));
+    if let Some(refusal) = refuses_newcomers(cx) {
+        refuse_connect(cx, id, connect, &refusal);
+        return;
     }
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return;
+    };
+    connection.last_packet = now.instant;
+    connection.phase = Phase::AwaitVerdict;
+    ask_users(cx, now, id, connect);
+}
 
-    /// The name of the session of the client of a connection.
-    pub(super) fn session_name(&self, id: ConnectionId, client_id: &str) -> Option<String> {
-        let grant = self.connection(id)?.admission.grant.as_ref();
-        let user_name = grant.and_then(|grant| grant.user_name.as_deref());
-        let scope = self.config.limits.session_scope;
-        session_name(scope, self.prefix(id), user_name, client_id)
-    }
-
+impl Worker {
     /// The hub reports which worker has the session.
     pub(super) fn handle_granted(
         &mut self,
@@ -237,8 +129,8 @@ impl Worker {
             terms,
             placed,
         } = granted;
-        let asks = |connection: &&mut super::Connection| connection.serial == serial;
-        let is_asking = match self.connection_mut(id).filter(asks).map(|it| &mut it.phase) {
+        let connection = self.cx.connections.get_same(id, serial);
+        let is_asking = match connection.map(|it| &mut it.phase) {
             Some(Phase::AwaitClaim {
                 terms: held,
                 placed: answer,
@@ -253,19 +145,15 @@ impl Worker {
         if !is_asking {
             // The client has gone.
             let client_id = client_id.into();
-            self.send_to_hub(ToHub::GrantDone { client_id });
+            self.cx.send_to_hub(ToHub::GrantDone { client_id });
             return;
         }
-        if home == self.id {
+        if home == self.cx.id {
             self.attach(now, id);
             return;
         }
-        self.count_half_open(id, 0);
-        let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::take)
-        else {
+        self.cx.connections.count_half_open(id, 0);
+        let Some(connection) = self.cx.connections.take(id) else {
             return;
         };
         let assigned = match &connection.phase {
@@ -288,123 +176,249 @@ impl Worker {
             }),
             relocated: None,
         };
-        self.outputs.push_back(WorkerOutput::Handover {
+        self.cx.outputs.push_back(WorkerOutput::Handover {
             connection: id,
             to: Peer::Worker(home),
             state: Box::new(state),
         });
     }
+}
 
-    /// The hub reports that nobody may have this client identifier now, or that its client is to go elsewhere.
-    pub(super) fn handle_claim_refused(
-        &mut self,
-        id: ConnectionId,
-        serial: u64,
-        reason_code: ReasonCode,
-        instead: &[NodeId],
-    ) {
-        let Some(connection) = self.connection_mut(id) else {
-            return;
-        };
-        if connection.serial != serial {
-            return;
+/// What a CONNECT may not ask for, although it is well formed.
+fn check_connect(cx: &Context, id: ConnectionId, connect: &Connect<'_>) -> Result<(), Refusal> {
+    let invalid = |reason: &str| Err(Refusal::new(ReasonCode::ClientIdentifierNotValid, reason));
+    if connect.client_id.starts_with(LINK_PREFIX) {
+        return invalid("client identifiers that start with $thicket/ are those of nodes");
+    }
+    let longest = usize::from(cx.config.limits.client_id_bytes);
+    if connect.client_id.len() > longest {
+        return invalid("the client identifier is longer than the node takes");
+    }
+    if connect.client_id.is_empty() {
+        match connect.version {
+            ProtocolVersion::V31 => {
+                return invalid("an empty client identifier needs MQTT 3.1.1 or 5.0");
+            }
+            ProtocolVersion::V311 if !connect.clean_start => {
+                // [MQTT-3.1.3-8 v3.1.1]
+                return invalid("an empty client identifier needs a clean session");
+            }
+            ProtocolVersion::V311 | ProtocolVersion::V5 => {}
         }
-        let buffered = std::mem::take(&mut connection.partial);
-        if let Ok(Some((Packet::Connect(connect), _))) =
-            decode(&buffered, ProtocolVersion::V5, u32::MAX)
-        {
-            let maximum = connect.maximum_packet_size;
-            match self.server_reference(id, instead) {
-                Some(reference) => self.redirect_connect(id, maximum, reason_code, &reference),
-                None => {
-                    let refusal = Refusal::new(reason_code, "the session cannot be served now");
-                    self.refuse_connect(id, &connect, &refusal);
-                }
+    }
+    if let Some(will) = &connect.will {
+        let prefix = prefix(cx, id);
+        if !may_publish(prefix.len() + will.topic.len(), will.topic) {
+            return Err(Refusal::new(
+                ReasonCode::NotAuthorized,
+                "will topic is reserved",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The listener a connection came through.
+fn listener(cx: &Context, id: ConnectionId) -> Option<&ListenerConfig> {
+    let listener = cx.connections.get(id)?.listener;
+    cx.config.listeners.get(usize::from(listener.0))
+}
+
+/// The topic prefix of the listener a connection came through.
+pub(super) fn prefix(cx: &Context, id: ConnectionId) -> &str {
+    listener(cx, id).map_or("", |listener| &listener.topic_prefix)
+}
+
+/// Largest packet a client may send, bytes.
+pub(super) fn maximum_packet_size(cx: &Context, id: ConnectionId) -> u32 {
+    let maximum = cx.config.limits.maximum_packet_size;
+    listener(cx, id).map_or(maximum, |listener| {
+        listener.maximum_packet_size.min(maximum)
+    })
+}
+
+fn hand_link_over(cx: &mut Context, id: ConnectionId, bytes: &[u8]) {
+    cx.connections.count_half_open(id, 0);
+    let Some(connection) = cx.connections.take(id) else {
+        return;
+    };
+    let state = Handover {
+        listener: connection.listener,
+        peer: connection.peer,
+        buffered: bytes.to_vec(),
+        claim: None,
+        relocated: None,
+    };
+    cx.outputs.push_back(WorkerOutput::Handover {
+        connection: id,
+        to: Peer::Hub,
+        state: Box::new(state),
+    });
+}
+
+pub(super) fn claim(cx: &mut Context, id: ConnectionId, connect: &Connect<'_>) {
+    let (client_id, clean_start) = (connect.client_id, connect.clean_start);
+    let assigned: Option<Rc<str>> = client_id
+        .is_empty()
+        .then(|| format!("thicket-{:032x}", cx.random.next_u128()).into());
+    let Some(name) = session_name(cx, id, assigned.as_deref().unwrap_or(client_id)) else {
+        let reason = "client identifier and user name are too long together";
+        let refusal = Refusal::new(ReasonCode::ClientIdentifierNotValid, reason);
+        refuse_connect(cx, id, connect, &refusal);
+        return;
+    };
+    let client_id: Arc<str> = name.into();
+    let redirectable = redirectable(cx, id, connect);
+    let refusable = refusable(cx, id, connect);
+    let (asks, placed) = match placement_asked(cx, id, connect) {
+        Some(Ok(request)) => (Some(Arc::new(request)), None),
+        Some(Err(error)) => (None, Some(Arc::new(Err(error)))),
+        None => (None, None),
+    };
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return;
+    };
+    let serial = connection.serial;
+    connection.phase = Phase::AwaitClaim {
+        assigned,
+        terms: Terms::default(),
+        placed: None,
+    };
+    cx.send_to_hub(ToHub::Claim(Claim {
+        connection: id,
+        serial,
+        client_id,
+        clean_start,
+        redirectable,
+        refusable,
+        asks,
+        placed,
+    }));
+}
+
+/// The name of the session of the client of a connection.
+pub(super) fn session_name(cx: &Context, id: ConnectionId, client_id: &str) -> Option<String> {
+    let grant = cx.connections.get(id)?.admission.grant.as_ref();
+    let user_name = grant.and_then(|grant| grant.user_name.as_deref());
+    let scope = cx.config.limits.session_scope;
+    scope::session_name(scope, prefix(cx, id), user_name, client_id)
+}
+
+/// The hub reports that nobody may have this client identifier now, or that its client is to go elsewhere.
+pub(super) fn handle_claim_refused(
+    cx: &mut Context,
+    id: ConnectionId,
+    serial: u64,
+    reason_code: ReasonCode,
+    instead: &[NodeId],
+) {
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return;
+    };
+    if connection.serial != serial {
+        return;
+    }
+    let buffered = std::mem::take(&mut connection.partial);
+    if let Ok(Some((Packet::Connect(connect), _))) =
+        decode(&buffered, ProtocolVersion::V5, u32::MAX)
+    {
+        let maximum = connect.maximum_packet_size;
+        match cx.server_reference(id, instead) {
+            Some(reference) => redirect_connect(cx, id, maximum, reason_code, &reference),
+            None => {
+                let refusal = Refusal::new(reason_code, "the session cannot be served now");
+                refuse_connect(cx, id, &connect, &refusal);
             }
         }
     }
+}
 
-    /// Sends a client of 5.0 the nodes that it should connect to instead.
-    fn redirect_connect(
-        &mut self,
-        id: ConnectionId,
-        maximum: Option<u32>,
-        reason_code: ReasonCode,
-        reference: &str,
-    ) {
-        let connack = Connack {
-            server_reference: Some(reference),
-            ..Connack::new(reason_code)
-        };
-        let maximum = maximum.unwrap_or(u32::MAX);
-        self.send_connack(id, ProtocolVersion::V5, maximum, &connack);
-        let peer = self.connection(id).map(|it| peer_text(it.peer));
-        let fields = vec![
-            ("peer", peer.unwrap_or_default()),
-            ("to", reference.to_owned()),
-        ];
-        self.event(EventLevel::Debug, "client redirected", fields);
-        self.close(id);
-    }
+/// Sends a client of 5.0 the nodes that it should connect to instead.
+fn redirect_connect(
+    cx: &mut Context,
+    id: ConnectionId,
+    maximum: Option<u32>,
+    reason_code: ReasonCode,
+    reference: &str,
+) {
+    let connack = Connack {
+        server_reference: Some(reference),
+        ..Connack::new(reason_code)
+    };
+    let maximum = maximum.unwrap_or(u32::MAX);
+    send_connack(cx, id, ProtocolVersion::V5, maximum, &connack);
+    let peer = cx.connections.get(id).map(|it| peer_text(it.peer));
+    let fields = vec![
+        ("peer", peer.unwrap_or_default()),
+        ("to", reference.to_owned()),
+    ];
+    cx.event(EventLevel::Debug, "client redirected", fields);
+    cx.close(id);
+}
 
-    pub(super) fn refuse_connect(
-        &mut self,
-        id: ConnectionId,
-        connect: &Connect<'_>,
-        refusal: &Refusal,
-    ) {
-        let connack = Connack {
-            reason_string: (self.config.limits.reason_strings).then_some(&*refusal.reason),
-            ..Connack::new(refusal.reason_code)
-        };
-        let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
-        self.send_connack(id, connect.version, maximum, &connack);
-        let peer = self.connection(id).map(|it| peer_text(it.peer));
-        let fields = vec![
-            ("client_id", connect.client_id.to_owned()),
-            (
-                "user_name",
-                connect.login.user_name.unwrap_or_default().to_owned(),
-            ),
-            ("peer", peer.unwrap_or_default()),
-            ("reason_code", words_of(refusal.reason_code)),
-            ("reason", refusal.reason.clone()),
-        ];
-        self.event(EventLevel::Warn, CONNECT_REFUSED, fields);
-        self.close(id);
-    }
+pub(super) fn refuse_connect(
+    cx: &mut Context,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+    refusal: &Refusal,
+) {
+    let connack = Connack {
+        reason_string: (cx.config.limits.reason_strings).then_some(&*refusal.reason),
+        ..Connack::new(refusal.reason_code)
+    };
+    let maximum = connect.maximum_packet_size.unwrap_or(u32::MAX);
+    send_connack(cx, id, connect.version, maximum, &connack);
+    let peer = cx.connections.get(id).map(|it| peer_text(it.peer));
+    let fields = vec![
+        ("client_id", connect.client_id.to_owned()),
+        (
+            "user_name",
+            connect.login.user_name.unwrap_or_default().to_owned(),
+        ),
+        ("peer", peer.unwrap_or_default()),
+        ("reason_code", words_of(refusal.reason_code)),
+        ("reason", refusal.reason.clone()),
+    ];
+    cx.event(EventLevel::Warn, CONNECT_REFUSED, fields);
+    cx.close(id);
+}
 
-    /// False: larger than what the client accepts, so not sent [MQTT-3.1.2-24].
-    pub(super) fn send_connack(
-        &mut self,
-        id: ConnectionId,
-        version: ProtocolVersion,
-        maximum: u32,
-        connack: &Connack<'_>,
-    ) -> bool {
-        let Some(connection) = self.connection_mut(id) else {
-            return false;
-        };
-        let packet = Packet::Connack(Box::new(connack.clone()));
-        let out = &mut connection.out.bytes;
-        let fits = packet.encode_within(version, maximum, out).is_ok();
-        if fits {
-            self.mark_dirty(id);
-        }
-        fits
+/// False: larger than what the client accepts, so not sent [MQTT-3.1.2-24].
+pub(super) fn send_connack(
+    cx: &mut Context,
+    id: ConnectionId,
+    version: ProtocolVersion,
+    maximum: u32,
+    connack: &Connack<'_>,
+) -> bool {
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return false;
+    };
+    let packet = Packet::Connack(Box::new(connack.clone()));
+    let out = &mut connection.out.bytes;
+    let fits = packet.encode_within(version, maximum, out).is_ok();
+    if fits {
+        cx.connections.mark_dirty(id);
     }
+    fits
+}
 
-    pub(super) fn note_refused(&mut self, id: ConnectionId, message: &'static str, reason: &str) {
-        let peer = self
-            .connection(id)
-            .map(|connection| peer_text(connection.peer))
-            .unwrap_or_default();
-        self.event(
-            EventLevel::Warn,
-            message,
-            vec![("peer", peer), ("reason", reason.to_owned())],
-        );
-    }
+pub(super) fn note_refused(
+    cx: &mut Context,
+    id: ConnectionId,
+    message: &'static str,
+    reason: &str,
+) {
+    let peer = cx
+        .connections
+        .get(id)
+        .map(|connection| peer_text(connection.peer))
+        .unwrap_or_default();
+    cx.event(
+        EventLevel::Warn,
+        message,
+        vec![("peer", peer), ("reason", reason.to_owned())],
+    );
 }
 
 /// A connection whose claim was granted.

@@ -16,7 +16,7 @@ use super::{
     replication::{Level, Progress},
 };
 use crate::{
-    Admission, ListenerId,
+    Admission, ConnectionId, ListenerId,
     messages::{Placed, Terms},
     visits::Goodbye,
 };
@@ -283,6 +283,14 @@ impl Connection {
             admission: Admission::default(),
             goodbye: None,
             budget: Budget::default(),
+        }
+    }
+
+    /// It has something to send: it enters the list of such connections once.
+    #[inline]
+    pub fn mark_dirty(&mut self, id: ConnectionId, dirty: &mut Vec<ConnectionId>) {
+        if !std::mem::replace(&mut self.is_dirty, true) {
+            dirty.push(id);
         }
     }
 

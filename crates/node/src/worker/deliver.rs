@@ -10,11 +10,14 @@ use thicket_session::{
 };
 
 use super::{
-    SessionKey, Worker,
+    SessionKey,
     connection::{Attached, Connection},
+    context::Context,
     interests::Recipient,
     journal::Taken,
+    operate::out_buffer_limit,
     replication::{Level, hold},
+    retained::{advance_replay, note_overtaking},
     role::Role,
     seen::Named,
 };
@@ -142,7 +145,7 @@ impl Scratch {
     }
 }
 
-impl Worker {
+impl Context {
     /// Delivers to all `recipients`. `from`: the publisher's session, which No Local leaves out [MQTT-3.8.3-3].
     #[inline]
     pub(super) fn deliver(
@@ -154,35 +157,18 @@ impl Worker {
     ) {
         self.scratch.begin(recipients.len());
         if outgoing.publish.retain && !recipients.is_empty() {
-            self.note_overtaking(recipients, outgoing.publish.topic);
-            self.last_retained
+            note_overtaking(self, recipients, outgoing.publish.topic);
+            self.arrivals
+                .last_retained
                 .note(outgoing.publish, outgoing.id, outgoing.publication());
         }
         for recipient in recipients {
             if recipient.no_local && from == Some(recipient.session) {
-                self.pass(recipient.session, outgoing);
+                pass(self, recipient.session, outgoing);
                 continue;
             }
             self.deliver_to(now, recipient, outgoing);
         }
-    }
-
-    /// The session does not accept a message that its backup receives.
-    fn pass(&mut self, key: SessionKey, outgoing: &Outgoing<'_>) {
-        if let Some(session) = self.sessions.get(key) {
-            self.journal.passed(session.stored, outgoing.id);
-        }
-    }
-
-    /// Notes that a message arrived. Returns whether it is a publication that arrived before.
-    pub(super) fn note_seen(&mut self, outgoing: &Outgoing<'_>) -> bool {
-        let named = outgoing.named();
-        named.is_some_and(|named| !self.seen.insert(named))
-    }
-
-    /// What follows goes to a single session.
-    pub(super) fn begin_alone(&mut self) {
-        self.scratch.begin(1);
     }
 
     /// Delivers to one recipient of a shared subscription.
@@ -228,7 +214,7 @@ impl Worker {
         identifiers: &MatchedIdentifiers,
     ) {
         let qos = outgoing.publish.qos.min(granted);
-        let limit = self.out_buffer_limit(qos);
+        let limit = out_buffer_limit(self, qos);
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
@@ -273,17 +259,17 @@ impl Worker {
                 let delivery = keep(outgoing);
                 let way = (is_seen, outgoing.is_alone);
                 let unblocked = backup.take(now.instant, &mut session.taken, delivery, way);
-                self.unblocked.extend(unblocked);
+                self.arrivals.unblocked.extend(unblocked);
             }
             return;
         }
         let waits = self.is_minority && qos > Qos::AtMostOnce && session.is_persistent();
         let connection = session.connection.filter(|_| !waits).and_then(|id| {
-            let connection = self.connections.get_mut(id.0 as usize)?.as_deref_mut()?;
-            Some((id, connection))
+            let (connection, dirty) = self.connections.get_with_dirty(id)?;
+            Some((id, connection, dirty))
         });
         let taken = match connection {
-            Some((id, connection)) if connection.out.len() <= limit => {
+            Some((id, connection, dirty)) if connection.out.len() <= limit => {
                 let has_place = qos == Qos::AtMostOnce || {
                     let Some(attached) = connection.attached() else {
                         return;
@@ -326,9 +312,8 @@ impl Worker {
                     self.traffic
                         .count_sent(sent, outgoing.publish.payload.len());
                     is_sent = sent;
-                    if sent && !connection.is_dirty {
-                        connection.is_dirty = true;
-                        self.dirty.push(id);
+                    if sent {
+                        connection.mark_dirty(id, dirty);
                     }
                 }
                 has_place
@@ -364,6 +349,19 @@ impl Worker {
         }
     }
 
+    /// What follows goes to a single session.
+    pub(super) fn begin_alone(&mut self) {
+        self.scratch.begin(1);
+    }
+
+    /// Sessions whose connections have written their output get more.
+    pub(super) fn pull_relieved(&mut self, now: Now) {
+        for session in std::mem::take(&mut self.connections.relieved) {
+            self.pull(now, session);
+            advance_replay(self, session);
+        }
+    }
+
     /// Sends what the session's queue and window allow.
     pub(super) fn pull(&mut self, now: Now, key: SessionKey) {
         let limit = self.config.limits.out_buffer_bytes as usize;
@@ -379,11 +377,7 @@ impl Worker {
                 return;
             }
             let Some(id) = session.connection else { return };
-            let Some(connection) = self
-                .connections
-                .get(id.0 as usize)
-                .and_then(Option::as_deref)
-            else {
+            let Some(connection) = self.connections.get(id) else {
                 return;
             };
             let Some(attached) = connection
@@ -463,11 +457,7 @@ impl Worker {
             self.hold_output(id, key);
         }
         self.scratch.begin(1);
-        let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::as_deref_mut)
-        else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         let expires_at = message.expires_at();
@@ -480,7 +470,7 @@ impl Worker {
             form,
         );
         self.traffic.count_sent(sent, publish.payload.len());
-        self.mark_dirty(id);
+        self.connections.mark_dirty(id);
         if sent && self.is_traced() {
             self.trace_publish(key, &publish, delivery.qos, packet_id);
         }
@@ -490,6 +480,13 @@ impl Worker {
                 self.journal.done(session.stored, packet_id);
             }
         }
+    }
+}
+
+/// The session does not accept a message that its backup receives.
+fn pass(cx: &mut Context, key: SessionKey, outgoing: &Outgoing<'_>) {
+    if let Some(session) = cx.sessions.get(key) {
+        cx.journal.passed(session.stored, outgoing.id);
     }
 }
 

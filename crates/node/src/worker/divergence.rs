@@ -12,7 +12,7 @@ use thicket_session::{
     topic::SubscriptionFilter,
 };
 
-use super::{Worker, sessions::Session};
+use super::sessions::Session;
 
 /// Messages remembered of the branches that a session merged: as many as the queues of two.
 const MERGED: usize = 200_000;
@@ -284,12 +284,6 @@ impl Session {
         let divergence = self.divergence.as_deref();
         let was_used = divergence.is_some_and(|it| it.is_served || !it.touched.is_empty());
         self.interrupted_at == self.outbound.next_sequence() && !was_used
-    }
-}
-
-impl Worker {
-    pub(super) const fn place(&self) -> Place {
-        (self.config.node, self.id.0)
     }
 }
 

@@ -11,24 +11,36 @@ use thicket_mqtt::{ProtocolVersion, ReasonCode};
 use super::{
     SessionKey, Worker,
     close::Cause,
+    context::Context,
+    redirect::could_go_elsewhere,
     role::{Reason, Switchover},
+    switchover::hand_session_over,
 };
-use crate::{ConnectionId, Drained, Now, WorkerOutput};
+use crate::{ConnectionId, Drained, Now};
 
 /// Sessions that one step hands over or ends at least, and which part of all: clients that are sent away one after the other are served at once where
 /// they go.
 const STEP: (usize, usize) = (64, 32);
 
+/// How far the drain is.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    /// The number of sessions that go in one step; `None`: the node is not drained.
+    pub step: Option<usize>,
+    /// Clients are sent to one node after the other.
+    pub next: usize,
+}
+
 impl Worker {
     /// Accepts no more clients and hands over some of what can be handed over now. Returns what is left. To be called again until nothing is.
     pub fn drain(&mut self, now: Now) -> Drained {
         let (least, part) = STEP;
-        let all = self.sessions.len() / part;
-        let step = *self.drain_step.get_or_insert(all.max(least));
+        let all = self.cx.sessions.len() / part;
+        let step = *self.cx.drain.step.get_or_insert(all.max(least));
         // Without another node there is nothing to wait for.
-        let is_alone = self.primaries.nodes.is_empty();
+        let is_alone = self.cx.up.is_empty();
         let mut left = if is_alone { usize::MAX } else { step };
-        let sessions: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
+        let sessions: Vec<SessionKey> = self.cx.sessions.iter().map(|(key, _)| key).collect();
         for key in sessions {
             if left == 0 {
                 break;
@@ -37,8 +49,9 @@ impl Worker {
         }
         self.settle_met(now);
         Drained {
-            connections: self.traffic.connections + self.wills_ending(),
+            connections: self.cx.traffic.connections + self.primaries.wills_ending(),
             sessions: self
+                .cx
                 .sessions
                 .iter()
                 .filter(|(_, session)| session.is_persistent())
@@ -48,7 +61,7 @@ impl Worker {
 
     /// Whether it goes now.
     fn drain_session(&mut self, now: Now, key: SessionKey) -> bool {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
         let connection = session.connection;
@@ -62,56 +75,58 @@ impl Worker {
         }
         if let Some(switchover) = session.role.switchover()
             && switchover.reason == Reason::Drain
-            && !self.primaries.is_up(switchover.to)
+            && !self.cx.is_up(switchover.to)
         {
             self.take_back(now, key);
         }
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return false;
         };
         let first = session.stored.backups.covered().next();
         let (true, Some(first)) = (session.role.is_primary(), first) else {
             return false;
         };
-        let Some(to) = self.journal.streams.node_of(first.stream) else {
+        let Some(to) = self.cx.journal.streams.node_of(first.stream) else {
             return false;
         };
         let reason = Reason::Drain;
-        self.hand_session_over(now, key, first.stream, Switchover { to, reason });
+        hand_session_over(
+            &mut self.cx,
+            now,
+            key,
+            first.stream,
+            Switchover { to, reason },
+        );
         if let Some(id) = connection {
-            self.outputs.push_back(WorkerOutput::SetReading(id, false));
+            self.cx.set_reading(id, false);
         }
         true
     }
 
-    /// The node is drained: it accepts no clients.
-    pub(super) const fn is_draining(&self) -> bool {
-        self.drain_step.is_some()
-    }
-
     /// Ends a connection: its client finds its session on another node.
     pub(super) fn send_away(&mut self, now: Now, id: ConnectionId) {
-        let reference = self.reference_for_drained(id);
-        self.disconnect_to(id, reference.as_deref(), "the node is drained");
+        let reference = self.primaries.reference_for_drained(&mut self.cx, id);
+        self.cx
+            .disconnect_to(id, reference.as_deref(), "the node is drained");
         self.detach(now, id, Cause::Closed);
     }
+}
 
-    /// The code for a CONNECT that arrives while the node is drained; `None`: it is not drained, or the hub decides where the client may go.
-    pub(super) fn refuses_clients(
-        &self,
-        id: ConnectionId,
-        version: ProtocolVersion,
-    ) -> Option<ReasonCode> {
-        if !self.is_draining() {
-            return None;
+/// The code for a CONNECT that arrives while the node is drained; `None`: it is not drained, or the hub decides where the client may go.
+pub(super) fn refuses_clients(
+    cx: &Context,
+    id: ConnectionId,
+    version: ProtocolVersion,
+) -> Option<ReasonCode> {
+    if !cx.is_draining() {
+        return None;
+    }
+    match version {
+        ProtocolVersion::V5 => {
+            let listener = cx.connections.get(id)?.listener;
+            let may_go = could_go_elsewhere(cx, listener);
+            (!may_go).then_some(ReasonCode::UseAnotherServer)
         }
-        match version {
-            ProtocolVersion::V5 => {
-                let listener = self.connection(id)?.listener;
-                let may_go = self.could_go_elsewhere(listener);
-                (!may_go).then_some(ReasonCode::UseAnotherServer)
-            }
-            ProtocolVersion::V31 | ProtocolVersion::V311 => Some(ReasonCode::ServerUnavailable),
-        }
+        ProtocolVersion::V31 | ProtocolVersion::V311 => Some(ReasonCode::ServerUnavailable),
     }
 }

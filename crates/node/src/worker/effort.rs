@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 
 use thicket_overlay::record::Records;
 
-use super::Worker;
+use super::{Worker, context::Context};
 use crate::{
-    ConnectionId, Now, Peer, WorkerOutput,
+    ConnectionId, Now, Peer,
     messages::{Origin, WorkerMessage},
 };
 
@@ -70,44 +70,47 @@ impl Effort {
     }
 }
 
-impl Worker {
-    /// Leaves bytes of a connection for the next round.
-    pub(super) fn leave_unfinished(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connection_mut(id)
-            && !connection.is_unfinished
-        {
-            connection.is_unfinished = true;
-            self.effort.connections.push_back(id);
-            self.outputs.push_back(WorkerOutput::SetReading(id, false));
-        }
+/// Leaves bytes of a connection for the next round.
+pub(super) fn leave_unfinished(cx: &mut Context, id: ConnectionId) {
+    if let Some(connection) = cx.connections.get_mut(id)
+        && !connection.is_unfinished
+    {
+        connection.is_unfinished = true;
+        cx.effort.connections.push_back(id);
+        cx.set_reading(id, false);
     }
+}
 
+/// Leaves records whose turn is over: they are the first to continue.
+pub(super) fn leave_records(cx: &mut Context, from: Peer, origin: Origin, records: &Records<'_>) {
+    let (topic, bytes) = (records.topic().to_owned(), records.rest().to_vec());
+    let left = Left::Records {
+        origin,
+        bytes,
+        topic,
+    };
+    cx.effort.messages.push_front((from, left));
+}
+
+impl Worker {
     /// Handles a message, or appends it to those that wait already.
     pub(super) fn take_message(&mut self, now: Now, from: Peer, message: WorkerMessage) {
-        if self.effort.messages.is_empty() {
-            self.effort.begin_turn();
+        if self.cx.effort.messages.is_empty() {
+            self.cx.effort.begin_turn();
             self.handle_message(now, from, message);
         } else {
-            self.effort.messages.push_back((from, Left::Whole(message)));
+            self.cx
+                .effort
+                .messages
+                .push_back((from, Left::Whole(message)));
         }
-    }
-
-    /// Leaves records whose turn is over: they are the first to continue.
-    pub(super) fn leave_records(&mut self, from: Peer, origin: Origin, records: &Records<'_>) {
-        let (topic, bytes) = (records.topic().to_owned(), records.rest().to_vec());
-        let left = Left::Records {
-            origin,
-            bytes,
-            topic,
-        };
-        self.effort.messages.push_front((from, left));
     }
 
     /// Continues with what was left, each in its turn, until this round has done enough too.
     pub(super) fn resume_left(&mut self, now: Now) {
-        self.effort.begin_turn();
-        while !self.effort.is_over()
-            && let Some((from, left)) = self.effort.messages.pop_front()
+        self.cx.effort.begin_turn();
+        while !self.cx.effort.is_over()
+            && let Some((from, left)) = self.cx.effort.messages.pop_front()
         {
             match left {
                 Left::Whole(message) => self.handle_message(now, from, message),
@@ -118,12 +121,12 @@ impl Worker {
                 } => self.handle_records(now, from, origin, Records::after(&topic, &bytes)),
             }
         }
-        for _ in 0..self.effort.connections.len() {
-            self.effort.begin_turn();
-            if self.effort.is_over() {
+        for _ in 0..self.cx.effort.connections.len() {
+            self.cx.effort.begin_turn();
+            if self.cx.effort.is_over() {
                 return;
             }
-            let Some(id) = self.effort.connections.pop_front() else {
+            let Some(id) = self.cx.effort.connections.pop_front() else {
                 return;
             };
             self.resume_connection(now, id);
@@ -131,7 +134,11 @@ impl Worker {
     }
 
     fn resume_connection(&mut self, now: Now, id: ConnectionId) {
-        let connection = self.connection_mut(id).filter(|it| it.is_unfinished);
+        let connection = self
+            .cx
+            .connections
+            .get_mut(id)
+            .filter(|it| it.is_unfinished);
         let Some(connection) = connection else {
             // It has ended; another one may have its number.
             return;
@@ -140,11 +147,15 @@ impl Worker {
         // Its client was not silent.
         connection.last_packet = now.instant;
         self.handle_received(now, id, &[]);
-        let is_done = self.connection(id).is_some_and(|it| !it.is_unfinished);
+        let is_done = self
+            .cx
+            .connections
+            .get(id)
+            .is_some_and(|it| !it.is_unfinished);
         // A connection whose session leaves is not read from any more.
-        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let session = self.cx.session_at(id);
         if is_done && session.is_some_and(|session| !session.role.is_frozen()) {
-            self.outputs.push_back(WorkerOutput::SetReading(id, true));
+            self.cx.set_reading(id, true);
         }
     }
 }

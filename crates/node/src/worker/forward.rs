@@ -12,7 +12,18 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{Debt, Worker, deliver::Outgoing, interests::Route, publish::Source};
+use super::{
+    Worker,
+    capacity::{member_with_capacity, refuse_over_limit},
+    context::Context,
+    debts::Debt,
+    deliver::Outgoing,
+    effort::leave_records,
+    groups::{choose_here, is_handed_over},
+    interests::Route,
+    publish::Source,
+    replication::wait_for_backups,
+};
 use crate::{
     EventLevel, Now, Payer, Peer, WorkerId, WorkerOutput,
     marks::Mark,
@@ -210,103 +221,111 @@ impl Batches {
     }
 }
 
-impl Worker {
-    /// Sends a message to the other workers and nodes with matching subscriptions, and to the hub if it is to be retained. `open` grows by one if
-    /// acknowledgements are owed.
-    pub(super) fn forward(
-        &mut self,
-        route: &Route,
-        publish: &Publish<'_>,
-        source: Source<'_>,
-        open: &mut u16,
-    ) -> MessageId {
-        let is_acknowledged = publish.qos > Qos::AtMostOnce;
-        let asks_hub = publish.retain || !route.nodes.is_empty();
-        // What is to be retained has its number wherever it goes: without one, the last value of a contended topic would be taken for another message
-        // by recipients that got it at QoS 0.
-        let is_numbered =
-            |granted: Qos| is_acknowledged && (publish.retain || granted > Qos::AtMostOnce);
-        let waits_for = route
-            .workers
-            .iter()
-            .filter(|(_, qos)| is_numbered(*qos))
-            .count() as u32
-            + u32::from(is_acknowledged && asks_hub);
-        let number = if waits_for > 0 {
-            *open += u16::from(source.debt.is_some());
-            self.pending.add(waits_for, source.debt)
-        } else if publish.retain {
-            self.pending.skip()
+/// Sends a message to the other workers and nodes with matching subscriptions, and to the hub if it is to be retained. `open` grows by one if
+/// acknowledgements are owed.
+pub(super) fn forward(
+    cx: &mut Context,
+    route: &Route,
+    publish: &Publish<'_>,
+    source: Source<'_>,
+    open: &mut u16,
+) -> MessageId {
+    let is_acknowledged = publish.qos > Qos::AtMostOnce;
+    let asks_hub = publish.retain || !route.nodes.is_empty();
+    // What is to be retained has its number wherever it goes: without one, the last value of a contended topic would be taken for another message
+    // by recipients that got it at QoS 0.
+    let is_numbered =
+        |granted: Qos| is_acknowledged && (publish.retain || granted > Qos::AtMostOnce);
+    let waits_for = route
+        .workers
+        .iter()
+        .filter(|(_, qos)| is_numbered(*qos))
+        .count() as u32
+        + u32::from(is_acknowledged && asks_hub);
+    let number = if waits_for > 0 {
+        *open += u16::from(source.debt.is_some());
+        cx.debts.pending.add(waits_for, source.debt)
+    } else if publish.retain {
+        cx.debts.pending.skip()
+    } else {
+        0
+    };
+    let is_qos0_too = is_acknowledged && !publish.retain;
+    let mut leaving = Leaving::new(record_of(publish, number, publish.qos, source.publication));
+    let mut has_qos0_workers = false;
+    for (worker, qos) in &route.workers {
+        if is_acknowledged && !is_numbered(*qos) {
+            has_qos0_workers = true;
         } else {
-            0
-        };
-        let is_qos0_too = is_acknowledged && !publish.retain;
-        let mut leaving = Leaving::new(record_of(publish, number, publish.qos, source.publication));
-        let mut has_qos0_workers = false;
+            cx.batches.add_for_worker(*worker, &mut leaving);
+        }
+    }
+    let nodes = if is_qos0_too {
+        &route.nodes
+    } else {
+        &route.nodes_all
+    };
+    if publish.retain {
+        let session = source.session.and_then(|key| cx.sessions.get(key));
+        let publisher = session.and_then(|session| session.charge.publisher());
+        let publisher = publisher.cloned();
+        cx.batches.add_retained(nodes, publisher, &mut leaving);
+    } else if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
+        cx.batches.add_for_nodes(nodes, &mut leaving);
+    }
+    let has_qos0_nodes = is_qos0_too && !route.nodes_qos0.is_empty();
+    if has_qos0_nodes || has_qos0_workers {
+        let record = record_of(publish, 0, Qos::AtMostOnce, source.publication);
+        let mut leaving = Leaving::new(record);
         for (worker, qos) in &route.workers {
-            if is_acknowledged && !is_numbered(*qos) {
-                has_qos0_workers = true;
-            } else {
-                self.batches.add_for_worker(*worker, &mut leaving);
+            if !is_numbered(*qos) {
+                cx.batches.add_for_worker(*worker, &mut leaving);
             }
         }
-        let nodes = if is_qos0_too {
-            &route.nodes
-        } else {
-            &route.nodes_all
-        };
-        if publish.retain {
-            let session = source.session.and_then(|key| self.sessions.get(key));
-            let publisher = session.and_then(|session| session.charge.publisher());
-            let publisher = publisher.cloned();
-            self.batches.add_retained(nodes, publisher, &mut leaving);
-        } else if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
-            self.batches.add_for_nodes(nodes, &mut leaving);
-        }
-        let has_qos0_nodes = is_qos0_too && !route.nodes_qos0.is_empty();
-        if has_qos0_nodes || has_qos0_workers {
-            let record = record_of(publish, 0, Qos::AtMostOnce, source.publication);
-            let mut leaving = Leaving::new(record);
-            for (worker, qos) in &route.workers {
-                if !is_numbered(*qos) {
-                    self.batches.add_for_worker(*worker, &mut leaving);
-                }
-            }
-            if has_qos0_nodes {
-                self.batches.add_for_nodes(&route.nodes_qos0, &mut leaving);
-            }
-        }
-        message_id(self.origin(), number)
-    }
-
-    /// Sends a message to another place that has members of a group: one of them gets it.
-    pub(super) fn forward_to_group(
-        &mut self,
-        publish: &Publish<'_>,
-        number: u64,
-        group: &str,
-        place: Place,
-    ) {
-        let mut choices = Vec::new();
-        let choice = group
-            .strip_prefix("$share/")
-            .and_then(|key| key.split_once('/'));
-        let shared = choice.map_or_else(SharedChoices::default, |choice| {
-            SharedChoices::build([choice], &mut choices)
-        });
-        let mut leaving = Leaving::new(Record {
-            shared,
-            ..record_of(publish, number, publish.qos, None)
-        });
-        match place {
-            Place::Worker(worker) => self.batches.add_for_worker(worker, &mut leaving),
-            Place::Node(slot) => {
-                let nodes: Arc<[NodeSlot]> = Arc::new([slot]);
-                self.batches.add_for_nodes(&nodes, &mut leaving);
-            }
+        if has_qos0_nodes {
+            cx.batches.add_for_nodes(&route.nodes_qos0, &mut leaving);
         }
     }
+    message_id(cx.origin(), number)
+}
 
+/// Sends a message to another place that has members of a group: one of them gets it.
+pub(super) fn forward_to_group(
+    cx: &mut Context,
+    publish: &Publish<'_>,
+    number: u64,
+    group: &str,
+    place: Place,
+) {
+    let mut choices = Vec::new();
+    let choice = group
+        .strip_prefix("$share/")
+        .and_then(|key| key.split_once('/'));
+    let shared = choice.map_or_else(SharedChoices::default, |choice| {
+        SharedChoices::build([choice], &mut choices)
+    });
+    let mut leaving = Leaving::new(Record {
+        shared,
+        ..record_of(publish, number, publish.qos, None)
+    });
+    match place {
+        Place::Worker(worker) => cx.batches.add_for_worker(worker, &mut leaving),
+        Place::Node(slot) => {
+            let nodes: Arc<[NodeSlot]> = Arc::new([slot]);
+            cx.batches.add_for_nodes(&nodes, &mut leaving);
+        }
+    }
+}
+
+/// A message arrived otherwise than in the stream of its origin.
+pub(super) fn note_late(cx: &mut Context, now: Now, origin: Origin, number: u64) {
+    let stream = stream_of(origin);
+    let new = || Mark::new(now.instant);
+    let mark = cx.arrivals.marks.entry(stream).or_insert_with(new);
+    mark.note_late(number);
+}
+
+impl Worker {
     /// Messages of another worker's, or of another node's, stream.
     pub(super) fn handle_records(
         &mut self,
@@ -318,8 +337,8 @@ impl Worker {
         let mut taken = NumberRuns::new();
         let mut record = Record::default();
         loop {
-            if self.effort.is_over() && !records.rest().is_empty() {
-                self.leave_records(from, origin, &records);
+            if self.cx.effort.is_over() && !records.rest().is_empty() {
+                leave_records(&mut self.cx, from, origin, &records);
                 break;
             }
             match records.read_into(&mut record) {
@@ -331,7 +350,7 @@ impl Worker {
                     }
                 }
                 Err(error) => {
-                    self.event(
+                    self.cx.event(
                         EventLevel::Error,
                         "unreadable record inside the node",
                         vec![("error", error.to_string())],
@@ -341,10 +360,10 @@ impl Worker {
             }
         }
         if !taken.is_empty() {
-            self.begun = None;
+            self.cx.arrivals.begun = None;
             let stream = stream_of(origin);
             let new = || Mark::new(now.instant);
-            let mark = self.marks.entry(stream).or_insert_with(new);
+            let mark = self.cx.arrivals.marks.entry(stream).or_insert_with(new);
             for number in taken.into_iter().flat_map(|(from, to)| from..=to) {
                 mark.note(now.instant, number);
             }
@@ -356,17 +375,9 @@ impl Worker {
         for (record, _) in Records::new(bytes).flatten() {
             self.deliver_record(now, Peer::Hub, origin, &record, Way::Stream);
             if record.number > 0 {
-                self.note_late(now, origin, record.number);
+                note_late(&mut self.cx, now, origin, record.number);
             }
         }
-    }
-
-    /// A message arrived otherwise than in the stream of its origin.
-    pub(super) fn note_late(&mut self, now: Now, origin: Origin, number: u64) {
-        let stream = stream_of(origin);
-        let new = || Mark::new(now.instant);
-        let mark = self.marks.entry(stream).or_insert_with(new);
-        mark.note_late(number);
     }
 
     /// Whether the message was accepted: not if it is over the limit.
@@ -378,17 +389,17 @@ impl Worker {
         record: &Record<'_>,
         way: Way,
     ) -> bool {
-        if record.number > 0 && self.refuse_over_limit(from, origin, record) {
+        if record.number > 0 && refuse_over_limit(&mut self.cx, from, origin, record) {
             return false;
         }
-        let is_sent_on = if self.observed.traces.is_some() {
+        let is_sent_on = if self.cx.observed.traces.is_some() {
             self.deliver_traced(now, from, origin, record, way)
         } else {
             self.deliver_record(now, from, origin, record, way)
         };
         // The messages of this round leave when all of the round is stored: the acknowledgement may go.
         if record.number > 0 && !is_sent_on {
-            self.batches.admit(from, origin, record.number);
+            self.cx.batches.admit(from, origin, record.number);
         }
         true
     }
@@ -402,20 +413,21 @@ impl Worker {
         record: &Record<'_>,
         way: Way,
     ) -> bool {
+        let Self { cx, groups, .. } = self;
         let (publish, expires_at) = publish_of(record, now);
         let mut outgoing = Outgoing::new(&publish, expires_at);
         outgoing.id = message_id(origin, record.number);
         outgoing.set_publication(record.publication.as_ref());
         outgoing.is_alone = way == Way::Hint;
-        let route = self.route(record.topic);
+        let route = cx.route(record.topic);
         if route.withheld > 0 {
-            self.traffic.withheld_messages += u64::from(route.withheld);
+            cx.traffic.withheld_messages += u64::from(route.withheld);
         }
         let mut sent_on = 0;
         if record.shared.is_empty() {
-            outgoing.is_seen = self.note_seen(&outgoing);
-            self.deliver(now, &route.recipients, &mut outgoing, None);
-            self.journal.note(&outgoing);
+            outgoing.is_seen = cx.arrivals.note(&outgoing);
+            cx.deliver(now, &route.recipients, &mut outgoing, None);
+            cx.journal.note(&outgoing);
         } else {
             for (name, filter) in record.shared.iter() {
                 let group = route
@@ -423,13 +435,13 @@ impl Worker {
                     .iter()
                     .find(|group| is_share_key(&group.key, name, filter));
                 let Some(group) = group else { continue };
-                let here = self.choose_here(group);
+                let here = choose_here(cx, group);
                 let is_here =
-                    |index: &usize| !self.is_handed_over(group.local[*index].recipient.session);
+                    |index: &usize| !is_handed_over(cx, group.local[*index].recipient.session);
                 if let Some(index) = here.filter(is_here) {
-                    let with_room = self.member_with_capacity(group, index, outgoing.publish);
+                    let with_room = member_with_capacity(cx, group, index, outgoing.publish);
                     let index = with_room.unwrap_or(index);
-                    self.deliver_alone(
+                    cx.deliver_alone(
                         now,
                         &group.local[index].recipient,
                         &group.key,
@@ -444,7 +456,7 @@ impl Worker {
                     number: record.number,
                 };
                 let debt = (record.number > 0 && sent_on == 0).then_some(debt);
-                self.publish_to_group(now, group, &mut outgoing, debt, &mut sent_on);
+                groups.publish_to_group(cx, now, group, &mut outgoing, debt, &mut sent_on);
             }
         }
         if sent_on == 0 && record.number > 0 {
@@ -453,7 +465,7 @@ impl Worker {
                 origin,
                 number: record.number,
             };
-            sent_on += self.wait_for_backups(&outgoing, Some(debt));
+            sent_on += wait_for_backups(cx, &outgoing, Some(debt));
         }
         sent_on > 0
     }

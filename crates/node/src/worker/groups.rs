@@ -11,7 +11,14 @@ use thicket_session::{
 };
 
 use super::{
-    Debt, SessionKey, Worker, deliver::Outgoing, interests::GroupRoute, replication::SUCCESSION,
+    SessionKey,
+    capacity::member_with_capacity,
+    context::Context,
+    debts::Debt,
+    deliver::Outgoing,
+    forward::forward_to_group,
+    interests::GroupRoute,
+    replication::{SUCCESSION, wait_for_backups},
     timers::Timer,
 };
 use crate::{
@@ -21,7 +28,7 @@ use crate::{
 
 /// A message on its way to a member on another node.
 #[derive(Debug)]
-pub(super) struct Chosen {
+struct Chosen {
     slot: NodeSlot,
     /// `$share/name/filter`.
     group: Arc<str>,
@@ -37,11 +44,13 @@ struct Unassigned {
     debt: Option<Debt>,
 }
 
-/// Groups whose members were on nodes that are down: these are about to fail over to other nodes.
+/// Messages of shared subscriptions that other nodes may not get, and groups whose members were on nodes that are down.
 #[derive(Debug, Default)]
-pub(super) struct Orphaned {
-    /// Until when they are remembered.
-    groups: Vec<(Instant, SubscriptionFilter)>,
+pub(super) struct Groups {
+    /// Messages on their way to other nodes, by their numbers: until they are acknowledged.
+    chosen: BTreeMap<u64, Chosen>,
+    /// Groups about to fail over to other nodes, and until when they are remembered.
+    orphaned: Vec<(Instant, SubscriptionFilter)>,
     unassigned: Vec<Unassigned>,
 }
 
@@ -52,38 +61,36 @@ const GONE: NodeSlot = NodeSlot(u16::MAX);
 /// Unassigned messages, which wait for members to appear again.
 const UNASSIGNED: usize = 10_000;
 
-/// All of them, by their numbers: until they are acknowledged.
-pub(super) type ChosenElsewhere = BTreeMap<u64, Chosen>;
-
-impl Worker {
+impl Groups {
     /// One member of a shared subscription gets the message: one here, or one of another place that chooses in turn.
     pub(super) fn publish_to_group(
         &mut self,
+        cx: &mut Context,
         now: Now,
         group: &GroupRoute,
         outgoing: &mut Outgoing<'_>,
         debt: Option<Debt>,
         open: &mut u16,
     ) {
-        match self.choose_with_capacity(group, outgoing.publish) {
+        match choose_with_capacity(cx, group, outgoing.publish) {
             None => {}
             Some(Choice::Local(index)) => {
                 let recipient = &group.local[index].recipient;
-                if self.is_handed_over(recipient.session) {
-                    self.wait_for_member(now, group, recipient.qos, outgoing, debt, open);
+                if is_handed_over(cx, recipient.session) {
+                    *open += self.wait_for_member(cx, now, group, recipient.qos, outgoing, debt);
                 } else {
-                    self.deliver_alone(now, recipient, &group.key, outgoing);
+                    cx.deliver_alone(now, recipient, &group.key, outgoing);
                 }
             }
-            Some(Choice::Peer(Place::Node(slot), interest)) if !self.is_up(slot) => {
-                self.wait_for_member(now, group, interest.qos, outgoing, debt, open);
+            Some(Choice::Peer(Place::Node(slot), interest)) if !cx.is_slot_up(slot) => {
+                *open += self.wait_for_member(cx, now, group, interest.qos, outgoing, debt);
             }
             Some(Choice::Peer(place, interest)) => {
                 let publish = outgoing.publish;
                 let qos = publish.qos.min(interest.qos);
                 let number = if qos > Qos::AtMostOnce {
                     *open += u16::from(debt.is_some());
-                    self.pending.add(1, debt)
+                    cx.debts.pending.add(1, debt)
                 } else {
                     0
                 };
@@ -99,124 +106,25 @@ impl Worker {
                     retain: false,
                     ..*publish
                 };
-                self.forward_to_group(&message, number, &group.key, place);
+                forward_to_group(cx, &message, number, &group.key, place);
             }
         }
-    }
-
-    /// The member that is to get a message is about to be a member elsewhere.
-    fn wait_for_member(
-        &mut self,
-        now: Now,
-        group: &GroupRoute,
-        granted: Qos,
-        outgoing: &mut Outgoing<'_>,
-        debt: Option<Debt>,
-        open: &mut u16,
-    ) {
-        let until = now.instant + GRACE;
-        let is_kept = outgoing.publish.qos.min(granted) > Qos::AtMostOnce;
-        let waits = is_kept
-            && self.wait_for_members(Unassigned {
-                until,
-                group: Arc::clone(&group.key),
-                message: outgoing.message(),
-                debt,
-            });
-        if waits {
-            self.timers.set(until, Timer::Orphaned);
-            *open += u16::from(debt.is_some());
-        } else {
-            self.traffic.dropped_messages += 1;
-        }
-    }
-
-    /// Whether what groups would give to a session here is for its next primary.
-    pub(super) fn is_handed_over(&self, key: SessionKey) -> bool {
-        let session = self.sessions.get(key);
-        session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
-    }
-
-    /// Who gets the message: if that is a member here and all members here are over the limit, another place that has members, which refuses it if
-    /// all there are over the limit too.
-    fn choose_with_capacity(
-        &mut self,
-        group: &GroupRoute,
-        publish: &Publish<'_>,
-    ) -> Option<Choice> {
-        let choice = self.choose(group)?;
-        let Choice::Local(index) = choice else {
-            return Some(choice);
-        };
-        if let Some(index) = self.member_with_capacity(group, index, publish) {
-            return Some(Choice::Local(index));
-        }
-        let connected = (group.peers.iter()).find(|(_, interest)| interest.weight > 0);
-        let elsewhere = connected.map(|(place, interest)| Choice::Peer(*place, *interest));
-        elsewhere
-            .or_else(|| self.choose_waiting(group, 0))
-            .or(Some(choice))
-    }
-
-    fn choose(&mut self, group: &GroupRoute) -> Option<Choice> {
-        let turn = self.interests.next_turn(&group.key) as usize;
-        let elsewhere: usize = group
-            .peers
-            .iter()
-            .map(|(_, interest)| interest.weight as usize)
-            .sum();
-        let connected = group.connected as usize;
-        let total = connected + elsewhere;
-        if total == 0 {
-            return self.choose_absent(group, turn);
-        }
-        let mut turn = turn % total;
-        if turn < connected {
-            return group.choose_connected(turn).map(Choice::Local);
-        }
-        turn -= connected;
-        for (place, interest) in &group.peers {
-            if turn < interest.weight as usize {
-                return Some(Choice::Peer(*place, *interest));
-            }
-            turn -= interest.weight as usize;
-        }
-        None
-    }
-
-    /// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is down only if there is
-    /// no other.
-    fn choose_absent(&self, group: &GroupRoute, turn: usize) -> Option<Choice> {
-        if !group.local.is_empty() {
-            return Some(Choice::Local(turn % group.local.len()));
-        }
-        self.choose_waiting(group, turn)
-    }
-
-    /// A place with members that wait for their clients.
-    fn choose_waiting(&self, group: &GroupRoute, turn: usize) -> Option<Choice> {
-        let is_here = |place: &Place| match place {
-            Place::Worker(_) => true,
-            Place::Node(slot) => self.is_up(*slot),
-        };
-        let persistent = group
-            .peers
-            .iter()
-            .filter(|(_, interest)| interest.persistent);
-        let (here, gone): (Vec<_>, Vec<_>) = persistent.partition(|(place, _)| is_here(place));
-        let waiting = if here.is_empty() { gone } else { here };
-        let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
-        Some(Choice::Peer(*place, *interest))
     }
 
     /// What shared subscriptions had given to a session that has ended goes to other members: all that was not sent, and what was sent at QoS 1. A
     /// QoS 2 message that was sent may have been seen [MQTT-4.8.2-5].
-    pub(super) fn pass_shared_on(&mut self, now: Now, outbound: &Outbound) {
-        self.pass_shared_on_from(now, outbound, 0);
+    pub(super) fn pass_shared_on(&mut self, cx: &mut Context, now: Now, outbound: &Outbound) {
+        self.pass_shared_on_from(cx, now, outbound, 0);
     }
 
     /// The same of what it accepted from a sequence on.
-    pub(super) fn pass_shared_on_from(&mut self, now: Now, outbound: &Outbound, from: u64) {
+    pub(super) fn pass_shared_on_from(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        outbound: &Outbound,
+        from: u64,
+    ) {
         let held = outbound.held_from(from);
         let kept = held.filter_map(|held| match held {
             Held::Queued { delivery, .. } => Some(delivery),
@@ -230,11 +138,12 @@ impl Worker {
             };
             let message = &delivery.message;
             if message.is_expired(now.instant) {
-                self.traffic.expired_messages += 1;
+                cx.traffic.expired_messages += 1;
                 continue;
             }
             let (key, message) = (Arc::clone(key), Rc::clone(message));
             self.choose_again(
+                cx,
                 now,
                 Unassigned {
                     until: now.instant,
@@ -247,7 +156,7 @@ impl Worker {
     }
 
     /// Another member of a group gets a message; if all were on nodes that are down, one whose backup is promoted elsewhere.
-    fn choose_again(&mut self, now: Now, chosen: Unassigned) {
+    fn choose_again(&mut self, cx: &mut Context, now: Now, chosen: Unassigned) {
         let message = Rc::clone(&chosen.message);
         let publish = Publish {
             qos: message.qos(),
@@ -257,78 +166,132 @@ impl Worker {
         };
         let mut outgoing = Outgoing::new(&publish, message.expires_at());
         outgoing.id = message.id();
-        let route = self.route(publish.topic);
+        let route = cx.route(publish.topic);
         let group = route.groups.iter().find(|known| known.key == chosen.group);
         let debt = chosen.debt;
         let mut open = 0;
         match group {
-            Some(group) => self.publish_to_group(now, group, &mut outgoing, debt, &mut open),
+            Some(group) => self.publish_to_group(cx, now, group, &mut outgoing, debt, &mut open),
             None if chosen.until > now.instant && self.wait_for_members(chosen) => return,
-            None => self.traffic.dropped_messages += 1,
+            None => cx.traffic.dropped_messages += 1,
         }
-        open += self.wait_for_backups(&outgoing, debt);
+        open += wait_for_backups(cx, &outgoing, debt);
         if let (0, Some(debt)) = (open, debt) {
-            self.met.push(debt);
+            cx.debts.met.push(debt);
         }
-    }
-
-    /// Keeps a message until members appear again. False: that would be over the limit.
-    fn wait_for_members(&mut self, unassigned: Unassigned) -> bool {
-        let has_room = self.orphaned.unassigned.len() < UNASSIGNED;
-        if has_room {
-            self.orphaned.unassigned.push(unassigned);
-        }
-        has_room
-    }
-
-    fn is_up(&self, slot: NodeSlot) -> bool {
-        self.primaries.nodes.iter().any(|up| up.slot == slot)
     }
 
     /// The interests of other places have changed. Interests of a group's members on a node that is down are remembered for a while: their backups
     /// are promoted elsewhere.
-    pub(super) fn apply_interests(&mut self, now: Now, changes: &[(Place, InterestChange)]) {
+    pub(super) fn apply_interests(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        changes: &[(Place, InterestChange)],
+    ) {
         for (place, change) in changes {
             if let (Place::Node(slot), None) = (place, change.interest)
-                && !self.is_up(*slot)
-                && let Some(interest) = self.interests.absent_members(*place, &change.key)
+                && !cx.is_slot_up(*slot)
+                && let Some(interest) = cx.interests.absent_members(*place, &change.key)
             {
                 let until = now.instant + GRACE;
-                self.orphaned.groups.push((until, change.key.clone()));
-                self.timers.set(until, Timer::Orphaned);
+                self.orphaned.push((until, change.key.clone()));
+                cx.timers.set(until, Timer::Orphaned);
                 let remembered = InterestChange {
                     key: change.key.clone(),
                     interest: Some(interest),
                 };
-                self.interests.apply(Place::Node(GONE), &remembered);
+                cx.interests.apply(Place::Node(GONE), &remembered);
             }
-            self.interests.apply(*place, change);
+            cx.interests.apply(*place, change);
         }
-        self.reassign_unassigned(now);
+        self.reassign_unassigned(cx, now);
     }
 
     /// Unassigned messages are given to the members that are there now.
-    pub(super) fn reassign_unassigned(&mut self, now: Now) {
-        for unassigned in std::mem::take(&mut self.orphaned.unassigned) {
-            self.choose_again(now, unassigned);
+    pub(super) fn reassign_unassigned(&mut self, cx: &mut Context, now: Now) {
+        for unassigned in std::mem::take(&mut self.unassigned) {
+            self.choose_again(cx, now, unassigned);
         }
     }
 
     /// Backups of the members have been promoted by now, or never will be.
-    pub(super) fn forget_orphaned(&mut self, now: Now) {
-        let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned.groups)
+    pub(super) fn forget_orphaned(&mut self, cx: &mut Context, now: Now) {
+        let (due, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.orphaned)
             .into_iter()
             .partition(|(until, _)| *until <= now.instant);
-        self.orphaned.groups = kept;
+        self.orphaned = kept;
         for (_, key) in due {
             thicket_session::reach!("time GRACE");
-            if self.orphaned.groups.iter().all(|(_, kept)| *kept != key) {
+            if self.orphaned.iter().all(|(_, kept)| *kept != key) {
                 let interest = None;
-                self.interests
+                cx.interests
                     .apply(Place::Node(GONE), &InterestChange { key, interest });
             }
         }
-        self.reassign_unassigned(now);
+        self.reassign_unassigned(cx, now);
+    }
+
+    /// Nodes are down: what was on its way to members there goes to other members (rule 16: at least once a group).
+    pub(super) fn reassign_from_lost(&mut self, cx: &mut Context, now: Now) {
+        let gone: Vec<u64> = (self.chosen.iter())
+            .filter(|(_, chosen)| !cx.is_slot_up(chosen.slot))
+            .map(|(number, _)| *number)
+            .collect();
+        let gone: Vec<(u64, Chosen)> = gone
+            .into_iter()
+            .filter_map(|number| Some((number, self.chosen.remove(&number)?)))
+            .collect();
+        for (number, Chosen { group, message, .. }) in gone {
+            // Nobody acknowledges that number any more; the next one is waited for instead.
+            let debt = cx.debts.pending.take(number).flatten();
+            self.choose_again(
+                cx,
+                now,
+                Unassigned {
+                    until: now.instant + GRACE,
+                    group,
+                    message,
+                    debt,
+                },
+            );
+        }
+    }
+
+    /// The member that is to get a message is about to be a member elsewhere. Returns how many conditions that is for an acknowledgement.
+    fn wait_for_member(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        group: &GroupRoute,
+        granted: Qos,
+        outgoing: &mut Outgoing<'_>,
+        debt: Option<Debt>,
+    ) -> u16 {
+        let until = now.instant + GRACE;
+        let is_kept = outgoing.publish.qos.min(granted) > Qos::AtMostOnce;
+        let waits = is_kept
+            && self.wait_for_members(Unassigned {
+                until,
+                group: Arc::clone(&group.key),
+                message: outgoing.message(),
+                debt,
+            });
+        if !waits {
+            cx.traffic.dropped_messages += 1;
+            return 0;
+        }
+        cx.timers.set(until, Timer::Orphaned);
+        u16::from(debt.is_some())
+    }
+
+    /// Keeps a message until members appear again. False: that would be over the limit.
+    fn wait_for_members(&mut self, unassigned: Unassigned) -> bool {
+        let has_room = self.unassigned.len() < UNASSIGNED;
+        if has_room {
+            self.unassigned.push(unassigned);
+        }
+        has_room
     }
 
     /// Other places have accepted these messages, or have refused them.
@@ -342,40 +305,93 @@ impl Worker {
             self.chosen.extend(rest);
         }
     }
+}
 
-    /// Nodes are down: what was on its way to members there goes to other members (rule 16: at least once a group).
-    pub(super) fn reassign_from_lost(&mut self, now: Now) {
-        let gone: Vec<u64> = (self.chosen.iter())
-            .filter(|(_, chosen)| !self.is_up(chosen.slot))
-            .map(|(number, _)| *number)
-            .collect();
-        let gone: Vec<(u64, Chosen)> = gone
-            .into_iter()
-            .filter_map(|number| Some((number, self.chosen.remove(&number)?)))
-            .collect();
-        for (number, Chosen { group, message, .. }) in gone {
-            // Nobody acknowledges that number any more; the next one is waited for instead.
-            let debt = self.pending.take(number).flatten();
-            self.choose_again(
-                now,
-                Unassigned {
-                    until: now.instant + GRACE,
-                    group,
-                    message,
-                    debt,
-                },
-            );
-        }
-    }
+/// Whether what groups would give to a session here is for its next primary.
+pub(super) fn is_handed_over(cx: &Context, key: SessionKey) -> bool {
+    let session = cx.sessions.get(key);
+    session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
+}
 
-    /// The choice fell on this worker: one of its members, the connected ones first.
-    pub(super) fn choose_here(&mut self, group: &GroupRoute) -> Option<usize> {
-        let turn = self.interests.next_turn(&group.key) as usize;
-        if group.connected > 0 {
-            return group.choose_connected(turn % group.connected as usize);
-        }
-        (!group.local.is_empty()).then(|| turn % group.local.len())
+/// Who gets the message: if that is a member here and all members here are over the limit, another place that has members, which refuses it if
+/// all there are over the limit too.
+fn choose_with_capacity(
+    cx: &mut Context,
+    group: &GroupRoute,
+    publish: &Publish<'_>,
+) -> Option<Choice> {
+    let choice = choose(cx, group)?;
+    let Choice::Local(index) = choice else {
+        return Some(choice);
+    };
+    if let Some(index) = member_with_capacity(cx, group, index, publish) {
+        return Some(Choice::Local(index));
     }
+    let connected = (group.peers.iter()).find(|(_, interest)| interest.weight > 0);
+    let elsewhere = connected.map(|(place, interest)| Choice::Peer(*place, *interest));
+    elsewhere
+        .or_else(|| choose_waiting(cx, group, 0))
+        .or(Some(choice))
+}
+
+fn choose(cx: &mut Context, group: &GroupRoute) -> Option<Choice> {
+    let turn = cx.interests.next_turn(&group.key) as usize;
+    let elsewhere: usize = group
+        .peers
+        .iter()
+        .map(|(_, interest)| interest.weight as usize)
+        .sum();
+    let connected = group.connected as usize;
+    let total = connected + elsewhere;
+    if total == 0 {
+        return choose_absent(cx, group, turn);
+    }
+    let mut turn = turn % total;
+    if turn < connected {
+        return group.choose_connected(turn).map(Choice::Local);
+    }
+    turn -= connected;
+    for (place, interest) in &group.peers {
+        if turn < interest.weight as usize {
+            return Some(Choice::Peer(*place, *interest));
+        }
+        turn -= interest.weight as usize;
+    }
+    None
+}
+
+/// Nobody of the group is connected anywhere: a session that waits for its client keeps the message; one on a node that is down only if there is
+/// no other.
+fn choose_absent(cx: &Context, group: &GroupRoute, turn: usize) -> Option<Choice> {
+    if !group.local.is_empty() {
+        return Some(Choice::Local(turn % group.local.len()));
+    }
+    choose_waiting(cx, group, turn)
+}
+
+/// A place with members that wait for their clients.
+fn choose_waiting(cx: &Context, group: &GroupRoute, turn: usize) -> Option<Choice> {
+    let is_here = |place: &Place| match place {
+        Place::Worker(_) => true,
+        Place::Node(slot) => cx.is_slot_up(*slot),
+    };
+    let persistent = group
+        .peers
+        .iter()
+        .filter(|(_, interest)| interest.persistent);
+    let (here, gone): (Vec<_>, Vec<_>) = persistent.partition(|(place, _)| is_here(place));
+    let waiting = if here.is_empty() { gone } else { here };
+    let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
+    Some(Choice::Peer(*place, *interest))
+}
+
+/// The choice fell on this worker: one of its members, the connected ones first.
+pub(super) fn choose_here(cx: &mut Context, group: &GroupRoute) -> Option<usize> {
+    let turn = cx.interests.next_turn(&group.key) as usize;
+    if group.connected > 0 {
+        return group.choose_connected(turn % group.connected as usize);
+    }
+    (!group.local.is_empty()).then(|| turn % group.local.len())
 }
 
 /// Who gets a message of a shared subscription.

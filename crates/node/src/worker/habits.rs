@@ -9,7 +9,11 @@ use thicket_mqtt::{ProtocolVersion, Publish};
 use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
-use super::{Worker, connection::Attached};
+use super::{
+    connection::Attached,
+    context::Context,
+    redirect::{could_go_elsewhere, is_movable},
+};
 use crate::{
     ConnectionId, Now,
     messages::{ClientHabits, ToHub},
@@ -158,68 +162,70 @@ impl Attached {
     }
 }
 
-impl Worker {
-    /// A sampled publication arrived.
-    #[cold]
-    pub(super) fn note_published(&mut self, id: ConnectionId, publish: &Publish<'_>) {
-        let connection = self.connection_mut(id);
-        if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
-            attached.note_published(publish);
-        }
+/// A sampled publication arrived.
+#[cold]
+pub(super) fn note_published(cx: &mut Context, id: ConnectionId, publish: &Publish<'_>) {
+    if let Some(attached) = cx.connections.attached_mut(id) {
+        attached.note_published(publish);
     }
+}
 
-    /// A client's subscriptions changed.
-    pub(super) fn restart_rates(&mut self, now: Now, id: ConnectionId) {
-        let connection = self.connection_mut(id);
-        if let Some(attached) = connection.and_then(|connection| connection.attached_mut()) {
-            let messages = attached.count.messages;
-            attached.count.habits.restart(now.instant, messages);
-        }
-    }
-
-    /// The hub asks what clients do, those from a connection on. The answer names as many as one message holds.
-    pub(super) fn handle_habits_asked(&mut self, now: Now, asker: NodeId, round: u64, from: u32) {
-        let (mut clients, mut bytes) = (Vec::new(), 0);
-        let mut next = from as usize;
-        while next < self.connections.len() && clients.len() < PAGE.0 && bytes < PAGE.1 {
-            if let Some(client) = self.habits_of(now, ConnectionId(next as u32)) {
-                bytes += client.bytes();
-                clients.push(client);
-            }
-            next += 1;
-        }
-        let next = (next < self.connections.len()).then_some(next as u32);
-        self.send_to_hub(ToHub::Habits {
-            asker,
-            round,
-            next,
-            clients,
-        });
-    }
-
-    fn habits_of(&mut self, now: Now, id: ConnectionId) -> Option<ClientHabits> {
-        let connection = self.connection_mut(id)?;
-        let listener = connection.listener;
-        let attached = connection.attached_mut()?;
+/// A client's subscriptions changed.
+pub(super) fn restart_rates(cx: &mut Context, now: Now, id: ConnectionId) {
+    if let Some(attached) = cx.connections.attached_mut(id) {
         let messages = attached.count.messages;
-        let habits = &mut attached.count.habits;
-        let (rate, published) = habits.rates(now.instant, messages);
-        let publishes = habits.topics(published);
-        let (key, version) = (attached.session, attached.version);
-        let session = self.sessions.get(key)?;
-        let plain = session.subscriptions.keys().filter(|it| !it.is_shared());
-        let plain = plain.map(|it| it.filter.to_string());
-        let filters = plain.filter(|it| it.len() <= LONGEST).take(FILTERS);
-        Some(ClientHabits {
-            client_id: (*session.client_id).into(),
-            can_move: version == ProtocolVersion::V5
-                && self.is_movable(key)
-                && self.could_go_elsewhere(listener),
-            millis_per_s: rate,
-            publishes,
-            filters: filters.map(Into::into).collect(),
-        })
+        attached.count.habits.restart(now.instant, messages);
     }
+}
+
+/// The hub asks what clients do, those from a connection on. The answer names as many as one message holds.
+pub(super) fn handle_habits_asked(
+    cx: &mut Context,
+    now: Now,
+    asker: NodeId,
+    round: u64,
+    from: u32,
+) {
+    let (mut clients, mut bytes) = (Vec::new(), 0);
+    let mut next = from;
+    while next < cx.connections.slots() && clients.len() < PAGE.0 && bytes < PAGE.1 {
+        if let Some(client) = habits_of(cx, now, ConnectionId(next)) {
+            bytes += client.bytes();
+            clients.push(client);
+        }
+        next += 1;
+    }
+    let next = (next < cx.connections.slots()).then_some(next);
+    cx.send_to_hub(ToHub::Habits {
+        asker,
+        round,
+        next,
+        clients,
+    });
+}
+
+fn habits_of(cx: &mut Context, now: Now, id: ConnectionId) -> Option<ClientHabits> {
+    let connection = cx.connections.get_mut(id)?;
+    let listener = connection.listener;
+    let attached = connection.attached_mut()?;
+    let messages = attached.count.messages;
+    let habits = &mut attached.count.habits;
+    let (rate, published) = habits.rates(now.instant, messages);
+    let publishes = habits.topics(published);
+    let (key, version) = (attached.session, attached.version);
+    let session = cx.sessions.get(key)?;
+    let plain = session.subscriptions.keys().filter(|it| !it.is_shared());
+    let plain = plain.map(|it| it.filter.to_string());
+    let filters = plain.filter(|it| it.len() <= LONGEST).take(FILTERS);
+    Some(ClientHabits {
+        client_id: (*session.client_id).into(),
+        can_move: version == ProtocolVersion::V5
+            && is_movable(cx, key)
+            && could_go_elsewhere(cx, listener),
+        millis_per_s: rate,
+        publishes,
+        filters: filters.map(Into::into).collect(),
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,12 @@ use std::{collections::BTreeSet, time::Duration};
 use thicket_overlay::{NodeId, record::Records};
 use thicket_session::time::Instant;
 
-use super::{SessionKey, Worker, forward::Way, timers::Timer};
+use super::{
+    SessionKey, Worker,
+    context::Context,
+    forward::{Way, note_late},
+    timers::Timer,
+};
 use crate::{
     EventLevel, MAXIMUM_BACKUPS, Now, Peer,
     messages::{Origin, ToHub},
@@ -41,124 +46,121 @@ impl Default for Covers {
     }
 }
 
-impl Worker {
+impl Covers {
     /// A session that other nodes keep messages for unless it has its backup: reported at once if it has none.
-    pub(super) fn note_uncovered(&mut self, key: SessionKey) {
-        let lacks = self.sessions.get(key).is_some_and(|session| {
+    pub(super) fn note_uncovered(&mut self, cx: &mut Context, key: SessionKey) {
+        let lacks = cx.sessions.get(key).is_some_and(|session| {
             session.is_persistent()
                 && !session.subscriptions.is_empty()
                 && !session.stored.is_covered()
         });
         if lacks {
-            self.have_uncovered();
+            self.have_uncovered(cx);
         }
     }
 
     /// A session has no backup.
-    pub(super) fn have_uncovered(&mut self) {
-        let covers = &mut self.covers;
-        covers.is_stale = true;
-        covers.pause = SOON;
-        if covers.reported.take().is_some() {
-            self.send_to_hub(ToHub::Covered(None));
+    pub(super) fn have_uncovered(&mut self, cx: &mut Context) {
+        self.is_stale = true;
+        self.pause = SOON;
+        if self.reported.take().is_some() {
+            cx.send_to_hub(ToHub::Covered(None));
         }
     }
 
     /// The set of nodes that are up has changed.
     pub(super) const fn look_for_uncovered(&mut self) {
-        self.covers.is_stale = true;
-        self.covers.pause = SOON;
+        self.is_stale = true;
+        self.pause = SOON;
     }
 
     /// Sessions that had no backups have them now.
     pub(super) const fn have_covered(&mut self) {
-        self.covers.pause = SOON;
+        self.pause = SOON;
     }
 
     /// A node receives a full sync of a session: it is to have backups from now on.
-    pub(super) fn backups_go_to(&mut self, node: NodeId) {
-        if let Some(reported) = &mut self.covers.reported
+    pub(super) fn backups_go_to(&mut self, cx: &mut Context, node: NodeId) {
+        if let Some(reported) = &mut self.reported
             && reported.insert(vec![node])
         {
             let sets = reported.iter().cloned().collect();
-            self.send_to_hub(ToHub::Covered(Some(sets)));
+            cx.send_to_hub(ToHub::Covered(Some(sets)));
         }
     }
 
     /// Checks whether all sessions have their backups, if that may have changed. Once a round.
-    pub(super) fn review_covers(&mut self, now: Now) {
-        let covers = &mut self.covers;
-        if !covers.is_stale {
+    pub(super) fn review(&mut self, cx: &mut Context, now: Now) {
+        if !self.is_stale {
             return;
         }
-        let due = covers.looked_at + covers.pause;
+        let due = self.looked_at + self.pause;
         if now.instant < due {
-            if covers
-                .timer_at
-                .is_none_or(|at| at <= now.instant || at > due)
-            {
-                covers.timer_at = Some(due);
-                self.timers.set(due, Timer::Round);
+            if self.timer_at.is_none_or(|at| at <= now.instant || at > due) {
+                self.timer_at = Some(due);
+                cx.timers.set(due, Timer::Round);
             }
             return;
         }
         thicket_session::reach!("time SOON");
-        covers.looked_at = now.instant;
-        covers.pause = (covers.pause * 2).min(LATER);
-        if covers.pause == LATER {
+        self.looked_at = now.instant;
+        self.pause = (self.pause * 2).min(LATER);
+        if self.pause == LATER {
             thicket_session::reach!("time LATER");
         }
-        covers.timer_at = Some(now.instant + covers.pause);
-        let Some(sets) = self.find_covers() else {
-            let next = now.instant + self.covers.pause;
-            self.timers.set(next, Timer::Round);
-            if self.covers.reported.take().is_some() {
-                self.send_to_hub(ToHub::Covered(None));
+        self.timer_at = Some(now.instant + self.pause);
+        let Some(sets) = find_covers(cx) else {
+            let next = now.instant + self.pause;
+            cx.timers.set(next, Timer::Round);
+            if self.reported.take().is_some() {
+                cx.send_to_hub(ToHub::Covered(None));
             }
             return;
         };
-        self.covers.is_stale = false;
-        if self.covers.reported.as_ref() != Some(&sets) {
+        self.is_stale = false;
+        if self.reported.as_ref() != Some(&sets) {
             let reported = sets.iter().cloned().collect();
-            self.covers.reported = Some(sets);
-            self.send_to_hub(ToHub::Covered(Some(reported)));
+            self.reported = Some(sets);
+            cx.send_to_hub(ToHub::Covered(Some(reported)));
         }
     }
+}
 
-    /// Which nodes have backups; `None`: a session that subscribes to something has none.
-    fn find_covers(&self) -> Option<BTreeSet<Vec<NodeId>>> {
-        let mut sets = BTreeSet::new();
-        let sessions = self.sessions.iter().map(|(_, session)| session);
-        for session in sessions.filter(|it| it.is_persistent()) {
-            let backups = session.stored.backups;
-            // One that subscribes to nothing may do so at any time, and has its backup already.
-            if backups.covered().next().is_some() {
-                sets.insert(backups.covered_by());
-            } else if !session.subscriptions.is_empty() {
-                return None;
-            }
+/// Which nodes have backups; `None`: a session that subscribes to something has none.
+fn find_covers(cx: &Context) -> Option<BTreeSet<Vec<NodeId>>> {
+    let mut sets = BTreeSet::new();
+    let sessions = cx.sessions.iter().map(|(_, session)| session);
+    for session in sessions.filter(|it| it.is_persistent()) {
+        let backups = session.stored.backups;
+        // One that subscribes to nothing may do so at any time, and has its backup already.
+        if backups.covered().next().is_some() {
+            sets.insert(backups.covered_by());
+        } else if !session.subscriptions.is_empty() {
+            return None;
         }
-        let nodes = |streams: [Option<u8>; MAXIMUM_BACKUPS as usize]| {
-            let streams = streams.into_iter().flatten();
-            let nodes = streams.filter_map(|index| self.journal.streams.node_of(index));
-            let mut nodes: Vec<NodeId> = nodes.collect();
-            nodes.sort_unstable();
-            nodes
-        };
-        Some(sets.into_iter().map(nodes).collect())
     }
+    let nodes = |streams: [Option<u8>; MAXIMUM_BACKUPS as usize]| {
+        let streams = streams.into_iter().flatten();
+        let nodes = streams.filter_map(|index| cx.journal.streams.node_of(index));
+        let mut nodes: Vec<NodeId> = nodes.collect();
+        nodes.sort_unstable();
+        nodes
+    };
+    Some(sets.into_iter().map(nodes).collect())
+}
 
+impl Worker {
     /// A message that other nodes kept while this node was down.
     pub(super) fn handle_hinted(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
         for record in Records::new(bytes) {
             let Ok((record, _)) = record else {
                 let message = "unreadable record that another node kept";
-                return self.event(EventLevel::Error, message, Vec::new());
+                return self.cx.event(EventLevel::Error, message, Vec::new());
             };
             if self.handle_record(now, Peer::Hub, origin, &record, Way::Hint) {
-                self.note_late(now, origin, record.number);
+                note_late(&mut self.cx, now, origin, record.number);
             }
         }
-        self.watch_hints(now);
+        self.sources.watch_hints(&mut self.cx, now);
     }
 }

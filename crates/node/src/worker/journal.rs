@@ -15,8 +15,9 @@ use thicket_session::{
 
 use super::{
     SessionKey, Worker,
+    context::Context,
     deliver::Outgoing,
-    replication::{StoredAs, Streams},
+    replication::{Primaries, StoredAs, Streams},
     sessions::Session,
 };
 use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
@@ -423,9 +424,12 @@ pub(super) fn instant_of(now: Now, wall_ms: u64) -> Instant {
 impl Worker {
     /// What must be stored before anything leaves; `None`: nothing. Call it after `end_round`, and answer with `handle_stored`.
     pub fn unstored(&mut self, now: Now) -> Option<Unstored<'_>> {
-        self.journal.write_done();
-        self.advance_checkpoint(now);
-        let journal = &self.journal;
+        let Self {
+            cx, checkpoints, ..
+        } = self;
+        cx.journal.write_done();
+        checkpoints.advance(cx, now);
+        let journal = &cx.journal;
         (!journal.is_stored()).then(|| Unstored {
             record: journal.writer.record(),
             operations: &journal.operations,
@@ -434,96 +438,98 @@ impl Worker {
 
     /// Whether nothing waits to be stored.
     pub(crate) const fn is_stored(&self) -> bool {
-        self.journal.is_stored()
+        self.cx.journal.is_stored()
     }
 
     /// Bytes gathered for the next record, for a shell that bounds its writes.
     #[must_use]
     pub const fn unstored_bytes(&self) -> usize {
-        self.journal.writer.len()
+        self.cx.journal.writer.len()
     }
 
     /// What `unstored` returned is stored.
     pub fn handle_stored(&mut self, status: LogStatus) {
-        self.journal.writer.clear();
-        self.journal.operations.clear();
-        self.journal.operation_bytes = 0;
+        self.cx.journal.writer.clear();
+        self.cx.journal.operations.clear();
+        self.cx.journal.operation_bytes = 0;
         self.handle_log_status(status);
     }
 
     /// The free capacity or the size of the log has changed.
     pub fn handle_log_status(&mut self, status: LogStatus) {
-        self.journal.status = status;
-        self.checkpoint_if_worthwhile();
+        self.cx.journal.status = status;
+        self.checkpoints.begin_if_worthwhile(&self.cx);
     }
+}
 
+/// Orders the shell to remove the segments of the log before `segment`.
+pub(super) fn remove_log_before(cx: &mut Context, segment: u64) {
+    cx.outputs
+        .push_back(WorkerOutput::RemoveLogBefore { segment });
+}
+
+impl Primaries {
     /// Stores a session without its subscriptions and messages. Gives it a number if it is persistent and has none.
-    pub(super) fn store_session(&mut self, now: Now, key: SessionKey) {
-        self.note_uncovered(key);
-        if !self.journal.is_on && self.config.backups == 0 {
+    pub(super) fn store_session(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        self.covers.note_uncovered(cx, key);
+        if !cx.journal.is_on && cx.config.backups == 0 {
             return;
         }
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         if !session.is_persistent() {
-            self.journal.forget(session);
+            cx.journal.forget(session);
             session.stored = StoredAs::default();
             return;
         }
-        if self.journal.is_on {
+        if cx.journal.is_on {
             if session.stored.number == 0 {
-                session.stored.number = self.journal.next_number();
+                session.stored.number = cx.journal.next_number();
             }
             let value = session.value(now).encode();
-            self.journal.put_session(session.stored.number, value);
+            cx.journal.put_session(session.stored.number, value);
         }
         if session.stored.backups.is_empty() {
-            self.backup_new(now, key);
+            self.backup_new(cx, now, key);
         } else {
             let (stored, value) = (session.stored, session.value(now).encode());
-            self.journal.streams.each(stored.backups, |stream| {
+            cx.journal.streams.each(stored.backups, |stream| {
                 stream.writer.value(stored.number, &value);
             });
         }
     }
 
     /// Stores a session that came from elsewhere, or whose messages have other sequences now: completely, under a new number.
-    pub(super) fn store_whole(&mut self, now: Now, key: SessionKey) {
-        if self.write_whole(now, key) {
-            self.backup_new(now, key);
+    pub(super) fn store_whole(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        if write_whole(cx, now, key) {
+            self.backup_new(cx, now, key);
         }
     }
+}
 
-    /// The same, without backups yet. False: it is to have none.
-    pub(super) fn write_whole(&mut self, now: Now, key: SessionKey) -> bool {
-        let place = self.place();
-        let Some(session) = self.sessions.get_mut(key) else {
-            return false;
-        };
-        session.ancestors.note(session.as_ancestor(place));
-        self.journal.forget(session);
-        session.stored = StoredAs::default();
-        if self.journal.is_on {
-            session.stored.number = self.journal.next_number();
-            let (number, value) = (session.stored.number, session.value(now).encode());
-            self.journal.put_session(number, value);
-            for (filter, subscription) in &session.subscriptions {
-                let value = encode_subscription(filter, subscription);
-                let key = self.journal.subscription_key(number, filter);
-                self.journal.put(Keyspace::Subscriptions, key, Some(value));
-            }
-            write_taken(&mut self.journal.writer, session);
-            write_messages(&mut self.journal.writer, now, session);
+/// The same, without backups yet. False: it is to have none.
+pub(super) fn write_whole(cx: &mut Context, now: Now, key: SessionKey) -> bool {
+    let place = cx.place();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return false;
+    };
+    session.ancestors.note(session.as_ancestor(place));
+    cx.journal.forget(session);
+    session.stored = StoredAs::default();
+    if cx.journal.is_on {
+        session.stored.number = cx.journal.next_number();
+        let (number, value) = (session.stored.number, session.value(now).encode());
+        cx.journal.put_session(number, value);
+        for (filter, subscription) in &session.subscriptions {
+            let value = encode_subscription(filter, subscription);
+            let key = cx.journal.subscription_key(number, filter);
+            cx.journal.put(Keyspace::Subscriptions, key, Some(value));
         }
-        true
+        write_taken(&mut cx.journal.writer, session);
+        write_messages(&mut cx.journal.writer, now, session);
     }
-
-    /// Orders the shell to remove the segments of the log before `segment`.
-    pub(super) fn remove_log_before(&mut self, segment: u64) {
-        self.outputs
-            .push_back(WorkerOutput::RemoveLogBefore { segment });
-    }
+    true
 }
 
 /// The counters of a session and what its client has not released.

@@ -26,9 +26,10 @@ use thicket_session::{
 use super::{
     SessionKey, Worker,
     arrivals::Begun,
+    context::Context,
     divergence::{Divergence, Name, Place, name},
     interests::Member,
-    replication::{Level, Operation, Release},
+    replication::{Level, Operation, Primaries, Release},
     sessions::Session,
 };
 use crate::{
@@ -57,35 +58,6 @@ pub(super) struct Merging {
 }
 
 impl Worker {
-    /// The client of a session subscribed or unsubscribed: noted as long as another node may not receive it.
-    pub(super) fn note_operation(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        filter: &SubscriptionFilter,
-    ) {
-        let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        if !session.is_persistent() {
-            return;
-        }
-        if is_partitioned {
-            session.divergence_mut().touch(filter.clone());
-        } else {
-            let serial = session.serial;
-            self.journal.streams.each(session.stored.backups, |stream| {
-                let operation = Operation {
-                    session: key,
-                    serial,
-                    filter: filter.clone(),
-                };
-                stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
-            });
-        }
-    }
-
     /// What another node has of a session that is here.
     pub(super) fn begin_merge(
         &mut self,
@@ -95,8 +67,8 @@ impl Worker {
         snapshot: SessionSnapshot,
         merge: Merge,
     ) {
-        let begun = self.come_by_now(now);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let begun = self.cx.come_by_now(now);
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let is_same = session.uid == snapshot.uid;
@@ -131,91 +103,66 @@ impl Worker {
                     .merge(&snapshot.inbound, generation, is_whole, !is_theirs_later);
             }
             let theirs = &snapshot.subscriptions;
-            let changes = self.merge_subscriptions(key, theirs, is_theirs_later, &mut merging);
-            self.announce(changes);
+            let changes =
+                merge_subscriptions(&mut self.cx, key, theirs, is_theirs_later, &mut merging);
+            self.cx.announce(changes);
         }
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.merging = Some(Box::new(merging));
         }
-        self.store_session(now, key);
+        self.primaries.store_session(&mut self.cx, now, key);
         self.wait_for_import(request);
     }
+}
 
-    /// `is_theirs_later`: its client was connected to the other one last.
-    fn merge_subscriptions(
-        &mut self,
+impl Primaries {
+    /// The client of a session subscribed or unsubscribed: noted as long as another node may not receive it.
+    pub(super) fn note_operation(
+        &self,
+        cx: &mut Context,
+        now: Now,
         key: SessionKey,
-        theirs: &[(SubscriptionFilter, thicket_session::server::Subscription)],
-        is_theirs_later: bool,
-        merging: &mut Merging,
-    ) -> Vec<InterestChange> {
-        let mut changes = Vec::new();
-        let Some(session) = self.sessions.get_mut(key) else {
-            return changes;
+        filter: &SubscriptionFilter,
+    ) {
+        let is_partitioned = self.is_partitioned(now.instant);
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
         };
-        let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
-        // If both nodes received a request, the one where the client was last takes precedence.
-        let is_ours = |filter: &SubscriptionFilter| {
-            let divergence = session.divergence.as_deref();
-            let is_outdone = is_theirs_later && touched.contains(filter);
-            divergence.is_some_and(|divergence| divergence.touched.contains(filter)) && !is_outdone
-        };
-        let is_theirs = |filter: &SubscriptionFilter| touched.contains(filter) && !is_ours(filter);
-        let has_ended = |filter: &&SubscriptionFilter| {
-            is_theirs(filter) && !theirs.iter().any(|(theirs, _)| theirs == *filter)
-        };
-        let ended: Vec<SubscriptionFilter> = if merging.is_same {
-            let ours = session.subscriptions.keys();
-            ours.filter(has_ended).cloned().collect()
+        if !session.is_persistent() {
+            return;
+        }
+        if is_partitioned {
+            session.divergence_mut().touch(filter.clone());
         } else {
-            Vec::new()
-        };
-        let is_taken = |(filter, subscription): &&(SubscriptionFilter, _)| {
-            match session.subscriptions.get(filter) {
-                Some(ours) => ours != subscription && is_theirs(filter),
-                // What nobody asked for since is missing here because this backup was incomplete.
-                None => !is_ours(filter) && (is_theirs(filter) || !merging.branch.is_interrupted),
-            }
-        };
-        let taken: Vec<_> = theirs.iter().filter(is_taken).cloned().collect();
-        let is_connected = session.connection.is_some();
-        for filter in &ended {
-            session.subscriptions.remove(filter);
-            self.journal.subscription(session.stored, filter, None);
-            changes.extend(self.interests.unsubscribe(key, filter));
+            let serial = session.serial;
+            cx.journal.streams.each(session.stored.backups, |stream| {
+                let operation = Operation {
+                    session: key,
+                    serial,
+                    filter: filter.clone(),
+                };
+                stream.wait(Level::Applied, Release::Operation(Box::new(operation)));
+            });
         }
-        merging.ended = ended;
-        for (filter, subscription) in taken {
-            if session
-                .subscriptions
-                .insert(filter.clone(), subscription)
-                .is_none()
-            {
-                merging.fresh.push(filter.clone());
-            }
-            let stored = session.stored;
-            self.journal
-                .subscription(stored, &filter, Some(&subscription));
-            let member = Member {
-                connected: is_connected,
-                ..Member::away(subscription)
-            };
-            changes.extend(self.interests.subscribe(key, &filter, member));
-        }
-        changes
     }
 
     /// The other one's queue has arrived. False: no branch is being merged.
-    pub(super) fn finish_merge(&mut self, now: Now, key: SessionKey, bytes: &[u8]) -> bool {
-        let place = self.place();
-        let Some(session) = self.sessions.get_mut(key) else {
+    pub(super) fn finish_merge(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        key: SessionKey,
+        bytes: &[u8],
+    ) -> bool {
+        let place = cx.place();
+        let Some(session) = cx.sessions.get_mut(key) else {
             return false;
         };
         let Some(merging) = session.merging.take() else {
             return false;
         };
         let Some(queue::Moved { taken, queue, .. }) = queue::decode(bytes, now.instant) else {
-            self.event(
+            cx.event(
                 EventLevel::Error,
                 "a queue from another node is unreadable",
                 Vec::new(),
@@ -223,7 +170,7 @@ impl Worker {
             return true;
         };
         session.epoch = session.epoch.max(merging.epoch);
-        let is_partitioned = self.primaries.is_partitioned(now.instant);
+        let is_partitioned = self.is_partitioned(now.instant);
         let after = is_partitioned.then(|| {
             let divergence = session.divergence.as_deref().cloned().unwrap_or_default();
             let has_had_all = session.is_split_off(&merging.branch);
@@ -241,7 +188,7 @@ impl Worker {
             let theirs = queue
                 .iter()
                 .chain(merging.in_flight.iter().filter_map(unacknowledged));
-            let (own, marks) = (self.config.node, &self.marks);
+            let (own, marks) = (cx.config.node, &cx.arrivals.marks);
             let has_come = |id: &MessageId| session.has_come(*id, own, marks);
             let come: BTreeSet<MessageId> = theirs.filter_map(plain).filter(has_come).collect();
             let begun = |id: &&MessageId| merging.begun.is_before(**id, marks.get(&id.stream_id()));
@@ -252,21 +199,85 @@ impl Worker {
             session.take_in(place, *merging, queue, &come)
         };
         session.divergence = after;
-        self.traffic.merged_sessions += 1;
-        self.traffic.merged_messages += merged;
+        cx.traffic.merged_sessions += 1;
+        cx.traffic.merged_messages += merged;
         let fields = vec![
             ("client_id", session.client_id.to_string()),
             ("messages", merged.to_string()),
         ];
-        self.store_whole(now, key);
-        self.event(
+        self.store_whole(cx, now, key);
+        cx.event(
             EventLevel::Info,
             "a session that two nodes had is one again",
             fields,
         );
-        self.pull(now, key);
+        cx.pull(now, key);
         true
     }
+}
+
+/// `is_theirs_later`: its client was connected to the other one last.
+fn merge_subscriptions(
+    cx: &mut Context,
+    key: SessionKey,
+    theirs: &[(SubscriptionFilter, thicket_session::server::Subscription)],
+    is_theirs_later: bool,
+    merging: &mut Merging,
+) -> Vec<InterestChange> {
+    let mut changes = Vec::new();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return changes;
+    };
+    let touched: BTreeSet<_> = merging.branch.touched.iter().cloned().collect();
+    // If both nodes received a request, the one where the client was last takes precedence.
+    let is_ours = |filter: &SubscriptionFilter| {
+        let divergence = session.divergence.as_deref();
+        let is_outdone = is_theirs_later && touched.contains(filter);
+        divergence.is_some_and(|divergence| divergence.touched.contains(filter)) && !is_outdone
+    };
+    let is_theirs = |filter: &SubscriptionFilter| touched.contains(filter) && !is_ours(filter);
+    let has_ended = |filter: &&SubscriptionFilter| {
+        is_theirs(filter) && !theirs.iter().any(|(theirs, _)| theirs == *filter)
+    };
+    let ended: Vec<SubscriptionFilter> = if merging.is_same {
+        let ours = session.subscriptions.keys();
+        ours.filter(has_ended).cloned().collect()
+    } else {
+        Vec::new()
+    };
+    let is_taken = |(filter, subscription): &&(SubscriptionFilter, _)| {
+        match session.subscriptions.get(filter) {
+            Some(ours) => ours != subscription && is_theirs(filter),
+            // What nobody asked for since is missing here because this backup was incomplete.
+            None => !is_ours(filter) && (is_theirs(filter) || !merging.branch.is_interrupted),
+        }
+    };
+    let taken: Vec<_> = theirs.iter().filter(is_taken).cloned().collect();
+    let is_connected = session.connection.is_some();
+    for filter in &ended {
+        session.subscriptions.remove(filter);
+        cx.journal.subscription(session.stored, filter, None);
+        changes.extend(cx.interests.unsubscribe(key, filter));
+    }
+    merging.ended = ended;
+    for (filter, subscription) in taken {
+        if session
+            .subscriptions
+            .insert(filter.clone(), subscription)
+            .is_none()
+        {
+            merging.fresh.push(filter.clone());
+        }
+        let stored = session.stored;
+        cx.journal
+            .subscription(stored, &filter, Some(&subscription));
+        let member = Member {
+            connected: is_connected,
+            ..Member::away(subscription)
+        };
+        changes.extend(cx.interests.subscribe(key, &filter, member));
+    }
+    changes
 }
 
 /// The identity of a message that no group chose the session for: it arrives at each node under its number.

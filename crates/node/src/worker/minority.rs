@@ -20,7 +20,7 @@ use thicket_mqtt::{
     Packet, ProtocolVersion, Qos, ReasonCode, Suback, Subscribe, Unsuback, Unsubscribe,
 };
 
-use super::{Refusal, SessionKey, Worker, seen::Seen};
+use super::{Refusal, SessionKey, Worker, context::Context, replication::Primaries, seen::Seen};
 use crate::{ConnectionId, Now};
 
 /// For the log and for reason strings.
@@ -29,57 +29,42 @@ const REASON: &str = "this side of the cluster has no majority";
 impl Worker {
     /// The hub reports whether this side has quorum.
     pub(super) fn handle_minority(&mut self, now: Now, is_minority: bool) {
-        self.is_minority = is_minority;
+        self.cx.is_minority = is_minority;
         if is_minority {
-            let closing = self.refuse_what_is_open();
+            let closing = refuse_what_is_open(&mut self.cx);
             self.close_what_waits(now, closing);
-            self.interrupt_what_is_open(now);
+            self.primaries.interrupt_what_is_open(&mut self.cx, now);
             // What only sessions here accepted is lost with them when the sessions were promoted elsewhere; then the same publication is new here.
             // Each session has its own list of what it accepted.
-            self.seen = Seen::default();
+            self.cx.arrivals.seen = Seen::default();
         } else {
-            let sessions: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
+            let sessions: Vec<SessionKey> = self.cx.sessions.iter().map(|(key, _)| key).collect();
             for key in sessions {
-                self.pull(now, key);
+                self.cx.pull(now, key);
             }
         }
     }
 
-    /// Whether a step of a QoS 2 handshake may be taken: not where the session may be promoted elsewhere as it was before.
-    pub(super) fn check_handshake(&self, key: SessionKey) -> Result<(), Refusal> {
-        let session = self.sessions.get(key);
-        if self.is_minority && session.is_some_and(|session| session.is_persistent()) {
-            return Err(Refusal::new(ReasonCode::QuotaExceeded, REASON));
+    /// Clients whose answers wait for a backup, or for other nodes to apply their subscriptions, must not receive them: they ask again.
+    fn close_what_waits(&mut self, now: Now, closing: Vec<ConnectionId>) {
+        let connections = self.cx.connections.iter();
+        let holding = connections.filter(|(_, it)| it.out.is_held());
+        let mut waiting: Vec<_> = holding.map(|(id, _)| id).collect();
+        waiting.extend(closing);
+        waiting.extend(self.cx.subscribing());
+        waiting.sort_unstable();
+        waiting.dedup();
+        for id in waiting {
+            self.refuse(now, id, &Refusal::new(ReasonCode::QuotaExceeded, REASON));
         }
-        Ok(())
     }
+}
 
-    /// Refuses publishers that are owed an acknowledgement: the nodes it waits for may be on the other side. Returns the connections of those that
-    /// cannot be refused: clients before 5.0, and publications that some accepted under the identity that they have when they are sent again.
-    fn refuse_what_is_open(&mut self) -> Vec<ConnectionId> {
-        let mut closing = Vec::new();
-        for (_, session) in self.sessions.iter_mut() {
-            if !session.orphaned.is_empty() {
-                // Its client is back, and may have sent again what its connection before had published: it does so once more.
-                closing.extend(session.connection);
-            }
-            let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
-            let is_named = session.is_persistent();
-            for owed in session.acknowledgements.iter_mut().filter(|it| it.open > 0) {
-                if is_v5 && !(is_named && owed.qos == Qos::ExactlyOnce) {
-                    owed.reason_code = ReasonCode::QuotaExceeded;
-                } else {
-                    closing.extend(session.connection);
-                }
-            }
-        }
-        closing
-    }
-
+impl Primaries {
     /// What its publishers will send again because their connections ended is accepted then, wherever that is.
-    fn interrupt_what_is_open(&mut self, now: Now) {
+    fn interrupt_what_is_open(&mut self, cx: &mut Context, now: Now) {
         let mut leaving = Vec::new();
-        for (key, session) in self.sessions.iter_mut() {
+        for (key, session) in cx.sessions.iter_mut() {
             if !session.orphaned.is_empty() {
                 session.orphaned.clear();
                 session.inbound.interrupt();
@@ -87,71 +72,88 @@ impl Worker {
             }
         }
         for key in leaving {
-            self.continue_switchover(now, key);
+            self.continue_switchover(cx, now, key);
         }
     }
+}
 
-    /// Clients whose answers wait for a backup, or for other nodes to apply their subscriptions, must not receive them: they ask again.
-    fn close_what_waits(&mut self, now: Now, closing: Vec<ConnectionId>) {
-        let connections = self.connections.iter().enumerate();
-        let holding = connections.filter(|(_, it)| it.as_ref().is_some_and(|it| it.out.is_held()));
-        let mut waiting: Vec<_> = holding.map(|(id, _)| ConnectionId(id as u32)).collect();
-        waiting.extend(closing);
-        waiting.extend(self.subscribing());
-        waiting.sort_unstable();
-        waiting.dedup();
-        for id in waiting {
-            self.refuse(now, id, &Refusal::new(ReasonCode::QuotaExceeded, REASON));
+/// Whether a step of a QoS 2 handshake may be taken: not where the session may be promoted elsewhere as it was before.
+pub(super) fn check_handshake(cx: &Context, key: SessionKey) -> Result<(), Refusal> {
+    let session = cx.sessions.get(key);
+    if cx.is_minority && session.is_some_and(|session| session.is_persistent()) {
+        return Err(Refusal::new(ReasonCode::QuotaExceeded, REASON));
+    }
+    Ok(())
+}
+
+/// Refuses publishers that are owed an acknowledgement: the nodes it waits for may be on the other side. Returns the connections of those that
+/// cannot be refused: clients before 5.0, and publications that some accepted under the identity that they have when they are sent again.
+fn refuse_what_is_open(cx: &mut Context) -> Vec<ConnectionId> {
+    let mut closing = Vec::new();
+    for (_, session) in cx.sessions.iter_mut() {
+        if !session.orphaned.is_empty() {
+            // Its client is back, and may have sent again what its connection before had published: it does so once more.
+            closing.extend(session.connection);
+        }
+        let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
+        let is_named = session.is_persistent();
+        for owed in session.acknowledgements.iter_mut().filter(|it| it.open > 0) {
+            if is_v5 && !(is_named && owed.qos == Qos::ExactlyOnce) {
+                owed.reason_code = ReasonCode::QuotaExceeded;
+            } else {
+                closing.extend(session.connection);
+            }
         }
     }
+    closing
+}
 
-    /// Why a connection ends whose client cannot be sent a refusal of its message.
-    pub(super) fn overdrawn_refusal(&self) -> Refusal {
-        let reason = if self.is_minority {
-            REASON
-        } else {
-            "no room for its messages"
-        };
-        Refusal::new(ReasonCode::QuotaExceeded, reason)
-    }
+/// Why a connection ends whose client cannot be sent a refusal of its message.
+pub(super) fn overdrawn_refusal(cx: &Context) -> Refusal {
+    let reason = if cx.is_minority {
+        REASON
+    } else {
+        "no room for its messages"
+    };
+    Refusal::new(ReasonCode::QuotaExceeded, reason)
+}
 
-    /// The answer to a CONNECT if it is refused.
-    pub(super) fn refuses_newcomers(&self) -> Option<Refusal> {
-        let refusal = || Refusal::new(ReasonCode::ServerUnavailable, REASON);
-        self.is_minority.then(refusal)
-    }
+/// The answer to a CONNECT if it is refused.
+pub(super) fn refuses_newcomers(cx: &Context) -> Option<Refusal> {
+    let refusal = || Refusal::new(ReasonCode::ServerUnavailable, REASON);
+    cx.is_minority.then(refusal)
+}
 
-    /// True: a SUBSCRIBE was refused.
-    pub(super) fn refuses_subscribe(
-        &mut self,
-        id: ConnectionId,
-        subscribe: &Subscribe<'_>,
-    ) -> bool {
-        if self.is_minority {
-            let codes = vec![ReasonCode::QuotaExceeded; subscribe.filters.len()];
-            let suback = Suback::new(subscribe.packet_id, codes);
-            self.send(id, &Packet::Suback(suback));
-        }
-        self.is_minority
+/// True: a SUBSCRIBE was refused.
+pub(super) fn refuses_subscribe(
+    cx: &mut Context,
+    id: ConnectionId,
+    subscribe: &Subscribe<'_>,
+) -> bool {
+    if cx.is_minority {
+        let codes = vec![ReasonCode::QuotaExceeded; subscribe.filters.len()];
+        let suback = Suback::new(subscribe.packet_id, codes);
+        cx.send(id, &Packet::Suback(suback));
     }
+    cx.is_minority
+}
 
-    /// True: an UNSUBSCRIBE was refused; error: the connection ends, as older versions have no refusal.
-    pub(super) fn refuses_unsubscribe(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        unsubscribe: &Unsubscribe<'_>,
-    ) -> Result<bool, Refusal> {
-        let session = self.sessions.get(key);
-        if !self.is_minority || session.is_none_or(|session| !session.is_persistent()) {
-            return Ok(false);
-        }
-        if session.is_some_and(|it| it.protocol_version != ProtocolVersion::V5 as u8) {
-            return Err(Refusal::new(ReasonCode::QuotaExceeded, REASON));
-        }
-        let codes = vec![ReasonCode::ImplementationSpecificError; unsubscribe.filters.len()];
-        let unsuback = Unsuback::new(unsubscribe.packet_id, codes);
-        self.send(id, &Packet::Unsuback(unsuback));
-        Ok(true)
+/// True: an UNSUBSCRIBE was refused; error: the connection ends, as older versions have no refusal.
+pub(super) fn refuses_unsubscribe(
+    cx: &mut Context,
+    id: ConnectionId,
+    key: SessionKey,
+    unsubscribe: &Unsubscribe<'_>,
+) -> Result<bool, Refusal> {
+    let session = cx.sessions.get(key);
+    if !cx.is_minority || session.is_none_or(|session| !session.is_persistent()) {
+        return Ok(false);
     }
+    if session.is_some_and(|it| it.protocol_version != ProtocolVersion::V5 as u8) {
+        return Err(Refusal::new(ReasonCode::QuotaExceeded, REASON));
+    }
+    let codes = vec![ReasonCode::ImplementationSpecificError; unsubscribe.filters.len()];
+    let unsuback = Unsuback::new(unsubscribe.packet_id, codes);
+    cx.send(id, &Packet::Unsuback(unsuback));
+    Ok(true)
 }

@@ -3,6 +3,23 @@
 //! One input is everything read from one connection. Each PUBLISH in it is parsed once, matched once (or found in the cache), and its bytes are
 //! appended to the out-buffers of the recipients here and to the batches for the other workers and the hub. At the end of a round the batches become
 //! messages, and each connection that has something to send is named once.
+//!
+//! All parts work with the `context`: connections, sessions and interests, what is to be stored, what leaves. Each has state of its own besides that:
+//!
+//! | part | has |
+//! | --- | --- |
+//! | `replication::Primaries` | backups of the sessions whose primary is here; wills being published |
+//! | `replication::Sources` | backups here of sessions whose primaries are on other nodes |
+//! | `groups` | messages of shared subscriptions that are on their way to other nodes, or have no member |
+//! | `retained`, `system` | retained messages and `$SYS` values on their way to new subscriptions |
+//! | `relocate` | connections that move to other workers |
+//! | `checkpoint`, `recover` | what the log needs to keep; what was read from it at the start |
+//! | `transfer`, `publications` | sessions and messages that operators bring |
+//! | `quota` | what users and addresses use of their quotas |
+//! | `trace`, `rates` | spans of messages; how often is published to which topics |
+//!
+//! A function that is given the context alone involves no part. What involves several is a method of [`Worker`]: how a CONNECT is served, how a
+//! connection and its session end, the way of a PUBLISH, failover and switchover.
 
 mod acknowledge;
 mod arrivals;
@@ -18,6 +35,9 @@ mod clients;
 mod close;
 mod connect;
 mod connection;
+mod connections;
+mod context;
+mod debts;
 mod deliver;
 mod divergence;
 mod drain;
@@ -32,6 +52,7 @@ mod merge;
 mod minority;
 mod observe;
 mod operate;
+mod packet_trace;
 mod pending;
 mod places;
 mod placing;
@@ -54,158 +75,56 @@ mod send;
 mod sessions;
 mod subscribe;
 mod switchover;
+mod system;
 mod timers;
 mod trace;
 mod transfer;
 mod wills;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    rc::Rc,
-    sync::Arc,
-};
+use thicket_mqtt::{DecodeError, ReasonCode};
+use thicket_overlay::record::Records;
+use thicket_session::time::Instant;
 
-use thicket_mqtt::{DecodeError, PacketId, ReasonCode};
-use thicket_overlay::{StreamId, record::Records};
-use thicket_session::{
-    server::{Message, MessageStream},
-    time::Instant,
-};
-
-pub(crate) use self::rates::HEAVIEST;
-pub(crate) use self::relocate::Relocated;
-pub(crate) use self::seen::Generations;
 use self::{
+    branches::{handle_drain, handle_forget},
     checkpoint::Checkpoints,
+    connect::handle_claim_refused,
     connection::{Connection, Phase},
-    deliver::Scratch,
-    forward::Batches,
-    interests::Interests,
-    journal::Journal,
-    pending::Pending,
+    context::Context,
+    habits::handle_habits_asked,
+    places::handle_place_answer,
+    redirect::handle_movable_asked,
     retained::Queries,
-    seen::Seen,
-    sessions::{Session, SessionKey, Sessions},
-    subscribe::Gates,
-    timers::Timers,
+    sessions::{Session, SessionKey},
 };
+pub(crate) use self::{rates::HEAVIEST, relocate::Relocated, seen::Generations};
 use crate::{
-    ConnectionId, Event, EventLevel, Handover, Now, Observed, Peer, Traffic, WorkerConfig,
-    WorkerId, WorkerInput, WorkerOutput,
-    bans::Bans,
-    marks::Mark,
-    messages::{HubMessage, Origin, ToHub, ToWorker, WorkerMessage},
-    random::Random,
+    ConnectionId, Handover, Now, Peer, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
+    messages::{ToHub, ToWorker, WorkerMessage},
 };
 
 /// Connections and sessions of one thread. See the module's documentation and [`WorkerInput`], [`WorkerOutput`].
 #[derive(Debug)]
 pub struct Worker {
-    id: WorkerId,
-    config: WorkerConfig,
-    random: Random,
-    connections: Vec<Option<Box<Connection>>>,
-    sessions: Sessions,
-    interests: Interests,
-    /// What publishers are owed when other workers and nodes have admitted their messages.
-    pending: Pending<Option<Debt>>,
-    batches: Batches,
-    gates: Gates,
+    cx: Context,
     queries: Queries,
-    timers: Timers,
-    scratch: Scratch,
-    operating: operate::Operating,
+    system: system::System,
     transfers: transfer::Transfers,
-    dirty: Vec<ConnectionId>,
-    outputs: VecDeque<WorkerOutput>,
-    traffic: Traffic,
-    next_serial: u64,
-    barriers: barriers::Barriers,
-    /// Messages that have a number only because sessions here accepted them.
-    unsent: u64,
-    /// Positions that the streams of others have reached here.
-    marks: BTreeMap<MessageStream, Mark>,
-    /// The same for all sessions that arrive before the next message does.
-    begun: Option<Rc<arrivals::Begun>>,
-    /// Owed acknowledgements whose conditions were met while something else was borrowed.
-    met: Vec<Debt>,
-    /// Connections of clients that cannot be sent a refusal of their messages.
-    overdrawn: Vec<ConnectionId>,
-    /// Some session has, or had, rights: while none has, they are not checked.
-    has_rights: bool,
-    /// Sessions whose connections have capacity again.
-    relieved: Vec<SessionKey>,
-    journal: Journal,
     checkpoints: Checkpoints,
-    /// QoS 2 publications of persistent publishers that arrived here.
-    seen: Seen,
     /// What was read of an earlier start, until all of it is.
     recovery: Option<Box<recover::Recovery>>,
     publications: publications::Publications,
-    /// Who may not connect.
-    bans: Arc<Bans>,
     /// Replication of the sessions whose primary is here.
     primaries: replication::Primaries,
     /// Backups of sessions whose primaries are on other nodes.
     sources: replication::Sources,
-    unblocked: Vec<replication::Unblocked>,
-    /// Messages of shared subscriptions on their way to other nodes.
-    chosen: groups::ChosenElsewhere,
-    /// Groups whose members were on nodes that are down.
-    orphaned: groups::Orphaned,
-    /// The node is drained and accepts no clients: the number of sessions that go in one step of that.
-    drain_step: Option<usize>,
-    /// The shell stops: what leaves in this round is the last.
-    is_stopping: bool,
-    /// This side of the cluster has no quorum.
-    is_minority: bool,
+    /// Shared subscriptions whose messages are on their way to other nodes, or have no member.
+    groups: groups::Groups,
     relocations: relocate::Relocations,
-    /// Stands for messages that have not arrived.
-    placeholder: Rc<Message>,
-    covers: hints::Covers,
-    effort: effort::Effort,
-    last_retained: retained::LastRetained,
     /// What users and addresses use of their quotas.
     quotas: quota::Quotas,
-    redirect: redirect::Redirect,
-    /// What the shell observes; the filters are with the interests.
-    observed: Observed,
     traces: trace::Traces,
     topic_counts: rates::TopicCounts,
-}
-
-/// Who is owed an acknowledgement when the conditions of a message are met.
-#[derive(Debug, Clone, Copy)]
-enum Debt {
-    /// Who published it.
-    Publisher(Publisher),
-    /// The place that sent it here for a shared subscription that had no member here any more: it was sent on.
-    Sender {
-        from: Peer,
-        origin: Origin,
-        number: u64,
-    },
-    /// Nobody: another node is to forget the will with this number when all recipients have it.
-    Will(u64),
-}
-
-/// Who published a message.
-#[derive(Debug, Clone, Copy)]
-enum Publisher {
-    /// A client.
-    Client(Owed),
-    /// An operator, by the number of the publication.
-    Operator(u64),
-}
-
-/// What a client is owed when the conditions of a message are met.
-#[derive(Debug, Clone, Copy)]
-struct Owed {
-    session: SessionKey,
-    session_serial: u64,
-    /// In the session's line of acknowledgements.
-    sequence: u64,
-    packet_id: PacketId,
 }
 
 /// A peer broke a rule: the connection ends with this reason.
@@ -239,60 +158,22 @@ impl Worker {
     /// A worker without connections. `seed` comes from the operating system; all that is random here comes from it.
     #[must_use]
     pub fn new(id: WorkerId, config: WorkerConfig, seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        let sessions = Sessions::new(random.next_u64());
-        let interests = Interests::new(random.next_u64(), config.limits.topic_levels);
+        let checkpoints = Checkpoints::new(config.small_log_bytes);
         Self {
-            id,
-            random,
-            connections: Vec::new(),
-            sessions,
-            interests,
-            pending: Pending::new(),
-            batches: Batches::new(config.workers),
-            gates: Gates::default(),
+            cx: Context::new(id, config, seed),
             queries: Queries::default(),
-            timers: Timers::default(),
-            scratch: Scratch::default(),
+            system: system::System::default(),
             transfers: transfer::Transfers::default(),
-            operating: operate::Operating::default(),
-            observed: Observed::default(),
-            traces: trace::Traces::default(),
-            dirty: Vec::new(),
-            outputs: VecDeque::new(),
-            traffic: Traffic::default(),
-            next_serial: 1,
-            barriers: barriers::Barriers::default(),
-            unsent: 0,
-            marks: BTreeMap::new(),
-            begun: None,
-            met: Vec::new(),
-            overdrawn: Vec::new(),
-            has_rights: false,
-            relieved: Vec::new(),
-            journal: Journal::new(id.0, config.stores),
-            checkpoints: Checkpoints::new(config.small_log_bytes),
-            seen: Seen::default(),
+            checkpoints,
             recovery: None,
             publications: publications::Publications::default(),
-            bans: Arc::default(),
             primaries: replication::Primaries::default(),
-            sources: replication::Sources::default(),
-            unblocked: Vec::new(),
-            chosen: groups::ChosenElsewhere::new(),
-            orphaned: groups::Orphaned::default(),
-            drain_step: None,
-            is_stopping: false,
-            is_minority: false,
+            sources: replication::Sources::new(),
+            groups: groups::Groups::default(),
             relocations: relocate::Relocations::default(),
-            placeholder: replication::placeholder(),
-            covers: hints::Covers::default(),
-            effort: effort::Effort::default(),
-            last_retained: retained::LastRetained::default(),
             quotas: quota::Quotas::default(),
-            redirect: redirect::Redirect::default(),
+            traces: trace::Traces::default(),
             topic_counts: rates::TopicCounts::default(),
-            config,
         }
     }
 
@@ -304,13 +185,14 @@ impl Worker {
                 listener,
                 peer,
             } => {
-                let serial = self.serial();
-                self.insert_connection(
+                let serial = self.cx.serial();
+                self.cx.connections.insert(
                     connection,
                     Connection::new(serial, listener, peer, now.instant),
                 );
-                let at = now.instant + self.config.limits.connect_timeout;
-                self.timers
+                let at = now.instant + self.cx.config.limits.connect_timeout;
+                self.cx
+                    .timers
                     .set(at, timers::Timer::Connect { connection, serial });
             }
             WorkerInput::Adopted { connection, state } => {
@@ -333,53 +215,47 @@ impl Worker {
 
     /// Turns the batches of this round into messages and names the connections to flush. Once a round, after all inputs.
     pub fn end_round(&mut self, now: Now) {
-        self.effort.begin_round();
+        self.cx.effort.begin_round();
         self.settle_met(now);
-        self.pull_relieved(now);
+        self.cx.pull_relieved(now);
         self.take_over_handed(now);
-        self.review_covers(now);
-        self.acknowledge_backups();
+        self.primaries.covers.review(&mut self.cx, now);
+        self.sources.acknowledge_backups(&mut self.cx);
         self.seal_backups(now);
-        self.seal_records();
-        self.hand_over_leaving(now);
-        let mut dirty = std::mem::take(&mut self.dirty);
-        for connection in dirty.drain(..) {
-            let Some(state) = self.connection_mut(connection) else {
-                continue;
-            };
-            state.is_dirty = false;
-            if !state.out.pending().is_empty() && !matches!(state.phase, Phase::Closing) {
-                self.outputs.push_back(WorkerOutput::Flush(connection));
-            }
-        }
-        // The next round uses its memory again.
-        self.dirty = dirty;
+        self.cx.seal_records();
+        self.relocations.hand_over_leaving(&mut self.cx, now);
+        self.cx.connections.flush(&mut self.cx.outputs);
     }
 
     /// See [`crate::Egress`].
     pub(crate) fn poll_output(&mut self) -> Option<WorkerOutput> {
-        self.outputs.pop_front()
+        self.cx.outputs.pop_front()
     }
 
     /// When `Timeout` is wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.is_checkpointing() || self.effort.has_left() {
+        if self.checkpoints.is_under_way() || self.cx.effort.has_left() {
             return Some(Instant::default());
         }
-        self.timers.next()
+        self.cx.timers.next()
     }
 
     /// See [`crate::Egress`].
     pub(crate) fn pending_output(&self, connection: ConnectionId) -> &[u8] {
-        self.connection(connection)
+        self.cx
+            .connections
+            .get(connection)
             .map_or(&[], |state| state.out.pending())
     }
 
     /// The socket accepted the first `count` bytes of `pending_output`.
     pub fn handle_written(&mut self, connection: ConnectionId, count: usize) {
-        let limit = self.config.limits.out_buffer_bytes as usize;
-        let Some(state) = self.connection_mut(connection) else {
+        let Self {
+            cx, relocations, ..
+        } = self;
+        let limit = cx.config.limits.out_buffer_bytes as usize;
+        let Some(state) = cx.connections.get_mut(connection) else {
             return;
         };
         let before = state.out.len();
@@ -389,120 +265,24 @@ impl Worker {
         let is_relieved = after == 0 || (before > limit / 2 && after <= limit / 2);
         let session = state.attached().map(|attached| attached.session);
         if let Some(key) = session.filter(|_| is_relieved)
-            && self.sessions.get(key).is_some_and(Session::has_more)
+            && cx.sessions.get(key).is_some_and(Session::has_more)
         {
-            self.relieved.push(key);
+            cx.connections.relieved.push(key);
         }
         if after == 0 {
-            self.note_emptied();
+            relocations.note_emptied();
         }
     }
 
     /// Whether another `end_round` has something to do after `handle_written` and `handle_stored`.
     #[must_use]
     pub fn wants_round(&self) -> bool {
-        !(self.relieved.is_empty() && self.dirty.is_empty() && self.met.is_empty())
-            || self.may_hand_over()
-    }
-
-    /// Sessions whose connections have written their output get more.
-    fn pull_relieved(&mut self, now: Now) {
-        for session in std::mem::take(&mut self.relieved) {
-            self.pull(now, session);
-            self.advance_replay(session);
-        }
-    }
-
-    fn origin(&self) -> Origin {
-        Origin {
-            node: self.config.node,
-            incarnation: self.config.incarnation,
-            stream: StreamId(u16::from(self.id.0)),
-        }
-    }
-
-    fn serial(&mut self) -> u64 {
-        self.next_serial += 1;
-        self.next_serial - 1
-    }
-
-    fn insert_connection(&mut self, id: ConnectionId, connection: Connection) {
-        let index = id.0 as usize;
-        if index >= self.connections.len() {
-            self.connections.resize_with(index + 1, || None);
-        }
-        self.connections[index] = Some(Box::new(connection));
-    }
-
-    fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(id.0 as usize)?.as_deref()
-    }
-
-    fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(id.0 as usize)?.as_deref_mut()
-    }
-
-    /// The session of a connection in service.
-    fn session_of(&self, id: ConnectionId) -> Option<SessionKey> {
-        Some(self.connection(id)?.attached()?.session)
-    }
-
-    fn mark_dirty(&mut self, id: ConnectionId) {
-        if let Some(state) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::as_deref_mut)
-            && !state.is_dirty
-        {
-            state.is_dirty = true;
-            self.dirty.push(id);
-        }
-    }
-
-    fn send_to_hub(&mut self, content: ToHub) {
-        self.outputs
-            .push_back(WorkerOutput::HubMessage(HubMessage(content)));
-    }
-
-    /// Sends the hub something that it must receive after the records of this round.
-    fn send_to_hub_after_records(&mut self, content: ToHub) {
-        self.seal_records();
-        self.send_to_hub(content);
-    }
-
-    fn send_to_worker(&mut self, to: WorkerId, content: ToWorker) {
-        let message = WorkerMessage(content);
-        self.outputs
-            .push_back(WorkerOutput::WorkerMessage { to, message });
-    }
-
-    /// Sends another worker something that it must receive after the records of this round.
-    fn send_to_worker_after_records(&mut self, to: WorkerId, content: ToWorker) {
-        self.seal_records();
-        self.send_to_worker(to, content);
-    }
-
-    /// The records gathered in this round become messages.
-    fn seal_records(&mut self) {
-        let origin = self.origin();
-        self.batches.seal(origin, &mut self.outputs);
-    }
-
-    fn event(
-        &mut self,
-        level: EventLevel,
-        message: &'static str,
-        fields: Vec<(&'static str, String)>,
-    ) {
-        self.outputs.push_back(WorkerOutput::Event(Event {
-            level,
-            message,
-            fields,
-        }));
+        let (connections, debts) = (&self.cx.connections, &self.cx.debts);
+        connections.want_round() || !debts.met.is_empty() || self.relocations.may_hand_over()
     }
 
     fn handle_adopted(&mut self, now: Now, id: ConnectionId, state: Handover) {
-        let serial = self.serial();
+        let serial = self.cx.serial();
         let mut connection = Connection::new(serial, state.listener, state.peer, now.instant);
         connection.partial = state.buffered;
         if let Some(relocated) = state.relocated {
@@ -518,7 +298,7 @@ impl Worker {
             terms,
             placed,
         };
-        self.insert_connection(id, connection);
+        self.cx.connections.insert(id, connection);
         self.attach(now, id);
     }
 
@@ -526,8 +306,8 @@ impl Worker {
         match message.0 {
             ToWorker::Incarnation(incarnation) => {
                 // What was gathered under the old one leaves under it.
-                self.seal_records();
-                self.config.incarnation = incarnation;
+                self.cx.seal_records();
+                self.cx.config.incarnation = incarnation;
             }
             ToWorker::Records { origin, bytes } => {
                 self.handle_records(now, from, origin, Records::new(&bytes));
@@ -540,15 +320,16 @@ impl Worker {
             }
             ToWorker::Acknowledged(runs) => self.handle_acknowledged(&runs),
             ToWorker::Refused(runs) => self.handle_refused(&runs),
-            ToWorker::RefusalAhead(runs) => self.handle_refusal_ahead(&runs),
+            ToWorker::RefusalAhead(runs) => self.cx.debts.refuse(&runs),
             ToWorker::InterestSettled { sequence, retained } => {
                 self.handle_interest_settled(sequence, retained);
             }
             ToWorker::Peers { sequence, changes } => {
-                self.apply_interests(now, &changes);
+                self.groups.apply_interests(&mut self.cx, now, &changes);
                 // What was published here before was not sent there by these interests: if it is retained, the hub must have it before it reports the
                 // position of the retained messages [MQTT-3.3.1-9].
-                self.send_to_hub_after_records(ToHub::PeersApplied { sequence });
+                self.cx
+                    .send_to_hub_after_records(ToHub::PeersApplied { sequence });
             }
             ToWorker::Granted {
                 connection,
@@ -574,16 +355,18 @@ impl Worker {
                 reason_code,
                 instead,
             } => {
-                if !self.is_refused_to_import(connection, serial) {
-                    self.handle_claim_refused(connection, serial, reason_code, &instead);
+                if !self.transfers.is_refused_to_import(connection, serial) {
+                    handle_claim_refused(&mut self.cx, connection, serial, reason_code, &instead);
                 }
             }
-            ToWorker::PlaceAnswer(asked, node) => self.handle_place_answer(&asked, node),
-            ToWorker::Elsewhere(elsewhere) => self.handle_elsewhere(elsewhere),
-            ToWorker::TopicRatesAsked => self.handle_topic_rates_asked(now),
-            ToWorker::MovableAsked => self.handle_movable_asked(now),
+            ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
+            ToWorker::Elsewhere(elsewhere) => self.cx.elsewhere = elsewhere,
+            ToWorker::TopicRatesAsked => self
+                .topic_counts
+                .handle_topic_rates_asked(&mut self.cx, now),
+            ToWorker::MovableAsked => handle_movable_asked(&mut self.cx, now),
             ToWorker::HabitsAsked { asker, round, from } => {
-                self.handle_habits_asked(now, asker, round, from);
+                handle_habits_asked(&mut self.cx, now, asker, round, from);
             }
             ToWorker::SendClient { client_id, to } => {
                 self.handle_send_client(now, &client_id, &to);
@@ -594,9 +377,12 @@ impl Worker {
                 to,
                 purpose,
             } => self.handle_fetch(now, request, &client_id, (to, purpose)),
-            ToWorker::Drain { request, client_id } => self.handle_drain(request, client_id),
+            ToWorker::Drain { request, client_id } => {
+                handle_drain(&mut self.cx, request, client_id)
+            }
             ToWorker::Synchronise { home, barrier } => {
-                self.send_to_worker_after_records(home, ToWorker::Synchronised { barrier });
+                self.cx
+                    .send_to_worker_after_records(home, ToWorker::Synchronised { barrier });
             }
             ToWorker::Synchronised { barrier } => self.handle_synchronised(now, barrier),
             ToWorker::TakeBack { client_id } => self.handle_take_back(now, &client_id),
@@ -605,18 +391,24 @@ impl Worker {
                 snapshot,
                 merge,
             } => self.handle_import(now, request, &snapshot, merge),
-            ToWorker::Forget { client_id } => self.handle_forget(&client_id),
+            ToWorker::Forget { client_id } => handle_forget(&mut self.cx, &client_id),
             ToWorker::ImportQueue { client_id, queue } => {
-                self.handle_import_queue(now, &client_id, &queue);
+                self.primaries
+                    .handle_import_queue(&mut self.cx, now, &client_id, &queue);
             }
             ToWorker::RetainedPage {
                 query,
                 records,
                 has_more,
-            } => self.handle_retained_page(now, query, &records, has_more),
-            ToWorker::Nodes(nodes) => self.handle_nodes(now, nodes),
+            } => self
+                .queries
+                .handle_retained_page(&mut self.cx, now, query, &records, has_more),
+            ToWorker::Nodes(nodes) => {
+                self.primaries.handle_nodes(&mut self.cx, now, nodes);
+                self.groups.reassign_from_lost(&mut self.cx, now);
+            }
             ToWorker::Capabilities(nodes) => self.primaries.capabilities = nodes,
-            ToWorker::Forgotten { node } => self.primaries.forget(now.instant, node),
+            ToWorker::Forgotten { node } => self.primaries.forget(&self.cx, now.instant, node),
             ToWorker::Replicate {
                 from,
                 stream,
@@ -627,16 +419,24 @@ impl Worker {
                 from,
                 stream,
                 report,
-            } => self.handle_backup_report(now, from, stream, report),
+            } => self
+                .primaries
+                .handle_backup_report(&mut self.cx, now, from, stream, report),
             ToWorker::BackupsLost { node } => self.handle_backups_lost(now, node),
-            ToWorker::GivenUpBy { node, paused } => self.handle_given_up_by(now, node, paused),
+            ToWorker::GivenUpBy { node, paused } => {
+                self.primaries
+                    .note_given_up(&mut self.cx, now, node, paused);
+                self.handle_backups_lost(now, node);
+            }
             ToWorker::BarrierPassed { barrier } => self.handle_barrier_passed(now, barrier),
             ToWorker::Promote { node, is_news } => self.handle_promote(now, node, is_news),
             ToWorker::BackupsAdopted { by, sessions } => {
-                self.handle_backups_adopted(now, by, &sessions);
+                self.sources
+                    .handle_backups_adopted(&mut self.cx, now, by, &sessions);
             }
             ToWorker::BackupsReplaced { by, sessions } => {
-                self.handle_backups_replaced(now, by, &sessions);
+                self.sources
+                    .handle_backups_replaced(&mut self.cx, now, by, &sessions);
             }
             ToWorker::DropBackups { node } => self.handle_drop_backups(now, node),
             ToWorker::Minority(is_minority) => self.handle_minority(now, is_minority),
@@ -649,17 +449,36 @@ impl Worker {
                 serial,
                 rate,
                 load,
-            } => self.handle_offer(now, from, (connection, serial), rate, load),
+            } => self.relocations.handle_offer(
+                &mut self.cx,
+                now,
+                from,
+                (connection, serial),
+                rate,
+                load,
+            ),
             ToWorker::OfferTaken {
                 connection,
                 serial,
                 rate,
-            } => self.handle_offer_taken(now, from, (connection, serial), rate),
+            } => self.relocations.handle_offer_taken(
+                &mut self.cx,
+                now,
+                from,
+                (connection, serial),
+                rate,
+            ),
             ToWorker::Relocation {
                 client_id,
                 serial,
                 is_granted,
-            } => self.handle_relocation(now, &client_id, serial, is_granted),
+            } => self.relocations.handle_relocation(
+                &mut self.cx,
+                now,
+                &client_id,
+                serial,
+                is_granted,
+            ),
         }
     }
 }

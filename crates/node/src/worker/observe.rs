@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{ApplicationProperty, Publish};
 
-use super::{SessionKey, Worker};
+use super::{SessionKey, Worker, context::Context};
 use crate::{
     EventLevel, Observed, ObservedMessage, WorkerOutput,
     messages::peer_text,
@@ -18,15 +18,59 @@ impl Worker {
             filters,
             traces,
         } = observed;
-        self.interests.observe(filters, traces.is_some());
-        self.observed = Observed {
+        self.cx.interests.observe(filters, traces.is_some());
+        self.cx.observed = Observed {
             subscriptions,
             sessions,
             filters: Vec::new(),
             traces,
         };
     }
+}
 
+/// A message on a topic that the shell observes.
+#[cold]
+pub(super) fn note_message(cx: &mut Context, publish: &Publish<'_>, session: Option<SessionKey>) {
+    let client = session.and_then(|key| cx.client_of(key));
+    let (client_id, user_name, peer) = match client {
+        Some((client_id, user_name, peer)) => (Some(client_id), user_name, peer),
+        None => (None, None, None),
+    };
+    let mut message = ObservedMessage {
+        client_id,
+        user_name,
+        peer,
+        topic: publish.topic.to_owned(),
+        payload: publish.payload.to_vec(),
+        qos: publish.qos as u8,
+        retain: publish.retain,
+        message_expiry_interval: publish.message_expiry_interval,
+        content_type: None,
+        response_topic: None,
+        correlation_data: None,
+        user_properties: Vec::new(),
+    };
+    for property in publish.properties.iter() {
+        match property {
+            ApplicationProperty::PayloadFormatIndicator(_) => {}
+            ApplicationProperty::ContentType(it) => message.content_type = Some(it.to_owned()),
+            ApplicationProperty::ResponseTopic(it) => {
+                message.response_topic = Some(it.to_owned());
+            }
+            ApplicationProperty::CorrelationData(it) => {
+                message.correlation_data = Some(it.to_vec());
+            }
+            ApplicationProperty::UserProperty(name, value) => {
+                let pair = (name.to_owned(), value.to_owned());
+                message.user_properties.push(pair);
+            }
+        }
+    }
+    let message = Box::new(message);
+    cx.outputs.push_back(WorkerOutput::Observed(message));
+}
+
+impl Context {
     pub(super) fn note_subscription(
         &mut self,
         key: SessionKey,
@@ -67,7 +111,7 @@ impl Worker {
     /// Client identifier, user name and address of the client of a session, as far as they are known.
     fn client_of(&self, key: SessionKey) -> Option<(String, Option<String>, Option<String>)> {
         let session = self.sessions.get(key)?;
-        let connection = session.connection.and_then(|id| self.connection(id));
+        let connection = session.connection.and_then(|id| self.connections.get(id));
         Some((
             client_id_of(&session.client_id).to_owned(),
             self.user_of(key),
@@ -82,47 +126,5 @@ impl Worker {
         let user_name = grant.and_then(|grant| grant.user_name.as_deref());
         let user_name = user_name.or_else(|| user_name_of(&session.client_id));
         user_name.map(str::to_owned)
-    }
-
-    /// A message on a topic that the shell observes.
-    #[cold]
-    pub(super) fn note_message(&mut self, publish: &Publish<'_>, session: Option<SessionKey>) {
-        let client = session.and_then(|key| self.client_of(key));
-        let (client_id, user_name, peer) = match client {
-            Some((client_id, user_name, peer)) => (Some(client_id), user_name, peer),
-            None => (None, None, None),
-        };
-        let mut message = ObservedMessage {
-            client_id,
-            user_name,
-            peer,
-            topic: publish.topic.to_owned(),
-            payload: publish.payload.to_vec(),
-            qos: publish.qos as u8,
-            retain: publish.retain,
-            message_expiry_interval: publish.message_expiry_interval,
-            content_type: None,
-            response_topic: None,
-            correlation_data: None,
-            user_properties: Vec::new(),
-        };
-        for property in publish.properties.iter() {
-            match property {
-                ApplicationProperty::PayloadFormatIndicator(_) => {}
-                ApplicationProperty::ContentType(it) => message.content_type = Some(it.to_owned()),
-                ApplicationProperty::ResponseTopic(it) => {
-                    message.response_topic = Some(it.to_owned());
-                }
-                ApplicationProperty::CorrelationData(it) => {
-                    message.correlation_data = Some(it.to_vec());
-                }
-                ApplicationProperty::UserProperty(name, value) => {
-                    let pair = (name.to_owned(), value.to_owned());
-                    message.user_properties.push(pair);
-                }
-            }
-        }
-        let message = Box::new(message);
-        self.outputs.push_back(WorkerOutput::Observed(message));
     }
 }

@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{Connect, ProtocolVersion};
 
-use super::Worker;
+use super::{connect::prefix, context::Context};
 use crate::{
     ConnectionId, PlacementAsked, PlacementClient, PlacementError, PlacementRequest,
     placing::bad_field,
@@ -17,43 +17,42 @@ const SUBSCRIBE: &str = "thicket-subscribe";
 /// JSON: messages a second by topic or filter.
 const RATES: &str = "thicket-rates";
 
-impl Worker {
-    /// What a CONNECT asks for, with names as they are in the cluster.
-    pub(super) fn placement_asked(
-        &self,
-        id: ConnectionId,
-        connect: &Connect<'_>,
-    ) -> Option<Result<PlacementRequest, PlacementError>> {
-        let of = |wanted: &'static str| {
-            let properties = connect.user_properties.iter();
-            properties
-                .filter(move |(name, _)| *name == wanted)
-                .map(|(_, value)| *value)
+/// What a CONNECT asks for, with names as they are in the cluster.
+pub(super) fn placement_asked(
+    cx: &Context,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+) -> Option<Result<PlacementRequest, PlacementError>> {
+    let of = |wanted: &'static str| {
+        let properties = connect.user_properties.iter();
+        properties
+            .filter(move |(name, _)| *name == wanted)
+            .map(|(_, value)| *value)
+    };
+    let max_sessions = of(MAX_SESSIONS).next()?;
+    let all = |wanted| of(wanted).map(str::to_owned).collect::<Vec<_>>();
+    let rates = of(RATES).next().unwrap_or("{}");
+    let is_asking = connect.version == ProtocolVersion::V5;
+    is_asking.then(|| {
+        let asked = PlacementAsked {
+            client_id: connect.client_id.to_owned(),
+            publish: all(PUBLISH),
+            subscribe: all(SUBSCRIBE),
+            max_sessions: max_sessions
+                .parse()
+                .map_err(|_| bad_field(MAX_SESSIONS, "must be 1 to 16"))?,
+            rates: serde_json::from_str(rates)
+                .map_err(|error| bad_field(RATES, &error.to_string()))?,
         };
-        let max_sessions = of(MAX_SESSIONS).next()?;
-        let all = |wanted| of(wanted).map(str::to_owned).collect::<Vec<_>>();
-        let rates = of(RATES).next().unwrap_or("{}");
-        let is_asking = connect.version == ProtocolVersion::V5;
-        is_asking.then(|| {
-            let asked = PlacementAsked {
-                client_id: connect.client_id.to_owned(),
-                publish: all(PUBLISH),
-                subscribe: all(SUBSCRIBE),
-                max_sessions: max_sessions
-                    .parse()
-                    .map_err(|_| bad_field(MAX_SESSIONS, "must be 1 to 16"))?,
-                rates: serde_json::from_str(rates)
-                    .map_err(|error| bad_field(RATES, &error.to_string()))?,
-            };
-            let grant = self
-                .connection(id)
-                .and_then(|it| it.admission.grant.as_deref());
-            let client = PlacementClient {
-                topic_prefix: self.prefix(id),
-                grant,
-                session_scope: self.config.limits.session_scope,
-            };
-            client.request(asked.check()?)
-        })
-    }
+        let grant = cx
+            .connections
+            .get(id)
+            .and_then(|it| it.admission.grant.as_deref());
+        let client = PlacementClient {
+            topic_prefix: prefix(cx, id),
+            grant,
+            session_scope: cx.config.limits.session_scope,
+        };
+        client.request(asked.check()?)
+    })
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use thicket_mqtt::{Publish, Qos};
 
 use super::{
-    Debt, Publisher, Worker,
-    capacity::Audience,
-    publish::{Outcome, Source},
+    Worker,
+    capacity::{Audience, exceeds_limits},
+    context::Context,
+    debts::{Debt, Publisher},
+    publish::{Outcome, Source, may_publish},
 };
 use crate::{Now, Published, WorkerOutput};
 
@@ -31,10 +33,10 @@ impl Worker {
     /// Publishes a message as a client would that may publish everything; `WorkerOutput::Published` reports the result under the same number.
     /// `number` is the caller's, new for each.
     pub fn publish_unowned(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
-        let is_reserved = !self.may_publish(publish.topic.len(), publish.topic)
-            || self.route(publish.topic).refusal.is_some();
+        let is_reserved = !may_publish(publish.topic.len(), publish.topic)
+            || self.cx.route(publish.topic).refusal.is_some();
         if is_reserved {
-            self.report_published(number, Published::Reserved);
+            report_published(&mut self.cx, number, Published::Reserved);
         } else {
             self.publish_as_node(now, number, publish);
         }
@@ -43,7 +45,7 @@ impl Worker {
     /// The same for a message of the nodes themselves, on a topic that clients cannot publish to.
     pub(super) fn publish_as_node(&mut self, now: Now, number: u64, publish: &Publish<'_>) {
         if let Some(answer) = self.begin_publication(now, number, publish) {
-            self.report_published(number, answer);
+            report_published(&mut self.cx, number, answer);
         }
     }
 
@@ -54,15 +56,15 @@ impl Worker {
         number: u64,
         publish: &Publish<'_>,
     ) -> Option<Published> {
-        let route = self.route(publish.topic);
+        let route = self.cx.route(publish.topic);
         let is_acknowledged = publish.qos > Qos::AtMostOnce;
         if is_acknowledged {
-            if self.is_minority {
+            if self.cx.is_minority {
                 return Some(Published::NoQuorum);
             }
             let audience = Audience::Everybody { publisher: None };
             if self.publications.open.len() >= OPEN
-                || self.exceeds_limits(publish, &route, audience)
+                || exceeds_limits(&mut self.cx, publish, &route, audience)
             {
                 return Some(Published::NoCapacity);
             }
@@ -84,17 +86,19 @@ impl Worker {
             Outcome::NoRecipients | Outcome::Met | Outcome::Open(_) => Some(Published::Done),
         }
     }
+}
 
+impl Publications {
     /// The message is over the limit of a destination; that one acknowledges it all the same.
-    pub(super) fn refuse_publication(&mut self, number: u64) {
-        if let Some(open) = self.publications.open.get_mut(&number) {
+    pub(super) fn refuse(&mut self, number: u64) {
+        if let Some(open) = self.open.get_mut(&number) {
             open.is_refused = true;
         }
     }
 
     /// A condition is met that a publication waits for.
-    pub(super) fn settle_publication(&mut self, number: u64) {
-        let Some(open) = self.publications.open.get_mut(&number) else {
+    pub(super) fn settle(&mut self, cx: &mut Context, number: u64) {
+        let Some(open) = self.open.get_mut(&number) else {
             return;
         };
         open.left = open.left.saturating_sub(1);
@@ -106,12 +110,12 @@ impl Worker {
         } else {
             Published::Done
         };
-        self.publications.open.remove(&number);
-        self.report_published(number, answer);
+        self.open.remove(&number);
+        report_published(cx, number, answer);
     }
+}
 
-    fn report_published(&mut self, number: u64, answer: Published) {
-        self.outputs
-            .push_back(WorkerOutput::Published { number, answer });
-    }
+fn report_published(cx: &mut Context, number: u64, answer: Published) {
+    cx.outputs
+        .push_back(WorkerOutput::Published { number, answer });
 }

@@ -7,8 +7,20 @@ use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
 use super::{
-    Debt, Owed, Publisher, Refusal, SessionKey, Worker, capacity::Audience, deliver::Outgoing,
-    habits, interests::Route, sessions::OwedAcknowledgement,
+    Refusal, SessionKey, Worker,
+    acknowledge::acknowledge,
+    budget::check_rate,
+    capacity::{Audience, exceeds_limits},
+    context::Context,
+    debts::{Debt, Owed, Publisher},
+    deliver::Outgoing,
+    forward::forward,
+    habits::{self, note_published},
+    interests::{Route, is_reserved},
+    places::consider_place,
+    replication::wait_for_backups,
+    rights::refuse_publish,
+    sessions::OwedAcknowledgement,
 };
 use crate::{ConnectionId, Now};
 
@@ -61,13 +73,13 @@ impl Worker {
                 "PUBLISH from a client with a subscription identifier",
             ));
         }
-        self.check_rate(now, id, publish)?;
-        self.traffic.external_in_messages += 1;
-        self.traffic.external_in_bytes += publish.payload.len() as u64;
-        if habits::is_sampled(self.traffic.external_in_messages) {
-            self.note_published(id, publish);
+        check_rate(&mut self.cx, now, id, publish)?;
+        self.cx.traffic.external_in_messages += 1;
+        self.cx.traffic.external_in_bytes += publish.payload.len() as u64;
+        if habits::is_sampled(self.cx.traffic.external_in_messages) {
+            note_published(&mut self.cx, id, publish);
         }
-        let topic = self.full_topic(id, publish)?;
+        let topic = full_topic(&mut self.cx, id, publish)?;
         let named;
         let publish = match &topic {
             None => publish,
@@ -91,16 +103,17 @@ impl Worker {
         key: SessionKey,
         publish: &Publish<'_>,
     ) -> Result<(), Refusal> {
-        let route = self.route(publish.topic);
+        let route = self.cx.route(publish.topic);
         route.published.set(route.published.get() + 1);
-        self.follow(now, id, &route, publish);
-        self.consider_place(now, id, publish, &route);
-        self.traffic.refused_messages += u64::from(route.refusal.is_some());
+        self.relocations
+            .follow(&mut self.cx, now, id, &route, publish);
+        consider_place(&mut self.cx, now, id, publish, &route);
+        self.cx.traffic.refused_messages += u64::from(route.refusal.is_some());
         let refusal = route
             .refusal
-            .or_else(|| self.refuse_publish(key, publish.topic))
+            .or_else(|| refuse_publish(&mut self.cx, key, publish.topic))
             .or_else(|| {
-                let is_refused = self.is_minority && publish.qos > Qos::AtMostOnce;
+                let is_refused = self.cx.is_minority && publish.qos > Qos::AtMostOnce;
                 is_refused.then_some(ReasonCode::QuotaExceeded)
             });
         let arrival = Arrival {
@@ -126,51 +139,6 @@ impl Worker {
         }
     }
 
-    /// The topic with its alias resolved and the listener's prefix before it; `None`: as it is in the packet.
-    fn full_topic(
-        &mut self,
-        id: ConnectionId,
-        publish: &Publish<'_>,
-    ) -> Result<Option<Rc<str>>, Refusal> {
-        let maximum = self.config.limits.topic_alias_maximum;
-        let Some(attached) = self
-            .connection_mut(id)
-            .and_then(|connection| connection.attached_mut())
-        else {
-            return Ok(None);
-        };
-        let Some(alias) = publish.topic_alias else {
-            let prefix = &attached.prefix;
-            return Ok((!prefix.is_empty()).then(|| format!("{prefix}{}", publish.topic).into()));
-        };
-        if alias > maximum {
-            // [MQTT-3.3.2-9]
-            let reason = format!("topic alias {alias} is above the maximum {maximum}");
-            return Err(Refusal::new(ReasonCode::TopicAliasInvalid, reason));
-        }
-        let index = usize::from(alias) - 1;
-        if publish.topic.is_empty() {
-            let known = attached.aliases_in.get(index).cloned().flatten();
-            return match known {
-                Some(topic) => Ok(Some(topic)),
-                None => Err(Refusal::protocol(format!(
-                    "topic alias {alias} has no topic yet"
-                ))),
-            };
-        }
-        let topic: Rc<str> = format!("{}{}", attached.prefix, publish.topic).into();
-        if attached.aliases_in.len() <= index {
-            attached.aliases_in.resize(index + 1, None);
-        }
-        attached.aliases_in[index] = Some(Rc::clone(&topic));
-        Ok(Some(topic))
-    }
-
-    /// Whether a will topic may be published to (its levels are counted when it is).
-    pub(super) fn may_publish(&self, len: usize, topic: &str) -> bool {
-        len <= thicket_session::topic::MAXIMUM_TOPIC_BYTES && !super::interests::is_reserved(topic)
-    }
-
     fn handle_qos1(
         &mut self,
         now: Now,
@@ -178,15 +146,15 @@ impl Worker {
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
         if let Some(reason_code) = arrival.refusal {
-            self.answer(arrival, packet_id, reason_code);
+            answer(&mut self.cx, arrival, packet_id, reason_code);
             return Ok(());
         }
-        self.check_receive_maximum(arrival.session)?;
+        check_receive_maximum(&self.cx, arrival.session)?;
         let audience = Audience::Everybody {
             publisher: Some(arrival.session),
         };
-        if self.exceeds_limits(arrival.publish, arrival.route, audience) {
-            self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
+        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
+            answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
         self.publish_and_answer(now, arrival, packet_id, Source::default());
@@ -199,7 +167,7 @@ impl Worker {
         arrival: &Arrival<'_>,
         packet_id: PacketId,
     ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(arrival.session) else {
+        let Some(session) = self.cx.sessions.get_mut(arrival.session) else {
             return Ok(());
         };
         let dup = arrival.publish.dup;
@@ -211,8 +179,8 @@ impl Worker {
             InboundPublish::Wait => return Ok(()),
             InboundPublish::AnswerAgain => {
                 let id = arrival.connection;
-                self.hold_output(id, arrival.session);
-                self.acknowledge_to(
+                self.cx.hold_output(id, arrival.session);
+                self.cx.acknowledge_to(
                     id,
                     AcknowledgementKind::Pubrec,
                     packet_id,
@@ -227,18 +195,19 @@ impl Worker {
             generation,
         });
         // Other nodes receive the publication under this identity only after it is stored.
-        self.journal
+        self.cx
+            .journal
             .inbound(session.stored, &session.inbound, packet_id);
         if let Some(reason_code) = arrival.refusal {
-            self.answer(arrival, packet_id, reason_code);
+            answer(&mut self.cx, arrival, packet_id, reason_code);
             return Ok(());
         }
-        self.check_receive_maximum(arrival.session)?;
+        check_receive_maximum(&self.cx, arrival.session)?;
         let audience = Audience::Everybody {
             publisher: Some(arrival.session),
         };
-        if self.exceeds_limits(arrival.publish, arrival.route, audience) {
-            self.answer(arrival, packet_id, ReasonCode::QuotaExceeded);
+        if exceeds_limits(&mut self.cx, arrival.publish, arrival.route, audience) {
+            answer(&mut self.cx, arrival, packet_id, ReasonCode::QuotaExceeded);
             return Ok(());
         }
         let source = Source {
@@ -250,20 +219,6 @@ impl Worker {
         Ok(())
     }
 
-    /// More unacknowledged messages than we allowed: 5.0 clients were sent the limit [MQTT-3.3.4-7].
-    fn check_receive_maximum(&self, key: SessionKey) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get(key) else {
-            return Ok(());
-        };
-        let maximum = usize::from(self.config.limits.receive_maximum);
-        let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
-        if is_v5 && session.unacknowledged_exceeds(maximum) {
-            let reason = format!("more than {maximum} messages without acknowledgement");
-            return Err(Refusal::new(ReasonCode::ReceiveMaximumExceeded, reason));
-        }
-        Ok(())
-    }
-
     fn publish_and_answer(
         &mut self,
         now: Now,
@@ -272,7 +227,7 @@ impl Worker {
         source: Source<'_>,
     ) {
         let (key, publish) = (arrival.session, arrival.publish);
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         let owed = Owed {
@@ -289,13 +244,18 @@ impl Worker {
         let outcome = self.publish(now, publish, arrival.route, source);
         match outcome {
             Outcome::NoRecipients if !publish.retain => {
-                self.answer(arrival, packet_id, ReasonCode::NoMatchingSubscribers);
+                answer(
+                    &mut self.cx,
+                    arrival,
+                    packet_id,
+                    ReasonCode::NoMatchingSubscribers,
+                );
             }
             Outcome::NoRecipients | Outcome::Met => {
-                self.answer(arrival, packet_id, ReasonCode::Success)
+                answer(&mut self.cx, arrival, packet_id, ReasonCode::Success)
             }
             Outcome::Open(open) => {
-                if let Some(session) = self.sessions.get_mut(key) {
+                if let Some(session) = self.cx.sessions.get_mut(key) {
                     session.owe(OwedAcknowledgement {
                         packet_id,
                         qos: publish.qos,
@@ -323,14 +283,15 @@ impl Worker {
             .map(|seconds| now.instant + std::time::Duration::from_secs(u64::from(seconds)));
         let mut outgoing = Outgoing::new(publish, expires_at);
         if route.withheld > 0 {
-            self.traffic.withheld_messages += u64::from(route.withheld);
+            self.cx.traffic.withheld_messages += u64::from(route.withheld);
         }
         outgoing.set_publication(source.publication);
-        outgoing.is_seen = self.note_seen(&outgoing) && source.is_repeated;
+        outgoing.is_seen = self.cx.arrivals.note(&outgoing) && source.is_repeated;
         let recipients = &*route.recipients;
         if route.is_local() && !publish.retain {
-            self.deliver(now, recipients, &mut outgoing, source.session);
-            self.journal.note(&outgoing);
+            self.cx
+                .deliver(now, recipients, &mut outgoing, source.session);
+            self.cx.journal.note(&outgoing);
             return if route.recipients.is_empty() {
                 Outcome::NoRecipients
             } else {
@@ -338,35 +299,101 @@ impl Worker {
             };
         }
         let mut open = 0;
-        outgoing.id = self.forward(route, publish, source, &mut open);
-        self.deliver(now, recipients, &mut outgoing, source.session);
+        outgoing.id = forward(&mut self.cx, route, publish, source, &mut open);
+        self.cx
+            .deliver(now, recipients, &mut outgoing, source.session);
         for group in &route.groups {
-            self.publish_to_group(now, group, &mut outgoing, source.debt, &mut open);
+            self.groups.publish_to_group(
+                &mut self.cx,
+                now,
+                group,
+                &mut outgoing,
+                source.debt,
+                &mut open,
+            );
         }
-        open += self.wait_for_backups(&outgoing, source.debt);
-        self.journal.note(&outgoing);
+        open += wait_for_backups(&mut self.cx, &outgoing, source.debt);
+        self.cx.journal.note(&outgoing);
         match open {
             0 if route.is_empty() => Outcome::NoRecipients,
             0 => Outcome::Met,
             open => Outcome::Open(open),
         }
     }
+}
 
-    /// PUBACK or PUBREC now, or when those before it have been sent.
-    fn answer(&mut self, arrival: &Arrival<'_>, packet_id: PacketId, reason_code: ReasonCode) {
-        let Some(session) = self.sessions.get_mut(arrival.session) else {
-            return;
-        };
-        let owed = OwedAcknowledgement {
-            packet_id,
-            qos: arrival.publish.qos,
-            reason_code,
-            open: 0,
-        };
-        if session.acknowledgements.is_empty() {
-            self.acknowledge(arrival.connection, arrival.session, owed);
-        } else {
-            session.owe(owed);
-        }
+/// The topic with its alias resolved and the listener's prefix before it; `None`: as it is in the packet.
+#[inline]
+fn full_topic(
+    cx: &mut Context,
+    id: ConnectionId,
+    publish: &Publish<'_>,
+) -> Result<Option<Rc<str>>, Refusal> {
+    let maximum = cx.config.limits.topic_alias_maximum;
+    let Some(attached) = cx.connections.attached_mut(id) else {
+        return Ok(None);
+    };
+    let Some(alias) = publish.topic_alias else {
+        let prefix = &attached.prefix;
+        return Ok((!prefix.is_empty()).then(|| format!("{prefix}{}", publish.topic).into()));
+    };
+    if alias > maximum {
+        // [MQTT-3.3.2-9]
+        let reason = format!("topic alias {alias} is above the maximum {maximum}");
+        return Err(Refusal::new(ReasonCode::TopicAliasInvalid, reason));
     }
+    let index = usize::from(alias) - 1;
+    if publish.topic.is_empty() {
+        let known = attached.aliases_in.get(index).cloned().flatten();
+        return match known {
+            Some(topic) => Ok(Some(topic)),
+            None => Err(Refusal::protocol(format!(
+                "topic alias {alias} has no topic yet"
+            ))),
+        };
+    }
+    let topic: Rc<str> = format!("{}{}", attached.prefix, publish.topic).into();
+    if attached.aliases_in.len() <= index {
+        attached.aliases_in.resize(index + 1, None);
+    }
+    attached.aliases_in[index] = Some(Rc::clone(&topic));
+    Ok(Some(topic))
+}
+
+/// More unacknowledged messages than we allowed: 5.0 clients were sent the limit [MQTT-3.3.4-7].
+#[inline]
+fn check_receive_maximum(cx: &Context, key: SessionKey) -> Result<(), Refusal> {
+    let Some(session) = cx.sessions.get(key) else {
+        return Ok(());
+    };
+    let maximum = usize::from(cx.config.limits.receive_maximum);
+    let is_v5 = session.protocol_version == ProtocolVersion::V5 as u8;
+    if is_v5 && session.unacknowledged_exceeds(maximum) {
+        let reason = format!("more than {maximum} messages without acknowledgement");
+        return Err(Refusal::new(ReasonCode::ReceiveMaximumExceeded, reason));
+    }
+    Ok(())
+}
+
+/// PUBACK or PUBREC now, or when those before it have been sent.
+fn answer(cx: &mut Context, arrival: &Arrival<'_>, packet_id: PacketId, reason_code: ReasonCode) {
+    let Some(session) = cx.sessions.get_mut(arrival.session) else {
+        return;
+    };
+    let owed = OwedAcknowledgement {
+        packet_id,
+        qos: arrival.publish.qos,
+        reason_code,
+        open: 0,
+    };
+    if session.acknowledgements.is_empty() {
+        acknowledge(cx, arrival.connection, arrival.session, owed);
+    } else {
+        session.owe(owed);
+    }
+}
+
+/// Whether a will topic may be published to (its levels are counted when it is).
+pub(super) fn may_publish(len: usize, topic: &str) -> bool {
+    len <= thicket_session::topic::MAXIMUM_TOPIC_BYTES && !is_reserved(topic)
 }

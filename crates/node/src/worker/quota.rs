@@ -13,7 +13,9 @@ use hashbrown::HashMap;
 use thicket_mqtt::{Connect, ReasonCode};
 use thicket_session::topic::SubscriptionFilter;
 
-use super::{Refusal, SessionKey, Worker};
+use super::{
+    Refusal, SessionKey, attach::granted_expiry, context::Context, operate::has_no_memory,
+};
 use crate::{ConnectionId, Limits, Payer, Source};
 
 /// What a subscription costs beside the text of its filter.
@@ -129,36 +131,52 @@ impl Quotas {
             account
         })
     }
-}
 
-impl Worker {
     /// The accounts of the client of a connection.
-    fn charge_of(&mut self, id: ConnectionId, user_name: Option<&str>) -> Charge {
-        let source = self.connection(id).map(|it| Source::from(it.peer.ip()));
+    fn charge_of(&mut self, cx: &Context, id: ConnectionId, user_name: Option<&str>) -> Charge {
+        let source = cx.connections.get(id).map(|it| Source::from(it.peer.ip()));
         let source = source.filter(|source| source.is_known());
         let user = user_name.map(|name| Payer::User(name.into()));
         let address = source.map(Payer::Address);
         Charge::new(
-            user.map(|payer| self.quotas.open(payer)),
-            address.map(|payer| self.quotas.open(payer)),
+            user.map(|payer| self.open(payer)),
+            address.map(|payer| self.open(payer)),
         )
+    }
+
+    /// The session belongs to the client of this connection: what it uses is charged to it.
+    pub(super) fn charge(
+        &mut self,
+        cx: &mut Context,
+        id: ConnectionId,
+        key: SessionKey,
+        user_name: Option<&str>,
+    ) {
+        let mut charge = self.charge_of(cx, id, user_name);
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        let bytes = session.subscriptions.keys().map(cost).sum();
+        charge.add(u32::from(session.is_persistent()), bytes);
+        session.charge = charge;
     }
 
     /// Why a client may not have a session that it does not have yet.
     pub(super) fn refuses_new_session(
         &mut self,
+        cx: &Context,
         id: ConnectionId,
         user_name: Option<&str>,
         connect: &Connect<'_>,
     ) -> Option<Refusal> {
-        if self.has_no_memory() {
+        if has_no_memory(cx) {
             let reason = "memory is short: only clients that have a session are let in";
             return Some(Refusal::new(ReasonCode::ServerBusy, reason));
         }
-        if self.granted_expiry(connect) == 0 {
+        if granted_expiry(cx, connect) == 0 {
             return None;
         }
-        let limits = &self.config.limits;
+        let limits = &cx.config.limits;
         let is_over = |count: usize, maximum: u32| maximum > 0 && count >= maximum as usize;
         let [all, of_user, of_address] = [
             limits.sessions,
@@ -169,8 +187,8 @@ impl Worker {
             let account = account.as_ref();
             account.map_or(0, |account| account.sessions.get() as usize)
         };
-        let charge = self.charge_of(id, user_name);
-        let reason = if is_over(self.sessions.len(), all) {
+        let charge = self.charge_of(cx, id, user_name);
+        let reason = if is_over(cx.sessions.len(), all) {
             "there are as many sessions as there may be"
         } else if is_over(has(&charge.user), of_user) {
             "the user has as many sessions as it may have"
@@ -180,17 +198,6 @@ impl Worker {
             return None;
         };
         Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
-    }
-
-    /// The session belongs to the client of this connection: what it uses is charged to it.
-    pub(super) fn charge(&mut self, id: ConnectionId, key: SessionKey, user_name: Option<&str>) {
-        let mut charge = self.charge_of(id, user_name);
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let bytes = session.subscriptions.keys().map(cost).sum();
-        charge.add(u32::from(session.is_persistent()), bytes);
-        session.charge = charge;
     }
 }
 

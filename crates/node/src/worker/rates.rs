@@ -4,7 +4,7 @@ use std::{collections::BinaryHeap, sync::Arc};
 
 use thicket_session::time::Instant;
 
-use super::Worker;
+use super::context::Context;
 use crate::{
     Now,
     messages::{ToHub, TopicRate},
@@ -21,14 +21,14 @@ pub(super) struct TopicCounts {
     since: Instant,
 }
 
-impl Worker {
+impl TopicCounts {
     /// The hub asks for the topics with most messages since its last request.
-    pub(super) fn handle_topic_rates_asked(&mut self, now: Now) {
-        let passed = now.instant.since(self.topic_counts.since).as_millis();
+    pub(super) fn handle_topic_rates_asked(&mut self, cx: &mut Context, now: Now) {
+        let passed = now.instant.since(self.since).as_millis();
         let millis = u64::try_from(passed).unwrap_or(u64::MAX).max(1);
-        self.topic_counts.since = now.instant;
+        self.since = now.instant;
         let mut heaviest: BinaryHeap<std::cmp::Reverse<(u64, &str)>> = BinaryHeap::new();
-        for (topic, route) in self.interests.remembered() {
+        for (topic, route) in cx.interests.remembered() {
             let count = route.published.take();
             if count == 0 || topic.len() > LONGEST_TOPIC {
                 continue;
@@ -47,6 +47,6 @@ impl Worker {
             millis_per_s: count * 1_000_000 / millis,
         };
         let rates = heaviest.into_iter().map(rate).collect();
-        self.send_to_hub(ToHub::TopicRates(rates));
+        cx.send_to_hub(ToHub::TopicRates(rates));
     }
 }

@@ -6,27 +6,35 @@ use thicket_mqtt::{
 };
 use thicket_session::server::Acknowledged;
 
-use super::{Phase, Refusal, SessionKey, Worker};
-use crate::{ConnectionId, Direction, Now, WorkerOutput};
+use super::{
+    Phase, Refusal, SessionKey, Worker,
+    authentication::{handle_auth, handle_auth_bytes},
+    connect::{handle_first_bytes, maximum_packet_size},
+    context::Context,
+    effort::leave_unfinished,
+    minority::check_handshake,
+    operate::bound_half_open,
+};
+use crate::{ConnectionId, Direction, Now};
 
 impl Worker {
     pub(super) fn handle_received(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         if connection.is_unfinished {
             connection.partial.extend_from_slice(bytes);
-            self.outputs.push_back(WorkerOutput::SetReading(id, false));
+            self.cx.set_reading(id, false);
             return;
         }
-        self.effort.begin_turn();
-        let Some(connection) = self.connection_mut(id) else {
+        self.cx.effort.begin_turn();
+        let Some(connection) = self.cx.connections.get_mut(id) else {
             return;
         };
         if connection.partial.is_empty() {
             let used = self.handle_bytes(now, id, bytes);
             if used < bytes.len()
-                && let Some(connection) = self.connection_mut(id)
+                && let Some(connection) = self.cx.connections.get_mut(id)
             {
                 connection.partial.extend_from_slice(&bytes[used..]);
             }
@@ -35,45 +43,35 @@ impl Worker {
             buffered.extend_from_slice(bytes);
             let used = self.handle_bytes(now, id, &buffered);
             if used < buffered.len()
-                && let Some(connection) = self.connection_mut(id)
+                && let Some(connection) = self.cx.connections.get_mut(id)
             {
                 buffered.drain(..used);
                 connection.partial = buffered;
             }
         }
-        self.pause_waiting(id);
-        self.bound_half_open(id);
-    }
-
-    /// While its CONNECT is examined a client is not read from: what it sends meanwhile stays in the kernel, and so does its end, which would
-    /// otherwise overtake what it sent before.
-    fn pause_waiting(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connection(id) else {
-            return;
-        };
-        let waits = matches!(
-            connection.phase,
-            Phase::AwaitVerdict | Phase::AwaitClaim { .. }
-        );
-        if waits {
-            self.outputs.push_back(WorkerOutput::SetReading(id, false));
-        }
+        pause_waiting(&mut self.cx, id);
+        bound_half_open(&mut self.cx, id);
     }
 
     /// Handles the whole packets at the start of `bytes`. Returns how many bytes they were.
-    pub(super) fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
-        let maximum = self.maximum_packet_size(id);
-        let published_before = self.traffic.external_in_messages;
+    fn handle_bytes(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
+        let maximum = maximum_packet_size(&self.cx, id);
+        let published_before = self.cx.traffic.external_in_messages;
         let mut used = 0;
         while used < bytes.len() {
-            let Some(connection) = self.connection_mut(id) else {
+            let Some(connection) = self.cx.connections.get_mut(id) else {
                 return bytes.len();
             };
             let attached = match &connection.phase {
                 Phase::Attached(attached) => attached,
                 Phase::AwaitConnect => {
-                    self.handle_first_bytes(now, id, &bytes[used..]);
-                    match self.connection(id).map(|connection| &connection.phase) {
+                    handle_first_bytes(&mut self.cx, now, id, &bytes[used..]);
+                    match self
+                        .cx
+                        .connections
+                        .get(id)
+                        .map(|connection| &connection.phase)
+                    {
                         // The CONNECT stays buffered until the session is attached.
                         Some(
                             Phase::AwaitConnect
@@ -86,8 +84,8 @@ impl Worker {
                 }
                 Phase::AwaitVerdict | Phase::AwaitClaim { .. } => return used,
                 Phase::AwaitAuth(_) => {
-                    self.handle_auth_bytes(now, id, bytes);
-                    let connection = self.connection(id);
+                    handle_auth_bytes(&mut self.cx, now, id, bytes);
+                    let connection = self.cx.connections.get(id);
                     let is_over = connection
                         .is_none_or(|connection| matches!(connection.phase, Phase::Closing));
                     return if is_over { bytes.len() } else { used };
@@ -95,8 +93,8 @@ impl Worker {
                 Phase::Closing => return bytes.len(),
             };
             let (session, version) = (attached.session, attached.version);
-            if self.effort.is_over() {
-                self.leave_unfinished(id);
+            if self.cx.effort.is_over() {
+                leave_unfinished(&mut self.cx, id);
                 break;
             }
             match self.handle_next(now, id, session, (version, maximum), &bytes[used..]) {
@@ -108,9 +106,9 @@ impl Worker {
                 }
             }
         }
-        let published = self.traffic.external_in_messages - published_before;
+        let published = self.cx.traffic.external_in_messages - published_before;
         if used > 0
-            && let Some(connection) = self.connection_mut(id)
+            && let Some(connection) = self.cx.connections.get_mut(id)
         {
             connection.last_packet = now.instant;
             if let Some(attached) = connection.attached_mut() {
@@ -131,10 +129,10 @@ impl Worker {
         (version, maximum): (ProtocolVersion, u32),
         bytes: &[u8],
     ) -> Result<usize, Refusal> {
-        if !self.is_traced() {
+        if !self.cx.is_traced() {
             if let Some((kind, packet_id)) = plain_acknowledgement(bytes) {
                 let of = (session, version);
-                self.handle_acknowledgement(now, id, of, kind, packet_id, false)?;
+                handle_acknowledgement(&mut self.cx, now, id, of, kind, packet_id, false)?;
                 return Ok(PLAIN_ACKNOWLEDGEMENT_LEN);
             }
             if let Some((publish, len)) = decode_publish(bytes, version, maximum)? {
@@ -149,32 +147,6 @@ impl Worker {
         Ok(len)
     }
 
-    /// PUBACK, PUBREC, PUBREL or PUBCOMP.
-    #[inline]
-    fn handle_acknowledgement(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        (session, version): (SessionKey, ProtocolVersion),
-        kind: AcknowledgementKind,
-        packet_id: PacketId,
-        is_error: bool,
-    ) -> Result<(), Refusal> {
-        match kind {
-            AcknowledgementKind::Puback => self.handle_puback(now, session, packet_id),
-            AcknowledgementKind::Pubrec => {
-                self.check_handshake(session)?;
-                self.handle_pubrec(now, id, (session, version), packet_id, is_error)
-            }
-            AcknowledgementKind::Pubrel => {
-                self.check_handshake(session)?;
-                self.handle_pubrel(id, (session, version), packet_id);
-                Ok(())
-            }
-            AcknowledgementKind::Pubcomp => self.handle_pubcomp(now, session, packet_id),
-        }
-    }
-
     fn handle_packet(
         &mut self,
         now: Now,
@@ -183,12 +155,12 @@ impl Worker {
         version: ProtocolVersion,
         packet: Packet<'_>,
     ) -> Result<(), Refusal> {
-        if self.is_traced() {
-            self.trace(Some(session), Direction::In, &packet);
+        if self.cx.is_traced() {
+            self.cx.trace(Some(session), Direction::In, &packet);
         }
         let mut acknowledge = |kind, ack: &Acknowledgement<'_>| {
             let (of, is_error) = ((session, version), ack.reason_code.is_error());
-            self.handle_acknowledgement(now, id, of, kind, ack.packet_id, is_error)
+            handle_acknowledgement(&mut self.cx, now, id, of, kind, ack.packet_id, is_error)
         };
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, &publish),
@@ -201,121 +173,16 @@ impl Worker {
                 self.handle_unsubscribe(now, id, session, &unsubscribe)
             }
             Packet::Pingreq => {
-                self.send(id, &Packet::Pingresp);
+                self.cx.send(id, &Packet::Pingresp);
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.handle_disconnect(now, id, session, &disconnect),
-            Packet::Auth(auth) => self.handle_auth(id, session, &auth),
+            Packet::Auth(auth) => handle_auth(&mut self.cx, id, session, &auth),
             Packet::Connect(_) => Err(Refusal::protocol("second CONNECT")),
             Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_) | Packet::Pingresp => {
                 Err(Refusal::protocol("a packet that only a server sends"))
             }
         }
-    }
-
-    fn handle_puback(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        packet_id: PacketId,
-    ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return Ok(());
-        };
-        match session.outbound.handle_puback(packet_id) {
-            Acknowledged::Done => {
-                self.journal.done(session.stored, packet_id);
-                self.pull(now, key);
-            }
-            Acknowledged::Unknown | Acknowledged::SendPubrel => {}
-            Acknowledged::Wrong => return Err(Refusal::protocol("PUBACK for a QoS 2 message")),
-        }
-        Ok(())
-    }
-
-    fn handle_pubrec(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        (key, version): (SessionKey, ProtocolVersion),
-        packet_id: PacketId,
-        is_error: bool,
-    ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return Ok(());
-        };
-        match session.outbound.handle_pubrec(packet_id, is_error) {
-            Acknowledged::Done => {
-                self.journal.done(session.stored, packet_id);
-                self.pull(now, key);
-            }
-            Acknowledged::SendPubrel => {
-                let sequence = session.outbound.sequence_of(packet_id);
-                self.journal.received(session.stored, sequence, packet_id);
-                self.hold_output(id, key);
-                self.acknowledge_to(
-                    id,
-                    AcknowledgementKind::Pubrel,
-                    packet_id,
-                    ReasonCode::Success,
-                );
-            }
-            // PUBREL answers only what was received [MQTT-4.3.3-4]; the client has given this one up.
-            Acknowledged::Unknown if is_error => {}
-            Acknowledged::Unknown => {
-                // Before 5.0 there is no code for this: PUBREL lets the client finish.
-                let code = match version {
-                    ProtocolVersion::V5 => ReasonCode::PacketIdentifierNotFound,
-                    ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
-                };
-                self.acknowledge_to(id, AcknowledgementKind::Pubrel, packet_id, code);
-            }
-            Acknowledged::Wrong => return Err(Refusal::protocol("PUBREC for a QoS 1 message")),
-        }
-        Ok(())
-    }
-
-    fn handle_pubrel(
-        &mut self,
-        id: ConnectionId,
-        (key, version): (SessionKey, ProtocolVersion),
-        packet_id: PacketId,
-    ) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let found = session.inbound.handle_pubrel(packet_id);
-        if found {
-            self.journal.released(session.stored, packet_id);
-        }
-        let code = match version {
-            ProtocolVersion::V5 if !found => ReasonCode::PacketIdentifierNotFound,
-            ProtocolVersion::V5 | ProtocolVersion::V31 | ProtocolVersion::V311 => {
-                ReasonCode::Success
-            }
-        };
-        self.hold_output(id, key);
-        self.acknowledge_to(id, AcknowledgementKind::Pubcomp, packet_id, code);
-    }
-
-    fn handle_pubcomp(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        packet_id: PacketId,
-    ) -> Result<(), Refusal> {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return Ok(());
-        };
-        match session.outbound.handle_pubcomp(packet_id) {
-            Acknowledged::Done => {
-                self.journal.done(session.stored, packet_id);
-                self.pull(now, key);
-            }
-            Acknowledged::Unknown | Acknowledged::SendPubrel => {}
-            Acknowledged::Wrong => return Err(Refusal::protocol("PUBCOMP without PUBREC")),
-        }
-        Ok(())
     }
 
     fn handle_disconnect(
@@ -325,8 +192,8 @@ impl Worker {
         key: SessionKey,
         disconnect: &Disconnect<'_>,
     ) -> Result<(), Refusal> {
-        let maximum = self.config.limits.session_expiry_maximum;
-        let Some(session) = self.sessions.get_mut(key) else {
+        let maximum = self.cx.config.limits.session_expiry_maximum;
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return Ok(());
         };
         if let Some(interval) = disconnect.session_expiry_interval {
@@ -344,4 +211,148 @@ impl Worker {
         self.end_connection(now, id);
         Ok(())
     }
+}
+
+/// While its CONNECT is examined a client is not read from: what it sends meanwhile stays in the kernel, and so does its end, which would
+/// otherwise overtake what it sent before.
+fn pause_waiting(cx: &mut Context, id: ConnectionId) {
+    let Some(connection) = cx.connections.get(id) else {
+        return;
+    };
+    let waits = matches!(
+        connection.phase,
+        Phase::AwaitVerdict | Phase::AwaitClaim { .. }
+    );
+    if waits {
+        cx.set_reading(id, false);
+    }
+}
+
+/// PUBACK, PUBREC, PUBREL or PUBCOMP.
+#[inline]
+fn handle_acknowledgement(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    (session, version): (SessionKey, ProtocolVersion),
+    kind: AcknowledgementKind,
+    packet_id: PacketId,
+    is_error: bool,
+) -> Result<(), Refusal> {
+    match kind {
+        AcknowledgementKind::Puback => handle_puback(cx, now, session, packet_id),
+        AcknowledgementKind::Pubrec => {
+            check_handshake(cx, session)?;
+            handle_pubrec(cx, now, id, (session, version), packet_id, is_error)
+        }
+        AcknowledgementKind::Pubrel => {
+            check_handshake(cx, session)?;
+            handle_pubrel(cx, id, (session, version), packet_id);
+            Ok(())
+        }
+        AcknowledgementKind::Pubcomp => handle_pubcomp(cx, now, session, packet_id),
+    }
+}
+
+fn handle_puback(
+    cx: &mut Context,
+    now: Now,
+    key: SessionKey,
+    packet_id: PacketId,
+) -> Result<(), Refusal> {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return Ok(());
+    };
+    match session.outbound.handle_puback(packet_id) {
+        Acknowledged::Done => {
+            cx.journal.done(session.stored, packet_id);
+            cx.pull(now, key);
+        }
+        Acknowledged::Unknown | Acknowledged::SendPubrel => {}
+        Acknowledged::Wrong => return Err(Refusal::protocol("PUBACK for a QoS 2 message")),
+    }
+    Ok(())
+}
+
+fn handle_pubrec(
+    cx: &mut Context,
+    now: Now,
+    id: ConnectionId,
+    (key, version): (SessionKey, ProtocolVersion),
+    packet_id: PacketId,
+    is_error: bool,
+) -> Result<(), Refusal> {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return Ok(());
+    };
+    match session.outbound.handle_pubrec(packet_id, is_error) {
+        Acknowledged::Done => {
+            cx.journal.done(session.stored, packet_id);
+            cx.pull(now, key);
+        }
+        Acknowledged::SendPubrel => {
+            let sequence = session.outbound.sequence_of(packet_id);
+            cx.journal.received(session.stored, sequence, packet_id);
+            cx.hold_output(id, key);
+            cx.acknowledge_to(
+                id,
+                AcknowledgementKind::Pubrel,
+                packet_id,
+                ReasonCode::Success,
+            );
+        }
+        // PUBREL answers only what was received [MQTT-4.3.3-4]; the client has given this one up.
+        Acknowledged::Unknown if is_error => {}
+        Acknowledged::Unknown => {
+            // Before 5.0 there is no code for this: PUBREL lets the client finish.
+            let code = match version {
+                ProtocolVersion::V5 => ReasonCode::PacketIdentifierNotFound,
+                ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
+            };
+            cx.acknowledge_to(id, AcknowledgementKind::Pubrel, packet_id, code);
+        }
+        Acknowledged::Wrong => return Err(Refusal::protocol("PUBREC for a QoS 1 message")),
+    }
+    Ok(())
+}
+
+fn handle_pubrel(
+    cx: &mut Context,
+    id: ConnectionId,
+    (key, version): (SessionKey, ProtocolVersion),
+    packet_id: PacketId,
+) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let found = session.inbound.handle_pubrel(packet_id);
+    if found {
+        cx.journal.released(session.stored, packet_id);
+    }
+    let code = match version {
+        ProtocolVersion::V5 if !found => ReasonCode::PacketIdentifierNotFound,
+        ProtocolVersion::V5 | ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::Success,
+    };
+    cx.hold_output(id, key);
+    cx.acknowledge_to(id, AcknowledgementKind::Pubcomp, packet_id, code);
+}
+
+fn handle_pubcomp(
+    cx: &mut Context,
+    now: Now,
+    key: SessionKey,
+    packet_id: PacketId,
+) -> Result<(), Refusal> {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return Ok(());
+    };
+    match session.outbound.handle_pubcomp(packet_id) {
+        Acknowledged::Done => {
+            cx.journal.done(session.stored, packet_id);
+            cx.pull(now, key);
+        }
+        Acknowledged::Unknown | Acknowledged::SendPubrel => {}
+        Acknowledged::Wrong => return Err(Refusal::protocol("PUBCOMP without PUBREC")),
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ impl Worker {
     #[must_use]
     pub fn session_records(&self, after: Option<&str>, limit: usize) -> Vec<SessionRecord> {
         let mut first: BTreeMap<&str, &Session> = BTreeMap::new();
-        for (_, session) in self.sessions.iter() {
+        for (_, session) in self.cx.sessions.iter() {
             let name = &*session.client_id;
             if after.is_some_and(|after| name <= after) {
                 continue;

@@ -20,8 +20,12 @@ use thicket_session::{
 
 use super::{
     Worker,
+    branches::restart_timers,
+    checkpoint::Checkpoints,
+    context::Context,
     interests::Member,
     journal::{instant_of, wall_ms},
+    replication::Primaries,
     role::{Handed, Role},
     seen::{Generations, Named, Taken, publication_id},
     sessions::Session,
@@ -82,8 +86,8 @@ impl Worker {
                     key: hexadecimal(key),
                     problem,
                 }),
-            Stored::Record { log, record } => self
-                .recover_record(now, &mut recovery, log, record)
+            Stored::Record { log, record } => recovery
+                .take_record(&mut self.cx, &mut self.checkpoints, now, log, record)
                 .map_err(|error| RecoverError::Record {
                     log,
                     problem: error.to_string(),
@@ -93,81 +97,47 @@ impl Worker {
         result
     }
 
-    fn recover_record(
-        &mut self,
-        now: Now,
-        recovery: &mut Recovery,
-        log: u8,
-        record: &[u8],
-    ) -> Result<(), JournalError> {
-        if recovery.log != log {
-            recovery.named.clear();
-            recovery.log = log;
-        }
-        recovery.last = None;
-        recovery.last_publication = None;
-        for entry in JournalEntries::new(record)? {
-            match entry? {
-                JournalEntry::Message(message) => {
-                    self.checkpoints.pass_name(message.name);
-                    recovery.take_message(now, &message);
-                    if let Some(publication) = recovery.last_publication {
-                        self.seen.insert(publication);
-                    }
-                }
-                JournalEntry::Noted(publication) => {
-                    self.seen.insert(publication_id(publication).into());
-                }
-                JournalEntry::Seen { uid, highest, bits } => {
-                    let bits = *bits;
-                    self.seen.restore(uid, Generations::of(highest, bits));
-                }
-                entry => {
-                    if log == self.journal.log()
-                        && let Some(number) = entry.session()
-                    {
-                        // Entries of a session that has ended must not become those of another one.
-                        self.journal.pass_number(number);
-                    }
-                    recovery.take_entry(log, &entry)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// All was read: the sessions are here, and their interests are announced. No client may be served before `is_settled` is true for all workers of
     /// the node: its session might be at another worker, or its messages be for sessions of another.
     pub fn finish_recovery(&mut self, now: Now) {
-        let Some(recovery) = self.recovery.take() else {
+        let Self {
+            cx,
+            recovery,
+            primaries,
+            ..
+        } = self;
+        let Some(recovery) = recovery.take() else {
             return;
         };
         let mut changes = Vec::new();
         for ((log, number), recovering) in recovery.sessions {
-            self.recover_session(now, (log, number), recovering, &mut changes);
+            primaries.recover_session(cx, now, (log, number), recovering, &mut changes);
         }
         if !recovery.wills.is_empty() {
-            self.timers
+            cx.timers
                 .set(now.instant + WILL_GRACE, Timer::RecoveredWills);
         }
         for (place, stored) in recovery.wills {
-            self.recover_will(place, stored);
+            primaries.recover_will(cx, place, stored);
         }
-        self.look_for_uncovered();
+        primaries.covers.look_for_uncovered();
         // `is_settled` waits for the answer.
-        self.announce_all(changes);
+        cx.announce_all(changes);
     }
+}
 
+impl Primaries {
     fn recover_session(
         &mut self,
+        cx: &mut Context,
         now: Now,
         (log, number): Place,
         recovering: Recovering,
         changes: &mut Vec<InterestChange>,
     ) {
         let stored = recovering.stored;
-        let serial = self.serial();
-        let limits = &self.config.limits;
+        let serial = cx.serial();
+        let limits = &cx.config.limits;
         let client_id: Rc<str> = stored.client_id.as_str().into();
         let mut session = Session::new(
             serial,
@@ -191,32 +161,32 @@ impl Worker {
         let client_id = stored.client_id.clone();
         session.revive(now, stored);
         session.interrupted_at = session.outbound.next_sequence();
-        let is_ours = log == self.journal.log();
+        let is_ours = log == cx.journal.log();
         if is_ours {
-            self.journal.pass_number(number);
+            cx.journal.pass_number(number);
             session.stored.number = number;
         }
         let subscriptions = session.subscriptions.clone();
-        let key = self.sessions.insert(session);
+        let key = cx.sessions.insert(session);
         for (filter, subscription) in subscriptions {
             let member = Member::away(subscription);
-            changes.extend(self.interests.subscribe(key, &filter, member));
+            changes.extend(cx.interests.subscribe(key, &filter, member));
             if !is_ours {
                 let filter = filter.to_string();
                 let key = [&[log], &number.to_be_bytes()[..], filter.as_bytes()].concat();
-                self.journal.remove_key(Keyspace::Subscriptions, key);
+                cx.journal.remove_key(Keyspace::Subscriptions, key);
             }
         }
-        self.restart_timers(now, key);
-        self.report_session(&client_id, SessionState::Waiting);
+        restart_timers(cx, now, key);
+        cx.report_session(&client_id, SessionState::Waiting);
         if !is_ours {
-            self.journal.remove_session(log, number);
+            cx.journal.remove_session(log, number);
         }
         if !is_ours || !is_whole {
             // Stored again, under its own number.
-            self.store_whole(now, key);
+            self.store_whole(cx, now, key);
         } else if !is_disconnected {
-            self.store_session(now, key);
+            self.store_session(cx, now, key);
         }
     }
 }
@@ -274,6 +244,52 @@ impl Recovery {
                 }
             }
             Keyspace::Retained | Keyspace::Members => return Err("it is not a worker's".into()),
+        }
+        Ok(())
+    }
+
+    fn take_record(
+        &mut self,
+        cx: &mut Context,
+        checkpoints: &mut Checkpoints,
+        now: Now,
+        log: u8,
+        record: &[u8],
+    ) -> Result<(), JournalError> {
+        if self.log != log {
+            self.named.clear();
+            self.log = log;
+        }
+        self.last = None;
+        self.last_publication = None;
+        for entry in JournalEntries::new(record)? {
+            match entry? {
+                JournalEntry::Message(message) => {
+                    checkpoints.pass_name(message.name);
+                    self.take_message(now, &message);
+                    if let Some(publication) = self.last_publication {
+                        cx.arrivals.seen.insert(publication);
+                    }
+                }
+                JournalEntry::Noted(publication) => {
+                    cx.arrivals.seen.insert(publication_id(publication).into());
+                }
+                JournalEntry::Seen { uid, highest, bits } => {
+                    let bits = *bits;
+                    cx.arrivals
+                        .seen
+                        .restore(uid, Generations::of(highest, bits));
+                }
+                entry => {
+                    if log == cx.journal.log()
+                        && let Some(number) = entry.session()
+                    {
+                        // Entries of a session that has ended must not become those of another one.
+                        cx.journal.pass_number(number);
+                    }
+                    self.take_entry(log, &entry)?;
+                }
+            }
         }
         Ok(())
     }

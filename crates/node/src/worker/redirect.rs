@@ -3,16 +3,18 @@
 //! A session that outlives its connection waits here until its client has claimed it from elsewhere, with everything it has; its will waits for
 //! [`WILL_WAITS_S`], so that it is published only if the client connects nowhere.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use thicket_mqtt::{Connect, Disconnect, ProtocolVersion, ReasonCode};
 use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
-use super::{SessionKey, Worker, close::Cause, connection::Connection, habits::Habits};
+use super::{
+    SessionKey, Worker, close::Cause, context::Context, habits::Habits, replication::Primaries,
+};
 use crate::{
     ConnectionId, EventLevel, ListenerId, Now,
-    messages::{Elsewhere, Movable, Redirectable, ToHub},
+    messages::{Movable, Redirectable, ToHub},
 };
 
 /// A user property of a CONNECT: the client was sent away by a node, so it is served.
@@ -23,14 +25,6 @@ const WILL_WAITS_S: u32 = 30;
 const COUNTED: Duration = Duration::from_secs(1);
 /// Clients listed at once at most, of all rates.
 const NAMED: usize = 512;
-
-/// Other nodes as places for a worker's clients.
-#[derive(Debug, Default)]
-pub(super) struct Redirect {
-    elsewhere: Arc<Elsewhere>,
-    /// Clients sent away for a drain go to one node after the other.
-    next: usize,
-}
 
 /// Messages of one client, from it and to it.
 #[derive(Debug)]
@@ -67,62 +61,142 @@ impl MessageCount {
 }
 
 impl Worker {
-    pub(super) fn handle_elsewhere(&mut self, elsewhere: Arc<Elsewhere>) {
-        self.redirect.elsewhere = elsewhere;
+    /// The client of a session is to go to one of these nodes.
+    pub(super) fn handle_send_client(&mut self, now: Now, client_id: &str, to: &[NodeId]) {
+        let Some(key) = self.cx.sessions.find(client_id) else {
+            return;
+        };
+        let session = self.cx.sessions.get(key);
+        let Some(id) = session.and_then(|session| session.connection) else {
+            return;
+        };
+        let attached = self.cx.connections.attached(id);
+        let understands = attached.is_some_and(|it| it.version == ProtocolVersion::V5);
+        let reference = self.cx.server_reference(id, to);
+        if let (Some(reference), true) = (reference, understands && is_movable(&self.cx, key)) {
+            let client_id = client_id.to_owned();
+            let fields = vec![("client_id", client_id), ("to", reference.clone())];
+            self.cx
+                .event(EventLevel::Debug, "client sent to another node", fields);
+            self.cx
+                .disconnect_to(id, Some(&reference), "another node is better");
+            leave_will(&mut self.cx, key);
+            self.detach(now, id, Cause::Closed);
+        }
     }
+}
 
-    /// What the hub needs about a client to send it elsewhere.
-    pub(super) fn redirectable(
-        &self,
+impl Primaries {
+    /// A node for the client of a session that ends here because the node is drained: where a backup of the session would be.
+    pub(super) fn reference_for_drained(
+        &mut self,
+        cx: &mut Context,
         id: ConnectionId,
-        connect: &Connect<'_>,
-    ) -> Option<Redirectable> {
-        let connection = self.connection(id)?;
-        let mut properties = connect.user_properties.iter();
-        let is_anonymous = connect.client_id.is_empty();
-        (connect.version == ProtocolVersion::V5).then(|| Redirectable {
-            listener: connection.listener,
-            came_redirected: properties.any(|(name, _)| *name == CAME_REDIRECTED),
-            // No client identifier looks like this one: what the specification does not allow in a string.
-            anonymous: is_anonymous.then(|| format!("\0{}", connection.peer.ip()).into()),
-        })
+    ) -> Option<String> {
+        let listener = cx.connections.get(id)?.listener;
+        let key = cx.connections.session_of(id);
+        let to = key.and_then(|key| self.choose_backup(cx, key, &[]));
+        let address = to.and_then(|to| cx.elsewhere.serving_at(to, listener));
+        let address = address.map(ToString::to_string);
+        address.or_else(|| any_reference(cx, id))
     }
+}
 
-    /// The listener of a client that cannot be sent a Server Reference.
-    pub(super) fn refusable(&self, id: ConnectionId, connect: &Connect<'_>) -> Option<ListenerId> {
-        let listener = self.connection(id)?.listener;
-        (connect.version != ProtocolVersion::V5).then_some(listener)
+/// What the hub needs about a client to send it elsewhere.
+pub(super) fn redirectable(
+    cx: &Context,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+) -> Option<Redirectable> {
+    let connection = cx.connections.get(id)?;
+    let mut properties = connect.user_properties.iter();
+    let is_anonymous = connect.client_id.is_empty();
+    (connect.version == ProtocolVersion::V5).then(|| Redirectable {
+        listener: connection.listener,
+        came_redirected: properties.any(|(name, _)| *name == CAME_REDIRECTED),
+        // No client identifier looks like this one: what the specification does not allow in a string.
+        anonymous: is_anonymous.then(|| format!("\0{}", connection.peer.ip()).into()),
+    })
+}
+
+/// The listener of a client that cannot be sent a Server Reference.
+pub(super) fn refusable(
+    cx: &Context,
+    id: ConnectionId,
+    connect: &Connect<'_>,
+) -> Option<ListenerId> {
+    let listener = cx.connections.get(id)?.listener;
+    (connect.version != ProtocolVersion::V5).then_some(listener)
+}
+
+/// Whether clients of the listener could go anywhere.
+pub(super) fn could_go_elsewhere(cx: &Context, listener: ListenerId) -> bool {
+    cx.elsewhere.serving(listener).next().is_some()
+}
+
+/// Any node for a client that this one cannot keep: one after the other.
+fn any_reference(cx: &mut Context, id: ConnectionId) -> Option<String> {
+    let listener = cx.connections.get(id)?.listener;
+    let count = cx.elsewhere.serving(listener).count();
+    let at = cx.drain.next.checked_rem(count)?;
+    cx.drain.next = at + 1;
+    let address = cx.elsewhere.serving(listener).nth(at)?;
+    Some(address.to_string())
+}
+
+/// The will of a client that was sent away is not published because of that.
+fn leave_will(cx: &mut Context, key: SessionKey) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    if !session.is_persistent() {
+        session.will = None;
+    } else if let Some(will) = &mut session.will {
+        will.delay_interval = will.delay_interval.max(WILL_WAITS_S);
     }
+}
 
+/// Not while its session is on its way already.
+pub(super) fn is_movable(cx: &Context, key: SessionKey) -> bool {
+    let session = cx.sessions.get(key);
+    session.is_some_and(|it| !it.role.is_frozen())
+}
+
+/// Clients that may be sent to another node, with their rates since the last call: of all of them a sample by rate.
+pub(super) fn handle_movable_asked(cx: &mut Context, now: Now) {
+    let mut movable = Vec::new();
+    for id in (0..cx.connections.slots()).map(ConnectionId) {
+        let Some(connection) = cx.connections.get_mut(id) else {
+            continue;
+        };
+        let listener = connection.listener;
+        let Some(attached) = connection.attached_mut() else {
+            continue;
+        };
+        let rate = attached.count.take_rate(now.instant);
+        let (version, key) = (attached.version, attached.session);
+        if let (Some(messages_per_s), ProtocolVersion::V5) = (rate, version)
+            && is_movable(cx, key)
+            && let Some(session) = cx.sessions.get(key)
+        {
+            movable.push(Movable {
+                client_id: (*session.client_id).into(),
+                listener,
+                messages_per_s,
+            });
+        }
+    }
+    movable.sort_by_key(|client| client.messages_per_s);
+    let step = movable.len().div_ceil(NAMED).max(1);
+    let sample = movable.into_iter().rev().step_by(step).collect();
+    cx.send_to_hub(ToHub::Movable(sample));
+}
+
+impl Context {
     /// A Server Reference for a client of this connection; `None`: none of the nodes has a listener like its own.
     pub(super) fn server_reference(&self, id: ConnectionId, nodes: &[NodeId]) -> Option<String> {
-        let listener = self.connection(id)?.listener;
-        self.redirect.elsewhere.reference(nodes, listener)
-    }
-
-    /// Whether clients of the listener could go anywhere.
-    pub(super) fn could_go_elsewhere(&self, listener: ListenerId) -> bool {
-        self.redirect.elsewhere.serving(listener).next().is_some()
-    }
-
-    /// A node for the client of a session that ends here because the node is drained: where a backup of the session would be.
-    pub(super) fn reference_for_drained(&mut self, id: ConnectionId) -> Option<String> {
-        let listener = self.connection(id)?.listener;
-        let key = self.session_of(id);
-        let to = key.and_then(|key| self.choose_backup(key, &[]));
-        let address = to.and_then(|to| self.redirect.elsewhere.serving_at(to, listener));
-        let address = address.map(ToString::to_string);
-        address.or_else(|| self.any_reference(id))
-    }
-
-    /// Any node for a client that this one cannot keep: one after the other.
-    fn any_reference(&mut self, id: ConnectionId) -> Option<String> {
-        let listener = self.connection(id)?.listener;
-        let count = self.redirect.elsewhere.serving(listener).count();
-        let at = self.redirect.next.checked_rem(count)?;
-        self.redirect.next = at + 1;
-        let address = self.redirect.elsewhere.serving(listener).nth(at)?;
-        Some(address.to_string())
+        let listener = self.connections.get(id)?.listener;
+        self.elsewhere.reference(nodes, listener)
     }
 
     /// Ends a connection: its client is to go to another server.
@@ -138,76 +212,5 @@ impl Worker {
             ..Disconnect::new(ReasonCode::UseAnotherServer)
         };
         self.say_goodbye(id, disconnect);
-    }
-
-    /// The client of a session is to go to one of these nodes.
-    pub(super) fn handle_send_client(&mut self, now: Now, client_id: &str, to: &[NodeId]) {
-        let Some(key) = self.sessions.find(client_id) else {
-            return;
-        };
-        let session = self.sessions.get(key);
-        let Some(id) = session.and_then(|session| session.connection) else {
-            return;
-        };
-        let attached = self.connection(id).and_then(Connection::attached);
-        let understands = attached.is_some_and(|it| it.version == ProtocolVersion::V5);
-        let reference = self.server_reference(id, to);
-        if let (Some(reference), true) = (reference, understands && self.is_movable(key)) {
-            let client_id = client_id.to_owned();
-            let fields = vec![("client_id", client_id), ("to", reference.clone())];
-            self.event(EventLevel::Debug, "client sent to another node", fields);
-            self.disconnect_to(id, Some(&reference), "another node is better");
-            self.leave_will(key);
-            self.detach(now, id, Cause::Closed);
-        }
-    }
-
-    /// The will of a client that was sent away is not published because of that.
-    fn leave_will(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        if !session.is_persistent() {
-            session.will = None;
-        } else if let Some(will) = &mut session.will {
-            will.delay_interval = will.delay_interval.max(WILL_WAITS_S);
-        }
-    }
-
-    /// Not while its session is on its way already.
-    pub(super) fn is_movable(&self, key: SessionKey) -> bool {
-        let session = self.sessions.get(key);
-        session.is_some_and(|it| !it.role.is_frozen())
-    }
-
-    /// Clients that may be sent to another node, with their rates since the last call: of all of them a sample by rate.
-    pub(super) fn handle_movable_asked(&mut self, now: Now) {
-        let mut movable = Vec::new();
-        for index in 0..self.connections.len() {
-            let id = ConnectionId(index as u32);
-            let Some(connection) = self.connection_mut(id) else {
-                continue;
-            };
-            let listener = connection.listener;
-            let Some(attached) = connection.attached_mut() else {
-                continue;
-            };
-            let rate = attached.count.take_rate(now.instant);
-            let (version, key) = (attached.version, attached.session);
-            if let (Some(messages_per_s), ProtocolVersion::V5) = (rate, version)
-                && self.is_movable(key)
-                && let Some(session) = self.sessions.get(key)
-            {
-                movable.push(Movable {
-                    client_id: (*session.client_id).into(),
-                    listener,
-                    messages_per_s,
-                });
-            }
-        }
-        movable.sort_by_key(|client| client.messages_per_s);
-        let step = movable.len().div_ceil(NAMED).max(1);
-        let sample = movable.into_iter().rev().step_by(step).collect();
-        self.send_to_hub(ToHub::Movable(sample));
     }
 }

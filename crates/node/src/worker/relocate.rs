@@ -21,11 +21,14 @@ use thicket_session::{
 
 use super::{
     Worker,
+    attach::serve,
     authentication::Reauthentication,
     connection::{AliasesOut, Attached, Connection, Phase},
+    context::Context,
     interests::Route,
     places::Places,
     redirect::MessageCount,
+    rights::set_grant,
     sessions::Session,
     timers::Timer,
 };
@@ -166,24 +169,32 @@ const fn only_worker(route: &Route) -> Option<WorkerId> {
     }
 }
 
-impl Worker {
+impl Relocations {
     /// A client published to `route`.
     #[inline]
     pub(super) fn follow(
         &mut self,
+        cx: &mut Context,
         now: Now,
         id: ConnectionId,
         route: &Route,
         publish: &Publish<'_>,
     ) {
-        if self.config.workers > 1 && self.config.limits.relocate_after > 0 {
-            self.follow_route(now, id, route, publish);
+        if cx.config.workers > 1 && cx.config.limits.relocate_after > 0 {
+            self.follow_route(cx, now, id, route, publish);
         }
     }
 
-    fn follow_route(&mut self, now: Now, id: ConnectionId, route: &Route, publish: &Publish<'_>) {
-        let enough = self.config.limits.relocate_after;
-        let Some(attached) = self.connection_mut(id).and_then(Connection::attached_mut) else {
+    fn follow_route(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        id: ConnectionId,
+        route: &Route,
+        publish: &Publish<'_>,
+    ) {
+        let enough = cx.config.limits.relocate_after;
+        let Some(attached) = cx.connections.attached_mut(id) else {
             return;
         };
         let following = &mut attached.following;
@@ -196,14 +207,14 @@ impl Worker {
             following.last_unacknowledged = Some(now.instant);
         }
         if following.count >= enough && following.not_before <= now.instant {
-            self.offer(now, id);
+            self.offer(cx, now, id);
         }
     }
 
-    fn offer(&mut self, now: Now, id: ConnectionId) {
-        let can_leave = self.can_leave(now.instant, id);
-        let own_load = self.load(now.instant);
-        let Some(connection) = self.connection_mut(id) else {
+    fn offer(&mut self, cx: &mut Context, now: Now, id: ConnectionId) {
+        let can_leave = can_leave(cx, now.instant, id);
+        let own_load = self.load(cx, now.instant);
+        let Some(connection) = cx.connections.get_mut(id) else {
             return;
         };
         let serial = connection.serial;
@@ -227,50 +238,29 @@ impl Worker {
                 rate,
                 load: own_load,
             };
-            self.send_to_worker(to, offer);
+            cx.send_to_worker(to, offer);
         }
-    }
-
-    /// Whether a connection has nothing but itself. What is under way is looked at when it goes.
-    fn can_leave(&self, now: Instant, id: ConnectionId) -> bool {
-        let Some(connection) = self.connection(id) else {
-            return false;
-        };
-        let Some(attached) = connection.attached() else {
-            return false;
-        };
-        let is_idle = attached
-            .reauthentication
-            .as_deref()
-            .is_none_or(Reauthentication::is_idle);
-        let unacknowledged = attached.following.last_unacknowledged;
-        let has_arrived = unacknowledged.is_none_or(|at| at + ARRIVED <= now);
-        let session = self.sessions.get(attached.session);
-        if has_arrived && unacknowledged.is_some() {
-            thicket_session::reach!("time ARRIVED");
-        }
-        is_idle && has_arrived && !self.is_draining() && session.is_some_and(Session::may_leave)
     }
 
     /// Messages a second, in and out, with those that are on their way to and from other workers.
-    fn load(&mut self, now: Instant) -> u64 {
-        let messages = self.traffic.external_in_messages + self.traffic.external_out_messages;
-        let relocations = &mut self.relocations;
-        let passed = now.since(relocations.window_began);
+    fn load(&mut self, cx: &Context, now: Instant) -> u64 {
+        let messages = cx.traffic.external_in_messages + cx.traffic.external_out_messages;
+        let passed = now.since(self.window_began);
         if passed >= LOAD_WINDOW {
             thicket_session::reach!("time LOAD_WINDOW");
-            let new = messages - relocations.messages_then;
-            relocations.load = new * 1000 / passed.as_millis() as u64;
-            relocations.messages_then = messages;
-            relocations.window_began = now;
-            (relocations.taken, relocations.given) = (0, 0);
+            let new = messages - self.messages_then;
+            self.load = new * 1000 / passed.as_millis() as u64;
+            self.messages_then = messages;
+            self.window_began = now;
+            (self.taken, self.given) = (0, 0);
         }
-        (relocations.load + relocations.taken).saturating_sub(relocations.given)
+        (self.load + self.taken).saturating_sub(self.given)
     }
 
     /// Another worker offers a connection whose messages come here.
     pub(super) fn handle_offer(
         &mut self,
+        cx: &mut Context,
         now: Now,
         from: Peer,
         (connection, serial): (ConnectionId, u64),
@@ -278,42 +268,40 @@ impl Worker {
         their_load: u64,
     ) {
         let bound = LIGHT.max(their_load + their_load / 4);
-        if self.is_draining() || self.load(now.instant) + rate > bound {
+        if cx.is_draining() || self.load(cx, now.instant) + rate > bound {
             return;
         }
-        self.relocations.taken += rate;
+        self.taken += rate;
         let taken = ToWorker::OfferTaken {
             connection,
             serial,
             rate,
         };
         if let Peer::Worker(from) = from {
-            self.send_to_worker(from, taken);
+            cx.send_to_worker(from, taken);
         }
     }
 
     pub(super) fn handle_offer_taken(
         &mut self,
+        cx: &mut Context,
         now: Now,
         to: Peer,
         (id, serial): (ConnectionId, u64),
         rate: u64,
     ) {
         let Peer::Worker(to) = to else { return };
-        let is_same = self.connection(id).is_some_and(|it| it.serial == serial);
+        let is_same = cx.connections.is_same(id, serial);
         let is_leaving = |leaving: &Leaving| leaving.serial == serial;
-        if !is_same
-            || self.relocations.leaving.iter().any(is_leaving)
-            || !self.can_leave(now.instant, id)
-        {
+        if !is_same || self.leaving.iter().any(is_leaving) || !can_leave(cx, now.instant, id) {
             return;
         }
-        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let session = cx.session_at(id);
         let Some(client_id) = session.map(|session| Arc::<str>::from(&*session.client_id)) else {
             return;
         };
-        self.relocations.given += rate;
-        self.relocations.leaving.push(Leaving {
+        self.given += rate;
+        self.leaving.push(Leaving {
             connection: id,
             serial,
             to,
@@ -321,111 +309,71 @@ impl Worker {
             is_granted: false,
             deadline: now.instant + PATIENCE,
         });
-        self.outputs.push_back(WorkerOutput::SetReading(id, false));
+        cx.set_reading(id, false);
         let relocate = ToHub::Relocate { client_id, serial };
-        self.send_to_hub(relocate);
+        cx.send_to_hub(relocate);
     }
 
     /// The hub's answer: nobody asks for the session until the hub knows where it is, or something else is happening to it.
     pub(super) fn handle_relocation(
         &mut self,
+        cx: &mut Context,
         now: Now,
         client_id: &Arc<str>,
         serial: u64,
         is_granted: bool,
     ) {
         let of = |leaving: &Leaving| leaving.serial == serial;
-        let Some(at) = self.relocations.leaving.iter().position(of) else {
+        let Some(at) = self.leaving.iter().position(of) else {
             if is_granted {
-                self.end_relocation(client_id);
+                end_relocation(cx, client_id);
             }
             return;
         };
         if is_granted {
-            let leaving = &mut self.relocations.leaving[at];
+            let leaving = &mut self.leaving[at];
             leaving.is_granted = true;
-            self.timers.set(leaving.deadline, Timer::Round);
-            self.timers.set(now.instant, Timer::Round);
+            cx.timers.set(leaving.deadline, Timer::Round);
+            cx.timers.set(now.instant, Timer::Round);
         } else {
-            let leaving = self.relocations.leaving.swap_remove(at);
-            self.stay(&leaving);
+            let leaving = self.leaving.swap_remove(at);
+            stay(cx, &leaving);
         }
-    }
-
-    fn stay(&mut self, leaving: &Leaving) {
-        if self.is_still_here(leaving) {
-            let reading = WorkerOutput::SetReading(leaving.connection, true);
-            self.outputs.push_back(reading);
-        }
-    }
-
-    fn end_relocation(&mut self, client_id: &Arc<str>) {
-        let client_id = Arc::clone(client_id);
-        self.send_to_hub(ToHub::Relocated { client_id });
     }
 
     /// A connection was sent all its output: one that leaves may have come to rest.
     pub(super) const fn note_emptied(&mut self) {
-        self.relocations.has_emptied = !self.relocations.leaving.is_empty();
+        self.has_emptied = !self.leaving.is_empty();
     }
 
     /// Whether a connection that leaves may have come to rest since the last round.
     pub(super) const fn may_hand_over(&self) -> bool {
-        self.relocations.has_emptied
+        self.has_emptied
     }
 
     /// Hands over what has come to rest, and gives up what does not. At the end of a round, behind all that it sends.
-    pub(super) fn hand_over_leaving(&mut self, now: Now) {
-        self.relocations.has_emptied = false;
-        for leaving in std::mem::take(&mut self.relocations.leaving) {
+    pub(super) fn hand_over_leaving(&mut self, cx: &mut Context, now: Now) {
+        self.has_emptied = false;
+        for leaving in std::mem::take(&mut self.leaving) {
             if !leaving.is_granted {
-                self.relocations.leaving.push(leaving);
+                self.leaving.push(leaving);
                 continue;
             }
-            if self.is_at_rest(now.instant, &leaving) {
-                self.hand_over(&leaving);
-            } else if leaving.deadline <= now.instant || !self.is_still_here(&leaving) {
+            if is_at_rest(cx, now.instant, &leaving) {
+                self.hand_over(cx, &leaving);
+            } else if leaving.deadline <= now.instant || !is_still_here(cx, &leaving) {
                 thicket_session::reach!("time worker/relocate PATIENCE");
-                self.stay(&leaving);
-                self.end_relocation(&leaving.client_id);
+                stay(cx, &leaving);
+                end_relocation(cx, &leaving.client_id);
             } else {
-                self.relocations.leaving.push(leaving);
+                self.leaving.push(leaving);
             }
         }
     }
 
-    fn is_still_here(&self, leaving: &Leaving) -> bool {
-        let connection = self.connection(leaving.connection);
-        connection.is_some_and(|it| it.serial == leaving.serial && it.attached().is_some())
-    }
-
-    /// Whether all that the client sent is finished, and nothing arrived in this round.
-    fn is_at_rest(&mut self, now: Instant, leaving: &Leaving) -> bool {
-        let (id, serial) = (leaving.connection, leaving.serial);
-        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
-        let is_bare = session.is_some_and(Session::is_bare) && !self.gates.wait_for(id, serial);
-        if !is_bare || !self.is_still_here(leaving) || !self.can_leave(now, id) {
-            return false;
-        }
-        let Some(connection) = self.connection_mut(id) else {
-            return false;
-        };
-        let is_written = connection.out.len() == 0 && !connection.is_unfinished;
-        let Some(attached) = connection.attached_mut() else {
-            return false;
-        };
-        let was_active = std::mem::take(&mut attached.following.is_active);
-        if was_active {
-            // Others have what it sent before anything can arrive from there.
-            self.timers.set(now, Timer::Round);
-        }
-        !was_active && is_written
-    }
-
-    fn hand_over(&mut self, leaving: &Leaving) {
+    fn hand_over(&self, cx: &mut Context, leaving: &Leaving) {
         let id = leaving.connection;
-        let connection = self.connections.get_mut(id.0 as usize);
-        let Some(connection) = connection.and_then(Option::take) else {
+        let Some(connection) = cx.connections.take(id) else {
             return;
         };
         let (listener, peer, last_packet) =
@@ -434,11 +382,11 @@ impl Worker {
             debug_assert!(false, "only connections in service leave");
             return;
         };
-        let Some(session) = self.sessions.remove(attached.session) else {
+        let Some(session) = cx.sessions.remove(attached.session) else {
             return;
         };
-        self.traffic.connections -= 1;
-        self.traffic.relocated_connections += 1;
+        cx.traffic.connections -= 1;
+        cx.traffic.relocated_connections += 1;
         let aliases_in = attached.aliases_in.iter();
         let relocated = Relocated {
             client_id: (*session.client_id).into(),
@@ -462,7 +410,7 @@ impl Worker {
             reauthentication: attached.reauthentication,
             places: attached.places,
             wait: attached.following.wait,
-            reloads: self.relocations.reloads,
+            reloads: self.reloads,
         };
         let state = Handover {
             listener,
@@ -471,13 +419,75 @@ impl Worker {
             claim: None,
             relocated: Some(Box::new(relocated)),
         };
-        self.outputs.push_back(WorkerOutput::Handover {
+        cx.outputs.push_back(WorkerOutput::Handover {
             connection: id,
             to: Peer::Worker(leaving.to),
             state: Box::new(state),
         });
     }
+}
 
+/// Whether a connection has nothing but itself. What is under way is looked at when it goes.
+fn can_leave(cx: &Context, now: Instant, id: ConnectionId) -> bool {
+    let Some(connection) = cx.connections.get(id) else {
+        return false;
+    };
+    let Some(attached) = connection.attached() else {
+        return false;
+    };
+    let is_idle = attached
+        .reauthentication
+        .as_deref()
+        .is_none_or(Reauthentication::is_idle);
+    let unacknowledged = attached.following.last_unacknowledged;
+    let has_arrived = unacknowledged.is_none_or(|at| at + ARRIVED <= now);
+    let session = cx.sessions.get(attached.session);
+    if has_arrived && unacknowledged.is_some() {
+        thicket_session::reach!("time ARRIVED");
+    }
+    is_idle && has_arrived && !cx.is_draining() && session.is_some_and(Session::may_leave)
+}
+
+fn stay(cx: &mut Context, leaving: &Leaving) {
+    if is_still_here(cx, leaving) {
+        cx.set_reading(leaving.connection, true);
+    }
+}
+
+fn end_relocation(cx: &mut Context, client_id: &Arc<str>) {
+    let client_id = Arc::clone(client_id);
+    cx.send_to_hub(ToHub::Relocated { client_id });
+}
+
+fn is_still_here(cx: &Context, leaving: &Leaving) -> bool {
+    let connection = cx.connections.get(leaving.connection);
+    connection.is_some_and(|it| it.serial == leaving.serial && it.attached().is_some())
+}
+
+/// Whether all that the client sent is finished, and nothing arrived in this round.
+fn is_at_rest(cx: &mut Context, now: Instant, leaving: &Leaving) -> bool {
+    let (id, serial) = (leaving.connection, leaving.serial);
+    let session = cx.session_at(id);
+    let is_bare = session.is_some_and(Session::is_bare) && !cx.gates.wait_for(id, serial);
+    if !is_bare || !is_still_here(cx, leaving) || !can_leave(cx, now, id) {
+        return false;
+    }
+    let Some(connection) = cx.connections.get_mut(id) else {
+        return false;
+    };
+    let is_written = connection.out.len() == 0 && !connection.is_unfinished;
+    let Some(attached) = connection.attached_mut() else {
+        return false;
+    };
+    let was_active = std::mem::take(&mut attached.following.is_active);
+    if was_active {
+        // Others have what it sent before anything can arrive from there.
+        cx.timers.set(now, Timer::Round);
+    }
+    !was_active && is_written
+}
+
+impl Worker {
     /// A connection in service, from another worker.
     pub(super) fn take_relocated(
         &mut self,
@@ -487,25 +497,25 @@ impl Worker {
         relocated: Relocated,
     ) {
         let client_id = Arc::clone(&relocated.client_id);
-        if self.sessions.find(&client_id).is_some() {
+        if self.cx.sessions.find(&client_id).is_some() {
             debug_assert!(false, "a session came to a worker that has it");
-            self.insert_connection(id, connection);
-            self.close(id);
-            self.end_relocation(&client_id);
+            self.cx.connections.insert(id, connection);
+            self.cx.close(id);
+            end_relocation(&mut self.cx, &client_id);
             return;
         }
         let missed_a_reload = relocated.reloads != self.relocations.reloads;
-        let (uid, serial) = (relocated.uid, self.serial());
+        let (uid, serial) = (relocated.uid, self.cx.serial());
         let own_id: Rc<str> = (*client_id).into();
-        let mut session = Session::new(serial, own_id, uid, 0, &self.config.limits);
+        let mut session = Session::new(serial, own_id, uid, 0, &self.cx.config.limits);
         session.connection = Some(id);
         session.protocol_version = relocated.version as u8;
         session.epoch = relocated.epoch;
         session.clean_epoch = relocated.clean_epoch;
         session.dropped_messages = relocated.dropped_messages;
         session.inbound = relocated.inbound;
-        let key = self.sessions.insert(session);
-        self.set_grant(key, relocated.grant);
+        let key = self.cx.sessions.insert(session);
+        set_grant(&mut self.cx, key, relocated.grant);
         let aliases_in = relocated.aliases_in.into_iter();
         let attached = Attached {
             session: key,
@@ -525,10 +535,10 @@ impl Worker {
             places: relocated.places,
         };
         let peer = connection.peer;
-        self.insert_connection(id, connection);
-        self.serve(now, id, attached, relocated.last_packet);
-        self.end_relocation(&client_id);
-        self.event(
+        self.cx.connections.insert(id, connection);
+        serve(&mut self.cx, now, id, attached, relocated.last_packet);
+        end_relocation(&mut self.cx, &client_id);
+        self.cx.event(
             EventLevel::Debug,
             "a publisher follows its messages",
             vec![
@@ -536,13 +546,13 @@ impl Worker {
                 ("peer", peer_text(peer)),
             ],
         );
-        if self.is_draining() {
+        if self.cx.is_draining() {
             self.send_away(now, id);
         } else if missed_a_reload {
             // What it may do was not checked against the new rights: it connects again.
             self.end_connection(now, id);
         } else {
-            self.outputs.push_back(WorkerOutput::SetReading(id, true));
+            self.cx.set_reading(id, true);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use thicket_session::topic::SubscriptionFilter;
 
-use super::{Worker, sessions::Session};
+use super::{Worker, context::Context, sessions::Session};
 use crate::{
     SessionReport, SubscriberQuery, SubscriptionReport, Traffic,
     scope::{client_id_of, user_name_of},
@@ -29,38 +29,18 @@ impl Worker {
     /// All sessions, in no order that means anything.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionReport> {
-        self.sessions
+        self.cx
+            .sessions
             .iter()
-            .map(|(_, session)| self.session_report(session))
+            .map(|(_, session)| session_report(&self.cx, session))
             .collect()
-    }
-
-    pub(super) fn session_report(&self, session: &Session) -> SessionReport {
-        SessionReport {
-            client_id: client_id_of(&session.client_id).to_owned(),
-            user_name: user_name_of(&session.client_id).map(str::to_owned),
-            connected: session.connection.is_some(),
-            protocol_version: session.protocol_version,
-            peer: session
-                .connection
-                .and_then(|id| self.connection(id))
-                .map(|connection| crate::messages::peer_text(connection.peer)),
-            clean_start: !session.is_persistent(),
-            session_expiry_interval: session.is_persistent().then_some(session.expiry_interval),
-            subscriptions: session.subscriptions.len(),
-            queued_messages: session.outbound.queued(),
-            queued_bytes: session.outbound.queued_bytes(),
-            inflight: session.outbound.inflight(),
-            dropped_messages: session.dropped_messages,
-            backups: session.stored.backups.covered().count() as u8,
-            worker: self.id.0,
-        }
     }
 
     /// All subscriptions, by session, filters ascending.
     #[must_use]
     pub fn subscriptions(&self) -> Vec<SubscriptionReport> {
-        self.sessions
+        self.cx
+            .sessions
             .iter()
             .flat_map(|(_, session)| of_session(session, |_| true))
             .collect()
@@ -76,7 +56,7 @@ impl Worker {
             topic.is_none_or(matches) && query.filter.as_ref().is_none_or(is_it)
         };
         let wanted = query.client_id.as_deref();
-        let mut found: Vec<&Session> = (self.sessions.iter())
+        let mut found: Vec<&Session> = (self.cx.sessions.iter())
             .map(|(_, session)| session)
             .filter(|it| wanted.is_none_or(|id| client_id_of(&it.client_id) == id))
             .filter(|it| (query.after.as_deref()).is_none_or(|after| &*it.client_id > after))
@@ -97,41 +77,63 @@ impl Worker {
     /// Messages to clients since the start.
     #[must_use]
     pub const fn delivered(&self) -> u64 {
-        self.traffic.external_out_messages
+        self.cx.traffic.external_out_messages
     }
 
     /// Counters of this worker; what is between nodes the hub counts.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let waiting = self.sessions.waiting();
+        let waiting = self.cx.sessions.waiting();
         Traffic {
-            sessions: self.sessions.len() as u64,
+            sessions: self.cx.sessions.len() as u64,
             subscriptions: self.subscription_count(),
-            shared_subscriptions: self.interests.shared_len() as u64,
+            shared_subscriptions: self.cx.interests.shared_len() as u64,
             queued_messages: waiting.messages,
             queued_bytes: waiting.bytes,
-            backups: self.sessions.backups() as u64,
-            under_replicated_sessions: self.under_replicated_sessions(),
-            unacknowledged_messages: self.pending.len() as u64,
-            ..self.traffic
+            backups: self.cx.sessions.backups() as u64,
+            under_replicated_sessions: self.primaries.under_replicated_sessions(&self.cx),
+            unacknowledged_messages: self.cx.debts.pending.len() as u64,
+            ..self.cx.traffic
         }
     }
 
     /// The counters of `traffic` that need no walk: of what exists now only connections are included.
     #[must_use]
     pub const fn carried(&self) -> Traffic {
-        self.traffic
+        self.cx.traffic
     }
 
     /// Connections in service, as in [`traffic`](Self::traffic).
     #[must_use]
     pub const fn client_count(&self) -> u64 {
-        self.traffic.connections
+        self.cx.traffic.connections
     }
 
     /// Subscriptions of the sessions here, as in [`traffic`](Self::traffic).
     #[must_use]
     pub const fn subscription_count(&self) -> u64 {
-        (self.interests.len() - self.sources.subscriptions()) as u64
+        (self.cx.interests.len() - self.sources.subscriptions()) as u64
+    }
+}
+
+pub(super) fn session_report(cx: &Context, session: &Session) -> SessionReport {
+    SessionReport {
+        client_id: client_id_of(&session.client_id).to_owned(),
+        user_name: user_name_of(&session.client_id).map(str::to_owned),
+        connected: session.connection.is_some(),
+        protocol_version: session.protocol_version,
+        peer: session
+            .connection
+            .and_then(|id| cx.connections.get(id))
+            .map(|connection| crate::messages::peer_text(connection.peer)),
+        clean_start: !session.is_persistent(),
+        session_expiry_interval: session.is_persistent().then_some(session.expiry_interval),
+        subscriptions: session.subscriptions.len(),
+        queued_messages: session.outbound.queued(),
+        queued_bytes: session.outbound.queued_bytes(),
+        inflight: session.outbound.inflight(),
+        dropped_messages: session.dropped_messages,
+        backups: session.stored.backups.covered().count() as u8,
+        worker: cx.id.0,
     }
 }

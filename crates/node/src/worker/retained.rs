@@ -11,6 +11,7 @@ use thicket_session::{
 
 use super::{
     SessionKey, Worker,
+    context::Context,
     deliver::Outgoing,
     forward::{message_id, publish_of},
     interests::Recipient,
@@ -148,7 +149,12 @@ impl Worker {
         let (publish, _) = publish_of(&record, now);
         let id = message_id(origin, record.number);
         let word = LastMessage::of(&publish, id, record.publication);
-        if !self.last_retained.is_outdone_by(record.topic, word) {
+        if !self
+            .cx
+            .arrivals
+            .last_retained
+            .is_outdone_by(record.topic, word)
+        {
             return;
         }
         let record = Record {
@@ -160,84 +166,46 @@ impl Worker {
         record.encode(&mut unnamed);
         self.handle_retained_records(now, origin, &unnamed);
     }
+}
 
-    /// A session subscribes, and is to get retained messages.
-    pub(super) fn begin_overtaking(&mut self, key: SessionKey) {
-        if let Some(session) = self.sessions.get_mut(key) {
-            let is_first = session.gated_subacks == 0 && session.replays.is_empty();
-            session.overtaken.begin(is_first);
-        }
-    }
-
-    /// Notes that a message to be retained goes to these recipients.
-    pub(super) fn note_overtaking(&mut self, recipients: &[Recipient], topic: &str) {
-        for recipient in recipients {
-            if let Some(session) = self.sessions.get_mut(recipient.session) {
-                session.overtaken.note(topic);
-            }
-        }
-    }
-
+impl Queries {
     /// Puts the retained messages of a subscription that was just acknowledged in line.
     pub(super) fn start_replay(
         &mut self,
+        cx: &mut Context,
         key: SessionKey,
         filter: &SubscriptionFilter,
         subscription: Subscription,
         retained: u64,
     ) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
-        self.queries.next += 1;
-        let query = self.queries.next;
-        self.queries.open.insert(query, key);
+        self.next += 1;
+        let query = self.next;
+        self.open.insert(query, key);
         session.replays.push_back(Replay {
             query,
             filter: filter.filter.clone(),
             subscription,
             phase: ReplayPhase::Waiting { retained },
         });
-        self.advance_replay(key);
+        advance_replay(cx, key);
     }
 
-    /// Requests the next page of the first replay in line, if the client has capacity for it.
-    pub(super) fn advance_replay(&mut self, key: SessionKey) {
-        let has_replays = |session: &Session| !session.replays.is_empty();
-        if !self.sessions.get(key).is_some_and(has_replays) || !self.has_capacity_for_replay(key) {
-            return;
-        }
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let Some(replay) = session.replays.front_mut() else {
-            return;
-        };
-        let begin_at = match replay.phase {
-            ReplayPhase::Waiting { retained } => Some(retained),
-            ReplayPhase::Paused => None,
-            ReplayPhase::Asked => return,
-        };
-        replay.phase = ReplayPhase::Asked;
-        let content = ToHub::RetainedQuery {
-            query: replay.query,
-            filter: replay.filter.clone(),
-            begin_at,
-        };
-        self.send_to_hub(content);
-    }
-
+    /// A page arrived.
     pub(super) fn handle_retained_page(
         &mut self,
+        cx: &mut Context,
         now: Now,
         query: u64,
         records: &[u8],
         has_more: bool,
     ) {
-        let Some(&key) = self.queries.open.get(&query) else {
+        let Some(&key) = self.open.get(&query) else {
             return;
         };
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = cx.sessions.get(key) else {
             return;
         };
         let Some(replay) = session.replays.iter().find(|replay| replay.query == query) else {
@@ -249,7 +217,7 @@ impl Worker {
             .map_or(MatchedIdentifiers::None, |id| MatchedIdentifiers::One([id]));
         for record in Records::new(records) {
             let Ok((record, _)) = record else { break };
-            let session = self.sessions.get(key);
+            let session = cx.sessions.get(key);
             if session.is_some_and(|it| it.overtaken.has(record.topic)) {
                 continue;
             }
@@ -259,13 +227,13 @@ impl Worker {
                 ..publish
             };
             let mut outgoing = Outgoing::new(&publish, expires_at);
-            self.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
+            cx.deliver_replayed(now, key, &mut outgoing, subscription, &identifiers);
         }
-        self.end_page(key, query, has_more);
+        self.end_page(cx, key, query, has_more);
     }
 
-    fn end_page(&mut self, key: SessionKey, query: u64, has_more: bool) {
-        let Some(session) = self.sessions.get_mut(key) else {
+    fn end_page(&mut self, cx: &mut Context, key: SessionKey, query: u64, has_more: bool) {
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         if has_more {
@@ -275,47 +243,34 @@ impl Worker {
             }
         } else {
             session.replays.retain(|replay| replay.query != query);
-            self.queries.open.remove(&query);
+            self.open.remove(&query);
             if session.replays.is_empty() && session.gated_subacks == 0 {
                 session.overtaken.end();
             }
         }
-        self.advance_replay(key);
+        advance_replay(cx, key);
     }
 
-    /// Other retained messages are on their way to the session from now on.
-    pub(super) fn end_overtaking(&mut self, key: SessionKey) {
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.overtaken.end();
-        }
-    }
-
-    fn has_capacity_for_replay(&self, key: SessionKey) -> bool {
-        let limit = self.config.limits.out_buffer_bytes as usize / 4;
-        let Some(session) = self.sessions.get(key) else {
-            return false;
-        };
-        let Some(connection) = session.connection.and_then(|id| self.connection(id)) else {
-            return false;
-        };
-        connection.out.len() <= limit && session.outbound.queued() <= QUEUED_MESSAGES
-    }
-
-    pub(super) fn cancel_replays(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
+    pub(super) fn cancel_replays(&mut self, cx: &mut Context, key: SessionKey) {
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         for replay in std::mem::take(&mut session.replays) {
-            self.cancel(replay.query);
+            self.cancel(cx, replay.query);
         }
     }
 
-    pub(super) fn cancel_replays_of(&mut self, key: SessionKey, filter: &SubscriptionFilter) {
+    pub(super) fn cancel_replays_of(
+        &mut self,
+        cx: &mut Context,
+        key: SessionKey,
+        filter: &SubscriptionFilter,
+    ) {
         if filter.is_shared() {
             // It has none, and a filter beside it that is not shared keeps its own.
             return;
         }
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         let (ended, kept) = std::mem::take(&mut session.replays)
@@ -324,17 +279,19 @@ impl Worker {
         session.replays = kept;
         for replay in Vec::from(ended) {
             let replay: Replay = replay;
-            self.cancel(replay.query);
+            self.cancel(cx, replay.query);
         }
-        self.advance_replay(key);
+        advance_replay(cx, key);
     }
 
-    fn cancel(&mut self, query: u64) {
-        if self.queries.open.remove(&query).is_some() {
-            self.send_to_hub(ToHub::RetainedCancel { query });
+    fn cancel(&mut self, cx: &mut Context, query: u64) {
+        if self.open.remove(&query).is_some() {
+            cx.send_to_hub(ToHub::RetainedCancel { query });
         }
     }
+}
 
+impl Context {
     pub(super) fn deliver_replayed(
         &mut self,
         now: Now,
@@ -359,4 +316,65 @@ impl Worker {
             identifiers,
         );
     }
+}
+
+/// A session subscribes, and is to get retained messages.
+pub(super) fn begin_overtaking(cx: &mut Context, key: SessionKey) {
+    if let Some(session) = cx.sessions.get_mut(key) {
+        let is_first = session.gated_subacks == 0 && session.replays.is_empty();
+        session.overtaken.begin(is_first);
+    }
+}
+
+/// Notes that a message to be retained goes to these recipients.
+pub(super) fn note_overtaking(cx: &mut Context, recipients: &[Recipient], topic: &str) {
+    for recipient in recipients {
+        if let Some(session) = cx.sessions.get_mut(recipient.session) {
+            session.overtaken.note(topic);
+        }
+    }
+}
+
+/// Requests the next page of the first replay in line, if the client has capacity for it.
+pub(super) fn advance_replay(cx: &mut Context, key: SessionKey) {
+    let has_replays = |session: &Session| !session.replays.is_empty();
+    if !cx.sessions.get(key).is_some_and(has_replays) || !has_capacity_for_replay(cx, key) {
+        return;
+    }
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let Some(replay) = session.replays.front_mut() else {
+        return;
+    };
+    let begin_at = match replay.phase {
+        ReplayPhase::Waiting { retained } => Some(retained),
+        ReplayPhase::Paused => None,
+        ReplayPhase::Asked => return,
+    };
+    replay.phase = ReplayPhase::Asked;
+    let content = ToHub::RetainedQuery {
+        query: replay.query,
+        filter: replay.filter.clone(),
+        begin_at,
+    };
+    cx.send_to_hub(content);
+}
+
+/// Other retained messages are on their way to the session from now on.
+pub(super) fn end_overtaking(cx: &mut Context, key: SessionKey) {
+    if let Some(session) = cx.sessions.get_mut(key) {
+        session.overtaken.end();
+    }
+}
+
+fn has_capacity_for_replay(cx: &Context, key: SessionKey) -> bool {
+    let limit = cx.config.limits.out_buffer_bytes as usize / 4;
+    let Some(session) = cx.sessions.get(key) else {
+        return false;
+    };
+    let Some(connection) = session.connection.and_then(|id| cx.connections.get(id)) else {
+        return false;
+    };
+    connection.out.len() <= limit && session.outbound.queued() <= QUEUED_MESSAGES
 }

@@ -11,7 +11,8 @@ use thicket_mqtt::ReasonCode;
 use thicket_session::{time::Instant, topic::SubscriptionFilter};
 
 use super::{
-    Refusal, SessionKey, Worker, close::Cause, interests::Route, sessions::Session, timers::Timer,
+    Refusal, SessionKey, Worker, close::Cause, context::Context, interests::Route,
+    sessions::Session, timers::Timer,
 };
 use crate::{ConnectionId, EventLevel, Now, messages::peer_text};
 
@@ -91,7 +92,7 @@ impl Session {
     }
 }
 
-impl Worker {
+impl Context {
     /// Where messages of `topic` go, with the sessions that may read it.
     pub(super) fn route(&mut self, topic: &str) -> Rc<Route> {
         let sessions = &self.sessions;
@@ -105,66 +106,14 @@ impl Worker {
         self.effort.spend(1 + steps + route.recipients.len() as u64);
         route
     }
+}
 
-    /// Why the client of a session may not publish to `topic`, if it may not; counted.
-    #[inline]
-    pub(super) fn refuse_publish(&mut self, key: SessionKey, topic: &str) -> Option<ReasonCode> {
-        if self.has_rights {
-            self.refuse_by_rights(key, topic)
-        } else {
-            None
-        }
-    }
-
-    #[inline(never)]
-    fn refuse_by_rights(&mut self, key: SessionKey, topic: &str) -> Option<ReasonCode> {
-        let session = self.sessions.get_mut(key)?;
-        if session.may_publish(topic) {
-            return None;
-        }
-        self.traffic.refused_messages += 1;
-        Some(ReasonCode::NotAuthorized)
-    }
-
-    /// What a session's client was granted, now that it has connected or the files have changed.
-    pub(super) fn set_grant(&mut self, key: SessionKey, grant: Option<Arc<Grant>>) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let rights = grant.as_ref().and_then(|grant| grant.rights.clone());
-        session.grant = grant;
-        self.set_rights(key, rights);
-    }
-
-    fn set_rights(&mut self, key: SessionKey, rights: Option<Arc<Rights>>) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let present = session.rights.as_ref().map(|rights| rights.cached.rights());
-        if present == rights.as_ref() {
-            return;
-        }
-        self.has_rights |= rights.is_some();
-        session.set_rights(rights);
-        let subscriptions = std::mem::take(&mut session.subscriptions);
-        let (kept, lost): (BTreeMap<_, _>, BTreeMap<_, _>) = subscriptions
-            .into_iter()
-            .partition(|(filter, _)| session.keeps(filter));
-        session.subscriptions = kept;
-        let stored = session.stored;
-        let mut changes = Vec::new();
-        for filter in lost.keys() {
-            self.journal.subscription(stored, filter, None);
-            changes.extend(self.interests.unsubscribe(key, filter));
-        }
-        self.interests.touch();
-        self.announce(changes);
-    }
-
+impl Worker {
     /// Users or rights were read again.
     pub(super) fn handle_reloaded(&mut self, now: Now, policy: &Policy) {
         self.relocations.reloads += 1;
         let reviews: Vec<(SessionKey, Review)> = self
+            .cx
             .sessions
             .iter()
             .filter_map(|(key, session)| {
@@ -176,8 +125,8 @@ impl Worker {
             match review {
                 Review::Same => {}
                 Review::Changed(grant) => {
-                    self.set_grant(key, Some(grant));
-                    self.review_will(now, key);
+                    set_grant(&mut self.cx, key, Some(grant));
+                    self.primaries.review_will(&mut self.cx, now, key);
                 }
                 Review::Ended => self.end_grant(now, key),
             }
@@ -186,7 +135,7 @@ impl Worker {
 
     /// The client of a session may not be here any more. Its session, if it outlives the connection, gets nothing until a client that may connects.
     fn end_grant(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
         if let Some(id) = session.connection {
@@ -196,60 +145,115 @@ impl Worker {
             );
             self.dismiss(now, id, &refusal);
         }
-        self.set_rights(key, Some(Arc::default()));
+        set_rights(&mut self.cx, key, Some(Arc::default()));
     }
 
     /// Ends a connection that broke no rule.
     fn dismiss(&mut self, now: Now, id: ConnectionId, refusal: &Refusal) {
-        let session = self.session_of(id).and_then(|key| self.sessions.get(key));
+        let session = self.cx.session_at(id);
         let client_id = session.map(|session| session.client_id.to_string());
-        let peer = self.connection(id).map(|it| peer_text(it.peer));
+        let peer = self.cx.connections.get(id).map(|it| peer_text(it.peer));
         let fields = vec![
             ("client_id", client_id.unwrap_or_default()),
             ("peer", peer.unwrap_or_default()),
             ("reason", refusal.reason.clone()),
         ];
-        self.event(EventLevel::Info, "client sent away", fields);
-        self.disconnect(id, refusal.reason_code, &refusal.reason);
+        self.cx.event(EventLevel::Info, "client sent away", fields);
+        self.cx.disconnect(id, refusal.reason_code, &refusal.reason);
         self.detach(now, id, Cause::Closed);
     }
 
-    /// Sets the timer for a grant that ends.
-    pub(super) fn watch_grant(&mut self, now: Now, id: ConnectionId, serial: u64) {
-        let Some(at) = self.grant_end(now, id) else {
-            return;
-        };
-        let timer = Timer::GrantEnd {
-            connection: id,
-            serial,
-        };
-        self.timers.set(at, timer);
-    }
-
-    /// When the grant of a connection in service ends.
-    fn grant_end(&self, now: Now, id: ConnectionId) -> Option<Instant> {
-        let session = self.sessions.get(self.session_of(id)?)?;
-        let at_s = session.grant.as_ref()?.expires_at_s?;
-        let left_ms = at_s
-            .saturating_add(thicket_access::LEEWAY_S)
-            .saturating_mul(1000)
-            .saturating_sub(now.wall.as_unix_millis());
-        Some(now.instant + std::time::Duration::from_millis(left_ms))
-    }
-
     pub(super) fn handle_grant_end(&mut self, now: Now, id: ConnectionId, serial: u64) {
-        let is_same = self.connection(id).is_some_and(|it| it.serial == serial);
+        let is_same = self.cx.connections.is_same(id, serial);
         if !is_same {
             return;
         }
-        match self.grant_end(now, id) {
+        match grant_end(&self.cx, now, id) {
             None => {}
             // Renewed meanwhile, or the wall clock was set back.
-            Some(at) if at > now.instant => self.watch_grant(now, id, serial),
+            Some(at) if at > now.instant => watch_grant(&mut self.cx, now, id, serial),
             Some(_) => {
                 let refusal = Refusal::new(ReasonCode::MaximumConnectTime, "its token has expired");
                 self.dismiss(now, id, &refusal);
             }
         }
     }
+}
+
+/// Why the client of a session may not publish to `topic`, if it may not; counted.
+#[inline]
+pub(super) fn refuse_publish(cx: &mut Context, key: SessionKey, topic: &str) -> Option<ReasonCode> {
+    if cx.have_rights {
+        refuse_by_rights(cx, key, topic)
+    } else {
+        None
+    }
+}
+
+#[inline(never)]
+fn refuse_by_rights(cx: &mut Context, key: SessionKey, topic: &str) -> Option<ReasonCode> {
+    let session = cx.sessions.get_mut(key)?;
+    if session.may_publish(topic) {
+        return None;
+    }
+    cx.traffic.refused_messages += 1;
+    Some(ReasonCode::NotAuthorized)
+}
+
+/// What a session's client was granted, now that it has connected or the files have changed.
+pub(super) fn set_grant(cx: &mut Context, key: SessionKey, grant: Option<Arc<Grant>>) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let rights = grant.as_ref().and_then(|grant| grant.rights.clone());
+    session.grant = grant;
+    set_rights(cx, key, rights);
+}
+
+fn set_rights(cx: &mut Context, key: SessionKey, rights: Option<Arc<Rights>>) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let present = session.rights.as_ref().map(|rights| rights.cached.rights());
+    if present == rights.as_ref() {
+        return;
+    }
+    cx.have_rights |= rights.is_some();
+    session.set_rights(rights);
+    let subscriptions = std::mem::take(&mut session.subscriptions);
+    let (kept, lost): (BTreeMap<_, _>, BTreeMap<_, _>) = subscriptions
+        .into_iter()
+        .partition(|(filter, _)| session.keeps(filter));
+    session.subscriptions = kept;
+    let stored = session.stored;
+    let mut changes = Vec::new();
+    for filter in lost.keys() {
+        cx.journal.subscription(stored, filter, None);
+        changes.extend(cx.interests.unsubscribe(key, filter));
+    }
+    cx.interests.touch();
+    cx.announce(changes);
+}
+
+/// Sets the timer for a grant that ends.
+pub(super) fn watch_grant(cx: &mut Context, now: Now, id: ConnectionId, serial: u64) {
+    let Some(at) = grant_end(cx, now, id) else {
+        return;
+    };
+    let timer = Timer::GrantEnd {
+        connection: id,
+        serial,
+    };
+    cx.timers.set(at, timer);
+}
+
+/// When the grant of a connection in service ends.
+fn grant_end(cx: &Context, now: Now, id: ConnectionId) -> Option<Instant> {
+    let session = cx.sessions.get(cx.connections.session_of(id)?)?;
+    let at_s = session.grant.as_ref()?.expires_at_s?;
+    let left_ms = at_s
+        .saturating_add(thicket_access::LEEWAY_S)
+        .saturating_mul(1000)
+        .saturating_sub(now.wall.as_unix_millis());
+    Some(now.instant + std::time::Duration::from_millis(left_ms))
 }

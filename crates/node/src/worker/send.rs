@@ -5,10 +5,10 @@ use thicket_mqtt::{
     encode_plain_acknowledgement,
 };
 
-use super::{Worker, places::PLACE};
+use super::{context::Context, places::PLACE};
 use crate::{ConnectionId, Direction};
 
-impl Worker {
+impl Context {
     /// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP to a connection in service.
     pub(super) fn acknowledge_to(
         &mut self,
@@ -18,7 +18,7 @@ impl Worker {
         reason_code: ReasonCode,
     ) {
         if reason_code == ReasonCode::Success && !self.is_traced() {
-            let Some(connection) = self.connection_mut(id) else {
+            let Some(connection) = self.connections.get_mut(id) else {
                 return;
             };
             let Some(attached) = connection.attached() else {
@@ -30,7 +30,7 @@ impl Worker {
             if attached.maximum_packet_size as usize >= PLAIN_ACKNOWLEDGEMENT_LEN {
                 let bytes = encode_plain_acknowledgement(kind, packet_id);
                 connection.out.bytes.extend_from_slice(&bytes);
-                self.mark_dirty(id);
+                self.connections.mark_dirty(id);
             }
             return;
         }
@@ -68,9 +68,9 @@ impl Worker {
     /// Appends a packet to a connection in service.
     pub(super) fn send(&mut self, id: ConnectionId, packet: &Packet<'_>) {
         if self.is_traced() {
-            self.trace(self.session_of(id), Direction::Out, packet);
+            self.trace(self.connections.session_of(id), Direction::Out, packet);
         }
-        let Some(connection) = self.connection_mut(id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         let Some(attached) = connection.attached() else {
@@ -93,7 +93,7 @@ impl Worker {
             .encode_within(version, maximum, &mut connection.out.bytes)
             .is_ok()
         {
-            self.mark_dirty(id);
+            self.connections.mark_dirty(id);
         }
     }
 }

@@ -8,7 +8,17 @@ use thicket_mqtt::{
 };
 use thicket_session::{server::Subscription, topic::SubscriptionFilter};
 
-use super::{Refusal, SessionKey, Worker, interests::Member, places::PLACE, replication::Level};
+use super::{
+    Refusal, SessionKey, Worker,
+    connect::prefix,
+    context::Context,
+    habits::restart_rates,
+    interests::Member,
+    minority::{refuses_subscribe, refuses_unsubscribe},
+    places::{PLACE, ask_place_of_filter},
+    replication::{Level, report_taken_over},
+    retained::{begin_overtaking, end_overtaking},
+};
 use crate::{
     ConnectionId, Now, SUBSCRIBED, UNSUBSCRIBED,
     messages::{InterestChange, ToHub},
@@ -92,9 +102,30 @@ impl Gates {
             }
         }
     }
+
+    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
+    pub const fn is_settled(&self) -> bool {
+        self.settled >= self.sent
+    }
+
+    /// The sequence of the last change that was sent to the hub.
+    pub const fn announced(&self) -> u64 {
+        self.sent
+    }
+
+    /// Every reachable node has applied our changes up to this sequence.
+    pub const fn settled(&self) -> u64 {
+        self.settled
+    }
 }
 
 impl Worker {
+    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        self.cx.gates.is_settled()
+    }
+
     pub(super) fn handle_subscribe(
         &mut self,
         now: Now,
@@ -102,11 +133,11 @@ impl Worker {
         key: SessionKey,
         subscribe: &Subscribe<'_>,
     ) -> Result<(), Refusal> {
-        if self.refuses_subscribe(id, subscribe) {
+        if refuses_subscribe(&mut self.cx, id, subscribe) {
             return Ok(());
         }
         self.choose_backup_for(now, key, subscribe);
-        self.begin_overtaking(key);
+        begin_overtaking(&mut self.cx, key);
         let mut reason_codes = Vec::with_capacity(subscribe.filters.len());
         let mut replays = Vec::new();
         let mut changes = Vec::new();
@@ -126,17 +157,17 @@ impl Worker {
                 Err(reason_code) => reason_codes.push(reason_code),
             }
         }
-        self.note_uncovered(key);
-        let asks_place = self.ask_place_of(id, subscribe);
+        self.primaries.covers.note_uncovered(&mut self.cx, key);
+        let asks_place = ask_place_of(&mut self.cx, id, subscribe);
         if changes.is_empty() && (!replays.is_empty() || asks_place) {
             // Nothing is new to others, but the hub must report the position of the retained messages, and the question must be answered.
-            self.send_interests(changes);
+            self.cx.send_interests(changes);
         } else {
-            self.announce(changes);
+            self.cx.announce(changes);
         }
-        let connection_serial = self.connection(id).map(|it| it.serial);
+        let connection_serial = self.cx.connections.get(id).map(|it| it.serial);
         let (Some(connection_serial), Some(session)) =
-            (connection_serial, self.sessions.get_mut(key))
+            (connection_serial, self.cx.sessions.get_mut(key))
         else {
             return Ok(());
         };
@@ -157,28 +188,14 @@ impl Worker {
 
     /// A session that holds nothing yet gets its backup where there are subscribers already for what it subscribes to.
     fn choose_backup_for(&mut self, now: Now, key: SessionKey, subscribe: &Subscribe<'_>) {
-        if self.config.backups > 0 {
+        if self.cx.config.backups > 0 {
             let filters = subscribe.filters.iter();
             let parsed = filters.filter_map(|asked| SubscriptionFilter::parse(asked.filter).ok());
             let plain = parsed.filter(|filter| !filter.is_shared());
             let filters: Vec<_> = plain.map(|filter| filter.filter).collect();
-            self.choose_backup_again(now, key, &filters);
+            self.primaries
+                .choose_backup_again(&mut self.cx, now, key, &filters);
         }
-    }
-
-    /// A better node is asked for only if the filter is alone in its SUBSCRIBE: the answer is then about that one.
-    fn ask_place_of(&mut self, id: ConnectionId, subscribe: &Subscribe<'_>) -> bool {
-        let [asked] = &subscribe.filters[..] else {
-            return false;
-        };
-        let follows = self
-            .connection(id)
-            .and_then(|it| it.attached())
-            .is_some_and(|attached| attached.places.is_some());
-        follows
-            && self
-                .parse_filter(id, asked.filter)
-                .is_ok_and(|filter| self.ask_place_of_filter(id, subscribe.packet_id, &filter))
     }
 
     /// One filter. Outer error: the connection ends; inner error: the code for this filter.
@@ -191,7 +208,8 @@ impl Worker {
         identifier: Option<u32>,
         changes: &mut Vec<InterestChange>,
     ) -> Result<Result<Granted, ReasonCode>, Refusal> {
-        let filter = match self.parse_filter(id, asked.filter) {
+        let Self { cx, primaries, .. } = self;
+        let filter = match parse_filter(cx, id, asked.filter) {
             Ok(filter) => filter,
             Err(reason_code) => return Ok(Err(reason_code)),
         };
@@ -199,19 +217,19 @@ impl Worker {
             // [MQTT-3.8.3-4]
             return Err(Refusal::protocol("No Local on a shared subscription"));
         }
-        let maximum = self.config.limits.subscriptions as usize;
-        let Some(session) = self.sessions.get_mut(key) else {
+        let maximum = cx.config.limits.subscriptions as usize;
+        let Some(session) = cx.sessions.get_mut(key) else {
             return Ok(Err(ReasonCode::UnspecifiedError));
         };
         let is_new = !session.subscriptions.contains_key(&filter);
-        let is_full = session.stored.is_some() && self.journal.is_full_for_sessions();
+        let is_full = session.stored.is_some() && cx.journal.is_full_for_sessions();
         if is_new && (session.subscriptions.len() >= maximum || is_full) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
         if !session.may_subscribe(&filter) {
             return Ok(Err(ReasonCode::NotAuthorized));
         }
-        if is_new && !session.charge.subscribe(&filter, &self.config.limits) {
+        if is_new && !session.charge.subscribe(&filter, &cx.config.limits) {
             return Ok(Err(ReasonCode::QuotaExceeded));
         }
         let subscription = Subscription {
@@ -219,14 +237,14 @@ impl Worker {
             identifier,
         };
         session.subscriptions.insert(filter.clone(), subscription);
-        self.journal
+        cx.journal
             .subscription(session.stored, &filter, Some(&subscription));
         let is_persistent = session.is_persistent();
         if is_new {
-            self.restart_rates(now, id);
+            restart_rates(cx, now, id);
         }
-        self.note_operation(now, key, &filter);
-        self.note_subscription(key, SUBSCRIBED, || {
+        primaries.note_operation(cx, now, key, &filter);
+        cx.note_subscription(key, SUBSCRIBED, || {
             let qos = asked.options.qos as u8;
             vec![("filter", filter.to_string()), ("qos", qos.to_string())]
         });
@@ -236,7 +254,7 @@ impl Worker {
             persistent: is_persistent,
             connected: true,
         };
-        changes.extend(self.interests.subscribe(key, &filter, member));
+        changes.extend(cx.interests.subscribe(key, &filter, member));
         let wants_retained = match asked.options.retain_handling {
             RetainHandling::SendAtSubscribe => true,
             RetainHandling::SendIfNew => is_new,
@@ -250,38 +268,6 @@ impl Worker {
         }))
     }
 
-    /// Connections whose SUBACK waits.
-    pub(super) fn subscribing(&self) -> impl Iterator<Item = ConnectionId> {
-        let waiting = self.gates.waiting.iter();
-        waiting.filter_map(|(_, gate)| match gate {
-            Gate::Suback(gated) => {
-                let connection = self.connection(gated.connection);
-                let is_same = connection.is_some_and(|it| it.serial == gated.connection_serial);
-                is_same.then_some(gated.connection)
-            }
-            Gate::Import { .. } | Gate::TakenOver { .. } => None,
-        })
-    }
-
-    /// The filter with the listener's prefix, if clients may have it.
-    fn parse_filter(&self, id: ConnectionId, text: &str) -> Result<SubscriptionFilter, ReasonCode> {
-        let maximum = usize::from(self.config.limits.topic_levels);
-        let prefix = self.prefix(id);
-        let parse = |text: &str| {
-            SubscriptionFilter::parse_with_maximum_levels(text, maximum)
-                .map_err(|error| error.reason_code())
-        };
-        let filter = parse(text)?;
-        if filter.filter.as_str().starts_with("$thicket/") {
-            return Err(ReasonCode::NotAuthorized);
-        }
-        match &filter.share_name {
-            _ if prefix.is_empty() => Ok(filter),
-            None => parse(&format!("{prefix}{text}")),
-            Some(name) => parse(&format!("$share/{name}/{prefix}{}", filter.filter)),
-        }
-    }
-
     pub(super) fn handle_unsubscribe(
         &mut self,
         now: Now,
@@ -289,50 +275,202 @@ impl Worker {
         key: SessionKey,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Result<(), Refusal> {
-        if self.refuses_unsubscribe(id, key, unsubscribe)? {
+        let Self {
+            cx,
+            queries,
+            primaries,
+            ..
+        } = self;
+        if refuses_unsubscribe(cx, id, key, unsubscribe)? {
             return Ok(());
         }
         let mut reason_codes = Vec::with_capacity(unsubscribe.filters.len());
         let mut changes = Vec::new();
         for text in &unsubscribe.filters {
-            let filter = match self.parse_filter(id, text) {
+            let filter = match parse_filter(cx, id, text) {
                 Ok(filter) => filter,
                 Err(reason_code) => {
                     reason_codes.push(reason_code);
                     continue;
                 }
             };
-            let Some(session) = self.sessions.get_mut(key) else {
+            let Some(session) = cx.sessions.get_mut(key) else {
                 return Ok(());
             };
             let code = match session.subscriptions.remove(&filter) {
                 Some(_) => {
                     session.charge.unsubscribe(&filter);
-                    self.journal.subscription(session.stored, &filter, None);
-                    self.note_operation(now, key, &filter);
-                    self.note_subscription(key, UNSUBSCRIBED, || {
+                    cx.journal.subscription(session.stored, &filter, None);
+                    primaries.note_operation(cx, now, key, &filter);
+                    cx.note_subscription(key, UNSUBSCRIBED, || {
                         vec![("filter", filter.to_string())]
                     });
                     ReasonCode::Success
                 }
                 None => ReasonCode::NoSubscriptionExisted,
             };
-            changes.extend(self.interests.unsubscribe(key, &filter));
-            self.end_overtaking(key);
-            self.gates.cancel_replays_of(key, &filter);
-            self.cancel_replays_of(key, &filter);
+            changes.extend(cx.interests.unsubscribe(key, &filter));
+            end_overtaking(cx, key);
+            cx.gates.cancel_replays_of(key, &filter);
+            queries.cancel_replays_of(cx, key, &filter);
             reason_codes.push(code);
         }
         if reason_codes.contains(&ReasonCode::Success) {
-            self.restart_rates(now, id);
+            restart_rates(cx, now, id);
         }
-        self.announce(changes);
-        self.hold_output(id, key);
-        self.send(
+        cx.announce(changes);
+        cx.hold_output(id, key);
+        cx.send(
             id,
             &Packet::Unsuback(Unsuback::new(unsubscribe.packet_id, reason_codes)),
         );
         Ok(())
+    }
+
+    /// The session may leave the node where it was when every reachable node has applied the interests here, including nodes that are back since they
+    /// last received them.
+    pub(super) fn wait_for_import(&mut self, request: u64) {
+        if self.cx.gates.is_settled() {
+            self.cx.announce_all(Vec::new());
+        }
+        self.wait_for_interests(Gate::Import { request });
+    }
+
+    /// Reports to the hub that a session was taken over: of a member of groups when every node has its membership here. Otherwise a message might be
+    /// routed in between, and find no member anywhere.
+    pub(super) fn report_taken_over_when_known(&mut self, key: SessionKey) {
+        let Some(session) = self.cx.sessions.get(key) else {
+            return;
+        };
+        if session.subscriptions.keys().any(|it| it.is_shared()) {
+            let (session, serial) = (key, session.serial);
+            self.wait_for_interests(Gate::TakenOver { session, serial });
+        } else {
+            report_taken_over(&mut self.cx, key, false);
+        }
+    }
+
+    fn wait_for_interests(&mut self, gate: Gate) {
+        if self.cx.gates.is_settled() {
+            self.open(gate, 0);
+        } else {
+            self.cx.gates.waiting.push_back((self.cx.gates.sent, gate));
+        }
+    }
+
+    /// Every reachable node has applied our changes up to `sequence`.
+    pub(super) fn handle_interest_settled(&mut self, sequence: u64, retained: u64) {
+        self.cx.gates.settled = self.cx.gates.settled.max(sequence);
+        while let Some((_, gate)) = self
+            .cx
+            .gates
+            .waiting
+            .pop_front_if(|(waits_for, _)| *waits_for <= sequence)
+        {
+            self.open(gate, retained);
+        }
+    }
+
+    /// `retained`: the position of the retained messages when the interests were settled.
+    fn open(&mut self, gate: Gate, retained: u64) {
+        match gate {
+            Gate::Suback(gated) => self.send_suback(gated, retained),
+            Gate::Import { request } => self.cx.send_to_hub(ToHub::Imported { request }),
+            Gate::TakenOver { session, serial } => {
+                if self.cx.sessions.get_same(session, serial).is_some() {
+                    report_taken_over(&mut self.cx, session, false);
+                }
+            }
+        }
+    }
+
+    fn send_suback(&mut self, gated: GatedSuback, retained: u64) {
+        let Self {
+            cx,
+            queries,
+            system,
+            ..
+        } = self;
+        let session = cx.sessions.get_same(gated.session, gated.session_serial);
+        if let Some(session) = session {
+            session.gated_subacks -= 1;
+        }
+        let (id, serial) = (gated.connection, gated.connection_serial);
+        if !cx.connections.is_same(id, serial) {
+            return;
+        }
+        cx.hold_output_until(gated.connection, gated.session, Level::Held);
+        let is_granted = gated.reason_codes.iter().all(|code| !code.is_error());
+        let place = gated.place.as_deref().filter(|_| is_granted);
+        let suback = Suback {
+            user_properties: place.map(|node| (PLACE, node)).into_iter().collect(),
+            ..Suback::new(gated.packet_id, gated.reason_codes)
+        };
+        cx.send(gated.connection, &Packet::Suback(suback));
+        if cx
+            .sessions
+            .get_same(gated.session, gated.session_serial)
+            .is_some()
+        {
+            for (filter, subscription) in gated.replays {
+                let (session, serial) = (gated.session, gated.session_serial);
+                if system.start_replay(session, serial, &filter, subscription) {
+                    continue;
+                }
+                queries.start_replay(cx, gated.session, &filter, subscription, retained);
+            }
+        }
+    }
+}
+
+/// A better node is asked for only if the filter is alone in its SUBSCRIBE: the answer is then about that one.
+fn ask_place_of(cx: &mut Context, id: ConnectionId, subscribe: &Subscribe<'_>) -> bool {
+    let [asked] = &subscribe.filters[..] else {
+        return false;
+    };
+    let follows = cx
+        .connections
+        .attached(id)
+        .is_some_and(|attached| attached.places.is_some());
+    follows
+        && parse_filter(cx, id, asked.filter)
+            .is_ok_and(|filter| ask_place_of_filter(cx, id, subscribe.packet_id, &filter))
+}
+
+/// The filter with the listener's prefix, if clients may have it.
+fn parse_filter(
+    cx: &Context,
+    id: ConnectionId,
+    text: &str,
+) -> Result<SubscriptionFilter, ReasonCode> {
+    let maximum = usize::from(cx.config.limits.topic_levels);
+    let prefix = prefix(cx, id);
+    let parse = |text: &str| {
+        SubscriptionFilter::parse_with_maximum_levels(text, maximum)
+            .map_err(|error| error.reason_code())
+    };
+    let filter = parse(text)?;
+    if filter.filter.as_str().starts_with("$thicket/") {
+        return Err(ReasonCode::NotAuthorized);
+    }
+    match &filter.share_name {
+        _ if prefix.is_empty() => Ok(filter),
+        None => parse(&format!("{prefix}{text}")),
+        Some(name) => parse(&format!("$share/{name}/{prefix}{}", filter.filter)),
+    }
+}
+
+impl Context {
+    /// Connections whose SUBACK waits.
+    pub(super) fn subscribing(&self) -> impl Iterator<Item = ConnectionId> {
+        let waiting = self.gates.waiting.iter();
+        waiting.filter_map(|(_, gate)| match gate {
+            Gate::Suback(gated) => {
+                let (id, serial) = (gated.connection, gated.connection_serial);
+                self.connections.is_same(id, serial).then_some(id)
+            }
+            Gate::Import { .. } | Gate::TakenOver { .. } => None,
+        })
     }
 
     /// Sends changes of this worker's interests to the hub.
@@ -345,22 +483,6 @@ impl Worker {
     /// Sends changes of this worker's interests to the hub, even if there are none: the answer means that all earlier ones are applied everywhere.
     pub(super) fn announce_all(&mut self, changes: Vec<InterestChange>) {
         self.send_interests(changes);
-    }
-
-    /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
-    #[must_use]
-    pub const fn is_settled(&self) -> bool {
-        self.gates.settled >= self.gates.sent
-    }
-
-    /// The sequence of the last change that was sent to the hub.
-    pub(super) const fn announced(&self) -> u64 {
-        self.gates.sent
-    }
-
-    /// Every reachable node has applied our changes up to this sequence.
-    pub(super) const fn settled(&self) -> u64 {
-        self.gates.settled
     }
 
     fn send_interests(&mut self, changes: Vec<InterestChange>) {
@@ -384,96 +506,6 @@ impl Worker {
             changes.extend(self.interests.set_connected(key, filter, connected));
         }
         self.announce(changes);
-    }
-
-    /// The session may leave the node where it was when every reachable node has applied the interests here, including nodes that are back since they
-    /// last received them.
-    pub(super) fn wait_for_import(&mut self, request: u64) {
-        if self.is_settled() {
-            self.announce_all(Vec::new());
-        }
-        self.wait_for_interests(Gate::Import { request });
-    }
-
-    /// Reports to the hub that a session was taken over: of a member of groups when every node has its membership here. Otherwise a message might be
-    /// routed in between, and find no member anywhere.
-    pub(super) fn report_taken_over_when_known(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        if session.subscriptions.keys().any(|it| it.is_shared()) {
-            let (session, serial) = (key, session.serial);
-            self.wait_for_interests(Gate::TakenOver { session, serial });
-        } else {
-            self.report_taken_over(key, false);
-        }
-    }
-
-    fn wait_for_interests(&mut self, gate: Gate) {
-        if self.is_settled() {
-            self.open(gate, 0);
-        } else {
-            self.gates.waiting.push_back((self.gates.sent, gate));
-        }
-    }
-
-    /// Every reachable node has applied our changes up to `sequence`.
-    pub(super) fn handle_interest_settled(&mut self, sequence: u64, retained: u64) {
-        self.gates.settled = self.gates.settled.max(sequence);
-        while let Some((_, gate)) = self
-            .gates
-            .waiting
-            .pop_front_if(|(waits_for, _)| *waits_for <= sequence)
-        {
-            self.open(gate, retained);
-        }
-    }
-
-    /// `retained`: the position of the retained messages when the interests were settled.
-    fn open(&mut self, gate: Gate, retained: u64) {
-        match gate {
-            Gate::Suback(gated) => self.send_suback(gated, retained),
-            Gate::Import { request } => self.send_to_hub(ToHub::Imported { request }),
-            Gate::TakenOver { session, serial } => {
-                if self.sessions.get_same(session, serial).is_some() {
-                    self.report_taken_over(session, false);
-                }
-            }
-        }
-    }
-
-    fn send_suback(&mut self, gated: GatedSuback, retained: u64) {
-        let session = self.sessions.get_same(gated.session, gated.session_serial);
-        if let Some(session) = session {
-            session.gated_subacks -= 1;
-        }
-        let is_same = self
-            .connection(gated.connection)
-            .is_some_and(|connection| connection.serial == gated.connection_serial);
-        if !is_same {
-            return;
-        }
-        self.hold_output_until(gated.connection, gated.session, Level::Held);
-        let is_granted = gated.reason_codes.iter().all(|code| !code.is_error());
-        let place = gated.place.as_deref().filter(|_| is_granted);
-        let suback = Suback {
-            user_properties: place.map(|node| (PLACE, node)).into_iter().collect(),
-            ..Suback::new(gated.packet_id, gated.reason_codes)
-        };
-        self.send(gated.connection, &Packet::Suback(suback));
-        if self
-            .sessions
-            .get_same(gated.session, gated.session_serial)
-            .is_some()
-        {
-            for (filter, subscription) in gated.replays {
-                let (session, serial) = (gated.session, gated.session_serial);
-                if self.start_system_replay(session, serial, &filter, subscription) {
-                    continue;
-                }
-                self.start_replay(gated.session, &filter, subscription, retained);
-            }
-        }
     }
 }
 

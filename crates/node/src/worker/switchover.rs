@@ -16,9 +16,14 @@ use thicket_session::server::Inbound;
 
 use super::{
     SessionKey, Worker,
+    branches::restart_timers,
     close::Cause,
+    context::Context,
     interests::Member,
-    replication::{Replica, StoredAs},
+    replication::{
+        Primaries, Replica, StoredAs, end_backup, end_surplus_backups, make_room_for_backup,
+        replicate_members,
+    },
     role::{Event, Reason, Role, Switchover},
 };
 use crate::{
@@ -37,101 +42,44 @@ impl Worker {
         (to, purpose): (NodeId, Purpose),
     ) {
         self.publish_recovered_wills(now, Some(client_id));
-        let Some(key) = self.sessions.find(client_id) else {
-            self.answer_ended(request, client_id);
+        let Some(key) = self.cx.sessions.find(client_id) else {
+            self.primaries
+                .answer_ended(&mut self.cx, request, client_id);
             return;
         };
         if purpose != Purpose::Merge {
             self.publish_overdue_will(now, key);
         }
-        let session = self.sessions.get(key);
+        let session = self.cx.sessions.get(key);
         if let Some(connection) = session.and_then(|session| session.connection) {
             let reason = "the client connected to another node";
-            self.disconnect(
+            self.cx.disconnect(
                 connection,
                 thicket_mqtt::ReasonCode::SessionTakenOver,
                 reason,
             );
             self.detach(now, connection, Cause::TakenOver);
         }
-        if purpose == Purpose::Discard && self.sessions.get(key).is_some() {
+        if purpose == Purpose::Discard && self.cx.sessions.get(key).is_some() {
             self.end_session(now, key);
         }
-        let Some(key) = self.sessions.find(client_id) else {
-            self.answer_ended(request, client_id);
+        let Some(key) = self.cx.sessions.find(client_id) else {
+            self.primaries
+                .answer_ended(&mut self.cx, request, client_id);
             return;
         };
         let reason = match purpose {
             Purpose::Move | Purpose::Discard => Reason::Claim(request),
             Purpose::Merge => Reason::Branch(Some(request)),
         };
-        self.begin_switchover(now, key, Switchover { to, reason });
-    }
-
-    fn begin_switchover(&mut self, now: Now, key: SessionKey, switchover: Switchover) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let Some(earlier) = session.role.change(Event::Asked(switchover)) else {
-            // Two nodes ask under two views: one of them has it first.
-            return self.refuse_switchover(switchover.reason);
-        };
-        if let Some(Switchover { reason, .. }) = earlier.switchover() {
-            self.refuse_switchover(reason);
-        }
-        if earlier.handed().is_some()
-            && !earlier.is_branch()
-            && let Some(index) = self.journal.streams.find(switchover.to)
-        {
-            // It asks again, so it did not take over what it was handed: it gets a new full sync.
-            self.end_backup(key, index);
-        }
-        self.continue_switchover(now, key);
-    }
-
-    fn refuse_switchover(&mut self, reason: Reason) {
-        if let Some(request) = reason.request() {
-            let answer = Fetched::Elsewhere;
-            self.send_to_hub(ToHub::Fetched { request, answer });
-        }
-    }
-
-    /// Sends a session to the other node, unless something that its client published at QoS 2 is still on its way: the other node would send PUBREC
-    /// for it, and what the client publishes there might overtake it. The same holds for its will.
-    pub(super) fn continue_switchover(&mut self, now: Now, key: SessionKey) {
-        let has_pending_will = self.has_pending_will(key);
-        let own = self.place();
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let Role::Switching(switchover) = &mut session.role else {
-            return;
-        };
-        if has_pending_will || !session.orphaned.is_empty() {
-            return;
-        }
-        match &mut switchover.reason {
-            Reason::Branch(request) => {
-                if let Some(request) = request.take() {
-                    let snapshot = session.snapshot(own, now.instant).encode(now.instant);
-                    let answer = Fetched::Branch(snapshot);
-                    // What this session published before must be on its way before any node is informed that it has gone.
-                    self.send_to_hub_after_records(ToHub::Fetched { request, answer });
-                }
-            }
-            Reason::Claim(_) | Reason::Drain => {
-                let learner = (key, session.serial);
-                if !self.primaries.learners.contains(&learner) {
-                    self.primaries.learners.push(learner);
-                }
-            }
-        }
+        self.primaries
+            .begin_switchover(&mut self.cx, now, key, Switchover { to, reason });
     }
 
     /// Sends full syncs to learners, at their pace. Once a round.
     pub(super) fn sync_learners(&mut self, now: Now) {
         for (key, serial) in std::mem::take(&mut self.primaries.learners) {
-            let session = self.sessions.get_same(key, serial);
+            let session = self.cx.sessions.get_same(key, serial);
             let role = session.map(|session| &session.role);
             let Some(Role::Switching(switchover)) = role else {
                 continue;
@@ -145,19 +93,25 @@ impl Worker {
 
     /// False: the other node is too far behind.
     fn sync_learner(&mut self, now: Now, key: SessionKey, switchover: Switchover) -> bool {
-        let is_up = self.primaries.is_up(switchover.to);
-        let Some(index) = is_up.then(|| self.stream_to(switchover.to)).flatten() else {
+        let is_up = self.cx.is_up(switchover.to);
+        let Some(index) = is_up.then(|| self.cx.stream_to(switchover.to)).flatten() else {
             // It is down, as the hub will soon find, or there are too many nodes.
             self.take_back(now, key);
             return true;
         };
-        let backups = self.sessions.get(key).map(|session| session.stored.backups);
+        let backups = self
+            .cx
+            .sessions
+            .get(key)
+            .map(|session| session.stored.backups);
         let backups = backups.unwrap_or_default();
         if backups.synced().any(|backup| backup.stream == index) {
-            self.hand_over_if_covered(now, key, index);
+            self.primaries
+                .hand_over_if_covered(&mut self.cx, now, key, index);
             return true;
         }
         if self
+            .cx
             .journal
             .streams
             .get(index)
@@ -165,121 +119,18 @@ impl Worker {
         {
             return false;
         }
-        self.make_room_for_backup(key, index);
-        self.full_sync(now, key, index);
-        self.replicate_members(key);
-        self.hand_over_if_covered(now, key, index);
+        make_room_for_backup(&mut self.cx, key, index);
+        self.primaries.full_sync(&mut self.cx, now, key, index);
+        replicate_members(&mut self.cx, key);
+        self.primaries
+            .hand_over_if_covered(&mut self.cx, now, key, index);
         true
-    }
-
-    /// A backup has all of a session: if it is to be the primary, the session is handed over to it.
-    pub(super) fn hand_over_if_covered(&mut self, now: Now, key: SessionKey, index: u8) {
-        let node = self.journal.streams.node_of(index);
-        if self.has_pending_will(key) {
-            return;
-        }
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        let mut covered = session.stored.backups.covered();
-        let is_covered = covered.any(|backup| backup.stream == index);
-        if let Role::Switching(switchover) = &session.role
-            && !session.role.is_branch()
-            && is_covered
-            && session.orphaned.is_empty()
-            && Some(switchover.to) == node
-        {
-            let switchover = *switchover;
-            self.hand_session_over(now, key, index, switchover);
-        }
-    }
-
-    /// The node of a stream is the primary from here on. Other backups stay until it is the primary for sure.
-    pub(super) fn hand_session_over(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        index: u8,
-        switchover: Switchover,
-    ) {
-        self.journal.write_done();
-        let session = self.sessions.get(key);
-        let marks = session.map(|session| self.marks_of_session(session));
-        let place = self.place();
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        debug_assert!(
-            session.orphaned.is_empty() || switchover.reason == Reason::Drain,
-            "what its client published at QoS 2 is accepted everywhere before it comes to another node"
-        );
-        let history = History {
-            marks: marks.unwrap_or_default(),
-            taken: session.taken.iter().map(|(uid, it)| (uid, *it)).collect(),
-            // The client of a node that is drained is still connected, and answered there.
-            inbound: (switchover.reason != Reason::Drain).then(|| {
-                let ids = session.inbound.moving(true).collect();
-                (ids, session.inbound.generation())
-            }),
-            branch: Some(session.branch(place, now.instant)),
-        };
-        let StoredAs { number, backups } = session.stored;
-        // It is the first to be promoted from now on, even if this node goes down before it has read that.
-        let (next, others): (Vec<Replica>, Vec<Replica>) =
-            backups.iter().partition(|backup| backup.stream == index);
-        let members: Vec<u64> = next
-            .iter()
-            .chain(&others)
-            .filter_map(|backup| self.journal.streams.node_of(backup.stream))
-            .map(|node| node.0)
-            .collect();
-        if members.len() > 1 {
-            self.journal.streams.each(backups, |stream| {
-                stream.writer.members(number, &members);
-            });
-        }
-        if let Some(stream) = self.journal.streams.get_mut(index) {
-            stream.writer.history(number, &history.encode());
-            stream.writer.handed(number);
-        }
-        let from = session.outbound.next_sequence();
-        let earlier = session.role.change(Event::HandedOver(switchover, from));
-        debug_assert!(
-            earlier.is_some(),
-            "{:?} cannot be handed over",
-            session.role
-        );
-        self.journal.let_go(session.stored);
-        let to = self.journal.streams.node_of(index);
-        let fields = to.map(|node| ("node", node.to_string()));
-        self.note_session(key, SESSION_MOVED, Vec::from_iter(fields));
-        if let Reason::Claim(request) = switchover.reason {
-            let answer = Fetched::Handed;
-            self.send_to_hub(ToHub::Fetched { request, answer });
-        }
-    }
-
-    /// Another node is the primary for sure: the other backups wait until it has fully synced them.
-    pub(super) fn leave_backups(&mut self, key: SessionKey, to: NodeId) {
-        self.journal.write_done();
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let StoredAs { number, backups } = session.stored;
-        for backup in backups.synced() {
-            if let Some(stream) = self.journal.streams.get_mut(backup.stream)
-                && stream.node != to
-            {
-                stream.writer.left(number);
-                session.stored.backups.remove(backup.stream);
-            }
-        }
     }
 
     /// A node has lost what it was sent, but is up: sessions that were to go there are sent again.
     pub(super) fn switch_again(&mut self, now: Now, node: NodeId) {
         let mut stay = Vec::new();
-        for (key, session) in self.sessions.iter_mut() {
+        for (key, session) in self.cx.sessions.iter_mut() {
             let Some(switchover) = session.role.switchover().filter(|it| it.to == node) else {
                 continue;
             };
@@ -296,15 +147,21 @@ impl Worker {
 
     /// A session that was to go to another node stays here.
     pub(super) fn handle_take_back(&mut self, now: Now, client_id: &str) {
-        self.barriers.forget_queue(client_id);
-        if let Some(key) = self.sessions.find(client_id) {
+        self.cx.barriers.forget_queue(client_id);
+        if let Some(key) = self.cx.sessions.find(client_id) {
             self.take_back(now, key);
         }
     }
 
     /// This node stays the primary of a session.
     pub(super) fn take_back(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Self {
+            cx,
+            primaries,
+            groups,
+            ..
+        } = self;
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         let Some(role) = session.role.change(Event::TakenBack) else {
@@ -314,40 +171,25 @@ impl Worker {
             session.end_interruption();
         }
         if let Role::Switching(Switchover { reason, .. }) = role {
-            self.refuse_switchover(reason);
+            refuse_switchover(cx, reason);
         }
         if role.handed().is_some() {
             if role.is_branch() {
-                self.join_groups(key);
+                join_groups(cx, key);
             }
             // On disk it belongs to another node.
-            self.store_whole(now, key);
-            self.reassign_unassigned(now);
+            primaries.store_whole(cx, now, key);
+            groups.reassign_unassigned(cx, now);
         } else {
-            self.end_surplus_backups(key);
+            end_surplus_backups(cx, key);
         }
-        self.restart_timers(now, key);
-        let session = self.sessions.get(key);
+        restart_timers(cx, now, key);
+        let session = cx.sessions.get(key);
         if let Some(session) = session.filter(|session| session.connection.is_none()) {
             let client_id = std::rc::Rc::clone(&session.client_id);
-            self.report_session(&client_id, SessionState::Waiting);
+            cx.report_session(&client_id, SessionState::Waiting);
         }
-        self.pull(now, key);
-    }
-
-    /// Shared subscriptions give messages to the session again.
-    fn join_groups(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        let subscriptions = session.subscriptions.iter();
-        let shared = subscriptions.filter(|(filter, _)| filter.is_shared());
-        let changes = shared.filter_map(|(filter, subscription)| {
-            self.interests
-                .subscribe(key, filter, Member::away(*subscription))
-        });
-        let changes = changes.collect();
-        self.announce(changes);
+        cx.pull(now, key);
     }
 
     /// Sessions that were handed over become primary here when they have all that their former primary sent. Once a round.
@@ -356,7 +198,7 @@ impl Worker {
         let mut changes = Vec::new();
         let mut taken_over = Vec::new();
         for (key, serial) in handed {
-            let session = self.sessions.get_same(key, serial);
+            let session = self.cx.sessions.get_same(key, serial);
             let Some(backup) = session.and_then(|session| session.backup()) else {
                 continue;
             };
@@ -366,16 +208,126 @@ impl Worker {
                 taken_over.push(key);
             }
         }
-        self.announce(changes);
+        self.cx.announce(changes);
         for key in taken_over {
             self.report_taken_over_when_known(key);
         }
     }
+}
+
+/// Shared subscriptions give messages to the session again.
+fn join_groups(cx: &mut Context, key: SessionKey) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let subscriptions = session.subscriptions.iter();
+    let shared = subscriptions.filter(|(filter, _)| filter.is_shared());
+    let changes = shared.filter_map(|(filter, subscription)| {
+        cx.interests
+            .subscribe(key, filter, Member::away(*subscription))
+    });
+    let changes = changes.collect();
+    cx.announce(changes);
+}
+
+impl Primaries {
+    fn begin_switchover(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        key: SessionKey,
+        switchover: Switchover,
+    ) {
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        let Some(earlier) = session.role.change(Event::Asked(switchover)) else {
+            // Two nodes ask under two views: one of them has it first.
+            return refuse_switchover(cx, switchover.reason);
+        };
+        if let Some(Switchover { reason, .. }) = earlier.switchover() {
+            refuse_switchover(cx, reason);
+        }
+        if earlier.handed().is_some()
+            && !earlier.is_branch()
+            && let Some(index) = cx.journal.streams.find(switchover.to)
+        {
+            // It asks again, so it did not take over what it was handed: it gets a new full sync.
+            end_backup(cx, key, index);
+        }
+        self.continue_switchover(cx, now, key);
+    }
+
+    /// Sends a session to the other node, unless something that its client published at QoS 2 is still on its way: the other node would send PUBREC
+    /// for it, and what the client publishes there might overtake it. The same holds for its will.
+    pub(super) fn continue_switchover(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        let has_pending_will = self.has_pending_will(cx, key);
+        let own = cx.place();
+        let Some(session) = cx.sessions.get_mut(key) else {
+            return;
+        };
+        let Role::Switching(switchover) = &mut session.role else {
+            return;
+        };
+        if has_pending_will || !session.orphaned.is_empty() {
+            return;
+        }
+        match &mut switchover.reason {
+            Reason::Branch(request) => {
+                if let Some(request) = request.take() {
+                    let snapshot = session.snapshot(own, now.instant).encode(now.instant);
+                    let answer = Fetched::Branch(snapshot);
+                    // What this session published before must be on its way before any node is informed that it has gone.
+                    cx.send_to_hub_after_records(ToHub::Fetched { request, answer });
+                }
+            }
+            Reason::Claim(_) | Reason::Drain => {
+                let learner = (key, session.serial);
+                if !self.learners.contains(&learner) {
+                    self.learners.push(learner);
+                }
+            }
+        }
+    }
+
+    /// A backup has all of a session: if it is to be the primary, the session is handed over to it.
+    pub(super) fn hand_over_if_covered(
+        &self,
+        cx: &mut Context,
+        now: Now,
+        key: SessionKey,
+        index: u8,
+    ) {
+        let node = cx.journal.streams.node_of(index);
+        if self.has_pending_will(cx, key) {
+            return;
+        }
+        let Some(session) = cx.sessions.get(key) else {
+            return;
+        };
+        let mut covered = session.stored.backups.covered();
+        let is_covered = covered.any(|backup| backup.stream == index);
+        if let Role::Switching(switchover) = &session.role
+            && !session.role.is_branch()
+            && is_covered
+            && session.orphaned.is_empty()
+            && Some(switchover.to) == node
+        {
+            let switchover = *switchover;
+            hand_session_over(cx, now, key, index, switchover);
+        }
+    }
 
     /// What had arrived of a session's messages where it was before.
-    pub(super) fn set_history(&mut self, now: Now, key: SessionKey, history: History) {
-        let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let Some(session) = self.sessions.get_mut(key) else {
+    pub(super) fn set_history(
+        &self,
+        cx: &mut Context,
+        now: Now,
+        key: SessionKey,
+        history: History,
+    ) {
+        let is_partitioned = self.is_partitioned(now.instant);
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         session.marks = history.marks;
@@ -389,6 +341,95 @@ impl Worker {
         }
         if is_partitioned {
             session.note_taken_in();
+        }
+    }
+}
+
+fn refuse_switchover(cx: &mut Context, reason: Reason) {
+    if let Some(request) = reason.request() {
+        let answer = Fetched::Elsewhere;
+        cx.send_to_hub(ToHub::Fetched { request, answer });
+    }
+}
+
+/// The node of a stream is the primary from here on. Other backups stay until it is the primary for sure.
+pub(super) fn hand_session_over(
+    cx: &mut Context,
+    now: Now,
+    key: SessionKey,
+    index: u8,
+    switchover: Switchover,
+) {
+    cx.journal.write_done();
+    let session = cx.sessions.get(key);
+    let marks = session.map(|session| cx.marks_of_session(session));
+    let place = cx.place();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    debug_assert!(
+        session.orphaned.is_empty() || switchover.reason == Reason::Drain,
+        "what its client published at QoS 2 is accepted everywhere before it comes to another node"
+    );
+    let history = History {
+        marks: marks.unwrap_or_default(),
+        taken: session.taken.iter().map(|(uid, it)| (uid, *it)).collect(),
+        // The client of a node that is drained is still connected, and answered there.
+        inbound: (switchover.reason != Reason::Drain).then(|| {
+            let ids = session.inbound.moving(true).collect();
+            (ids, session.inbound.generation())
+        }),
+        branch: Some(session.branch(place, now.instant)),
+    };
+    let StoredAs { number, backups } = session.stored;
+    // It is the first to be promoted from now on, even if this node goes down before it has read that.
+    let (next, others): (Vec<Replica>, Vec<Replica>) =
+        backups.iter().partition(|backup| backup.stream == index);
+    let members: Vec<u64> = next
+        .iter()
+        .chain(&others)
+        .filter_map(|backup| cx.journal.streams.node_of(backup.stream))
+        .map(|node| node.0)
+        .collect();
+    if members.len() > 1 {
+        cx.journal.streams.each(backups, |stream| {
+            stream.writer.members(number, &members);
+        });
+    }
+    if let Some(stream) = cx.journal.streams.get_mut(index) {
+        stream.writer.history(number, &history.encode());
+        stream.writer.handed(number);
+    }
+    let from = session.outbound.next_sequence();
+    let earlier = session.role.change(Event::HandedOver(switchover, from));
+    debug_assert!(
+        earlier.is_some(),
+        "{:?} cannot be handed over",
+        session.role
+    );
+    cx.journal.let_go(session.stored);
+    let to = cx.journal.streams.node_of(index);
+    let fields = to.map(|node| ("node", node.to_string()));
+    cx.note_session(key, SESSION_MOVED, Vec::from_iter(fields));
+    if let Reason::Claim(request) = switchover.reason {
+        let answer = Fetched::Handed;
+        cx.send_to_hub(ToHub::Fetched { request, answer });
+    }
+}
+
+/// Another node is the primary for sure: the other backups wait until it has fully synced them.
+pub(super) fn leave_backups(cx: &mut Context, key: SessionKey, to: NodeId) {
+    cx.journal.write_done();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let StoredAs { number, backups } = session.stored;
+    for backup in backups.synced() {
+        if let Some(stream) = cx.journal.streams.get_mut(backup.stream)
+            && stream.node != to
+        {
+            stream.writer.left(number);
+            session.stored.backups.remove(backup.stream);
         }
     }
 }

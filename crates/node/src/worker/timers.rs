@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use thicket_session::time::Instant;
 
-use super::{SessionKey, Worker};
+use super::{SessionKey, Worker, close::handle_connect_timeout};
 use crate::{ConnectionId, Now};
 
 /// What is due.
@@ -69,13 +69,13 @@ impl Timers {
 impl Worker {
     /// Timers that are due.
     pub(super) fn handle_timeout(&mut self, now: Now) {
-        if self.effort.has_left() {
+        if self.cx.effort.has_left() {
             self.resume_left(now);
         }
-        while let Some(timer) = self.timers.pop_due(now.instant) {
+        while let Some(timer) = self.cx.timers.pop_due(now.instant) {
             match timer {
                 Timer::Connect { connection, serial } => {
-                    self.handle_connect_timeout(connection, serial)
+                    handle_connect_timeout(&mut self.cx, connection, serial)
                 }
                 Timer::KeepAlive { connection, serial } => {
                     self.handle_keep_alive(now, connection, serial)
@@ -91,11 +91,11 @@ impl Worker {
                     thicket_session::reach!("time WILL_GRACE");
                     self.publish_recovered_wills(now, None);
                 }
-                Timer::Backups => self.check_backups(now),
+                Timer::Backups => self.sources.check_backups(&mut self.cx, now),
                 Timer::Successors => self.succeed_overdue(now),
                 // The end of the round checks.
                 Timer::Round => {}
-                Timer::Orphaned => self.forget_orphaned(now),
+                Timer::Orphaned => self.groups.forget_orphaned(&mut self.cx, now),
             }
         }
     }

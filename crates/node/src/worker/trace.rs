@@ -10,9 +10,12 @@ use thicket_overlay::record::Record;
 use thicket_session::time::Instant;
 
 use super::{
-    Debt, Owed, Publisher, SessionKey, Worker,
+    SessionKey, Worker,
+    context::Context,
+    debts::{Debt, Owed, Publisher},
     forward::{Way, publish_of},
     interests::{Recipient, Route},
+    observe::note_message,
     publish::{Outcome, Source},
 };
 use crate::{
@@ -41,18 +44,6 @@ struct Waiting {
     since: Instant,
 }
 
-impl Traces {
-    fn insert(&mut self, line: Line, waiting: Waiting) {
-        if self.open.len() >= OPEN
-            && let Some((oldest, _)) = self.open.iter().min_by_key(|(_, it)| it.since)
-        {
-            let oldest = *oldest;
-            self.open.remove(&oldest);
-        }
-        self.open.insert(line, waiting);
-    }
-}
-
 /// The trace that a message belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Belonging {
@@ -74,17 +65,17 @@ impl Worker {
         route: &Route,
         source: Source<'_>,
     ) -> Outcome {
-        if self.interests.is_observed(publish.topic) {
-            self.note_message(publish, source.session);
+        if self.cx.interests.is_observed(publish.topic) {
+            note_message(&mut self.cx, publish, source.session);
         }
-        let Some(tracing) = self.observed.traces else {
+        let Some(tracing) = self.cx.observed.traces else {
             return self.publish_unobserved(now, publish, route, source);
         };
         let (own, parent) = match belonging(&publish.properties) {
-            Belonging::To(parent) => (self.new_span(parent.trace_id), Some(parent)),
-            Belonging::None if self.is_drawn(tracing) => {
-                let trace_id = self.random.next_u128().max(1);
-                (self.new_span(trace_id), None)
+            Belonging::To(parent) => (new_span(&mut self.cx, parent.trace_id), Some(parent)),
+            Belonging::None if is_drawn(&mut self.cx, tracing) => {
+                let trace_id = self.cx.random.next_u128().max(1);
+                (new_span(&mut self.cx, trace_id), None)
             }
             Belonging::None | Belonging::Unsampled => {
                 return self.publish_unobserved(now, publish, route, source);
@@ -103,17 +94,22 @@ impl Worker {
             };
             &marked
         };
-        self.note_traced(Traced::Published {
-            span: own,
-            parent,
-            client_id: source.session.and_then(|key| self.client_id(key)),
-            topic: publish.topic.to_owned(),
-            qos: publish.qos as u8,
-        });
-        let before = self.traffic.external_out_messages;
+        let client_id = source.session.and_then(|key| client_id(&self.cx, key));
+        note_traced(
+            &mut self.cx,
+            Traced::Published {
+                span: own,
+                parent,
+                client_id,
+                topic: publish.topic.to_owned(),
+                qos: publish.qos as u8,
+            },
+        );
+        let before = self.cx.traffic.external_out_messages;
         let outcome = self.publish_unobserved(now, publish, route, source);
         let sender = source.session;
-        self.trace_delivery(
+        trace_delivery(
+            &mut self.cx,
             &route.recipients,
             publish,
             sender,
@@ -130,9 +126,12 @@ impl Worker {
                 self.traces.insert(line(&owed), waiting);
             }
             (Outcome::NoRecipients | Outcome::Met | Outcome::Open(_), _) => {
-                self.note_traced(Traced::Acknowledged {
-                    span_id: own.span_id,
-                });
+                note_traced(
+                    &mut self.cx,
+                    Traced::Acknowledged {
+                        span_id: own.span_id,
+                    },
+                );
             }
         }
         outcome
@@ -162,96 +161,110 @@ impl Worker {
         record: &Record<'_>,
         way: Way,
     ) -> bool {
-        let before = self.traffic.external_out_messages;
+        let before = self.cx.traffic.external_out_messages;
         let is_sent_on = self.deliver_record(now, from, origin, record, way);
         if let Belonging::To(parent) = belonging(&record.properties) {
             let (publish, _) = publish_of(record, now);
-            let route = self.route(record.topic);
+            let route = self.cx.route(record.topic);
             let recipients: &[Recipient] = if record.shared.is_empty() {
                 &route.recipients
             } else {
                 &[]
             };
-            self.trace_delivery(recipients, &publish, None, parent, before);
+            trace_delivery(&mut self.cx, recipients, &publish, None, parent, before);
         }
         is_sent_on
+    }
+}
+
+impl Traces {
+    fn insert(&mut self, line: Line, waiting: Waiting) {
+        if self.open.len() >= OPEN
+            && let Some((oldest, _)) = self.open.iter().min_by_key(|(_, it)| it.since)
+        {
+            let oldest = *oldest;
+            self.open.remove(&oldest);
+        }
+        self.open.insert(line, waiting);
     }
 
     /// Conditions of acknowledgements were met.
     #[inline]
-    pub(super) fn trace_met(&mut self) {
-        if !self.traces.open.is_empty() {
-            self.end_met();
+    pub(super) fn trace_met(&mut self, cx: &mut Context) {
+        if !self.open.is_empty() {
+            self.end_met(cx);
         }
     }
 
     #[cold]
-    fn end_met(&mut self) {
+    fn end_met(&mut self, cx: &mut Context) {
         let mut ended = Vec::new();
-        for debt in &self.met {
+        for debt in &cx.debts.met {
             let Debt::Publisher(Publisher::Client(owed)) = debt else {
                 continue;
             };
-            let Some(waiting) = self.traces.open.get_mut(&line(owed)) else {
+            let Some(waiting) = self.open.get_mut(&line(owed)) else {
                 continue;
             };
             waiting.open = waiting.open.saturating_sub(1);
             if waiting.open == 0 {
                 ended.push(waiting.span_id);
-                self.traces.open.remove(&line(owed));
+                self.open.remove(&line(owed));
             }
         }
         for span_id in ended {
-            self.note_traced(Traced::Acknowledged { span_id });
+            note_traced(cx, Traced::Acknowledged { span_id });
         }
     }
+}
 
-    /// Sessions of `recipients` have got a message; `before`: what clients had been sent until then, as members of shared subscriptions get it too.
-    fn trace_delivery(
-        &mut self,
-        recipients: &[Recipient],
-        publish: &Publish<'_>,
-        sender: Option<SessionKey>,
-        parent: SpanContext,
-        before: u64,
-    ) {
-        let gets = |recipient: &&Recipient| {
-            let session = self.sessions.get(recipient.session);
-            !(recipient.no_local && sender == Some(recipient.session))
-                && session.is_some_and(|session| session.backup().is_none())
-        };
-        let sent = self.traffic.external_out_messages - before;
-        let recipients = (recipients.iter().filter(gets).count() as u64).max(sent);
-        if recipients > 0 {
-            let span = self.new_span(parent.trace_id);
-            self.note_traced(Traced::Delivered {
+/// Sessions of `recipients` have got a message; `before`: what clients had been sent until then, as members of shared subscriptions get it too.
+fn trace_delivery(
+    cx: &mut Context,
+    recipients: &[Recipient],
+    publish: &Publish<'_>,
+    sender: Option<SessionKey>,
+    parent: SpanContext,
+    before: u64,
+) {
+    let gets = |recipient: &&Recipient| {
+        let session = cx.sessions.get(recipient.session);
+        !(recipient.no_local && sender == Some(recipient.session))
+            && session.is_some_and(|session| session.backup().is_none())
+    };
+    let sent = cx.traffic.external_out_messages - before;
+    let recipients = (recipients.iter().filter(gets).count() as u64).max(sent);
+    if recipients > 0 {
+        let span = new_span(cx, parent.trace_id);
+        note_traced(
+            cx,
+            Traced::Delivered {
                 span,
                 parent,
                 topic: publish.topic.to_owned(),
                 qos: publish.qos as u8,
                 recipients,
-            });
-        }
+            },
+        );
     }
+}
 
-    fn is_drawn(&mut self, tracing: Tracing) -> bool {
-        tracing.drawn > 0 && self.random.next_u64() <= tracing.drawn
-    }
+fn is_drawn(cx: &mut Context, tracing: Tracing) -> bool {
+    tracing.drawn > 0 && cx.random.next_u64() <= tracing.drawn
+}
 
-    fn new_span(&mut self, trace_id: u128) -> SpanContext {
-        let span_id = self.random.next_u64().max(1);
-        SpanContext { trace_id, span_id }
-    }
+fn new_span(cx: &mut Context, trace_id: u128) -> SpanContext {
+    let span_id = cx.random.next_u64().max(1);
+    SpanContext { trace_id, span_id }
+}
 
-    fn client_id(&self, key: SessionKey) -> Option<String> {
-        let session = self.sessions.get(key)?;
-        Some(client_id_of(&session.client_id).to_owned())
-    }
+fn client_id(cx: &Context, key: SessionKey) -> Option<String> {
+    let session = cx.sessions.get(key)?;
+    Some(client_id_of(&session.client_id).to_owned())
+}
 
-    fn note_traced(&mut self, traced: Traced) {
-        self.outputs
-            .push_back(WorkerOutput::Traced(Box::new(traced)));
-    }
+fn note_traced(cx: &mut Context, traced: Traced) {
+    cx.outputs.push_back(WorkerOutput::Traced(Box::new(traced)));
 }
 
 const fn line(owed: &Owed) -> Line {

@@ -9,7 +9,8 @@ use thicket_mqtt::Publish;
 use thicket_session::server::{Delivery, Epoch, SessionSnapshot, decode_queue, encode_queue};
 
 use super::{
-    SessionKey, Worker, close::Cause, connect::Granted, deliver::Outgoing, interests::Recipient,
+    SessionKey, Worker, close::Cause, connect::Granted, context::Context, deliver::Outgoing,
+    interests::Recipient, publish::may_publish,
 };
 use crate::{
     ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now, WorkerId,
@@ -46,8 +47,8 @@ impl Worker {
             next: None,
         };
         let mut left = bytes;
-        let own = self.place();
-        for (key, session) in self.sessions.iter() {
+        let own = self.cx.place();
+        for (key, session) in self.cx.sessions.iter() {
             if key.0 < place.session || !session.is_persistent() || session.role.is_frozen() {
                 continue;
             }
@@ -101,7 +102,12 @@ impl Worker {
     /// Whether the client identifier has a session in this worker.
     #[must_use]
     pub fn has_session(&self, client_id: &str) -> bool {
-        self.sessions.find(client_id).is_some()
+        self.cx.sessions.find(client_id).is_some()
+    }
+
+    /// The result of an import, once there is one; it is forgotten with this call.
+    pub fn take_import(&mut self, number: u64) -> Option<Imported> {
+        self.transfers.take(number)
     }
 
     /// Begins the import of a session; `take_import` returns the result. `number` is the caller's, new for each import. With `replace` a session that
@@ -113,7 +119,7 @@ impl Worker {
             Ok(snapshot) if !replace && self.has_session(&snapshot.client_id) => {
                 Some(Imported::Exists)
             }
-            Ok(_) if self.journal.is_full_for_sessions() => Some(Imported::NoRoom),
+            Ok(_) if self.cx.journal.is_full_for_sessions() => Some(Imported::NoRoom),
             Ok(_) => None,
         };
         let import = match (done, snapshot) {
@@ -130,7 +136,7 @@ impl Worker {
                     asks: None,
                     placed: None,
                 };
-                self.send_to_hub(ToHub::Claim(claim));
+                self.cx.send_to_hub(ToHub::Claim(claim));
                 Import::Claimed {
                     snapshot: Box::new(snapshot),
                     replace,
@@ -138,19 +144,6 @@ impl Worker {
             }
         };
         self.transfers.imports.insert(number, import);
-    }
-
-    /// The result of an import, once there is one; it is forgotten with this call.
-    pub fn take_import(&mut self, number: u64) -> Option<Imported> {
-        match self.transfers.imports.get(&number) {
-            None => Some(Imported::Unavailable),
-            Some(Import::Claimed { .. }) => None,
-            Some(Import::Done(done)) => {
-                let done = *done;
-                self.transfers.imports.remove(&number);
-                Some(done)
-            }
-        }
     }
 
     /// The claim of an import is granted. `false`: it was that of a connection.
@@ -172,7 +165,7 @@ impl Worker {
         }
         let import = self.transfers.imports.remove(&number);
         let done = match import {
-            Some(Import::Claimed { snapshot, replace }) if home == self.id => {
+            Some(Import::Claimed { snapshot, replace }) if home == self.cx.id => {
                 self.import_claimed(now, &snapshot, terms.epoch, replace)
             }
             // Another worker has it: its session stays, and a replacing importer asks that worker.
@@ -182,18 +175,8 @@ impl Worker {
         };
         self.transfers.imports.insert(number, Import::Done(done));
         let client_id = client_id.into();
-        self.send_to_hub(ToHub::GrantDone { client_id });
+        self.cx.send_to_hub(ToHub::GrantDone { client_id });
         true
-    }
-
-    /// The claim of an import failed. `false`: it was that of a connection.
-    pub(super) fn is_refused_to_import(&mut self, connection: ConnectionId, number: u64) -> bool {
-        let is_import = connection == NO_CONNECTION;
-        if is_import {
-            let done = Import::Done(Imported::Unavailable);
-            self.transfers.imports.insert(number, done);
-        }
-        is_import
     }
 
     fn import_claimed(
@@ -203,84 +186,34 @@ impl Worker {
         epoch: Epoch,
         replace: bool,
     ) -> Imported {
-        if let Some(old) = self.sessions.find(&snapshot.client_id) {
+        if let Some(old) = self.cx.sessions.find(&snapshot.client_id) {
             if !replace {
                 return Imported::Exists;
             }
-            let connection = self.sessions.get(old).and_then(|it| it.connection);
+            let connection = self.cx.sessions.get(old).and_then(|it| it.connection);
             if let Some(connection) = connection {
-                self.disconnect(
+                self.cx.disconnect(
                     connection,
                     thicket_mqtt::ReasonCode::SessionTakenOver,
                     "an operator replaced the session",
                 );
                 self.detach(now, connection, Cause::TakenOver);
             }
-            if self.sessions.get(old).is_some() {
+            if self.cx.sessions.get(old).is_some() {
                 self.end_session(now, old);
             }
         }
-        self.open_imported(now, snapshot, epoch);
+        self.primaries
+            .open_imported(&mut self.cx, now, snapshot, epoch);
         Imported::Done
-    }
-
-    /// Appends messages to those of a session here, as `encode_queue` wrote them. `None`: there is no such session, or they are unreadable.
-    pub fn import_messages(
-        &mut self,
-        now: Now,
-        client_id: &str,
-        messages: &[u8],
-    ) -> Option<ImportedMessages> {
-        let key = self.sessions.find(client_id)?;
-        let deliveries = decode_queue(messages, now.instant).ok()?;
-        let mut done = ImportedMessages::default();
-        for delivery in deliveries {
-            if self.import_message(now, key, &delivery) {
-                done.taken += 1;
-            } else {
-                done.dropped += 1;
-            }
-        }
-        Some(done)
-    }
-
-    fn import_message(&mut self, now: Now, key: SessionKey, delivery: &Delivery) -> bool {
-        let message = &delivery.message;
-        let publish = Publish {
-            qos: message.qos(),
-            retain: delivery.retain,
-            message_expiry_interval: message.expiry_left(now.instant),
-            properties: message.properties(),
-            ..Publish::new(message.topic(), message.payload())
-        };
-        let content = message.topic().len() + message.payload().len();
-        if self.journal.is_on() && self.journal.is_full_for(content, 1) {
-            return false;
-        }
-        let dropped = |worker: &Self| worker.sessions.get(key).map(|it| it.dropped_messages);
-        let before = dropped(self);
-        let mut outgoing = Outgoing::new(&publish, message.expires_at());
-        let recipient = Recipient {
-            session: key,
-            qos: delivery.qos,
-            no_local: false,
-            retain_as_published: delivery.retain,
-            identifiers: delivery.identifiers.clone(),
-        };
-        match &delivery.group {
-            Some(group) => self.deliver_alone(now, &recipient, group, &mut outgoing),
-            None => self.deliver(now, &[recipient], &mut outgoing, None),
-        }
-        self.journal.note(&outgoing);
-        before == dropped(self)
     }
 
     /// Publishes a message that is to be retained, as a client would, without a check of rights.
     pub fn import_retained(&mut self, now: Now, publish: &Publish<'_>) -> bool {
-        let route = self.route(publish.topic);
+        let route = self.cx.route(publish.topic);
         let may = route.refusal.is_none()
             && !publish.payload.is_empty()
-            && self.may_publish(publish.topic.len(), publish.topic);
+            && may_publish(publish.topic.len(), publish.topic);
         if may {
             let publish = Publish {
                 retain: true,
@@ -290,5 +223,80 @@ impl Worker {
             self.publish(now, &publish, &route, super::publish::Source::default());
         }
         may
+    }
+
+    /// Appends messages to those of a session here, as `encode_queue` wrote them. `None`: there is no such session, or they are unreadable.
+    pub fn import_messages(
+        &mut self,
+        now: Now,
+        client_id: &str,
+        messages: &[u8],
+    ) -> Option<ImportedMessages> {
+        let key = self.cx.sessions.find(client_id)?;
+        let deliveries = decode_queue(messages, now.instant).ok()?;
+        let mut done = ImportedMessages::default();
+        for delivery in deliveries {
+            if import_message(&mut self.cx, now, key, &delivery) {
+                done.taken += 1;
+            } else {
+                done.dropped += 1;
+            }
+        }
+        Some(done)
+    }
+}
+
+fn import_message(cx: &mut Context, now: Now, key: SessionKey, delivery: &Delivery) -> bool {
+    let message = &delivery.message;
+    let publish = Publish {
+        qos: message.qos(),
+        retain: delivery.retain,
+        message_expiry_interval: message.expiry_left(now.instant),
+        properties: message.properties(),
+        ..Publish::new(message.topic(), message.payload())
+    };
+    let content = message.topic().len() + message.payload().len();
+    if cx.journal.is_on() && cx.journal.is_full_for(content, 1) {
+        return false;
+    }
+    let dropped = |cx: &Context| cx.sessions.get(key).map(|it| it.dropped_messages);
+    let before = dropped(cx);
+    let mut outgoing = Outgoing::new(&publish, message.expires_at());
+    let recipient = Recipient {
+        session: key,
+        qos: delivery.qos,
+        no_local: false,
+        retain_as_published: delivery.retain,
+        identifiers: delivery.identifiers.clone(),
+    };
+    match &delivery.group {
+        Some(group) => cx.deliver_alone(now, &recipient, group, &mut outgoing),
+        None => cx.deliver(now, &[recipient], &mut outgoing, None),
+    }
+    cx.journal.note(&outgoing);
+    before == dropped(cx)
+}
+
+impl Transfers {
+    fn take(&mut self, number: u64) -> Option<Imported> {
+        match self.imports.get(&number) {
+            None => Some(Imported::Unavailable),
+            Some(Import::Claimed { .. }) => None,
+            Some(Import::Done(done)) => {
+                let done = *done;
+                self.imports.remove(&number);
+                Some(done)
+            }
+        }
+    }
+
+    /// The claim of an import failed. `false`: it was that of a connection.
+    pub(super) fn is_refused_to_import(&mut self, connection: ConnectionId, number: u64) -> bool {
+        let is_import = connection == NO_CONNECTION;
+        if is_import {
+            let done = Import::Done(Imported::Unavailable);
+            self.imports.insert(number, done);
+        }
+        is_import
     }
 }

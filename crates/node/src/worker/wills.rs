@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use thicket_mqtt::{ApplicationProperties, Publish};
-
 use thicket_session::server::StoredWill;
 
 use super::{
-    Debt, SessionKey, Worker,
+    SessionKey, Worker,
+    debts::Debt,
     publish::{Outcome, Source},
     timers::Timer,
 };
@@ -16,7 +16,7 @@ use crate::Now;
 impl Worker {
     /// The connection of a session that outlives it has ended.
     pub(super) fn schedule_will(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let Some(will) = &session.will else { return };
@@ -29,7 +29,7 @@ impl Worker {
         let due = now.instant + Duration::from_secs(delay);
         session.will_due = Some(due);
         let serial = session.serial;
-        self.timers.set(
+        self.cx.timers.set(
             due,
             Timer::WillDelay {
                 session: key,
@@ -39,29 +39,29 @@ impl Worker {
     }
 
     pub(super) fn handle_will_due(&mut self, now: Now, key: SessionKey, serial: u64) {
-        let Some(session) = self.sessions.get_same(key, serial) else {
+        let Some(session) = self.cx.sessions.get_same(key, serial) else {
             return;
         };
         let is_due = session.will_due.is_some_and(|due| due <= now.instant);
         if is_due && session.connection.is_none() && !session.role.is_frozen() {
             session.will_due = None;
             self.publish_will(now, key);
-            self.store_session(now, key);
+            self.primaries.store_session(&mut self.cx, now, key);
         }
     }
 
     /// A will without delay that waits, as it does for a moment after the node has started, is not cancelled by its client's return.
     pub(super) fn publish_overdue_will(&mut self, now: Now, key: SessionKey) {
-        let is_overdue = self.sessions.get(key).is_some_and(|session| {
+        let is_overdue = self.cx.sessions.get(key).is_some_and(|session| {
             let delay = session.will.as_ref().map(|will| will.delay_interval);
             session.will_due.is_some() && delay == Some(0)
         });
         if is_overdue {
-            if let Some(session) = self.sessions.get_mut(key) {
+            if let Some(session) = self.cx.sessions.get_mut(key) {
                 session.will_due = None;
             }
             self.publish_will(now, key);
-            self.store_session(now, key);
+            self.primaries.store_session(&mut self.cx, now, key);
         }
     }
 
@@ -84,7 +84,7 @@ impl Worker {
             properties,
             ..Publish::new(&will.topic, &will.payload)
         };
-        let route = self.route(publish.topic);
+        let route = self.cx.route(publish.topic);
         if route.refusal.is_some() {
             return Outcome::NoRecipients;
         }

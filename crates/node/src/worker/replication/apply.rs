@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
-use thicket_mqtt::{Publish, Qos};
+use thicket_mqtt::Qos;
 use thicket_overlay::NodeId;
 use thicket_session::{
     server::{
@@ -14,7 +14,7 @@ use thicket_session::{
 };
 
 use super::{
-    Progress,
+    Progress, Sources,
     backup::{Awaited, Backup, Source, SourceKey, Unacknowledged, Unblocked},
     orphans::SUCCESSION,
 };
@@ -25,6 +25,7 @@ use crate::{
     worker::{
         SessionKey, Worker,
         barriers::Behind,
+        context::Context,
         interests::Member,
         journal::instant_of,
         recover::apply_entry,
@@ -141,6 +142,45 @@ impl Worker {
         } else if position != known.position + 1 {
             return;
         }
+        self.sources
+            .apply(&mut self.cx, now, source, position, record, changes);
+    }
+
+    /// The primary begins a new stream. It may lack messages that arrived only here while other nodes were partitioned from it: a backup that holds
+    /// such messages is promoted as a session of its own, until the primary has merged it.
+    pub(super) fn end_source(
+        &mut self,
+        now: Now,
+        source: SourceKey,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let ended = self.sources.sources.remove(&source).unwrap_or_default();
+        self.sources.forget_wills(&ended.wills);
+        for key in ended.sessions.into_values() {
+            let session = self.cx.sessions.get_mut(key);
+            let backup = session.and_then(|session| session.backup_mut());
+            if backup.is_some_and(|backup| !backup.pending.is_empty()) {
+                self.promote_beside(now, key, changes);
+            } else {
+                changes.extend(self.sources.drop_backup(&mut self.cx, key));
+            }
+        }
+        let adopted = ended.adopted.into_values().collect();
+        self.end_adopted(now, source, adopted, changes);
+    }
+}
+
+impl Sources {
+    /// Applies the next record of a stream. `changes`: of interests, which the end of an earlier stream caused.
+    fn apply(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        source: SourceKey,
+        position: u64,
+        record: &[u8],
+        changes: Vec<InterestChange>,
+    ) {
         let mut reading = Reading {
             source,
             position,
@@ -155,9 +195,9 @@ impl Worker {
             replaced: Vec::new(),
             found: None,
         };
-        if let Err(error) = self.read_backups(now, &mut reading, record) {
+        if let Err(error) = self.read_backups(cx, now, &mut reading, record) {
             let fields = vec![("node", source.0.to_string()), ("error", error)];
-            self.event(
+            cx.event(
                 EventLevel::Error,
                 "unreadable backups of another node",
                 fields,
@@ -175,20 +215,20 @@ impl Worker {
             ..
         } = reading;
         if !adopted.is_empty() || !replaced.is_empty() {
-            self.send_to_workers(adopted, |sessions| ToWorker::BackupsAdopted {
+            cx.send_to_workers(adopted, |sessions| ToWorker::BackupsAdopted {
                 by: source,
                 sessions,
             });
-            self.send_to_workers(replaced, |sessions| ToWorker::BackupsReplaced {
+            cx.send_to_workers(replaced, |sessions| ToWorker::BackupsReplaced {
                 by: source,
                 sessions,
             });
-            self.report_promoted();
+            self.report_promoted(cx);
         }
         let has_changed = !changes.is_empty();
-        self.announce(changes);
-        let waits_for = if has_changed { self.announced() } else { 0 };
-        if let Some(known) = self.sources.sources.get_mut(&source) {
+        cx.announce(changes);
+        let waits_for = if has_changed { cx.gates.announced() } else { 0 };
+        if let Some(known) = self.sources.get_mut(&source) {
             known.position = position;
             known.unacknowledged.push_back(Unacknowledged {
                 position,
@@ -202,13 +242,14 @@ impl Worker {
                 *known.blocked.entry(position).or_default() += blocks;
             }
         }
-        self.unblocked.extend(unblocked);
-        self.sources.lacks |= lacks;
-        self.watch_backups(now);
+        cx.arrivals.unblocked.extend(unblocked);
+        self.lacks |= lacks;
+        self.watch_backups(cx, now);
     }
 
     fn read_backups(
         &mut self,
+        cx: &mut Context,
         now: Now,
         reading: &mut Reading,
         record: &[u8],
@@ -226,32 +267,32 @@ impl Worker {
                     reading.found = None;
                     let stored = StoredSession::decode(value).map_err(|error| text(&error))?;
                     if stored.expiry_interval > 0 {
-                        self.backup_session(now, reading.source, *session, stored);
+                        self.backup_session(cx, now, reading.source, *session, stored);
                     } else {
-                        self.hold_will(reading.source, *session, stored);
+                        self.hold_will(cx, reading.source, *session, stored);
                     }
                 }
                 JournalEntry::Subscribed { session, value } => {
                     let (filter, subscription) =
                         decode_subscription(value).map_err(|error| text(&error))?;
-                    self.backup_subscribes(reading, *session, filter, subscription);
+                    self.backup_subscribes(cx, reading, *session, filter, subscription);
                 }
                 JournalEntry::Unsubscribed { session, filter } => {
                     let filter = SubscriptionFilter::parse(filter).map_err(|error| text(&error))?;
-                    self.backup_unsubscribes(reading, *session, &filter);
+                    self.backup_unsubscribes(cx, reading, *session, &filter);
                 }
                 JournalEntry::Ended { session } => {
                     reading.found = None;
                     self.forget_will(reading.source, *session);
-                    let source = self.sources.sources.get_mut(&reading.source);
+                    let source = self.sources.get_mut(&reading.source);
                     if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
-                        let changes = self.drop_backup(key);
+                        let changes = self.drop_backup(cx, key);
                         reading.changes.extend(changes);
                     }
-                    self.end_adopted_one(now, reading, *session);
+                    self.end_adopted_one(cx, now, reading, *session);
                 }
                 JournalEntry::Members { session, nodes } => {
-                    if let Some(backup) = self.backup_mut(reading.source, *session) {
+                    if let Some(backup) = self.backup_mut(cx, reading.source, *session) {
                         backup.members = nodes.iter().copied().map(NodeId).collect();
                     }
                 }
@@ -260,18 +301,18 @@ impl Worker {
                     uid,
                     epoch,
                 } => {
-                    if let Some(source) = self.sources.sources.get_mut(&reading.source) {
+                    if let Some(source) = self.sources.get_mut(&reading.source) {
                         source.adopted.insert(number, uid);
                     }
                     let adopted = Adopted { uid, number, epoch };
-                    self.adopt(now, reading.source, adopted, &mut reading.changes);
+                    self.adopt(cx, now, reading.source, adopted, &mut reading.changes);
                     reading.adopted.push(adopted);
                 }
                 JournalEntry::Left { session } => {
                     reading.found = None;
-                    let source = self.sources.sources.get_mut(&reading.source);
+                    let source = self.sources.get_mut(&reading.source);
                     if let Some(key) = source.and_then(|it| it.sessions.remove(session)) {
-                        self.add_orphan(now, key, &mut reading.changes);
+                        self.add_orphan(cx, now, key, &mut reading.changes);
                     }
                 }
                 JournalEntry::Taken {
@@ -281,33 +322,33 @@ impl Worker {
                     bits,
                 } => {
                     let taken = Generations::of(*highest, **bits);
-                    self.backup_took(reading.source, *session, *uid, taken);
+                    self.backup_took(cx, reading.source, *session, *uid, taken);
                 }
                 JournalEntry::History { session, value } => {
-                    if let Some(backup) = self.backup_mut(reading.source, *session) {
+                    if let Some(backup) = self.backup_mut(cx, reading.source, *session) {
                         backup.history = Some(value.to_vec());
                     }
                 }
                 JournalEntry::Handed { session } => {
-                    let key = self.sources.find(reading.source, *session);
-                    let session = key.and_then(|key| self.sessions.get_mut(key));
+                    let key = self.find(reading.source, *session);
+                    let session = key.and_then(|key| cx.sessions.get_mut(key));
                     if let (Some(key), Some(session)) = (key, session) {
                         let serial = session.serial;
                         if let Some(backup) = session.backup_mut() {
                             backup.handed_at = Some(backup.held.next_sequence());
                         }
-                        self.sources.note_handed(key, serial);
+                        self.note_handed(key, serial);
                     }
                 }
                 JournalEntry::Whole { session } => {
                     reading.wholes.push(*session);
-                    if let Some(backup) = self.backup_mut(reading.source, *session) {
+                    if let Some(backup) = self.backup_mut(cx, reading.source, *session) {
                         backup.is_learning = true;
                     }
                     let (by, number) = (reading.source, *session);
-                    let known = self.sources.sources.get(&by);
+                    let known = self.sources.get(&by);
                     if let Some(uid) = known.and_then(|it| it.adopted.get(&number).copied()) {
-                        self.replace_orphan(now, by, number, uid, &mut reading.changes);
+                        self.replace_orphan(cx, now, by, number, uid, &mut reading.changes);
                     }
                 }
                 entry => {
@@ -317,12 +358,12 @@ impl Worker {
                     {
                         let uid = publication.id.session;
                         let taken = Generations::of_one(publication);
-                        self.backup_took(reading.source, append.session, uid, taken);
+                        self.backup_took(cx, reading.source, append.session, uid, taken);
                     }
                     if let JournalEntry::Covered { session } = entry {
-                        self.end_adopted_one(now, reading, *session);
+                        self.end_adopted_one(cx, now, reading, *session);
                     }
-                    self.read_entry(now, reading, entry);
+                    self.read_entry(cx, now, reading, entry);
                 }
             }
         }
@@ -330,37 +371,55 @@ impl Worker {
     }
 
     /// A session that the primary adopted is covered here, or has ended.
-    fn end_adopted_one(&mut self, now: Now, reading: &mut Reading, number: u64) {
-        let source = self.sources.sources.get_mut(&reading.source);
+    fn end_adopted_one(&mut self, cx: &mut Context, now: Now, reading: &mut Reading, number: u64) {
+        let source = self.sources.get_mut(&reading.source);
         if let Some(uid) = source.and_then(|it| it.adopted.remove(&number)) {
-            self.end_orphan(now, reading.source, uid, &mut reading.changes);
+            self.end_orphan(cx, now, reading.source, uid, &mut reading.changes);
             reading.replaced.push(uid);
         }
     }
 
     /// When these publications are sent again, the session drops them as duplicates.
-    fn backup_took(&mut self, source: SourceKey, number: u64, uid: u128, taken: Generations) {
-        let key = self.sources.find(source, number);
-        if let Some(session) = key.and_then(|key| self.sessions.get_mut(key)) {
+    fn backup_took(
+        &self,
+        cx: &mut Context,
+        source: SourceKey,
+        number: u64,
+        uid: u128,
+        taken: Generations,
+    ) {
+        let key = self.find(source, number);
+        if let Some(session) = key.and_then(|key| cx.sessions.get_mut(key)) {
             session.taken.insert_before(uid, taken);
         }
     }
 
-    fn backup_mut(&mut self, source: SourceKey, number: u64) -> Option<&mut Backup> {
-        let key = self.sources.find(source, number)?;
-        self.sessions.get_mut(key)?.backup_mut()
+    fn backup_mut<'a>(
+        &self,
+        cx: &'a mut Context,
+        source: SourceKey,
+        number: u64,
+    ) -> Option<&'a mut Backup> {
+        let key = self.find(source, number)?;
+        cx.sessions.get_mut(key)?.backup_mut()
     }
 
     /// An entry about the messages of one session.
-    fn read_entry(&mut self, now: Now, reading: &mut Reading, entry: &JournalEntry<'_>) {
+    fn read_entry(
+        &self,
+        cx: &mut Context,
+        now: Now,
+        reading: &mut Reading,
+        entry: &JournalEntry<'_>,
+    ) {
         let number = entry.session().unwrap_or_default();
         let position = reading.position;
         let key = match reading.found {
             Some((found, key)) if found == number => Some(key),
-            Some(_) | None => self.sources.find(reading.source, number),
+            Some(_) | None => self.find(reading.source, number),
         };
         reading.found = key.map(|key| (number, key));
-        let session = key.and_then(|key| self.sessions.get_mut(key));
+        let session = key.and_then(|key| cx.sessions.get_mut(key));
         let Some(session) = session else { return };
         let Role::Backup(backup) = &mut session.role else {
             return;
@@ -444,14 +503,21 @@ impl Worker {
         }
     }
 
-    fn backup_session(&mut self, now: Now, source: SourceKey, number: u64, stored: StoredSession) {
-        if let Some(backup) = self.backup_mut(source, number) {
+    fn backup_session(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        source: SourceKey,
+        number: u64,
+        stored: StoredSession,
+    ) {
+        if let Some(backup) = self.backup_mut(cx, source, number) {
             backup.stored = stored;
             return;
         }
-        let serial = self.serial();
+        let serial = cx.serial();
         let client_id: Rc<str> = stored.client_id.as_str().into();
-        let limits = &self.config.limits;
+        let limits = &cx.config.limits;
         let mut session = Session::new(
             serial,
             client_id,
@@ -460,58 +526,60 @@ impl Worker {
             limits,
         );
         session.role = Role::Backup(Box::new(Backup::new(source, number, stored)));
-        let key = self.sessions.insert_backup(session);
-        self.note_begun(now, key);
-        if let Some(known) = self.sources.sources.get_mut(&source) {
+        let key = cx.sessions.insert_backup(session);
+        cx.note_begun(now, key);
+        if let Some(known) = self.sources.get_mut(&source) {
             known.sessions.insert(number, key);
         }
     }
 
     fn backup_subscribes(
         &mut self,
+        cx: &mut Context,
         reading: &mut Reading,
         number: u64,
         filter: SubscriptionFilter,
         subscription: thicket_session::server::Subscription,
     ) {
-        let Some(key) = self.sources.find(reading.source, number) else {
+        let Some(key) = self.find(reading.source, number) else {
             return;
         };
         // Backups are no members of a group (rule 16).
         if !filter.is_shared() {
             let member = Member::backup(subscription);
-            let change = self.interests.subscribe(key, &filter, member);
+            let change = cx.interests.subscribe(key, &filter, member);
             reading.changes.extend(change);
         }
-        if let Some(session) = self.sessions.get_mut(key)
+        if let Some(session) = cx.sessions.get_mut(key)
             && session
                 .subscriptions
                 .insert(filter.clone(), subscription)
                 .is_none()
             && !filter.is_shared()
         {
-            self.sources.subscriptions += 1;
+            self.subscriptions += 1;
         }
     }
 
     fn backup_unsubscribes(
         &mut self,
+        cx: &mut Context,
         reading: &mut Reading,
         number: u64,
         filter: &SubscriptionFilter,
     ) {
-        let Some(key) = self.sources.find(reading.source, number) else {
+        let Some(key) = self.find(reading.source, number) else {
             return;
         };
         if !filter.is_shared() {
-            let change = self.interests.unsubscribe(key, filter);
+            let change = cx.interests.unsubscribe(key, filter);
             reading.changes.extend(change);
         }
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         let was_there = session.subscriptions.remove(filter).is_some();
-        self.sources.subscriptions -= usize::from(was_there && !filter.is_shared());
+        self.subscriptions -= usize::from(was_there && !filter.is_shared());
         if let Role::Backup(backup) = &mut session.role {
             // The primary does not name what the session no longer receives.
             let subscriptions = &session.subscriptions;
@@ -525,14 +593,14 @@ impl Worker {
         }
     }
 
-    pub(super) fn drop_backup(&mut self, key: SessionKey) -> Vec<InterestChange> {
+    pub(super) fn drop_backup(&mut self, cx: &mut Context, key: SessionKey) -> Vec<InterestChange> {
         let mut changes = Vec::new();
-        let Some(session) = self.sessions.remove(key) else {
+        let Some(session) = cx.sessions.remove(key) else {
             return changes;
         };
         if let Role::Backup(backup) = session.role {
             let awaited = backup.awaited.into_values();
-            self.unblocked.extend(awaited.filter_map(|it| {
+            cx.arrivals.unblocked.extend(awaited.filter_map(|it| {
                 Some(Unblocked {
                     source: backup.source,
                     position: it.blocks?,
@@ -541,43 +609,20 @@ impl Worker {
         }
         for filter in session.subscriptions.keys() {
             if !filter.is_shared() {
-                changes.extend(self.interests.unsubscribe(key, filter));
-                self.sources.subscriptions -= 1;
+                changes.extend(cx.interests.unsubscribe(key, filter));
+                self.subscriptions -= 1;
             }
         }
         changes
     }
 
-    /// The primary begins a new stream. It may lack messages that arrived only here while other nodes were partitioned from it: a backup that holds
-    /// such messages is promoted as a session of its own, until the primary has merged it.
-    pub(super) fn end_source(
-        &mut self,
-        now: Now,
-        source: SourceKey,
-        changes: &mut Vec<InterestChange>,
-    ) {
-        let ended = self.sources.sources.remove(&source).unwrap_or_default();
-        self.forget_wills(&ended.wills);
-        for key in ended.sessions.into_values() {
-            let session = self.sessions.get_mut(key);
-            let backup = session.and_then(|session| session.backup_mut());
-            if backup.is_some_and(|backup| !backup.pending.is_empty()) {
-                self.promote_beside(now, key, changes);
-            } else {
-                changes.extend(self.drop_backup(key));
-            }
-        }
-        let adopted = ended.adopted.into_values().collect();
-        self.end_adopted(now, source, adopted, changes);
-    }
-
     /// Reports to primaries how far their streams are applied and held. Once a round.
-    pub(in super::super) fn acknowledge_backups(&mut self) {
-        if self.sources.sources.is_empty() {
+    pub(in super::super) fn acknowledge_backups(&mut self, cx: &mut Context) {
+        if self.sources.is_empty() {
             return;
         }
-        for Unblocked { source, position } in std::mem::take(&mut self.unblocked) {
-            if let Some(known) = self.sources.sources.get_mut(&source)
+        for Unblocked { source, position } in std::mem::take(&mut cx.arrivals.unblocked) {
+            if let Some(known) = self.sources.get_mut(&source)
                 && let Some(count) = known.blocked.get_mut(&position)
             {
                 *count -= 1;
@@ -586,10 +631,10 @@ impl Worker {
                 }
             }
         }
-        let settled = self.settled();
+        let settled = cx.gates.settled();
         let mut messages = Vec::new();
         let mut barriers = Vec::new();
-        for (&key, source) in &mut self.sources.sources {
+        for (&key, source) in &mut self.sources {
             let (to, worker) = key;
             if !source.advance(settled)
                 && !source.has_barrier
@@ -619,19 +664,25 @@ impl Worker {
             }
         }
         for behind in barriers {
-            self.begin_barrier(behind);
+            cx.begin_barrier(behind);
         }
         if !messages.is_empty() {
-            self.seal_records();
+            cx.seal_records();
         }
         for content in messages {
-            self.send_to_hub(content);
+            cx.send_to_hub(content);
         }
     }
 
     /// All that was on its way here when a stream was read up to a position has arrived: the full syncs up to there are held.
-    pub(in super::super) fn hold_synced(&mut self, source: SourceKey, stream: u64, until: u64) {
-        let known = self.sources.sources.get_mut(&source);
+    pub(in super::super) fn hold_synced(
+        &mut self,
+        cx: &mut Context,
+        source: SourceKey,
+        stream: u64,
+        until: u64,
+    ) {
+        let known = self.sources.get_mut(&source);
         let Some(source) = known.filter(|known| known.stream == stream) else {
             return;
         };
@@ -645,50 +696,46 @@ impl Worker {
             .iter()
             .filter_map(|(_, number)| source.sessions.get(number));
         for key in keys {
-            if let Some(backup) = self.sessions.get_mut(*key).and_then(|it| it.backup_mut()) {
+            if let Some(backup) = cx.sessions.get_mut(*key).and_then(|it| it.backup_mut()) {
                 backup.mark = backup.arrivals;
             }
         }
     }
 
     /// Sets the next check of the backups: soon if one lacks a message, else now and then.
-    fn watch_backups(&mut self, now: Now) {
-        let wait = if self.sources.lacks {
-            PATIENCE
-        } else {
-            FORGOTTEN / 3
-        };
+    fn watch_backups(&mut self, cx: &mut Context, now: Now) {
+        let wait = if self.lacks { PATIENCE } else { FORGOTTEN / 3 };
         let at = now.instant + wait;
-        if self.sessions.backups() > 0 && self.sources.timer_at.is_none_or(|set| at < set) {
-            self.sources.timer_at = Some(at);
-            self.timers.set(at, Timer::Backups);
+        if cx.sessions.backups() > 0 && self.timer_at.is_none_or(|set| at < set) {
+            self.timer_at = Some(at);
+            cx.timers.set(at, Timer::Backups);
         }
     }
 
     /// Messages arrived that other nodes had kept for this one.
-    pub(in super::super) fn watch_hints(&mut self, now: Now) {
-        self.sources.lacks |= self.sessions.backups() > 0;
-        self.watch_backups(now);
+    pub(in super::super) fn watch_hints(&mut self, cx: &mut Context, now: Now) {
+        self.lacks |= cx.sessions.backups() > 0;
+        self.watch_backups(cx, now);
     }
 
     /// Requests from primaries what did not arrive, and forgets what they will not name.
-    pub(in super::super) fn check_backups(&mut self, now: Now) {
-        if self.sources.timer_at.is_none_or(|at| at > now.instant) {
+    pub(in super::super) fn check_backups(&mut self, cx: &mut Context, now: Now) {
+        if self.timer_at.is_none_or(|at| at > now.instant) {
             // A stale timer: a nearer one was set after it.
             return;
         }
-        self.sources.timer_at = None;
-        self.sources.lacks = false;
-        self.sources.orphans.forget_replaced(now.instant);
+        self.timer_at = None;
+        self.lacks = false;
+        self.orphans.forget_replaced(now.instant);
         let since = |at: Instant, patience: Duration| at + patience <= now.instant;
         let mut wanted: BTreeMap<SourceKey, Vec<(u64, u64)>> = BTreeMap::new();
         let mut alone = Vec::new();
-        for backup in self.sessions.backups_mut() {
+        for backup in cx.sessions.backups_mut() {
             for pending in backup.pending.iter_mut() {
                 let Some(told_at) = &mut pending.told_at else {
                     continue;
                 };
-                self.sources.lacks = true;
+                self.lacks = true;
                 if *told_at <= now.instant {
                     *told_at = now.instant + SUCCESSION;
                     let message = Rc::clone(&pending.delivery.message);
@@ -710,22 +757,22 @@ impl Worker {
                     awaited.is_asked = true;
                     asked.push((backup.number, awaited.sequence));
                 } else {
-                    self.sources.lacks = true;
+                    self.lacks = true;
                 }
             }
         }
         for (source, number, message) in alone {
-            self.send_reached(now, source, number, &message);
+            self.send_reached(cx, now, source, number, &message);
         }
         for ((to, worker), wanted) in wanted {
-            let source = self.sources.sources.get(&(to, worker));
+            let source = self.sources.get(&(to, worker));
             if let (Some(source), false) = (source, wanted.is_empty()) {
                 let stream = source.stream(worker);
                 let report = BackupReport::Wanted(wanted);
-                self.send_to_hub(ToHub::BackupReport { to, stream, report });
+                cx.send_to_hub(ToHub::BackupReport { to, stream, report });
             }
         }
-        self.watch_backups(now);
+        self.watch_backups(cx, now);
     }
 }
 
@@ -733,13 +780,4 @@ fn message_of(now: Now, stored: &StoredMessage<'_>) -> Rc<Message> {
     let expires_at = stored.expires_at_ms.map(|at| instant_of(now, at));
     let message = Message::new(stored.id, &stored.publish, expires_at);
     Rc::new(message.with_publication(stored.publication))
-}
-
-/// Stands for a message that has not arrived.
-pub(in super::super) fn placeholder() -> Rc<Message> {
-    Rc::new(Message::new(
-        MessageId::default(),
-        &Publish::new("", b""),
-        None,
-    ))
 }

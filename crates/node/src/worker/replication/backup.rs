@@ -5,6 +5,7 @@ use std::{
     rc::Rc,
 };
 
+use thicket_mqtt::Publish;
 use thicket_overlay::NodeId;
 use thicket_session::{
     server::{Delivery, JournalEntry, Message, MessageId, RecoveredSession, StoredSession},
@@ -105,7 +106,7 @@ pub(super) struct Unacknowledged {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in super::super) struct Sources {
     pub(super) sources: BTreeMap<SourceKey, Source>,
     pub(super) orphans: Orphans,
@@ -118,9 +119,28 @@ pub(in super::super) struct Sources {
     pub lacks: bool,
     /// When the backups are checked next.
     pub timer_at: Option<Instant>,
+    /// Stands for messages that have not arrived.
+    pub(super) placeholder: Rc<Message>,
 }
 
 impl Sources {
+    pub fn new() -> Self {
+        Self {
+            sources: BTreeMap::new(),
+            orphans: Orphans::default(),
+            handed: Vec::new(),
+            subscriptions: 0,
+            will_count: HeldWillCount::default(),
+            lacks: false,
+            timer_at: None,
+            placeholder: Rc::new(Message::new(
+                MessageId::default(),
+                &Publish::new("", b""),
+                None,
+            )),
+        }
+    }
+
     /// The backup of a session, by its number in the primary's stream.
     pub(super) fn find(&self, source: SourceKey, number: u64) -> Option<SessionKey> {
         self.sources.get(&source)?.sessions.get(&number).copied()

@@ -4,13 +4,14 @@ use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
 use super::{
-    Level, Progress, Release, StoredAs, Streams,
+    Level, Primaries, Progress, Release, StoredAs, Streams,
     replica_set::{MAXIMUM, Replica, Stage},
 };
 use crate::{
     Now,
     worker::{
-        SessionKey, Worker,
+        SessionKey,
+        context::Context,
         journal::{write_messages, write_taken},
         sessions::Session,
     },
@@ -35,17 +36,12 @@ pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8
     });
 }
 
-impl Worker {
-    /// How many nodes are to have all of a session: `backups`, or all that are up if these are fewer (rule 6).
-    pub(super) fn wanted_backups(&self) -> usize {
-        usize::from(self.config.backups).min(self.primaries.nodes.len())
-    }
-
+impl Primaries {
     /// Queues sessions without all their backups for a full sync, at the pace of the backups; of sessions that end with their connections the wills.
-    pub(super) fn sync_under_replicated(&mut self) {
-        let wanted = self.wanted_backups();
+    pub(super) fn sync_under_replicated(&mut self, cx: &Context) {
+        let wanted = cx.wanted_backups();
         if wanted == 0 {
-            self.primaries.to_sync.clear();
+            self.to_sync.clear();
             return;
         }
         let lacks = |session: &Session| {
@@ -56,43 +52,44 @@ impl Worker {
                 session.has_unreplicated_will()
             }
         };
-        self.primaries.to_sync = self
+        self.to_sync = cx
             .sessions
             .iter()
             .filter(|(_, session)| lacks(session))
             .map(|(key, session)| (key, session.serial))
             .collect();
-        self.count_shares();
+        self.count_shares(cx);
     }
 
     /// A session that is new to this worker: its backups are synced at once if it is empty, else in its turn.
-    pub(in super::super) fn backup_new(&mut self, now: Now, key: SessionKey) {
-        self.note_uncovered(key);
-        if self.wanted_backups() == 0 {
+    pub(in super::super) fn backup_new(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        self.covers.note_uncovered(cx, key);
+        if cx.wanted_backups() == 0 {
             return;
         }
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = cx.sessions.get(key) else {
             return;
         };
         if session.subscriptions.is_empty() && session.outbound.is_empty() {
-            self.sync_missing_backups(now, key, &[]);
+            self.sync_missing_backups(cx, now, key, &[]);
         } else {
-            self.primaries.to_sync.push_back((key, session.serial));
+            self.to_sync.push_back((key, session.serial));
         }
     }
 
     /// A session that holds nothing yet subscribes: its backups move to nodes that have subscribers for its topics already.
     pub(in super::super) fn choose_backup_again(
         &mut self,
+        cx: &mut Context,
         now: Now,
         key: SessionKey,
         filters: &[TopicFilter],
     ) {
-        let Some(session) = self.sessions.get(key) else {
+        let Some(session) = cx.sessions.get(key) else {
             return;
         };
-        let (stored, wanted) = (session.stored, self.wanted_backups());
-        if self.primaries.nodes.len() <= wanted
+        let (stored, wanted) = (session.stored, cx.wanted_backups());
+        if cx.up.len() <= wanted
             || stored.backups.covered().count() != wanted
             || !session.subscriptions.is_empty()
             || !session.outbound.is_empty()
@@ -101,12 +98,12 @@ impl Worker {
         }
         let mut best = Vec::new();
         while best.len() < wanted
-            && let Some(node) = self.backup_of(&session.client_id, filters, &best)
+            && let Some(node) = self.backup_of(cx, &session.client_id, filters, &best)
         {
             best.push(node);
         }
         let is_worse = |stream: u8| {
-            let node = self.journal.streams.node_of(stream);
+            let node = cx.journal.streams.node_of(stream);
             node.is_none_or(|node| !best.contains(&node))
         };
         let worse: Vec<u8> = (stored.backups.iter())
@@ -114,18 +111,25 @@ impl Worker {
             .filter(|stream| is_worse(*stream))
             .collect();
         for from in worse {
-            self.move_backup(now, key, from, filters);
+            self.move_backup(cx, now, key, from, filters);
         }
     }
 
     /// Moves a session's backup, which holds nothing yet, from the node of a stream to another node.
-    fn move_backup(&mut self, now: Now, key: SessionKey, from: u8, filters: &[TopicFilter]) {
-        let Some(session) = self.sessions.get_mut(key) else {
+    fn move_backup(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        key: SessionKey,
+        from: u8,
+        filters: &[TopicFilter],
+    ) {
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         let (stored, connection) = (session.stored, session.connection);
         session.stored.backups.remove(from);
-        let Some(stream) = self.journal.streams.get_mut(from) else {
+        let Some(stream) = cx.journal.streams.get_mut(from) else {
             return;
         };
         let former = Release::Former {
@@ -133,23 +137,20 @@ impl Worker {
             stream: stream.id,
             number: stored.number,
         };
-        self.sync_missing_backups(now, key, filters);
+        self.sync_missing_backups(cx, now, key, filters);
         // What waited for the old backup waits for the new one, which has it before the old one drops it: this node may die in between.
-        let backups = self.sessions.get(key).map(|it| it.stored.backups);
+        let backups = cx.sessions.get(key).map(|it| it.stored.backups);
         let is_new = |backup: &Replica| !stored.backups.has(backup.stream);
         let new = backups.unwrap_or_default().iter().find(is_new);
         let new = new
-            .and_then(|backup| Some((backup.stream, self.journal.streams.get_mut(backup.stream)?)));
+            .and_then(|backup| Some((backup.stream, cx.journal.streams.get_mut(backup.stream)?)));
         let Some((to, stream)) = new else {
-            self.release(former, from, Progress::END);
+            self.release(cx, former, from, Progress::END);
             return;
         };
         stream.wait(Level::Applied, former);
         if let Some(id) = connection
-            && let Some(connection) = self
-                .connections
-                .get_mut(id.0 as usize)
-                .and_then(Option::as_deref_mut)
+            && let Some(connection) = cx.connections.get_mut(id)
             && connection.out.move_holds(from, to, stream.position())
         {
             stream.wait(Level::Applied, Release::Output(id, connection.serial));
@@ -160,31 +161,18 @@ impl Worker {
     /// several, the choice is by rendezvous hash weighted by free capacity, so it is the same for a client identifier.
     pub(super) fn backup_of(
         &self,
+        cx: &Context,
         client_id: &str,
         filters: &[TopicFilter],
         others: &[NodeId],
     ) -> Option<NodeId> {
         let wanted = |slot: NodeSlot| {
-            let is_wanted = |filter: &&TopicFilter| self.interests.is_wanted_by(slot, filter);
+            let is_wanted = |filter: &&TopicFilter| cx.interests.is_wanted_by(slot, filter);
             filters.iter().take(FILTERS).filter(is_wanted).count()
         };
-        let primaries = &self.primaries;
-        let all = primaries
-            .nodes
-            .iter()
-            .map(|up| primaries.capability_of(up.node))
-            .sum();
-        let has_room = |node: NodeId| {
-            primaries
-                .shares
-                .has_room(node, primaries.capability_of(node), all)
-        };
-        let candidates = || {
-            primaries
-                .nodes
-                .iter()
-                .filter(|up| !others.contains(&up.node))
-        };
+        let all = cx.up.iter().map(|up| self.capability_of(up.node)).sum();
+        let has_room = |node: NodeId| self.shares.has_room(node, self.capability_of(node), all);
+        let candidates = || cx.up.iter().filter(|up| !others.contains(&up.node));
         let is_tight = !candidates().any(|up| has_room(up.node));
         let counted: Vec<(usize, NodeId)> = candidates()
             .filter(|up| is_tight || has_room(up.node))
@@ -194,15 +182,15 @@ impl Worker {
         let best: Vec<(NodeId, u64)> = counted
             .iter()
             .filter(|(count, _)| *count == most)
-            .map(|(_, node)| (*node, primaries.capability_of(*node)))
+            .map(|(_, node)| (*node, self.capability_of(*node)))
             .collect();
         rendezvous_by_weight(client_id, &best)
     }
 
     /// Counts how many sessions each node holds.
-    fn count_shares(&mut self) {
-        let sessions = self.sessions.iter();
-        let streams = &self.journal.streams;
+    fn count_shares(&mut self, cx: &Context) {
+        let sessions = cx.sessions.iter();
+        let streams = &cx.journal.streams;
         let nodes = sessions.flat_map(|(_, session)| {
             let backups = session.stored.backups;
             let nodes = backups
@@ -210,148 +198,98 @@ impl Worker {
                 .filter_map(|backup| streams.node_of(backup.stream));
             nodes.collect::<Vec<_>>()
         });
-        self.primaries.shares.recount(nodes);
+        self.shares.recount(nodes);
     }
 
     /// Sends a full sync to as many nodes as lack one, to adopted backups first. Not without quorum: another node may have been promoted, and
     /// messages for the session there do not arrive here, so that no backup would have all of it.
     pub(super) fn sync_missing_backups(
         &mut self,
+        cx: &mut Context,
         now: Now,
         key: SessionKey,
         filters: &[TopicFilter],
     ) {
-        if self.is_minority {
+        if cx.is_minority {
             // All are synced when this side has quorum again.
             return;
         }
-        let wanted = self.wanted_backups();
+        let wanted = cx.wanted_backups();
         let mut has_changed = false;
-        let session = self.sessions.get(key);
+        let session = cx.sessions.get(key);
         if session.is_some_and(|session| session.role.handed().is_some()) {
             return;
         }
-        while let Some(session) = self.sessions.get(key) {
+        while let Some(session) = cx.sessions.get(key) {
             let backups = session.stored.backups;
             if backups.synced().count() >= wanted {
                 break;
             }
             let index = backups.first_adopted().or_else(|| {
-                let node = self.choose_backup(key, filters)?;
-                self.stream_to(node)
+                let node = self.choose_backup(cx, key, filters)?;
+                cx.stream_to(node)
             });
             let Some(index) = index else {
                 break;
             };
-            self.full_sync(now, key, index);
+            self.full_sync(cx, now, key, index);
             has_changed = true;
         }
         if has_changed {
-            self.replicate_members(key);
-        }
-    }
-
-    /// See [`write_members`].
-    pub(in super::super) fn replicate_members(&mut self, key: SessionKey) {
-        if let Some(session) = self.sessions.get(key) {
-            let (stored, backups) = (session.stored, self.config.backups);
-            write_members(&mut self.journal.streams, stored, backups);
-        }
-    }
-
-    /// If a session has as many backups as it may have, the last one ends, for one at the node of another stream.
-    pub(in super::super) fn make_room_for_backup(&mut self, key: SessionKey, index: u8) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let backups = session.stored.backups;
-        if backups.len() == MAXIMUM
-            && !backups.has(index)
-            && let Some(last) = backups.iter().last()
-        {
-            self.end_backup(key, last.stream);
-        }
-    }
-
-    /// Ends the backups beyond those that a session is to have.
-    pub(in super::super) fn end_surplus_backups(&mut self, key: SessionKey) {
-        let wanted = self.wanted_backups();
-        while let Some(session) = self.sessions.get(key)
-            && session.stored.backups.synced().count() > wanted
-        {
-            if let Some(last) = session.stored.backups.synced().last() {
-                self.end_backup(key, last.stream);
-            }
-        }
-    }
-
-    /// Ends the backup at the node of a stream.
-    pub(in super::super) fn end_backup(&mut self, key: SessionKey, index: u8) {
-        self.journal.write_done();
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        session.stored.backups.remove(index);
-        if let Some(stream) = self.journal.streams.get_mut(index) {
-            stream.writer.ended(session.stored.number);
-        }
-    }
-
-    /// Ends adopted backups once as many backups as are wanted have all of the session.
-    pub(super) fn end_spare_backups(&mut self, key: SessionKey) {
-        let wanted = self.wanted_backups();
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        if session.stored.backups.covered().count() < wanted {
-            return;
-        }
-        while let Some(index) = session.stored.backups.first_adopted() {
-            session.stored.backups.remove(index);
-            if let Some(stream) = self.journal.streams.get_mut(index) {
-                stream.writer.ended(session.stored.number);
-            }
+            replicate_members(cx, key);
         }
     }
 
     /// The node that is to hold another backup of a session that subscribes to `filters`; if these are empty, to those that it has.
     pub(in super::super) fn choose_backup(
         &mut self,
+        cx: &Context,
         key: SessionKey,
         filters: &[TopicFilter],
     ) -> Option<NodeId> {
-        if self.primaries.shares.is_stale() {
-            self.count_shares();
+        if self.shares.is_stale() {
+            self.count_shares(cx);
         }
-        let node = self.next_backup(key, filters)?;
-        self.primaries.shares.note(node);
+        let node = self.next_backup(cx, key, filters)?;
+        self.shares.note(node);
         Some(node)
     }
 
-    fn next_backup(&self, key: SessionKey, filters: &[TopicFilter]) -> Option<NodeId> {
-        let session = self.sessions.get(key)?;
+    fn next_backup(
+        &self,
+        cx: &Context,
+        key: SessionKey,
+        filters: &[TopicFilter],
+    ) -> Option<NodeId> {
+        let session = cx.sessions.get(key)?;
         let backups = session.stored.backups.iter();
-        let others = backups.filter_map(|backup| self.journal.streams.node_of(backup.stream));
+        let others = backups.filter_map(|backup| cx.journal.streams.node_of(backup.stream));
         let others: Vec<NodeId> = others.collect();
         if !filters.is_empty() {
-            return self.backup_of(&session.client_id, filters, &others);
+            return self.backup_of(cx, &session.client_id, filters, &others);
         }
         let held = session.subscriptions.keys().take(FILTERS);
         let held: Vec<TopicFilter> = held.map(|filter| filter.filter.clone()).collect();
-        self.backup_of(&session.client_id, &held, &others)
+        self.backup_of(cx, &session.client_id, &held, &others)
     }
 
     /// Sends a node the whole of a session.
-    pub(in super::super) fn full_sync(&mut self, now: Now, key: SessionKey, index: u8) {
-        if let Some(node) = self.journal.streams.node_of(index) {
-            self.backups_go_to(node);
+    pub(in super::super) fn full_sync(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        key: SessionKey,
+        index: u8,
+    ) {
+        if let Some(node) = cx.journal.streams.node_of(index) {
+            self.covers.backups_go_to(cx, node);
         }
-        self.journal.write_done();
-        let Some(session) = self.sessions.get_mut(key) else {
+        cx.journal.write_done();
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         if session.stored.number == 0 {
-            session.stored.number = self.journal.next_number();
+            session.stored.number = cx.journal.next_number();
         }
         let is_empty = session.subscriptions.is_empty() && session.outbound.is_empty();
         let is_known = session.stored.backups.has(index);
@@ -362,7 +300,7 @@ impl Worker {
         };
         session.stored.backups.set(index, stage);
         let number = session.stored.number;
-        let Some(stream) = self.journal.streams.get_mut(index) else {
+        let Some(stream) = cx.journal.streams.get_mut(index) else {
             return;
         };
         stream.writer.value(number, &session.value(now).encode());
@@ -378,6 +316,69 @@ impl Worker {
             stream.wait(Level::Held, Release::Learned(key, number));
         } else {
             stream.note_covered();
+        }
+    }
+}
+
+/// See [`write_members`].
+pub(in super::super) fn replicate_members(cx: &mut Context, key: SessionKey) {
+    if let Some(session) = cx.sessions.get(key) {
+        let (stored, backups) = (session.stored, cx.config.backups);
+        write_members(&mut cx.journal.streams, stored, backups);
+    }
+}
+
+/// If a session has as many backups as it may have, the last one ends, for one at the node of another stream.
+pub(in super::super) fn make_room_for_backup(cx: &mut Context, key: SessionKey, index: u8) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let backups = session.stored.backups;
+    if backups.len() == MAXIMUM
+        && !backups.has(index)
+        && let Some(last) = backups.iter().last()
+    {
+        end_backup(cx, key, last.stream);
+    }
+}
+
+/// Ends the backups beyond those that a session is to have.
+pub(in super::super) fn end_surplus_backups(cx: &mut Context, key: SessionKey) {
+    let wanted = cx.wanted_backups();
+    while let Some(session) = cx.sessions.get(key)
+        && session.stored.backups.synced().count() > wanted
+    {
+        if let Some(last) = session.stored.backups.synced().last() {
+            end_backup(cx, key, last.stream);
+        }
+    }
+}
+
+/// Ends the backup at the node of a stream.
+pub(in super::super) fn end_backup(cx: &mut Context, key: SessionKey, index: u8) {
+    cx.journal.write_done();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    session.stored.backups.remove(index);
+    if let Some(stream) = cx.journal.streams.get_mut(index) {
+        stream.writer.ended(session.stored.number);
+    }
+}
+
+/// Ends adopted backups once as many backups as are wanted have all of the session.
+pub(super) fn end_spare_backups(cx: &mut Context, key: SessionKey) {
+    let wanted = cx.wanted_backups();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    if session.stored.backups.covered().count() < wanted {
+        return;
+    }
+    while let Some(index) = session.stored.backups.first_adopted() {
+        session.stored.backups.remove(index);
+        if let Some(stream) = cx.journal.streams.get_mut(index) {
+            stream.writer.ended(session.stored.number);
         }
     }
 }

@@ -48,10 +48,11 @@ mod stream;
 mod wills;
 
 pub(super) use self::{
-    apply::placeholder,
     backup::{Backup, SourceKey, Sources, Unblocked},
+    learning::{end_backup, end_surplus_backups, make_room_for_backup, replicate_members},
     orphans::SUCCESSION,
-    primary::{Learned, Primaries, hold},
+    primary::{Learned, Primaries, hold, wait_for_backups},
+    promote::report_taken_over,
     replica_set::{Replica, StoredAs},
     stream::{Level, Operation, Progress, Release, Streams},
     wills::WillBackup,

@@ -20,11 +20,14 @@ use std::{
 use thicket_overlay::NodeId;
 use thicket_session::{server::Epoch, time::Instant};
 
-use super::{Primaries, backup::SourceKey, pending::Pending, replica_set::Stage};
+use super::{
+    Primaries, Sources, backup::SourceKey, learning::end_spare_backups, pending::Pending,
+    promote::report_taken_over, replica_set::Stage,
+};
 use crate::{
-    Now, WorkerId,
+    Now,
     messages::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
-    worker::{SessionKey, Worker, role::Role, timers::Timer},
+    worker::{SessionKey, Worker, context::Context, role::Role, timers::Timer},
 };
 
 /// A node whose backup is to be promoted has this time to adopt the others: it may notice later that the primary is down.
@@ -106,33 +109,6 @@ impl Orphans {
 }
 
 impl Worker {
-    /// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
-    pub(super) fn strike_successors(&mut self) {
-        let (own, primaries) = (self.config.node, &self.primaries);
-        for backup in self.sessions.backups_mut() {
-            let is_left = |node: &NodeId| *node == own || primaries.is_up(*node);
-            backup.members.retain(is_left);
-        }
-    }
-
-    /// Whether no other node is to promote its backup of the session before this one.
-    fn is_next(&self, key: SessionKey) -> bool {
-        let session = self.sessions.get(key);
-        let Some(backup) = session.and_then(|session| session.backup()) else {
-            return false;
-        };
-        let own = self.config.node;
-        let mut alive = backup.members.iter();
-        let first = alive.find(|node| **node == own || self.primaries.is_up(**node));
-        first.is_none_or(|first| *first == own)
-    }
-
-    /// Identity and epoch of a backup's session.
-    pub(super) fn identity_of(&self, key: SessionKey) -> Option<(u128, Epoch)> {
-        let session = self.sessions.get(key)?;
-        Some((session.uid, session.backup()?.stored.epoch))
-    }
-
     /// The primary of a backup is down. Returns how many sessions fail over to this node.
     pub(super) fn lose_primary(
         &mut self,
@@ -140,32 +116,122 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) -> usize {
-        let identity = self.identity_of(key);
+        let identity = identity_of(&self.cx, key);
         let adopted = identity.and_then(|(uid, epoch)| self.sources.orphans.adopted(uid, epoch));
-        if adopted.is_none() && self.is_next(key) {
+        if adopted.is_none() && is_next(&self.cx, key) {
             return usize::from(self.fail_over(now, key, changes));
         }
-        self.add_orphan(now, key, changes);
+        self.sources.add_orphan(&mut self.cx, now, key, changes);
         0
     }
 
+    /// A stream is void, and with it the adoptions of these sessions.
+    pub(super) fn end_adopted(
+        &mut self,
+        now: Now,
+        by: SourceKey,
+        sessions: Vec<u128>,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        for uid in &sessions {
+            let orphans = &mut self.sources.orphans;
+            let orphan = orphans.take_adopted_by(*uid, by);
+            if (orphans.announced.get(uid)).is_some_and(|announced| announced.by == by) {
+                orphans.announced.remove(uid);
+            }
+            let Some(Orphan { key, .. }) = orphan else {
+                continue;
+            };
+            let session = self.cx.sessions.get(key);
+            let backup = session.and_then(|session| session.backup());
+            if backup.is_some_and(|backup| !backup.pending.is_empty()) {
+                self.promote_beside(now, key, changes);
+            } else {
+                changes.extend(self.sources.drop_backup(&mut self.cx, key));
+            }
+        }
+        self.cx
+            .send_to_workers(sessions, |sessions| ToWorker::BackupsReplaced {
+                by,
+                sessions,
+            });
+    }
+
+    /// A node is down: orphans that it had adopted, or was to adopt, are for the next one. Returns how many fail over to this node.
+    pub(super) fn lose_successor(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        changes: &mut Vec<InterestChange>,
+    ) -> usize {
+        let orphans = &mut self.sources.orphans;
+        orphans.lose_node(now.instant, node);
+        orphans.promoting.insert(node);
+        if orphans.is_waiting() {
+            self.cx
+                .timers
+                .set(now.instant + SUCCESSION, Timer::Successors);
+        }
+        self.succeed(now, changes)
+    }
+
+    /// Promotes orphans whose turn it is, or whose time is over. Returns how many.
+    fn succeed(&mut self, now: Now, changes: &mut Vec<InterestChange>) -> usize {
+        let orphans = &self.sources.orphans;
+        let is_due = |(uid, orphan): &(&u128, &Orphan)| {
+            let is_over = orphan.since + SUCCESSION <= now.instant;
+            orphans.adopted(**uid, orphan.epoch).is_none()
+                && (is_over || is_next(&self.cx, orphan.key))
+        };
+        let due: Vec<(u128, SessionKey)> = (orphans.waiting.iter())
+            .filter(is_due)
+            .map(|(uid, orphan)| (*uid, orphan.key))
+            .collect();
+        let mut count = 0;
+        for (uid, key) in due {
+            if let Some(orphan) = self.sources.orphans.waiting.remove(&uid)
+                && orphan.since + SUCCESSION <= now.instant
+            {
+                thicket_session::reach!("time SUCCESSION");
+            }
+            if self.fail_over(now, key, changes) {
+                count += 1;
+                // Its primary may be up, and have handed it to a node that is partitioned from this one: nothing else registers it.
+                report_taken_over(&mut self.cx, key, false);
+            }
+        }
+        count
+    }
+
+    /// Orphans may have waited long enough.
+    pub(in super::super) fn succeed_overdue(&mut self, now: Now) {
+        let mut changes = Vec::new();
+        let count = self.succeed(now, &mut changes);
+        self.cx.announce(changes);
+        self.report_failover(now, count, Vec::new());
+        self.sources.report_promoted(&mut self.cx);
+    }
+}
+
+impl Sources {
     /// Another node is to promote its backup: the one here waits as an orphan.
     pub(super) fn add_orphan(
         &mut self,
+        cx: &mut Context,
         now: Now,
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) {
-        let Some((uid, epoch)) = self.identity_of(key) else {
+        let Some((uid, epoch)) = identity_of(cx, key) else {
             return;
         };
-        let orphans = &self.sources.orphans;
+        let orphans = &self.orphans;
         let adopted = orphans.adopted(uid, epoch);
         let by = adopted.map(|adopted| (adopted.by, adopted.session.number));
         let is_over = adopted.is_some_and(|adopted| adopted.over_since.is_some());
         let is_newer = |other: &Orphan| other.epoch > epoch;
         if is_over || orphans.waiting.get(&uid).is_some_and(is_newer) {
-            changes.extend(self.drop_backup(key));
+            changes.extend(self.drop_backup(cx, key));
             return;
         }
         let orphan = Orphan {
@@ -173,35 +239,36 @@ impl Worker {
             epoch,
             since: now.instant,
         };
-        if let Some(older) = self.sources.orphans.waiting.insert(uid, orphan) {
+        if let Some(older) = self.orphans.waiting.insert(uid, orphan) {
             // The session was moving from one primary to another, and both are down.
-            changes.extend(self.drop_backup(older.key));
+            changes.extend(self.drop_backup(cx, older.key));
         }
         match by {
-            Some((by, number)) => self.replace_orphan(now, by, number, uid, changes),
-            None => self.timers.set(now.instant + SUCCESSION, Timer::Successors),
+            Some((by, number)) => self.replace_orphan(cx, now, by, number, uid, changes),
+            None => cx.timers.set(now.instant + SUCCESSION, Timer::Successors),
         }
     }
 
     /// Messages that only an orphan received go to the backup that its new primary has fully synced, if it is here.
     pub(super) fn replace_orphan(
         &mut self,
+        cx: &mut Context,
         now: Now,
         by: SourceKey,
         number: u64,
         uid: u128,
         changes: &mut Vec<InterestChange>,
     ) {
-        let Some(new) = self.sources.find(by, number) else {
+        let Some(new) = self.find(by, number) else {
             return;
         };
-        let Some(orphan) = self.sources.orphans.take_adopted_by(uid, by) else {
+        let Some(orphan) = self.orphans.take_adopted_by(uid, by) else {
             return;
         };
-        let session = self.sessions.get_mut(orphan.key);
+        let session = cx.sessions.get_mut(orphan.key);
         let backup = session.and_then(|session| session.backup_mut());
         let pending = backup.map(|backup| std::mem::take(&mut backup.pending));
-        let session = self.sessions.get_mut(new);
+        let session = cx.sessions.get_mut(new);
         if let Some(session) = session
             && let Role::Backup(backup) = &mut session.role
         {
@@ -225,22 +292,23 @@ impl Worker {
                     delivery,
                     (is_seen, told_at.is_some()),
                 );
-                self.unblocked.extend(unblocked);
+                cx.arrivals.unblocked.extend(unblocked);
             }
         }
-        changes.extend(self.drop_backup(orphan.key));
+        changes.extend(self.drop_backup(cx, orphan.key));
     }
 
     /// Another node's worker adopted a session, under a number of its stream.
     pub(super) fn adopt(
         &mut self,
+        cx: &mut Context,
         now: Now,
         by: SourceKey,
         session: Adopted,
         changes: &mut Vec<InterestChange>,
     ) {
         let Adopted { uid, number, epoch } = session;
-        let announced = &mut self.sources.orphans.announced;
+        let announced = &mut self.orphans.announced;
         let known = announced.get(&uid);
         if known.is_some_and(|known| known.session.epoch > epoch) {
             return;
@@ -251,188 +319,94 @@ impl Worker {
             over_since: None,
         };
         announced.insert(uid, adopted);
-        self.replace_orphan(now, by, number, uid, changes);
+        self.replace_orphan(cx, now, by, number, uid, changes);
     }
 
     /// The backup of an earlier primary is out of date.
     pub(super) fn end_orphan(
         &mut self,
+        cx: &mut Context,
         now: Now,
         by: SourceKey,
         uid: u128,
         changes: &mut Vec<InterestChange>,
     ) {
-        if let Some(orphan) = self.sources.orphans.take_adopted_by(uid, by) {
-            changes.extend(self.drop_backup(orphan.key));
+        if let Some(orphan) = self.orphans.take_adopted_by(uid, by) {
+            changes.extend(self.drop_backup(cx, orphan.key));
         }
-        let announced = self.sources.orphans.announced.get_mut(&uid);
+        let announced = self.orphans.announced.get_mut(&uid);
         if let Some(announced) = announced.filter(|announced| announced.by == by) {
             announced.over_since = Some(now.instant);
-        }
-    }
-
-    /// A stream is void, and with it the adoptions of these sessions.
-    pub(super) fn end_adopted(
-        &mut self,
-        now: Now,
-        by: SourceKey,
-        sessions: Vec<u128>,
-        changes: &mut Vec<InterestChange>,
-    ) {
-        for uid in &sessions {
-            let orphans = &mut self.sources.orphans;
-            let orphan = orphans.take_adopted_by(*uid, by);
-            if (orphans.announced.get(uid)).is_some_and(|announced| announced.by == by) {
-                orphans.announced.remove(uid);
-            }
-            let Some(Orphan { key, .. }) = orphan else {
-                continue;
-            };
-            let session = self.sessions.get(key);
-            let backup = session.and_then(|session| session.backup());
-            if backup.is_some_and(|backup| !backup.pending.is_empty()) {
-                self.promote_beside(now, key, changes);
-            } else {
-                changes.extend(self.drop_backup(key));
-            }
-        }
-        self.send_to_workers(sessions, |sessions| ToWorker::BackupsReplaced {
-            by,
-            sessions,
-        });
-    }
-
-    /// Sends sessions to the other workers, if there are any.
-    pub(super) fn send_to_workers<T: Clone>(
-        &mut self,
-        sessions: Vec<T>,
-        content: impl Fn(Vec<T>) -> ToWorker,
-    ) {
-        if sessions.is_empty() {
-            return;
-        }
-        for worker in (0..self.config.workers).map(WorkerId) {
-            if worker != self.id {
-                self.send_to_worker(worker, content(sessions.clone()));
-            }
         }
     }
 
     /// Another worker read that sessions are adopted.
     pub(in super::super) fn handle_backups_adopted(
         &mut self,
+        cx: &mut Context,
         now: Now,
         by: SourceKey,
         sessions: &[Adopted],
     ) {
-        if !self.primaries.is_up(by.0) {
+        if !cx.is_up(by.0) {
             return;
         }
         let mut changes = Vec::new();
         for session in sessions {
-            self.adopt(now, by, *session, &mut changes);
+            self.adopt(cx, now, by, *session, &mut changes);
         }
-        self.announce(changes);
-        self.report_promoted();
+        cx.announce(changes);
+        self.report_promoted(cx);
     }
 
     /// Another worker read that adopted sessions were fully synced, or have ended.
     pub(in super::super) fn handle_backups_replaced(
         &mut self,
+        cx: &mut Context,
         now: Now,
         by: SourceKey,
         sessions: &[u128],
     ) {
         let mut changes = Vec::new();
         for uid in sessions {
-            self.end_orphan(now, by, *uid, &mut changes);
+            self.end_orphan(cx, now, by, *uid, &mut changes);
         }
-        self.announce(changes);
-        self.report_promoted();
-    }
-
-    /// A node is down: orphans that it had adopted, or was to adopt, are for the next one. Returns how many fail over to this node.
-    pub(super) fn lose_successor(
-        &mut self,
-        now: Now,
-        node: NodeId,
-        changes: &mut Vec<InterestChange>,
-    ) -> usize {
-        let orphans = &mut self.sources.orphans;
-        orphans.lose_node(now.instant, node);
-        orphans.promoting.insert(node);
-        if orphans.is_waiting() {
-            self.timers.set(now.instant + SUCCESSION, Timer::Successors);
-        }
-        self.succeed(now, changes)
-    }
-
-    /// Promotes orphans whose turn it is, or whose time is over. Returns how many.
-    fn succeed(&mut self, now: Now, changes: &mut Vec<InterestChange>) -> usize {
-        let orphans = &self.sources.orphans;
-        let is_due = |(uid, orphan): &(&u128, &Orphan)| {
-            let is_over = orphan.since + SUCCESSION <= now.instant;
-            orphans.adopted(**uid, orphan.epoch).is_none() && (is_over || self.is_next(orphan.key))
-        };
-        let due: Vec<(u128, SessionKey)> = (orphans.waiting.iter())
-            .filter(is_due)
-            .map(|(uid, orphan)| (*uid, orphan.key))
-            .collect();
-        let mut count = 0;
-        for (uid, key) in due {
-            if let Some(orphan) = self.sources.orphans.waiting.remove(&uid)
-                && orphan.since + SUCCESSION <= now.instant
-            {
-                thicket_session::reach!("time SUCCESSION");
-            }
-            if self.fail_over(now, key, changes) {
-                count += 1;
-                // Its primary may be up, and have handed it to a node that is partitioned from this one: nothing else registers it.
-                self.report_taken_over(key, false);
-            }
-        }
-        count
-    }
-
-    /// Orphans may have waited long enough.
-    pub(in super::super) fn succeed_overdue(&mut self, now: Now) {
-        let mut changes = Vec::new();
-        let count = self.succeed(now, &mut changes);
-        self.announce(changes);
-        self.report_failover(now, count, Vec::new());
-        self.report_promoted();
+        cx.announce(changes);
+        self.report_promoted(cx);
     }
 
     /// Reports to the hub the nodes that are down and whose sessions are here, or elsewhere for sure.
-    pub(super) fn report_promoted(&mut self) {
-        if self.sources.orphans.is_waiting() {
+    pub(super) fn report_promoted(&mut self, cx: &mut Context) {
+        if self.orphans.is_waiting() {
             return;
         }
-        for node in std::mem::take(&mut self.sources.orphans.promoting) {
-            self.send_to_hub_after_records(ToHub::Promoted { node });
+        for node in std::mem::take(&mut self.orphans.promoting) {
+            cx.send_to_hub_after_records(ToHub::Promoted { node });
         }
     }
+}
 
+impl Primaries {
     /// A session has failed over to this node: the backups of the other members of its replica set belong to this primary. A backup on a node
     /// that is not reachable yet is adopted once it is: no other node would mark it as out of date.
-    pub(super) fn adopt_backups(&mut self, key: SessionKey, members: &[NodeId]) {
+    pub(super) fn adopt_backups(&mut self, cx: &mut Context, key: SessionKey, members: &[NodeId]) {
         for node in members {
-            if !self.primaries.is_up(*node) {
-                self.adopt_when_reachable(*node, key);
+            if !cx.is_up(*node) {
+                self.adopt_when_reachable(cx, *node, key);
                 continue;
             }
-            let Some(index) = self.stream_to(*node) else {
+            let Some(index) = cx.stream_to(*node) else {
                 continue;
             };
-            let Some(session) = self.sessions.get_mut(key) else {
+            let Some(session) = cx.sessions.get_mut(key) else {
                 return;
             };
             if session.stored.number == 0 {
-                session.stored.number = self.journal.next_number();
+                session.stored.number = cx.journal.next_number();
             }
             let (number, uid, epoch) = (session.stored.number, session.uid, session.epoch);
             let has_room = session.stored.backups.set(index, Stage::Adopted);
-            if let Some(stream) = self.journal.streams.get_mut(index) {
+            if let Some(stream) = cx.journal.streams.get_mut(index) {
                 stream.writer.adopted(number, uid, epoch);
                 if !has_room {
                     // Other nodes already receive a full sync.
@@ -443,49 +417,75 @@ impl Worker {
     }
 
     /// Above [`TO_ADOPT`] sessions the outdated backup may be promoted; the registrar then has the branches merged.
-    fn adopt_when_reachable(&mut self, node: NodeId, key: SessionKey) {
-        let Some(session) = self.sessions.get(key).filter(|_| node != self.config.node) else {
+    fn adopt_when_reachable(&mut self, cx: &Context, node: NodeId, key: SessionKey) {
+        let Some(session) = cx.sessions.get(key).filter(|_| node != cx.config.node) else {
             return;
         };
-        let known = self.primaries.to_adopt.values();
+        let known = self.to_adopt.values();
         if known.map(BTreeSet::len).sum::<usize>() < TO_ADOPT {
-            let sessions = self.primaries.to_adopt.entry(node).or_default();
+            let sessions = self.to_adopt.entry(node).or_default();
             sessions.insert((key, session.serial));
         }
     }
 
     /// Nodes are up: backups there of sessions that have failed over to this one belong to this primary.
-    pub(super) fn adopt_backups_of_reachable_nodes(&mut self) {
-        let Primaries {
-            to_adopt, nodes, ..
-        } = &mut self.primaries;
-        let is_up = |node: &NodeId| nodes.iter().any(|up| up.node == *node);
-        let seen: Vec<_> = to_adopt.extract_if(.., |node, _| is_up(node)).collect();
+    pub(super) fn adopt_backups_of_reachable_nodes(&mut self, cx: &mut Context) {
+        let is_up = |node: &NodeId| cx.is_up(*node);
+        let seen: Vec<_> = (self.to_adopt)
+            .extract_if(.., |node, _| is_up(node))
+            .collect();
         for (node, sessions) in seen {
             for (key, serial) in sessions {
-                let session = self.sessions.get_same(key, serial);
+                let session = cx.sessions.get_same(key, serial);
                 if session.is_some_and(|session| session.role.handed().is_none()) {
                     thicket_session::reach!("worker/replication/orphans: adopted when reachable");
-                    self.adopt_backups(key, &[node]);
-                    self.end_spare_backups(key);
+                    self.adopt_backups(cx, key, &[node]);
+                    end_spare_backups(cx, key);
                 }
             }
         }
     }
+}
 
-    /// Marks the backups of other members as out of date; no others follow.
-    pub(super) fn void_backups(&mut self, uid: u128, epoch: Epoch, members: &[NodeId]) {
-        for node in members {
-            let is_up = |up: &UpNode| up.node == *node;
-            if !self.primaries.nodes.iter().any(is_up) {
-                continue;
-            }
-            let number = self.journal.next_number();
-            let index = self.stream_to(*node);
-            if let Some(stream) = index.and_then(|index| self.journal.streams.get_mut(index)) {
-                stream.writer.adopted(number, uid, epoch.promoted());
-                stream.writer.ended(number);
-            }
+/// Strikes nodes that are down from the order of promotion, even if they come back: their backups are lost.
+pub(super) fn strike_successors(cx: &mut Context) {
+    let (own, up) = (cx.config.node, &cx.up);
+    for backup in cx.sessions.backups_mut() {
+        let is_left = |node: &NodeId| *node == own || up.iter().any(|up| up.node == *node);
+        backup.members.retain(is_left);
+    }
+}
+
+/// Whether no other node is to promote its backup of the session before this one.
+fn is_next(cx: &Context, key: SessionKey) -> bool {
+    let session = cx.sessions.get(key);
+    let Some(backup) = session.and_then(|session| session.backup()) else {
+        return false;
+    };
+    let own = cx.config.node;
+    let mut alive = backup.members.iter();
+    let first = alive.find(|node| **node == own || cx.is_up(**node));
+    first.is_none_or(|first| *first == own)
+}
+
+/// Identity and epoch of a backup's session.
+pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Epoch)> {
+    let session = cx.sessions.get(key)?;
+    Some((session.uid, session.backup()?.stored.epoch))
+}
+
+/// Marks the backups of other members as out of date; no others follow.
+pub(super) fn void_backups(cx: &mut Context, uid: u128, epoch: Epoch, members: &[NodeId]) {
+    for node in members {
+        let is_up = |up: &UpNode| up.node == *node;
+        if !cx.up.iter().any(is_up) {
+            continue;
+        }
+        let number = cx.journal.next_number();
+        let index = cx.stream_to(*node);
+        if let Some(stream) = index.and_then(|index| cx.journal.streams.get_mut(index)) {
+            stream.writer.adopted(number, uid, epoch.promoted());
+            stream.writer.ended(number);
         }
     }
 }

@@ -17,11 +17,16 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use thicket_session::server::{Epoch, StoredSession, StoredWill};
 
-use super::{Level, Progress, Release, WillBackup, primary::hold_at};
+use super::{
+    Level, Primaries, Progress, Release, WillBackup, primary::hold_at, wills::replicate_will,
+};
 use crate::{
     ConnectionId, Now,
     messages::{Fetched, ToHub},
-    worker::{Debt, SessionKey, Worker, journal::wall_ms, publish::Outcome},
+    worker::{
+        SessionKey, Worker, context::Context, debts::Debt, journal::wall_ms, publish::Outcome,
+        rights::refuse_publish,
+    },
 };
 
 /// Wills published at once that other nodes hold; further ones are lost if the node dies in that moment.
@@ -104,7 +109,7 @@ impl PendingWills {
 impl Worker {
     /// Publishes the will of a session, if there still is one, and forgets it [MQTT-3.1.2-10].
     pub(in super::super) fn publish_will(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let Some(will) = session.will.take() else {
@@ -114,13 +119,14 @@ impl Worker {
         let backup = session.will_backup.take();
         let mut synced = session.stored.backups.synced();
         let stream = synced.next().map(|backup| backup.stream);
-        let stored = if self.journal.is_on() && session.stored.is_some() {
+        let stored = if self.cx.journal.is_on() && session.stored.is_some() {
             Stored::Yes
         } else {
             Stored::No
         };
-        if self.refuse_publish(key, &will.topic).is_some() {
-            self.end_will_backup(&client_id, backup);
+        if refuse_publish(&mut self.cx, key, &will.topic).is_some() {
+            self.primaries
+                .end_will_backup(&mut self.cx, &client_id, backup);
             return;
         }
         let author = Author {
@@ -143,30 +149,6 @@ impl Worker {
             stored: Stored::No,
         };
         self.send_will(now, will, author);
-    }
-
-    /// A will was being published when the node stopped. `publish_recovered_wills` publishes it again.
-    pub(in super::super) fn recover_will(
-        &mut self,
-        (log, number): (u8, u64),
-        stored: StoredSession,
-    ) {
-        let number = if log == self.journal.log() {
-            self.journal.pass_number(number);
-            number
-        } else {
-            self.journal.remove_session(log, number);
-            let number = self.journal.next_number();
-            self.journal.put_will(number, stored.encode());
-            number
-        };
-        if let Some(will) = stored.will {
-            let client_id = stored.client_id.as_str().into();
-            self.primaries
-                .pending_wills
-                .recovered
-                .push((number, client_id, will));
-        }
     }
 
     /// Publishes wills that were being published when the node stopped: of one client or, with `None`, of all.
@@ -192,11 +174,11 @@ impl Worker {
         let pending_wills = &mut self.primaries.pending_wills;
         pending_wills.next += 1;
         let number = pending_wills.next;
-        let is_held = !self.is_stopping && pending_wills.wills.len() < MOST;
+        let is_held = !self.cx.is_stopping && pending_wills.wills.len() < MOST;
         let debt = is_held.then_some(Debt::Will(number));
         match self.publish_stored_will(now, will, author.session, debt) {
             Outcome::Open(open) => {
-                let (backup, stored) = self.keep_will(now, will, author);
+                let (backup, stored) = self.primaries.keep_will(&mut self.cx, now, will, author);
                 let client_id = author.client_id.cloned();
                 if let Some(client_id) = &client_id {
                     self.primaries.pending_wills.begin(client_id);
@@ -211,18 +193,49 @@ impl Worker {
             }
             Outcome::NoRecipients | Outcome::Met => {
                 if let Stored::Under(number) = author.stored {
-                    self.journal.remove_session(self.journal.log(), number);
+                    self.cx
+                        .journal
+                        .remove_session(self.cx.journal.log(), number);
                 }
                 if let Some(client_id) = author.client_id {
-                    self.end_will_backup(client_id, author.backup.map(Box::new));
+                    self.primaries.end_will_backup(
+                        &mut self.cx,
+                        client_id,
+                        author.backup.map(Box::new),
+                    );
                 }
             }
+        }
+    }
+}
+
+impl Primaries {
+    /// A will was being published when the node stopped. `publish_recovered_wills` publishes it again.
+    pub(in super::super) fn recover_will(
+        &mut self,
+        cx: &mut Context,
+        (log, number): (u8, u64),
+        stored: StoredSession,
+    ) {
+        let number = if log == cx.journal.log() {
+            cx.journal.pass_number(number);
+            number
+        } else {
+            cx.journal.remove_session(log, number);
+            let number = cx.journal.next_number();
+            cx.journal.put_will(number, stored.encode());
+            number
+        };
+        if let Some(will) = stored.will {
+            let client_id = stored.client_id.as_str().into();
+            self.pending_wills.recovered.push((number, client_id, will));
         }
     }
 
     /// Replicates and stores a will that is being published. Returns where it is then.
     fn keep_will(
-        &mut self,
+        &self,
+        cx: &mut Context,
         now: Now,
         will: &StoredWill,
         author: Author<'_>,
@@ -246,58 +259,64 @@ impl Worker {
             Stored::No => None,
             Stored::Under(number) => Some(number),
             Stored::Yes => {
-                let number = self.journal.next_number();
-                self.journal.put_will(number, value());
+                let number = cx.journal.next_number();
+                cx.journal.put_will(number, value());
                 Some(number)
             }
         };
         let backup = author.backup.or_else(|| {
-            let index = self.will_holder(will, author)?;
-            self.replicate_will(index, &value())
+            let index = self.will_holder(cx, will, author)?;
+            replicate_will(cx, index, &value())
         });
         (backup, stored)
     }
 
     /// The stream to the node that holds a will being published: the session's first backup, or any.
-    fn will_holder(&mut self, will: &StoredWill, author: Author<'_>) -> Option<u8> {
-        if self.config.backups == 0 || author.stream.is_some() {
+    fn will_holder(&self, cx: &mut Context, will: &StoredWill, author: Author<'_>) -> Option<u8> {
+        if cx.config.backups == 0 || author.stream.is_some() {
             return author.stream;
         }
         let name = author.client_id.map_or(&*will.topic, |client_id| client_id);
-        let node = self.backup_of(name, &[], &[])?;
-        self.stream_to(node)
+        let node = self.backup_of(cx, name, &[], &[])?;
+        cx.stream_to(node)
     }
 
     /// A condition is met that a will being published waits for.
-    pub(in super::super) fn settle_will(&mut self, number: u64) {
-        let Some(will) = self.primaries.pending_wills.wills.get_mut(&number) else {
+    pub(in super::super) fn settle_will(&mut self, cx: &mut Context, number: u64) {
+        let Some(will) = self.pending_wills.wills.get_mut(&number) else {
             return;
         };
         will.open = will.open.saturating_sub(1);
         if will.open == 0
-            && let Some(will) = self.primaries.pending_wills.wills.remove(&number)
+            && let Some(will) = self.pending_wills.wills.remove(&number)
         {
             if let Some(number) = will.stored {
-                self.journal.remove_session(self.journal.log(), number);
+                cx.journal.remove_session(cx.journal.log(), number);
             }
-            self.have_forgotten(will.client_id, will.backup);
+            self.have_forgotten(cx, will.client_id, will.backup);
         }
     }
 
     /// Makes the holder of a client's will forget it.
     pub(in super::super) fn end_will_backup(
         &mut self,
+        cx: &mut Context,
         client_id: &Rc<str>,
         backup: Option<Box<WillBackup>>,
     ) {
         if let Some(backup) = backup {
-            self.primaries.pending_wills.begin(client_id);
-            self.have_forgotten(Some(Rc::clone(client_id)), Some(*backup));
+            self.pending_wills.begin(client_id);
+            self.have_forgotten(cx, Some(Rc::clone(client_id)), Some(*backup));
         }
     }
 
-    fn have_forgotten(&mut self, client_id: Option<Rc<str>>, backup: Option<WillBackup>) {
-        let streams = &mut self.journal.streams;
+    fn have_forgotten(
+        &mut self,
+        cx: &mut Context,
+        client_id: Option<Rc<str>>,
+        backup: Option<WillBackup>,
+    ) {
+        let streams = &mut cx.journal.streams;
         let synced = backup.and_then(|backup| {
             let stream = streams.get_mut(backup.stream)?;
             (stream.id == backup.stream_id).then_some((stream, backup.number))
@@ -307,19 +326,19 @@ impl Worker {
                 stream.writer.ended(number);
                 stream.wait(Level::Applied, Release::WillForgotten(client_id));
             }
-            None => self.primaries.pending_wills.note_forgotten(client_id),
+            None => self.pending_wills.note_forgotten(client_id),
         }
     }
 
     /// Whether [`settle_forgotten`](Self::settle_forgotten) has nothing to do.
     pub(in super::super) const fn has_settled_forgotten(&self) -> bool {
-        self.primaries.pending_wills.over.is_empty()
+        self.pending_wills.over.is_empty()
     }
 
     /// Wills that nobody holds any more: what waited for that continues.
-    pub(in super::super) fn settle_forgotten(&mut self, now: Now) {
-        for client_id in std::mem::take(&mut self.primaries.pending_wills.over) {
-            let clients = &mut self.primaries.pending_wills.clients;
+    pub(in super::super) fn settle_forgotten(&mut self, cx: &mut Context, now: Now) {
+        for client_id in std::mem::take(&mut self.pending_wills.over) {
+            let clients = &mut self.pending_wills.clients;
             let Some(waiting) = clients.get_mut(&client_id) else {
                 continue;
             };
@@ -329,38 +348,42 @@ impl Worker {
             }
             let waiting = clients.remove(&client_id).unwrap_or_default();
             for request in waiting.requests {
-                self.report_ended(request);
+                report_ended(cx, request);
             }
-            let Some(key) = self.sessions.find(&client_id) else {
+            let Some(key) = cx.sessions.find(&client_id) else {
                 continue;
             };
-            let session = self.sessions.get(key);
+            let session = cx.sessions.get(key);
             if let Some(id) = session.and_then(|session| session.connection)
-                && let Some(connection) = self.connection_mut(id)
+                && let Some(connection) = cx.connections.get_mut(id)
             {
                 connection.out.release_held(WILLS, Progress::END);
-                self.mark_dirty(id);
+                cx.connections.mark_dirty(id);
             }
-            self.continue_switchover(now, key);
+            self.continue_switchover(cx, now, key);
         }
     }
 
     /// Makes the CONNACK wait until another node holds the will of the session, and none holds an earlier one of its client.
-    pub(in super::super) fn hold_for_will(&mut self, id: ConnectionId, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else {
+    pub(in super::super) fn hold_for_will(
+        &self,
+        cx: &mut Context,
+        id: ConnectionId,
+        key: SessionKey,
+    ) {
+        let Some(session) = cx.sessions.get(key) else {
             return;
         };
         let present = session.will_backup.as_ref().map(|backup| backup.stream);
-        let has_earlier = self.has_pending_will(key);
-        let connection = self.connections.get_mut(id.0 as usize);
-        let Some(connection) = connection.and_then(Option::as_deref_mut) else {
+        let has_earlier = self.has_pending_will(cx, key);
+        let Some(connection) = cx.connections.get_mut(id) else {
             return;
         };
-        if self.config.waits_for_backups
+        if cx.config.waits_for_backups
             && let Some(index) = present
         {
             hold_at(
-                &mut self.journal.streams,
+                &mut cx.journal.streams,
                 index,
                 connection,
                 id,
@@ -373,23 +396,23 @@ impl Worker {
     }
 
     /// Whether the client of a session is to wait for an earlier will of it.
-    pub(in super::super) fn has_pending_will(&self, key: SessionKey) -> bool {
-        let session = self.sessions.get(key);
-        self.config.waits_for_backups
-            && session.is_some_and(|session| self.primaries.pending_wills.has(&session.client_id))
+    pub(in super::super) fn has_pending_will(&self, cx: &Context, key: SessionKey) -> bool {
+        let session = cx.sessions.get(key);
+        cx.config.waits_for_backups
+            && session.is_some_and(|session| self.pending_wills.has(&session.client_id))
     }
 
     /// Wills of clients that were sent away and that another node would publish if this one died now.
     pub(in super::super) fn wills_ending(&self) -> u64 {
-        let pending_wills = &self.primaries.pending_wills;
+        let pending_wills = &self.pending_wills;
         (pending_wills.clients.len() + pending_wills.wills.len()) as u64
     }
 
     /// Wills of clients of nodes that are down that are being published here, and that no other node holds.
-    pub(super) fn wills_without_holder(&self) -> u64 {
-        let streams = &self.journal.streams;
+    pub(super) fn wills_without_holder(&self, cx: &Context) -> u64 {
+        let streams = &cx.journal.streams;
         let is_held = |backup: &WillBackup| backup.is_held(streams);
-        let wills = self.primaries.pending_wills.wills.values();
+        let wills = self.pending_wills.wills.values();
         let lost = wills.filter(|will| will.client_id.is_none());
         lost.filter(|will| !will.backup.as_ref().is_some_and(is_held))
             .count() as u64
@@ -397,16 +420,21 @@ impl Worker {
 
     /// Another node asked for a session that has ended. The answer waits until the will of its client is forgotten, so that it is not published after
     /// what the client publishes next.
-    pub(in super::super) fn answer_ended(&mut self, request: u64, client_id: &str) {
-        let clients = &mut self.primaries.pending_wills.clients;
+    pub(in super::super) fn answer_ended(
+        &mut self,
+        cx: &mut Context,
+        request: u64,
+        client_id: &str,
+    ) {
+        let clients = &mut self.pending_wills.clients;
         match clients.get_mut(client_id) {
-            Some(waiting) if self.config.waits_for_backups => waiting.requests.push(request),
-            Some(_) | None => self.report_ended(request),
+            Some(waiting) if cx.config.waits_for_backups => waiting.requests.push(request),
+            Some(_) | None => report_ended(cx, request),
         }
     }
+}
 
-    fn report_ended(&mut self, request: u64) {
-        let answer = Fetched::Gone;
-        self.send_to_hub_after_records(ToHub::Fetched { request, answer });
-    }
+fn report_ended(cx: &mut Context, request: u64) {
+    let answer = Fetched::Gone;
+    cx.send_to_hub_after_records(ToHub::Fetched { request, answer });
 }

@@ -11,8 +11,10 @@ use thicket_session::{server::MessageStream, time::Instant};
 
 use super::{
     Level, Operation, Progress, Release, StoredAs, Streams,
-    learning::{RECORD_BYTES, write_members},
+    learning::{RECORD_BYTES, end_spare_backups, replicate_members, write_members},
+    orphans::strike_successors,
     pending_wills::PendingWills,
+    reached::handle_reached_backup,
     replica_set::{Replica, Stage},
     shares::Shares,
 };
@@ -22,17 +24,17 @@ use crate::{
     messages::{BackupReport, ToHub, UpNode},
     queue::History,
     worker::{
-        Debt, SessionKey, Worker, barriers::Behind, connection::Connection, deliver::Outgoing,
-        journal::write_wanted, sessions::Session,
+        SessionKey, Worker, barriers::Behind, connection::Connection, context::Context,
+        debts::Debt, deliver::Outgoing, hints::Covers, journal::write_wanted, sessions::Session,
     },
 };
 
 /// A worker's state as primary.
 #[derive(Debug, Default)]
 pub(in super::super) struct Primaries {
-    /// The other nodes that are up.
-    pub nodes: Vec<UpNode>,
-    /// Their free capacity, as far as it is known.
+    /// What other nodes need to know of the backups, to keep messages for the sessions.
+    pub covers: Covers,
+    /// Free capacity of the other nodes, as far as it is known.
     pub capabilities: Vec<(NodeId, u64)>,
     pub(super) shares: Shares,
     /// Sessions that wait for a full sync to a backup, with their serials.
@@ -67,22 +69,22 @@ impl Primaries {
     }
 
     /// Whether all nodes are up that ever were.
-    pub fn is_whole(&self) -> bool {
-        self.nodes.len() == self.ever.len()
+    pub fn is_whole(&self, cx: &Context) -> bool {
+        cx.up.len() == self.ever.len()
     }
 
     /// A node that is down will not come back.
-    pub fn forget(&mut self, now: Instant, node: NodeId) {
+    pub fn forget(&mut self, cx: &Context, now: Instant, node: NodeId) {
         self.ever.remove(&node);
         self.void.remove(&node);
         self.to_adopt.remove(&node);
-        self.see(now);
+        self.see(cx, now);
     }
 
     /// The set of nodes that are up has changed.
-    fn see(&mut self, now: Instant) {
-        self.ever.extend(self.nodes.iter().map(|up| up.node));
-        let is_whole = self.is_whole();
+    fn see(&mut self, cx: &Context, now: Instant) {
+        self.ever.extend(cx.up.iter().map(|up| up.node));
+        let is_whole = self.is_whole(cx);
         self.was_partitioned |= !is_whole;
         self.whole_since = self.whole_since.or(Some(now)).filter(|_| is_whole);
     }
@@ -95,9 +97,300 @@ impl Primaries {
         }
     }
 
-    /// Whether another node is up.
-    pub fn is_up(&self, node: NodeId) -> bool {
-        self.nodes.iter().any(|up| up.node == node)
+    /// The other nodes that are up have changed.
+    pub(in super::super) fn handle_nodes(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        nodes: Vec<UpNode>,
+    ) {
+        let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
+        let gone: Vec<NodeId> = cx
+            .journal
+            .streams
+            .iter_mut()
+            .map(|(_, stream)| stream.node)
+            .filter(|node| !is_up(*node))
+            .collect();
+        let has_lost = (cx.up.iter()).any(|up| !is_up(up.node));
+        let before = &cx.up;
+        let was_up = |node: NodeId| before.iter().any(|up| up.node == node);
+        for (stream, mark) in &mut cx.arrivals.marks {
+            let node = NodeId(stream.node);
+            if is_up(node) && !was_up(node) {
+                mark.restart(now.instant);
+            }
+        }
+        if has_lost && !self.is_partitioned(now.instant) {
+            // The branches of an earlier partition have been merged since.
+            for (_, session) in cx.sessions.iter_mut() {
+                session.divergence = None;
+            }
+        }
+        cx.up = nodes;
+        self.see(cx, now.instant);
+        for node in gone {
+            self.void.insert(node);
+            self.lose_backups(cx, node);
+        }
+        if has_lost {
+            strike_successors(cx);
+        }
+        let is_back = |node: &NodeId| cx.up.iter().any(|up| up.node == *node);
+        let back: Vec<_> = self.void.iter().copied().filter(is_back).collect();
+        for node in back {
+            self.void.remove(&node);
+            restart_stream(cx, node);
+        }
+        self.adopt_backups_of_reachable_nodes(cx);
+        self.sync_under_replicated(cx);
+        self.covers.look_for_uncovered();
+    }
+
+    /// A node had declared this one down, unnoticed here: what it sent meanwhile counts as not received, as if it had been down here too. Otherwise
+    /// messages that only its branches of sessions hold would be taken for received here, and be lost.
+    ///
+    /// Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
+    /// precedence over what they had done here.
+    pub(in super::super) fn note_given_up(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        node: NodeId,
+        paused: Option<(Instant, Instant)>,
+    ) {
+        if let Some((from, until)) = paused {
+            for (_, session) in cx.sessions.iter_mut() {
+                if session.disconnected_at.is_some_and(|at| at >= until) {
+                    session.disconnected_at = Some(from);
+                }
+            }
+        }
+        let of_node = |(stream, _): &(&MessageStream, &mut Mark)| stream.node == node.0;
+        thicket_session::reach!("worker/replication: a node had given this one up");
+        for (_, mark) in cx.arrivals.marks.iter_mut().filter(of_node) {
+            mark.restart(now.instant);
+        }
+        self.note_partition(now.instant);
+    }
+
+    /// Sends full syncs of sessions whose turn it is, and the records of this round. Returns the nodes that are too far behind.
+    fn seal(&mut self, cx: &mut Context, now: Now) -> Vec<NodeId> {
+        if self.to_sync.is_empty() && cx.journal.streams.is_empty() {
+            return Vec::new();
+        }
+        cx.journal.write_done();
+        while let Some((key, serial)) = self.to_sync.front().copied() {
+            let is_blocked = cx
+                .journal
+                .streams
+                .iter_mut()
+                .any(|(_, stream)| !stream.has_room() || stream.writer.len() > RECORD_BYTES);
+            if is_blocked {
+                break;
+            }
+            self.to_sync.pop_front();
+            match cx.sessions.get_same(key, serial) {
+                Some(session) if !session.is_persistent() => self.backup_will(cx, now, key),
+                Some(_) => self.sync_missing_backups(cx, now, key, &[]),
+                None => {}
+            }
+        }
+        let mut messages = Vec::new();
+        let mut overrun = Vec::new();
+        for (_, stream) in cx.journal.streams.iter_mut() {
+            if let Some((position, record)) = stream.seal() {
+                messages.push(ToHub::Replicate {
+                    to: stream.node,
+                    stream: stream.id,
+                    position,
+                    record,
+                });
+            }
+            if stream.is_overrun() {
+                overrun.push(stream.node);
+            }
+        }
+        for content in messages {
+            cx.send_to_hub(content);
+        }
+        overrun
+    }
+
+    /// The backups at a node report on a stream; reports on a stream that has ended are ignored.
+    pub(in super::super) fn handle_backup_report(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        node: NodeId,
+        id: u64,
+        report: BackupReport,
+    ) {
+        let Some(index) = cx.journal.streams.find(node) else {
+            return;
+        };
+        if cx.journal.streams.get(index).is_none_or(|it| it.id != id) {
+            return;
+        }
+        match report {
+            BackupReport::Held { applied, held } => {
+                self.handle_progress(cx, index, Progress { applied, held });
+            }
+            BackupReport::Wanted(wanted) => send_wanted(cx, now, index, &wanted),
+            BackupReport::Reached(reached) => handle_reached_backup(cx, now, index, &reached),
+        }
+    }
+
+    fn lose_backups(&mut self, cx: &mut Context, node: NodeId) {
+        let Some(index) = cx.journal.streams.find(node) else {
+            return;
+        };
+        cx.journal.write_done();
+        for release in cx.journal.streams.end(index) {
+            self.release(cx, release, index, Progress::END);
+        }
+        self.covers.have_uncovered(cx);
+        for (_, session) in cx.sessions.iter_mut() {
+            session.will_backup.take_if(|backup| backup.stream == index);
+            if !session.stored.backups.remove(index) {
+                continue;
+            }
+            write_members(&mut cx.journal.streams, session.stored, cx.config.backups);
+        }
+    }
+
+    /// A stream is applied, and held, up to these positions.
+    fn handle_progress(&mut self, cx: &mut Context, index: u8, progress: Progress) {
+        let Some(stream) = cx.journal.streams.get_mut(index) else {
+            return;
+        };
+        for release in stream.handle_progress(progress) {
+            self.release(cx, release, index, progress);
+        }
+        cover_when_all_has_come(cx, index);
+    }
+
+    pub(super) fn release(
+        &mut self,
+        cx: &mut Context,
+        release: Release,
+        index: u8,
+        progress: Progress,
+    ) {
+        match release {
+            Release::Output(id, serial) => {
+                let connection = cx.connections.get_mut(id);
+                if let Some(connection) = connection.filter(|it| it.serial == serial) {
+                    connection.out.release_held(index, progress);
+                    cx.connections.mark_dirty(id);
+                }
+            }
+            Release::Debt(debt, None) => cx.debts.met.push(debt),
+            Release::Debt(debt, Some(count)) => {
+                count.set(count.get() - 1);
+                if count.get() == 0 {
+                    cx.debts.met.push(debt);
+                }
+            }
+            Release::Operation(operation) => {
+                let Operation {
+                    session,
+                    serial,
+                    filter,
+                } = *operation;
+                let session = cx.sessions.get_same(session, serial);
+                if let Some(session) = session.filter(|_| progress == Progress::END) {
+                    session.divergence_mut().touch(filter);
+                }
+            }
+            Release::WillForgotten(client_id) => self.pending_wills.note_forgotten(client_id),
+            Release::Former {
+                session,
+                stream: id,
+                number,
+            } => {
+                cx.journal.write_done();
+                let stored = cx.sessions.get(session).map(|session| session.stored);
+                let stored = stored.filter(|stored| stored.number == number);
+                let backups = stored.map(|stored| stored.backups).unwrap_or_default();
+                let mut streams = cx.journal.streams.iter_mut();
+                if let Some((index, stream)) = streams.find(|(_, stream)| stream.id == id)
+                    && !backups.has(index)
+                {
+                    stream.writer.ended(number);
+                }
+            }
+            Release::Learned(key, number) => {
+                let stored = cx.sessions.get(key).map(|session| session.stored);
+                let is_same =
+                    |stored: &StoredAs| stored.number == number && stored.backups.has(index);
+                if stored.is_some_and(|stored| is_same(&stored))
+                    && let Some(stream) = cx.journal.streams.get_mut(index)
+                {
+                    stream.learned.push((key, number));
+                }
+            }
+        }
+    }
+
+    /// All that was on its way here when a barrier began has arrived.
+    pub(in super::super) fn cover_learned(&mut self, cx: &mut Context, now: Now, learned: Learned) {
+        let Learned { stream, sessions } = learned;
+        // A node that considers this one down sends to the backups only, so they need the list of what reached each session here.
+        let is_partitioned = self.is_partitioned(now.instant);
+        let streams = is_partitioned.then(|| cx.marks_of_streams());
+        let found = cx
+            .journal
+            .streams
+            .iter_mut()
+            .find(|(_, it)| it.id == stream);
+        let Some((index, stream)) = found else { return };
+        stream.has_barrier = false;
+        let mut covered = Vec::new();
+        for (key, number) in sessions {
+            if let Some(session) = cx.sessions.get_mut(key)
+                && session.stored.number == number
+                && session.stored.backups.has(index)
+            {
+                session.stored.backups.set(index, Stage::Covered);
+                session.end_interruption();
+                if let Some(streams) = &streams {
+                    let reached = session.marks_with(streams, &cx.arrivals.marks);
+                    let history = History::of_marks(reached);
+                    stream.writer.history(number, &history.encode());
+                }
+                stream.writer.covered(number);
+                stream.note_covered();
+                covered.push(key);
+            }
+        }
+        for key in covered {
+            end_spare_backups(cx, key);
+            replicate_members(cx, key);
+            self.hand_over_if_covered(cx, now, key, index);
+        }
+        self.covers.have_covered();
+        cover_when_all_has_come(cx, index);
+    }
+
+    /// Number of under-replicated sessions, measured by the nodes that are up (rule 6 between nodes); of sessions that end with their connections, or
+    /// ended with their nodes, the will counts.
+    pub(in super::super) fn under_replicated_sessions(&self, cx: &Context) -> u64 {
+        let wanted = cx.wanted_backups();
+        if wanted == 0 {
+            return 0;
+        }
+        let lacks = |session: &Session| {
+            if session.is_persistent() {
+                // A session that was handed over stays here until the other node reports that it has it.
+                session.role.is_frozen() || session.stored.backups.covered().count() < wanted
+            } else {
+                session.lacks_will_backup(&cx.journal.streams)
+            }
+        };
+        let all = cx.sessions.iter();
+        let lacking = all.filter(|(_, session)| lacks(session)).count() as u64;
+        lacking + cx.journal.streams.covering() + self.wills_without_holder(cx)
     }
 }
 
@@ -143,426 +436,99 @@ pub(super) fn hold_at(
     }
 }
 
-impl Worker {
-    /// See [`hold`].
-    pub(in super::super) fn hold_output(&mut self, id: ConnectionId, key: SessionKey) {
-        self.hold_output_until(id, key, Level::Applied);
-    }
-
-    /// See [`hold`].
-    pub(in super::super) fn hold_output_until(
-        &mut self,
-        id: ConnectionId,
-        key: SessionKey,
-        level: Level,
-    ) {
-        if !self.config.waits_for_backups || self.journal.streams.is_empty() {
-            return;
-        }
-        let Some(stored) = self.sessions.get(key).map(|session| session.stored) else {
-            return;
-        };
-        self.journal.write_done();
-        if let Some(connection) = self
-            .connections
-            .get_mut(id.0 as usize)
-            .and_then(Option::as_deref_mut)
+/// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.
+pub(in super::super) fn wait_for_backups(
+    cx: &mut Context,
+    outgoing: &Outgoing<'_>,
+    debt: Option<Debt>,
+) -> u16 {
+    let Some(debt) = debt.filter(|_| outgoing.waits_for > 0 && cx.config.waits_for_backups) else {
+        return 0;
+    };
+    let count = outgoing.waits_for.count_ones() as u8;
+    // A publisher's acknowledgement counts what it waits for itself, and so does a will.
+    let shared = match debt {
+        Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
+        Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) => None,
+    };
+    for index in 0..u64::BITS as u8 {
+        if outgoing.waits_for & (1 << index) != 0
+            && let Some(stream) = cx.journal.streams.get_mut(index)
         {
-            hold(&mut self.journal.streams, connection, id, stored, level);
+            stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
         }
     }
+    u16::from(count)
+}
 
-    /// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.
-    pub(in super::super) fn wait_for_backups(
-        &mut self,
-        outgoing: &Outgoing<'_>,
-        debt: Option<Debt>,
-    ) -> u16 {
-        let Some(debt) = debt.filter(|_| outgoing.waits_for > 0 && self.config.waits_for_backups)
-        else {
-            return 0;
-        };
-        let count = outgoing.waits_for.count_ones() as u8;
-        // A publisher's acknowledgement counts what it waits for itself, and so does a will.
-        let shared = match debt {
-            Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
-            Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) => None,
-        };
-        for index in 0..u64::BITS as u8 {
-            if outgoing.waits_for & (1 << index) != 0
-                && let Some(stream) = self.journal.streams.get_mut(index)
-            {
-                stream.wait(Level::Applied, Release::Debt(debt, shared.clone()));
-            }
-        }
-        u16::from(count)
-    }
-
-    /// The other nodes that are up have changed.
-    pub(in super::super) fn handle_nodes(&mut self, now: Now, nodes: Vec<UpNode>) {
-        let is_up = |node: NodeId| nodes.iter().any(|up| up.node == node);
-        let gone: Vec<NodeId> = self
-            .journal
-            .streams
-            .iter_mut()
-            .map(|(_, stream)| stream.node)
-            .filter(|node| !is_up(*node))
-            .collect();
-        let has_lost = (self.primaries.nodes.iter()).any(|up| !is_up(up.node));
-        let was_up = |node: NodeId| self.primaries.is_up(node);
-        for (stream, mark) in &mut self.marks {
-            let node = NodeId(stream.node);
-            if is_up(node) && !was_up(node) {
-                mark.restart(now.instant);
-            }
-        }
-        if has_lost && !self.primaries.is_partitioned(now.instant) {
-            // The branches of an earlier partition have been merged since.
-            for (_, session) in self.sessions.iter_mut() {
-                session.divergence = None;
-            }
-        }
-        self.primaries.nodes = nodes;
-        self.primaries.see(now.instant);
-        for node in gone {
-            self.primaries.void.insert(node);
-            self.lose_backups(node);
-        }
-        if has_lost {
-            self.strike_successors();
-        }
-        let is_back = |node: &NodeId| self.primaries.nodes.iter().any(|up| up.node == *node);
-        let back: Vec<_> = self
-            .primaries
-            .void
-            .iter()
-            .copied()
-            .filter(is_back)
-            .collect();
-        for node in back {
-            self.primaries.void.remove(&node);
-            self.restart_stream(node);
-        }
-        self.adopt_backups_of_reachable_nodes();
-        self.sync_under_replicated();
-        self.look_for_uncovered();
-        self.reassign_from_lost(now);
-    }
-
-    /// A node had declared this one down, unnoticed here: what it sent meanwhile counts as not received, as if it had been down here too. Otherwise
-    /// messages that only its branches of sessions hold would be taken for received here, and be lost.
-    ///
-    /// Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
-    /// precedence over what they had done here.
-    pub(in super::super) fn handle_given_up_by(
-        &mut self,
-        now: Now,
-        node: NodeId,
-        paused: Option<(Instant, Instant)>,
-    ) {
-        if let Some((from, until)) = paused {
-            for (_, session) in self.sessions.iter_mut() {
-                if session.disconnected_at.is_some_and(|at| at >= until) {
-                    session.disconnected_at = Some(from);
-                }
-            }
-        }
-        let of_node = |(stream, _): &(&MessageStream, &mut Mark)| stream.node == node.0;
-        thicket_session::reach!("worker/replication: a node had given this one up");
-        for (_, mark) in self.marks.iter_mut().filter(of_node) {
-            mark.restart(now.instant);
-        }
-        self.primaries.note_partition(now.instant);
-        self.handle_backups_lost(now, node);
-    }
-
+impl Worker {
     /// What was sent to a node may be lost: if the node is still up, it gets a new stream with full syncs.
     pub(in super::super) fn handle_backups_lost(&mut self, now: Now, node: NodeId) {
-        let had_stream = self.journal.streams.find(node).is_some();
-        self.lose_backups(node);
-        if had_stream && self.primaries.is_up(node) {
-            self.restart_stream(node);
+        let had_stream = self.cx.journal.streams.find(node).is_some();
+        self.primaries.lose_backups(&mut self.cx, node);
+        if had_stream && self.cx.is_up(node) {
+            restart_stream(&mut self.cx, node);
             self.switch_again(now, node);
         }
-        self.sync_under_replicated();
+        self.primaries.sync_under_replicated(&self.cx);
     }
 
-    /// Begins the new stream even if there is nothing to replicate: what the backup holds from the old one is void.
-    fn restart_stream(&mut self, node: NodeId) {
-        let begun = self.stream_to(node);
-        if let Some(stream) = begun.and_then(|index| self.journal.streams.get_mut(index)) {
-            stream.writer.ended(0);
-        }
-    }
-
-    /// The stream to a node, begun if there is none; `None`: there are too many.
-    pub(in super::super) fn stream_to(&mut self, node: NodeId) -> Option<u8> {
-        let random = &mut self.random;
-        let streams = &mut self.journal.streams;
-        streams.find_or_begin(node, || random.next_u64())
-    }
-
-    fn lose_backups(&mut self, node: NodeId) {
-        let Some(index) = self.journal.streams.find(node) else {
-            return;
-        };
-        self.journal.write_done();
-        for release in self.journal.streams.end(index) {
-            self.release(release, index, Progress::END);
-        }
-        self.have_uncovered();
-        for (_, session) in self.sessions.iter_mut() {
-            session.will_backup.take_if(|backup| backup.stream == index);
-            if !session.stored.backups.remove(index) {
-                continue;
-            }
-            write_members(
-                &mut self.journal.streams,
-                session.stored,
-                self.config.backups,
-            );
-        }
-    }
-
-    /// Sends full syncs of sessions whose turn it is, and the records of this round. Once a round, when all of it is stored.
+    /// Sends what backups and learners are to have of this round. Once a round, when all of it is stored.
     pub(in super::super) fn seal_backups(&mut self, now: Now) {
         self.sync_learners(now);
-        if self.primaries.to_sync.is_empty() && self.journal.streams.is_empty() {
-            return;
-        }
-        self.journal.write_done();
-        while let Some((key, serial)) = self.primaries.to_sync.front().copied() {
-            let is_blocked = self
-                .journal
-                .streams
-                .iter_mut()
-                .any(|(_, stream)| !stream.has_room() || stream.writer.len() > RECORD_BYTES);
-            if is_blocked {
-                break;
-            }
-            self.primaries.to_sync.pop_front();
-            match self.sessions.get_same(key, serial) {
-                Some(session) if !session.is_persistent() => self.backup_will(now, key),
-                Some(_) => self.sync_missing_backups(now, key, &[]),
-                None => {}
-            }
-        }
-        let mut messages = Vec::new();
-        let mut overrun = Vec::new();
-        for (_, stream) in self.journal.streams.iter_mut() {
-            if let Some((position, record)) = stream.seal() {
-                messages.push(ToHub::Replicate {
-                    to: stream.node,
-                    stream: stream.id,
-                    position,
-                    record,
-                });
-            }
-            if stream.is_overrun() {
-                overrun.push(stream.node);
-            }
-        }
-        for content in messages {
-            self.send_to_hub(content);
-        }
-        for node in overrun {
+        for node in self.primaries.seal(&mut self.cx, now) {
             thicket_session::reach!("worker/replication: a backup is too far behind");
             self.handle_backups_lost(now, node);
         }
     }
+}
 
-    /// The backups at a node report on a stream; reports on a stream that has ended are ignored.
-    pub(in super::super) fn handle_backup_report(
-        &mut self,
-        now: Now,
-        node: NodeId,
-        id: u64,
-        report: BackupReport,
-    ) {
-        let Some(index) = self.journal.streams.find(node) else {
-            return;
-        };
-        if self.journal.streams.get(index).is_none_or(|it| it.id != id) {
-            return;
-        }
-        match report {
-            BackupReport::Held { applied, held } => {
-                self.handle_progress(index, Progress { applied, held });
-            }
-            BackupReport::Wanted(wanted) => self.send_wanted(now, index, &wanted),
-            BackupReport::Reached(reached) => self.handle_reached_backup(now, index, &reached),
-        }
+/// Begins the new stream even if there is nothing to replicate: what the backup holds from the old one is void.
+fn restart_stream(cx: &mut Context, node: NodeId) {
+    let begun = cx.stream_to(node);
+    if let Some(stream) = begun.and_then(|index| cx.journal.streams.get_mut(index)) {
+        stream.writer.ended(0);
     }
+}
 
-    /// A stream is applied, and held, up to these positions.
-    fn handle_progress(&mut self, index: u8, progress: Progress) {
-        let Some(stream) = self.journal.streams.get_mut(index) else {
-            return;
-        };
-        for release in stream.handle_progress(progress) {
-            self.release(release, index, progress);
-        }
-        self.cover_when_all_has_come(index);
+/// Messages sent here before every node sent to the backup too must have arrived before the sessions are covered.
+fn cover_when_all_has_come(cx: &mut Context, index: u8) {
+    let Some(stream) = cx.journal.streams.get_mut(index) else {
+        return;
+    };
+    if stream.has_barrier || stream.learned.is_empty() {
+        return;
     }
+    stream.has_barrier = true;
+    let learned = Learned {
+        stream: stream.id,
+        sessions: std::mem::take(&mut stream.learned),
+    };
+    cx.begin_barrier(Behind::Learned(learned));
+}
 
-    pub(super) fn release(&mut self, release: Release, index: u8, progress: Progress) {
-        match release {
-            Release::Output(id, serial) => {
-                let connection = self.connection_mut(id);
-                if let Some(connection) = connection.filter(|it| it.serial == serial) {
-                    connection.out.release_held(index, progress);
-                    self.mark_dirty(id);
-                }
-            }
-            Release::Debt(debt, None) => self.met.push(debt),
-            Release::Debt(debt, Some(count)) => {
-                count.set(count.get() - 1);
-                if count.get() == 0 {
-                    self.met.push(debt);
-                }
-            }
-            Release::Operation(operation) => {
-                let Operation {
-                    session,
-                    serial,
-                    filter,
-                } = *operation;
-                let session = self.sessions.get_same(session, serial);
-                if let Some(session) = session.filter(|_| progress == Progress::END) {
-                    session.divergence_mut().touch(filter);
-                }
-            }
-            Release::WillForgotten(client_id) => {
-                self.primaries.pending_wills.note_forgotten(client_id)
-            }
-            Release::Former {
-                session,
-                stream: id,
-                number,
-            } => {
-                self.journal.write_done();
-                let stored = self.sessions.get(session).map(|session| session.stored);
-                let stored = stored.filter(|stored| stored.number == number);
-                let backups = stored.map(|stored| stored.backups).unwrap_or_default();
-                let mut streams = self.journal.streams.iter_mut();
-                if let Some((index, stream)) = streams.find(|(_, stream)| stream.id == id)
-                    && !backups.has(index)
-                {
-                    stream.writer.ended(number);
-                }
-            }
-            Release::Learned(key, number) => {
-                let stored = self.sessions.get(key).map(|session| session.stored);
-                let is_same =
-                    |stored: &StoredAs| stored.number == number && stored.backups.has(index);
-                if stored.is_some_and(|stored| is_same(&stored))
-                    && let Some(stream) = self.journal.streams.get_mut(index)
-                {
-                    stream.learned.push((key, number));
-                }
+/// A backup lacks messages that the stream named: it is sent each of them whole, with its publication identity, or that it is finished. Other
+/// publications that the session accepted are not sent: if this node goes down now, the backup drops the messages that it still lacks, and must
+/// accept them as new when they are sent again.
+fn send_wanted(cx: &mut Context, now: Now, index: u8, wanted: &[(u64, u64)]) {
+    let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
+    cx.journal.write_done();
+    let Some(stream) = cx.journal.streams.get_mut(index) else {
+        return;
+    };
+    for (_, session) in cx.sessions.iter() {
+        let number = session.stored.number;
+        let is_here = session.stored.backups.has(index);
+        if !is_here || !numbers.contains(&number) {
+            continue;
+        }
+        let sequences = wanted.iter().filter(|(of, _)| *of == number);
+        for (_, sequence) in sequences {
+            let mut from = session.outbound.held_from(*sequence);
+            match from.next().filter(|held| held.sequence() == *sequence) {
+                Some(held) => write_wanted(&mut stream.writer, now, number, &held),
+                None => stream.writer.dropped(number, *sequence),
             }
         }
-    }
-
-    /// Messages sent here before every node sent to the backup too must have arrived before the sessions are covered.
-    fn cover_when_all_has_come(&mut self, index: u8) {
-        let Some(stream) = self.journal.streams.get_mut(index) else {
-            return;
-        };
-        if stream.has_barrier || stream.learned.is_empty() {
-            return;
-        }
-        stream.has_barrier = true;
-        let learned = Learned {
-            stream: stream.id,
-            sessions: std::mem::take(&mut stream.learned),
-        };
-        self.begin_barrier(Behind::Learned(learned));
-    }
-
-    /// All that was on its way here when a barrier began has arrived.
-    pub(in super::super) fn cover_learned(&mut self, now: Now, learned: Learned) {
-        let Learned { stream, sessions } = learned;
-        // A node that considers this one down sends to the backups only, so they need the list of what reached each session here.
-        let is_partitioned = self.primaries.is_partitioned(now.instant);
-        let streams = is_partitioned.then(|| self.marks_of_streams());
-        let found = self
-            .journal
-            .streams
-            .iter_mut()
-            .find(|(_, it)| it.id == stream);
-        let Some((index, stream)) = found else { return };
-        stream.has_barrier = false;
-        let mut covered = Vec::new();
-        for (key, number) in sessions {
-            if let Some(session) = self.sessions.get_mut(key)
-                && session.stored.number == number
-                && session.stored.backups.has(index)
-            {
-                session.stored.backups.set(index, Stage::Covered);
-                session.end_interruption();
-                if let Some(streams) = &streams {
-                    let reached = session.marks_with(streams, &self.marks);
-                    let history = History::of_marks(reached);
-                    stream.writer.history(number, &history.encode());
-                }
-                stream.writer.covered(number);
-                stream.note_covered();
-                covered.push(key);
-            }
-        }
-        for key in covered {
-            self.end_spare_backups(key);
-            self.replicate_members(key);
-            self.hand_over_if_covered(now, key, index);
-        }
-        self.have_covered();
-        self.cover_when_all_has_come(index);
-    }
-
-    /// A backup lacks messages that the stream named: it is sent each of them whole, with its publication identity, or that it is finished. Other
-    /// publications that the session accepted are not sent: if this node goes down now, the backup drops the messages that it still lacks, and must
-    /// accept them as new when they are sent again.
-    fn send_wanted(&mut self, now: Now, index: u8, wanted: &[(u64, u64)]) {
-        let numbers: BTreeSet<u64> = wanted.iter().map(|(number, _)| *number).collect();
-        self.journal.write_done();
-        let Some(stream) = self.journal.streams.get_mut(index) else {
-            return;
-        };
-        for (_, session) in self.sessions.iter() {
-            let number = session.stored.number;
-            let is_here = session.stored.backups.has(index);
-            if !is_here || !numbers.contains(&number) {
-                continue;
-            }
-            let sequences = wanted.iter().filter(|(of, _)| *of == number);
-            for (_, sequence) in sequences {
-                let mut from = session.outbound.held_from(*sequence);
-                match from.next().filter(|held| held.sequence() == *sequence) {
-                    Some(held) => write_wanted(&mut stream.writer, now, number, &held),
-                    None => stream.writer.dropped(number, *sequence),
-                }
-            }
-        }
-    }
-
-    /// Number of under-replicated sessions, measured by the nodes that are up (rule 6 between nodes); of sessions that end with their connections, or
-    /// ended with their nodes, the will counts.
-    pub(in super::super) fn under_replicated_sessions(&self) -> u64 {
-        let wanted = self.wanted_backups();
-        if wanted == 0 {
-            return 0;
-        }
-        let lacks = |session: &Session| {
-            if session.is_persistent() {
-                // A session that was handed over stays here until the other node reports that it has it.
-                session.role.is_frozen() || session.stored.backups.covered().count() < wanted
-            } else {
-                session.lacks_will_backup(&self.journal.streams)
-            }
-        };
-        let all = self.sessions.iter();
-        let lacking = all.filter(|(_, session)| lacks(session)).count() as u64;
-        lacking + self.journal.streams.covering() + self.wills_without_holder()
     }
 }

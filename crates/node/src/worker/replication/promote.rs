@@ -7,6 +7,7 @@ use thicket_session::server::Ancestor;
 
 use super::{
     backup::{Backup, SourceKey},
+    orphans::{identity_of, void_backups},
     pending::Pending,
 };
 use crate::{
@@ -15,7 +16,10 @@ use crate::{
     queue::History,
     worker::{
         SessionKey, Worker,
+        branches::restart_timers,
+        context::Context,
         interests::Member,
+        journal::write_whole,
         role::{Event, Role},
         sessions::Session,
     },
@@ -44,16 +48,16 @@ impl Worker {
             wills.push((source, ended.wills));
         }
         promoted += self.lose_successor(now, node, &mut changes);
-        self.announce(changes);
+        self.cx.announce(changes);
         self.report_failover(now, promoted, vec![("node", node.to_string())]);
         for (source, wills) in wills {
             if is_news {
                 self.publish_held_wills(now, source, &wills);
             } else {
-                self.forget_wills(&wills);
+                self.sources.forget_wills(&wills);
             }
         }
-        self.report_promoted();
+        self.sources.report_promoted(&mut self.cx);
     }
 
     /// `sessions` sessions failed over to this node: assigns messages that waited for members of their groups again, and logs it.
@@ -63,10 +67,11 @@ impl Worker {
         sessions: usize,
         mut fields: Vec<(&'static str, String)>,
     ) {
-        self.reassign_unassigned(now);
+        self.groups.reassign_unassigned(&mut self.cx, now);
         if sessions > 0 {
             fields.push(("sessions", sessions.to_string()));
-            self.event(EventLevel::Info, SESSIONS_FAILED_OVER, fields);
+            self.cx
+                .event(EventLevel::Info, SESSIONS_FAILED_OVER, fields);
         }
     }
 
@@ -87,21 +92,21 @@ impl Worker {
         is_split: bool,
         changes: &mut Vec<InterestChange>,
     ) -> bool {
-        let identity = self.identity_of(key);
-        let Some(session) = self.sessions.get_mut(key) else {
+        let identity = identity_of(&self.cx, key);
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
         let backup = session.backup_mut();
         let members = backup.map(|backup| std::mem::take(&mut backup.members));
         let members = members.unwrap_or_default();
         let has_failed_over = self.promote(now, key, is_split, changes);
-        let has_backups = has_failed_over && self.wanted_backups() > 0;
+        let has_backups = has_failed_over && self.cx.wanted_backups() > 0;
         if has_backups {
-            self.adopt_backups(key, &members);
-            self.backup_new(now, key);
+            self.primaries.adopt_backups(&mut self.cx, key, &members);
+            self.primaries.backup_new(&mut self.cx, now, key);
         } else if let Some((uid, epoch)) = identity {
             // There is another session, or this node keeps no backups: nobody would replicate to these any more.
-            self.void_backups(uid, epoch, &members);
+            void_backups(&mut self.cx, uid, epoch, &members);
         }
         has_failed_over
     }
@@ -113,7 +118,7 @@ impl Worker {
         for source in sources {
             let mut changes = Vec::new();
             self.end_source(now, source, &mut changes);
-            self.announce(changes);
+            self.cx.announce(changes);
         }
     }
 
@@ -124,8 +129,8 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) -> bool {
-        self.drop_will_of_connected(key);
-        let Some(session) = self.sessions.get_mut(key) else {
+        drop_will_of_connected(&mut self.cx, key);
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
         let client_id: Arc<str> = (*session.client_id).into();
@@ -149,14 +154,14 @@ impl Worker {
         }
         if !self.promote_first(now, key, false, changes) {
             let from = source.0;
-            self.send_to_hub(ToHub::NotTakenOver { client_id, from });
+            self.cx.send_to_hub(ToHub::NotTakenOver { client_id, from });
             return false;
         }
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(session) = self.cx.sessions.get_mut(key) {
             session.epoch = session.epoch.handed_over();
         }
         if let Some(history) = history {
-            self.set_history(now, key, history);
+            self.primaries.set_history(&mut self.cx, now, key, history);
         }
         true
     }
@@ -168,34 +173,11 @@ impl Worker {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) {
-        self.drop_will_of_connected(key);
+        drop_will_of_connected(&mut self.cx, key);
         if self.promote(now, key, true, changes) {
-            self.backup_new(now, key);
-            self.report_taken_over(key, true);
+            self.primaries.backup_new(&mut self.cx, now, key);
+            report_taken_over(&mut self.cx, key, true);
         }
-    }
-
-    /// A client that was sent away, or is still connected to the primary, is not dead: its will is dropped.
-    fn drop_will_of_connected(&mut self, key: SessionKey) {
-        let session = self.sessions.get_mut(key);
-        if let Some(backup) = session.and_then(|session| session.backup_mut())
-            && backup.stored.disconnected_at_ms.is_none()
-        {
-            backup.stored.will = None;
-        }
-    }
-
-    /// Reports to the hub that a backup was promoted.
-    pub(in super::super) fn report_taken_over(&mut self, key: SessionKey, is_beside: bool) {
-        let Some(session) = self.sessions.get(key) else {
-            return;
-        };
-        let taken_over = ToHub::TakenOver {
-            client_id: (*session.client_id).into(),
-            epoch: session.epoch,
-            is_beside,
-        };
-        self.send_to_hub_after_records(taken_over);
     }
 
     /// Promotes a backup. `is_split`: its primary may be up in another partition, and serve the session too. False: there is a session of its client
@@ -207,21 +189,27 @@ impl Worker {
         is_split: bool,
         changes: &mut Vec<InterestChange>,
     ) -> bool {
-        let Some(client_id) = self.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
+        let Some(client_id) = self.cx.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
             return false;
         };
-        if let Some(here) = self.sessions.find(&client_id) {
-            if self.sessions.get(here).is_none_or(Session::is_in_service) {
-                changes.extend(self.drop_backup(key));
+        if let Some(here) = self.cx.sessions.find(&client_id) {
+            if self
+                .cx
+                .sessions
+                .get(here)
+                .is_none_or(Session::is_in_service)
+            {
+                changes.extend(self.sources.drop_backup(&mut self.cx, key));
                 return false;
             }
             // The session here was handed over, and the backup has more.
             if let Some(session) = self.remove_session(here) {
-                self.pass_shared_on(now, &session.outbound);
+                self.groups
+                    .pass_shared_on(&mut self.cx, now, &session.outbound);
             }
         }
-        self.sessions.promote(key);
-        let Some(session) = self.sessions.get_mut(key) else {
+        self.cx.sessions.promote(key);
+        let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
         let Some(Role::Backup(backup)) = session.role.change(Event::Promoted) else {
@@ -267,14 +255,37 @@ impl Worker {
         for (filter, subscription) in session.subscriptions.clone() {
             if filter.is_shared() {
                 let member = Member::away(subscription);
-                changes.extend(self.interests.subscribe(key, &filter, member));
+                changes.extend(self.cx.interests.subscribe(key, &filter, member));
             } else {
                 self.sources.subscriptions -= 1;
             }
         }
-        self.restart_timers(now, key);
-        self.write_whole(now, key);
-        self.report_session(&client_id, SessionState::Waiting);
+        restart_timers(&mut self.cx, now, key);
+        write_whole(&mut self.cx, now, key);
+        self.cx.report_session(&client_id, SessionState::Waiting);
         true
     }
+}
+
+/// A client that was sent away, or is still connected to the primary, is not dead: its will is dropped.
+fn drop_will_of_connected(cx: &mut Context, key: SessionKey) {
+    let session = cx.sessions.get_mut(key);
+    if let Some(backup) = session.and_then(|session| session.backup_mut())
+        && backup.stored.disconnected_at_ms.is_none()
+    {
+        backup.stored.will = None;
+    }
+}
+
+/// Reports to the hub that a backup was promoted.
+pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, is_beside: bool) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let taken_over = ToHub::TakenOver {
+        client_id: (*session.client_id).into(),
+        epoch: session.epoch,
+        is_beside,
+    };
+    cx.send_to_hub_after_records(taken_over);
 }

@@ -9,29 +9,30 @@ use thicket_overlay::{
 };
 use thicket_session::server::Message;
 
-use super::backup::SourceKey;
+use super::{Sources, backup::SourceKey};
 use crate::{
     Now,
     messages::{BackupReport, Origin, ReachedBackup, ToHub},
     worker::{
-        Worker,
+        context::Context,
         deliver::Outgoing,
         forward::{message_id, publish_of},
         seen::publication_id,
     },
 };
 
-impl Worker {
+impl Sources {
     /// Sends the primary a message of a session, by its number there.
     pub(super) fn send_reached(
-        &mut self,
+        &self,
+        cx: &mut Context,
         now: Now,
         source: SourceKey,
         session: u64,
         message: &Message,
     ) {
         let (node, worker) = source;
-        let Some(known) = self.sources.sources.get(&source) else {
+        let Some(known) = self.sources.get(&source) else {
             return;
         };
         let stream = known.stream(worker);
@@ -62,42 +63,46 @@ impl Worker {
             bytes,
         });
         let to = node;
-        self.send_to_hub(ToHub::BackupReport { to, stream, report });
+        cx.send_to_hub(ToHub::BackupReport { to, stream, report });
     }
+}
 
-    /// A backup of a session here received a message. It is the session's unless it arrived here too, or where the session was before.
-    pub(super) fn handle_reached_backup(&mut self, now: Now, index: u8, reached: &ReachedBackup) {
-        let is_it = |stored: &super::StoredAs| {
-            stored.number == reached.session && stored.backups.has(index)
-        };
-        let found = self.sessions.iter().find(|(_, it)| is_it(&it.stored));
-        let Some((key, session)) = found else {
-            return;
-        };
-        let Some(Ok((record, _))) = Records::new(&reached.bytes).next() else {
-            return;
-        };
-        let id = message_id(reached.origin, record.number);
-        let stored = session.stored;
-        let has_come =
-            session.imported.contains(&id) || session.has_come(id, self.config.node, &self.marks);
-        let route = self.route(record.topic);
-        let recipient = route
-            .recipients
-            .iter()
-            .find(|recipient| recipient.session == key);
-        let Some(recipient) = recipient.filter(|_| !has_come) else {
-            return self.journal.passed(stored, id);
-        };
-        let (publish, expires_at) = publish_of(&record, now);
-        let mut outgoing = Outgoing::new(&publish, expires_at);
-        outgoing.id = id;
-        outgoing.set_publication(record.publication.as_ref());
-        outgoing.is_seen = self.note_seen(&outgoing);
-        self.begin_alone();
-        self.deliver_to(now, recipient, &mut outgoing);
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.imported.insert(id);
-        }
+/// A backup of a session here received a message. It is the session's unless it arrived here too, or where the session was before.
+pub(super) fn handle_reached_backup(
+    cx: &mut Context,
+    now: Now,
+    index: u8,
+    reached: &ReachedBackup,
+) {
+    let is_it =
+        |stored: &super::StoredAs| stored.number == reached.session && stored.backups.has(index);
+    let found = cx.sessions.iter().find(|(_, it)| is_it(&it.stored));
+    let Some((key, session)) = found else {
+        return;
+    };
+    let Some(Ok((record, _))) = Records::new(&reached.bytes).next() else {
+        return;
+    };
+    let id = message_id(reached.origin, record.number);
+    let stored = session.stored;
+    let has_come =
+        session.imported.contains(&id) || session.has_come(id, cx.config.node, &cx.arrivals.marks);
+    let route = cx.route(record.topic);
+    let recipient = route
+        .recipients
+        .iter()
+        .find(|recipient| recipient.session == key);
+    let Some(recipient) = recipient.filter(|_| !has_come) else {
+        return cx.journal.passed(stored, id);
+    };
+    let (publish, expires_at) = publish_of(&record, now);
+    let mut outgoing = Outgoing::new(&publish, expires_at);
+    outgoing.id = id;
+    outgoing.set_publication(record.publication.as_ref());
+    outgoing.is_seen = cx.arrivals.note(&outgoing);
+    cx.begin_alone();
+    cx.deliver_to(now, recipient, &mut outgoing);
+    if let Some(session) = cx.sessions.get_mut(key) {
+        session.imported.insert(id);
     }
 }

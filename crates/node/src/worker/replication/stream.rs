@@ -5,12 +5,8 @@ use std::{cell::Cell, collections::VecDeque, rc::Rc};
 use thicket_overlay::NodeId;
 use thicket_session::{server::JournalWriter, topic::SubscriptionFilter};
 
-use super::{
-    super::{Debt, SessionKey},
-    pending_wills::WILLS,
-    replica_set::ReplicaSet,
-};
-use crate::ConnectionId;
+use super::{super::SessionKey, pending_wills::WILLS, replica_set::ReplicaSet};
+use crate::{ConnectionId, worker::debts::Debt};
 
 /// Bytes that another node may leave unacknowledged; beyond, it is too slow, and its backups are given up.
 const UNACKNOWLEDGED_BYTES: usize = 16 * 1024 * 1024;

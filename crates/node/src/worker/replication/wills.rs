@@ -14,10 +14,10 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use thicket_session::server::{StoredSession, StoredWill};
 
-use super::{Level, Streams, backup::SourceKey};
+use super::{Level, Primaries, Sources, Streams, backup::SourceKey};
 use crate::{
     EventLevel, Now,
-    worker::{SessionKey, Worker, sessions::Session},
+    worker::{SessionKey, Worker, context::Context, sessions::Session},
 };
 
 /// Bytes of wills that a worker holds for clients of other nodes; further ones are not held.
@@ -70,7 +70,7 @@ const fn bytes_of(will: &StoredWill) -> usize {
 
 impl Session {
     /// Whether it has a will that is to be held elsewhere, though the session itself is not.
-    pub(super) fn has_passing_will(&self) -> bool {
+    fn has_passing_will(&self) -> bool {
         !self.is_persistent() && self.connection.is_some() && self.lasting_will().is_some()
     }
 
@@ -87,68 +87,74 @@ impl Session {
 }
 
 /// At the primary.
-impl Worker {
+impl Primaries {
     /// Replicates the will of a session that ends with its connection, if it has one that is not replicated yet.
-    pub(in super::super) fn backup_will(&mut self, now: Now, key: SessionKey) {
-        if self.primaries.nodes.is_empty() || self.config.backups == 0 {
+    pub(in super::super) fn backup_will(&self, cx: &mut Context, now: Now, key: SessionKey) {
+        if cx.up.is_empty() || cx.config.backups == 0 {
             return;
         }
-        let session = self.sessions.get(key);
+        let session = cx.sessions.get(key);
         let Some(session) = session.filter(|session| session.has_unreplicated_will()) else {
             return;
         };
         let value = session.value(now).encode();
-        let Some(node) = self.backup_of(&session.client_id, &[], &[]) else {
+        let Some(node) = self.backup_of(cx, &session.client_id, &[], &[]) else {
             return;
         };
-        let Some(index) = self.stream_to(node) else {
+        let Some(index) = cx.stream_to(node) else {
             return;
         };
-        let backup = self.replicate_will(index, &value);
-        if let Some(session) = self.sessions.get_mut(key) {
+        let backup = replicate_will(cx, index, &value);
+        if let Some(session) = cx.sessions.get_mut(key) {
             session.will_backup = backup.map(Box::new);
         }
     }
 
-    /// Writes a will to a stream, under a number of its own.
-    pub(super) fn replicate_will(&mut self, index: u8, value: &[u8]) -> Option<WillBackup> {
-        let number = self.journal.next_number();
-        let stream = self.journal.streams.get_mut(index)?;
-        stream.writer.value(number, value);
-        Some(WillBackup {
-            stream: index,
-            stream_id: stream.id,
-            number,
-            position: stream.position(),
-        })
-    }
-
     /// The rights of a session's client have changed: its will is held elsewhere only if it may be published.
-    pub(in super::super) fn review_will(&mut self, now: Now, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else {
+    pub(in super::super) fn review_will(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         if session.is_persistent() {
             if session.will.is_some() {
-                self.store_session(now, key);
+                self.store_session(cx, now, key);
             }
         } else if session.lasting_will().is_none() {
             let (client_id, backup) = (Rc::clone(&session.client_id), session.will_backup.take());
-            self.end_will_backup(&client_id, backup);
+            self.end_will_backup(cx, &client_id, backup);
         } else {
-            self.backup_will(now, key);
+            self.backup_will(cx, now, key);
         }
     }
 }
 
+/// Writes a will to a stream, under a number of its own.
+pub(super) fn replicate_will(cx: &mut Context, index: u8, value: &[u8]) -> Option<WillBackup> {
+    let number = cx.journal.next_number();
+    let stream = cx.journal.streams.get_mut(index)?;
+    stream.writer.value(number, value);
+    Some(WillBackup {
+        stream: index,
+        stream_id: stream.id,
+        number,
+        position: stream.position(),
+    })
+}
+
 /// At the holder.
-impl Worker {
+impl Sources {
     /// A primary replicates a will.
-    pub(super) fn hold_will(&mut self, source: SourceKey, number: u64, stored: StoredSession) {
-        let (Some(will), Some(known)) = (stored.will, self.sources.sources.get_mut(&source)) else {
+    pub(super) fn hold_will(
+        &mut self,
+        cx: &mut Context,
+        source: SourceKey,
+        number: u64,
+        stored: StoredSession,
+    ) {
+        let (Some(will), Some(known)) = (stored.will, self.sources.get_mut(&source)) else {
             return;
         };
-        let count = &mut self.sources.will_count;
+        let count = &mut self.will_count;
         if let Some(before) = known.wills.remove(&number) {
             count.remove(&before);
         }
@@ -162,7 +168,7 @@ impl Worker {
                 ("node", source.0.to_string()),
                 ("bytes", WILL_BYTES.to_string()),
             ];
-            self.event(
+            cx.event(
                 EventLevel::Warn,
                 "wills of another node's clients are not held here: there are too many",
                 fields,
@@ -172,45 +178,47 @@ impl Worker {
 
     /// Forgets the will of a session that is over.
     pub(super) fn forget_will(&mut self, source: SourceKey, number: u64) {
-        let known = self.sources.sources.get_mut(&source);
+        let known = self.sources.get_mut(&source);
         if let Some(will) = known.and_then(|known| known.wills.remove(&number)) {
-            self.sources.will_count.remove(&will);
+            self.will_count.remove(&will);
         }
     }
 
     /// Forgets all wills of a primary.
     pub(super) fn forget_wills(&mut self, wills: &HeldWills) {
-        let count = &mut self.sources.will_count;
+        let count = &mut self.will_count;
         for will in wills.values() {
             count.remove(will);
         }
         count.is_full = false;
     }
 
+    /// Number and bytes of the wills that are held here for clients of other nodes.
+    pub(in super::super) const fn held_wills(&self) -> (u64, u64) {
+        let count = &self.will_count;
+        (count.wills, count.bytes as u64)
+    }
+}
+
+impl Worker {
     /// The primary is down, and its clients' connections with it: their wills are published.
     pub(super) fn publish_held_wills(&mut self, now: Now, source: SourceKey, wills: &HeldWills) {
-        self.forget_wills(wills);
+        self.sources.forget_wills(wills);
         for will in wills.values() {
             self.publish_will_of_lost_node(now, will);
         }
         if wills.is_empty() {
             return;
         }
-        self.traffic.wills_of_lost_nodes += wills.len() as u64;
+        self.cx.traffic.wills_of_lost_nodes += wills.len() as u64;
         let fields = vec![
             ("node", source.0.to_string()),
             ("wills", wills.len().to_string()),
         ];
-        self.event(
+        self.cx.event(
             EventLevel::Info,
             "wills of clients of a node that is out go out",
             fields,
         );
-    }
-
-    /// Number and bytes of the wills that are held here for clients of other nodes.
-    pub(in super::super) const fn held_wills(&self) -> (u64, u64) {
-        let count = &self.sources.will_count;
-        (count.wills, count.bytes as u64)
     }
 }

@@ -1,0 +1,152 @@
+//! Packets from and to clients that an operator watches.
+
+use std::collections::VecDeque;
+
+use thicket_mqtt::{Packet, PacketId, Publish, Qos};
+
+use super::{SessionKey, context::Context};
+use crate::{Direction, TraceLine, TraceSubject, scope::client_id_of};
+
+/// Lines of a trace that wait to be fetched; more are counted only.
+const TRACE_LINES: usize = 4096;
+
+/// What is watched, and the packets that were.
+#[derive(Debug)]
+pub(super) struct PacketTrace {
+    subject: TraceSubject,
+    lines: VecDeque<TraceLine>,
+    lost: u64,
+}
+
+impl PacketTrace {
+    pub const fn new(subject: TraceSubject) -> Self {
+        Self {
+            subject,
+            lines: VecDeque::new(),
+            lost: 0,
+        }
+    }
+
+    /// The lines since the last call, and how many were dropped over the limit.
+    pub fn take(&mut self) -> (Vec<TraceLine>, u64) {
+        let lines = std::mem::take(&mut self.lines).into();
+        (lines, std::mem::take(&mut self.lost))
+    }
+
+    fn note(&mut self, client_id: &str, direction: Direction, packet: &Packet<'_>) {
+        let is_wanted = match &self.subject {
+            TraceSubject::Client(wanted) => **wanted == *client_id,
+            TraceSubject::Topic(filter) => {
+                matches!(packet, Packet::Publish(publish) if filter.matches(publish.topic))
+            }
+        };
+        if !is_wanted {
+            return;
+        }
+        if self.lines.len() >= TRACE_LINES {
+            self.lost += 1;
+            return;
+        }
+        self.lines.push_back(TraceLine {
+            client_id: client_id_of(client_id).to_owned(),
+            direction,
+            packet: in_words(packet),
+        });
+    }
+}
+
+impl Context {
+    pub(super) const fn is_traced(&self) -> bool {
+        self.packet_trace.is_some()
+    }
+
+    /// A packet from or to the client of a session. Called only while there is a trace.
+    #[cold]
+    pub(super) fn trace(
+        &mut self,
+        key: Option<SessionKey>,
+        direction: Direction,
+        packet: &Packet<'_>,
+    ) {
+        let Some(session) = key.and_then(|key| self.sessions.get(key)) else {
+            return;
+        };
+        if let Some(trace) = &mut self.packet_trace {
+            trace.note(&session.client_id, direction, packet);
+        }
+    }
+
+    /// A message to the client of a session.
+    #[cold]
+    pub(super) fn trace_publish(
+        &mut self,
+        key: SessionKey,
+        publish: &Publish<'_>,
+        qos: Qos,
+        packet_id: Option<PacketId>,
+    ) {
+        let publish = Publish {
+            qos,
+            packet_id,
+            ..*publish
+        };
+        self.trace(Some(key), Direction::Out, &Packet::Publish(publish));
+    }
+}
+
+/// A packet without its payload.
+fn in_words(packet: &Packet<'_>) -> String {
+    match packet {
+        Packet::Publish(publish) => {
+            let id = publish.packet_id.map_or(0, |id| id.value());
+            let (retain, dup) = (u8::from(publish.retain), u8::from(publish.dup));
+            format!(
+                "PUBLISH topic={:?} qos={} retain={retain} dup={dup} packet_id={id} payload_bytes={}",
+                publish.topic,
+                publish.qos as u8,
+                publish.payload.len()
+            )
+        }
+        Packet::Puback(ack) | Packet::Pubrec(ack) | Packet::Pubrel(ack) | Packet::Pubcomp(ack) => {
+            format!(
+                "{} packet_id={} reason_code=0x{:02X}",
+                name(packet),
+                ack.packet_id.value(),
+                ack.reason_code as u8
+            )
+        }
+        Packet::Subscribe(subscribe) => {
+            let filters: Vec<_> = subscribe.filters.iter().map(|asked| asked.filter).collect();
+            format!(
+                "SUBSCRIBE packet_id={} filters={filters:?}",
+                subscribe.packet_id.value()
+            )
+        }
+        Packet::Unsubscribe(unsubscribe) => {
+            format!(
+                "UNSUBSCRIBE packet_id={} filters={:?}",
+                unsubscribe.packet_id.value(),
+                unsubscribe.filters
+            )
+        }
+        Packet::Suback(suback) => format!(
+            "SUBACK packet_id={} reason_codes={:?}",
+            suback.packet_id.value(),
+            suback.reason_codes
+        ),
+        Packet::Unsuback(unsuback) => format!("UNSUBACK packet_id={}", unsuback.packet_id.value()),
+        Packet::Disconnect(disconnect) => format!(
+            "DISCONNECT reason_code=0x{:02X}",
+            disconnect.reason_code as u8
+        ),
+        Packet::Connect(_)
+        | Packet::Connack(_)
+        | Packet::Pingreq
+        | Packet::Pingresp
+        | Packet::Auth(_) => name(packet),
+    }
+}
+
+fn name(packet: &Packet<'_>) -> String {
+    format!("{:?}", packet.kind()).to_uppercase()
+}
