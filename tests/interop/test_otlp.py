@@ -370,6 +370,24 @@ class Traces(Otlp):
         self.assertEqual(sum(self.recipients(receiver, trace_of(parent(2))).values()), 1)
         self.assertEqual(len(members), 2)
 
+    def test_a_message_that_waits_in_a_queue_has_a_span_when_it_is_sent(self):
+        receiver = self.receiver()
+        one, two = self.two_nodes(receiver)
+        away = self.subscriber(two, "away", "a", 1, persistent=True)
+        away.disconnect()
+        publisher = self.client(one, "p")
+        publisher.publish("a", b"x", 1, UserProperty=("traceparent", parent(1)))
+        publisher.publish("a", b"not sampled", 1)
+        wait_until(lambda: receiver.spans("deliver"), "the message to be queued")
+        self.assertEqual(receiver.spans("send"), [])
+        back = self.client(two, "away", persistent=True)
+        self.assertEqual([back.take().payload, back.take().payload], [b"x", b"not sampled"])
+        wait_until(lambda: receiver.spans("send"), "the span of the message that left the queue")
+        [(resource, sent)] = receiver.spans("send")
+        self.assertEqual(resource["service.instance.id"], "n2")
+        self.assertEqual(sent.trace_id, trace_of(parent(1)))
+        self.assertEqual(attributes(sent.attributes)["client_id"], "away")
+
     def test_the_span_of_a_publication_ends_when_its_acknowledgement_is_due(self):
         receiver = self.receiver()
         one, two = self.two_nodes(receiver)

@@ -79,6 +79,19 @@ impl Traces {
                     .push(("recipients", Attribute::Integer(recipients)));
                 self.plan.exporter.submit(span);
             }
+            Traced::Sent {
+                span,
+                parent,
+                client_id,
+                topic,
+                qos,
+            } => {
+                let mut span = self.span(began, span, Some(parent), "send", Role::Producer);
+                self.describe(&mut span, &topic, qos);
+                span.attributes
+                    .push(("client_id", Attribute::text(&client_id)));
+                self.plan.exporter.submit(span);
+            }
         }
     }
 

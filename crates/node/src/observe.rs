@@ -65,6 +65,19 @@ pub enum Traced {
         /// How many sessions, at least 1.
         recipients: u64,
     },
+    /// It left the queue of a session here: it was written to its connection.
+    Sent {
+        /// A span of this round.
+        span: SpanContext,
+        /// The span in `traceparent` of the message.
+        parent: SpanContext,
+        /// Of the subscriber.
+        client_id: String,
+        /// With the listener's prefix.
+        topic: String,
+        /// Of the message.
+        qos: u8,
+    },
 }
 
 /// Fields `client_id`, `user_name`, `peer`, `filter`, `qos`.

@@ -20,6 +20,7 @@ use super::{
     retained::{advance_replay, note_overtaking},
     role::Role,
     seen::Named,
+    trace::trace_sent,
 };
 use crate::{ConnectionId, Now};
 
@@ -473,6 +474,9 @@ impl Context {
         self.connections.mark_dirty(id);
         if sent && self.is_traced() {
             self.trace_publish(key, &publish, delivery.qos, packet_id);
+        }
+        if sent && self.observed.traces.is_some() {
+            trace_sent(self, key, &publish);
         }
         if let (false, Some(session)) = (sent, self.sessions.get_mut(key)) {
             session.drop_started(packet_id);

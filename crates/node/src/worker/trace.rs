@@ -249,6 +249,28 @@ fn trace_delivery(
     }
 }
 
+/// A message left the queue of a session.
+#[cold]
+pub(super) fn trace_sent(cx: &mut Context, key: SessionKey, publish: &Publish<'_>) {
+    let Belonging::To(parent) = belonging(&publish.properties) else {
+        return;
+    };
+    let Some(client_id) = client_id(cx, key) else {
+        return;
+    };
+    let span = new_span(cx, parent.trace_id);
+    note_traced(
+        cx,
+        Traced::Sent {
+            span,
+            parent,
+            client_id,
+            topic: publish.topic.to_owned(),
+            qos: publish.qos as u8,
+        },
+    );
+}
+
 fn is_drawn(cx: &mut Context, tracing: Tracing) -> bool {
     tracing.drawn > 0 && cx.random.next_u64() <= tracing.drawn
 }
