@@ -1,11 +1,7 @@
 //! How often clients publish to which topics, by node: each node sends all others its topics with most messages, in powers of two, and only what has
 //! changed. Placement is based on it.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use thicket_overlay::{NodeId, NodeSlot};
 use thicket_session::time::Instant;
@@ -24,7 +20,7 @@ use crate::{
 const COUNTED: Duration = Duration::from_secs(5);
 
 /// Thousandths of a message a second, by topic.
-pub(in crate::hub) type Rates = HashMap<Arc<str>, u64>;
+pub(in crate::hub) type Rates = BTreeMap<Arc<str>, u64>;
 
 /// The rates of topics.
 #[derive(Debug, Default)]

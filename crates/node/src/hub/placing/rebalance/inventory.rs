@@ -76,7 +76,7 @@ impl Inventory {
     pub fn situation<'a>(
         &self,
         nodes: &[KnownNode],
-        rates: impl Iterator<Item = (NodeId, &'a HashMap<Arc<str>, u64>)>,
+        rates: impl Iterator<Item = (NodeId, &'a BTreeMap<Arc<str>, u64>)>,
         may_move: impl Fn(&str) -> bool,
     ) -> (Situation, Topics) {
         let at: BTreeMap<NodeId, usize> = nodes
@@ -92,7 +92,6 @@ impl Inventory {
                 measured.push((topics.of(topic), *node, *rate as f64 / 1000.0));
             }
         }
-        // The iteration of a table has no order: plans must have one.
         measured.sort_by_key(|(topic, node, _)| (*topic, *node));
         let mut clients = Vec::with_capacity(self.clients.len());
         for (_, client) in &self.clients {
@@ -268,7 +267,7 @@ mod tests {
             NodeId(9),
             vec![client("s", &[], &["a/+", "a/1", "nobody/publishes"])],
         );
-        let rates = HashMap::from([(Arc::from("a/3"), 4_000)]);
+        let rates = BTreeMap::from([(Arc::from("a/3"), 4_000)]);
         let nodes = [node(7, 100, 10), node(9, 100, 10)];
         let rates = [(NodeId(9), &rates)];
         let (situation, _) = inventory.situation(&nodes, rates.into_iter(), |name| name != "p");

@@ -49,7 +49,7 @@ impl<T: Copy> Recent<T> {
     pub fn find(&self, now: Instant, is_it: impl Fn(&str) -> bool) -> Option<T> {
         let known = self.known.iter();
         let found = known.filter(|(name, (until, _))| !is_over(*until, now) && is_it(name));
-        let last = found.max_by_key(|(_, (until, _))| until.as_millis());
+        let last = found.max_by_key(|(name, (until, _))| (until.as_millis(), Arc::clone(name)));
         last.map(|(_, (_, value))| *value)
     }
 
