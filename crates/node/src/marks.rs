@@ -24,6 +24,8 @@ const RECENT_RUNS: usize = 1_000;
 pub(crate) struct Mark {
     /// The last number, whether the node was down meanwhile or not.
     pub last: u64,
+    /// The highest number that arrived, be it behind what was sent after it: not everything up to it has arrived.
+    highest: u64,
     up_since: Instant,
     /// From this number on everything that was sent here has arrived; before, see `runs`. `u64::MAX`: not settled yet.
     settled: u64,
@@ -41,6 +43,7 @@ impl Mark {
     pub const fn new(now: Instant) -> Self {
         Self {
             last: 0,
+            highest: 0,
             up_since: now,
             settled: u64::MAX,
             runs: VecDeque::new(),
@@ -51,6 +54,11 @@ impl Mark {
                 before: 0,
             },
         }
+    }
+
+    /// No number above it has arrived.
+    pub const fn highest(&self) -> u64 {
+        self.highest
     }
 
     /// Since when the node of the stream is up.
@@ -66,6 +74,7 @@ impl Mark {
         former.drain(..surplus);
         *self = Self {
             last: self.last,
+            highest: self.highest,
             former,
             gap: Gap {
                 after: self.last,
@@ -118,6 +127,7 @@ impl Mark {
     }
 
     fn add(&mut self, number: u64) {
+        self.highest = self.highest.max(number);
         match self.runs.back_mut() {
             Some((_, last)) if *last + 1 == number => *last = number,
             Some(_) | None => self.runs.push_back((number, number)),

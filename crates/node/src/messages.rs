@@ -8,7 +8,10 @@ use std::{net::SocketAddr, sync::Arc};
 
 use thicket_mqtt::{PacketId, Qos};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
-use thicket_session::{server::Epoch, topic::SubscriptionFilter};
+use thicket_session::{
+    server::{Epoch, JournalVersion},
+    topic::SubscriptionFilter,
+};
 
 pub(crate) use self::{to_hub::ToHub, to_worker::ToWorker};
 pub(crate) use crate::interface::{HubMessage, WorkerMessage};
@@ -390,6 +393,8 @@ pub(crate) struct Adopted {
 pub(crate) struct UpNode {
     pub node: NodeId,
     pub slot: NodeSlot,
+    /// Of records and sessions that are sent there.
+    pub journal: JournalVersion,
 }
 
 /// What becomes of a session that another node asks for.

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use thicket_mqtt::PacketId;
 use thicket_session::{
-    server::{Branch, Delivery, InboundId, MessageStream, SEEN_WORDS, decode_queue, encode_queue},
+    server::{
+        Branch, Delivery, Generations, InboundId, JournalVersion, MessageStream, decode_queue,
+        encode_queue,
+    },
     time::Instant,
 };
 
-use crate::{
-    marks::{Came, GAPS, Gap, Marks},
-    worker::Generations,
-};
+use crate::marks::{Came, GAPS, Gap, Marks};
 
 /// Bytes of one mark.
 const MARK_BYTES: usize = 25;
@@ -23,9 +23,6 @@ const MARK_BYTES: usize = 25;
 const INBOUND_BYTES: usize = 7;
 /// What a session accepted, by publisher; of one perhaps several times.
 type TakenByPublisher = Vec<(u128, Generations)>;
-
-/// Bytes of what was accepted of one publisher.
-const PUBLISHER_BYTES: usize = 20 + 16 * SEEN_WORDS;
 
 /// In the incarnation: this number is an end of a gap. No node has been up so often.
 const OF_GAPS: u64 = 1 << 63;
@@ -73,9 +70,24 @@ fn read_numbers(numbers: &BTreeMap<MessageStream, u64>) -> Marks {
     came.collect()
 }
 
-fn encode_marks(marks: &Marks) -> Vec<u8> {
+/// In front of what has checksums. In version 1 the number of marks stands here, which is never as high.
+const HAS_CHECKSUMS: [u8; 4] = [0xFF; 4];
+
+/// Reads which version the bytes are, and returns what is behind that.
+fn decode_version(bytes: &[u8]) -> (JournalVersion, &[u8]) {
+    match bytes.strip_prefix(&HAS_CHECKSUMS) {
+        Some(rest) => (JournalVersion::V2, rest),
+        None => (JournalVersion::V1, bytes),
+    }
+}
+
+fn encode_marks(version: JournalVersion, marks: &Marks) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if version.has_checksums() {
+        bytes.extend_from_slice(&HAS_CHECKSUMS);
+    }
     let numbers = numbers(marks);
-    let mut bytes = (numbers.len() as u32).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
     for (stream, number) in numbers {
         bytes.extend_from_slice(&stream.node.to_le_bytes());
         bytes.extend_from_slice(&stream.incarnation.to_le_bytes());
@@ -85,54 +97,58 @@ fn encode_marks(marks: &Marks) -> Vec<u8> {
     bytes
 }
 
-/// Marks, publications and queue as bytes.
+/// Marks, publications and queue as bytes, for a node that knows that version.
 pub(crate) fn encode<'a>(
+    version: JournalVersion,
     marks: &Marks,
     taken: impl IntoIterator<Item = (u128, &'a Generations)>,
     queue: impl IntoIterator<Item = &'a Delivery>,
     now: Instant,
 ) -> Vec<u8> {
-    let mut bytes = encode_marks(marks);
-    encode_taken(&mut bytes, taken);
+    let mut bytes = encode_marks(version, marks);
+    encode_taken(&mut bytes, version, taken);
     bytes.extend_from_slice(&encode_queue(queue, now));
     bytes
 }
 
-fn encode_taken<'a>(bytes: &mut Vec<u8>, taken: impl IntoIterator<Item = (u128, &'a Generations)>) {
+fn encode_taken<'a>(
+    bytes: &mut Vec<u8>,
+    version: JournalVersion,
+    taken: impl IntoIterator<Item = (u128, &'a Generations)>,
+) {
     let at = bytes.len();
     bytes.extend_from_slice(&[0; 4]);
     let mut count: u32 = 0;
     for (uid, taken) in taken {
         bytes.extend_from_slice(&uid.to_le_bytes());
-        let (highest, bits) = taken.parts();
-        bytes.extend_from_slice(&highest.to_le_bytes());
-        for word in bits {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
+        taken.encode(bytes, version.has_checksums());
         count += 1;
     }
     bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
 }
 
 /// Reads what `encode_taken` wrote, and returns what is behind it.
-fn decode_taken(bytes: &[u8]) -> Option<(TakenByPublisher, &[u8])> {
-    let (taken, rest) = items::<PUBLISHER_BYTES>(bytes)?;
-    let publisher = |bytes: &[u8; PUBLISHER_BYTES]| {
-        let (words, _) = bytes[20..].as_chunks();
-        let mut bits = [0; SEEN_WORDS];
-        for (bits, word) in bits.iter_mut().zip(words) {
-            *bits = u128::from_le_bytes(*word);
-        }
-        let highest = u32::from_le_bytes(*bytes[16..].first_chunk()?);
-        let uid = u128::from_le_bytes(*bytes.first_chunk()?);
-        Some((uid, Generations::of(highest, bits)))
-    };
-    Some((taken.iter().map(publisher).collect::<Option<_>>()?, rest))
+fn decode_taken(version: JournalVersion, bytes: &[u8]) -> Option<(TakenByPublisher, &[u8])> {
+    let (count, mut rest) = bytes.split_first_chunk()?;
+    let mut all = TakenByPublisher::new();
+    for _ in 0..u32::from_le_bytes(*count) {
+        let (uid, bytes) = rest.split_first_chunk()?;
+        let (taken, behind) = Generations::decode(bytes, version.has_checksums())?;
+        all.push((u128::from_le_bytes(*uid), taken));
+        rest = behind;
+    }
+    Some((all, rest))
 }
 
 /// No marks, no queue: of a session that is no longer known.
 pub(crate) fn empty() -> Vec<u8> {
-    encode(&Marks::new(), [], [], Instant::default())
+    encode(
+        JournalVersion::V1,
+        &Marks::new(),
+        [],
+        [],
+        Instant::default(),
+    )
 }
 
 /// What `encode` wrote.
@@ -146,8 +162,9 @@ pub(crate) struct Moved {
 
 /// What `encode` wrote; `None` if it is something else.
 pub(crate) fn decode(bytes: &[u8], now: Instant) -> Option<Moved> {
+    let (version, bytes) = decode_version(bytes);
     let (marks, rest) = decode_marks(bytes)?;
-    let (taken, queue) = decode_taken(rest)?;
+    let (taken, queue) = decode_taken(version, rest)?;
     Some(Moved {
         marks,
         taken,
@@ -198,9 +215,14 @@ impl History {
         }
     }
 
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = encode_marks(&self.marks);
-        encode_taken(&mut bytes, self.taken.iter().map(|(uid, it)| (*uid, it)));
+    /// As bytes, for a node that knows that version.
+    pub fn encode(&self, version: JournalVersion) -> Vec<u8> {
+        let mut bytes = encode_marks(version, &self.marks);
+        encode_taken(
+            &mut bytes,
+            version,
+            self.taken.iter().map(|(uid, it)| (*uid, it)),
+        );
         bytes.push(u8::from(self.inbound.is_some()));
         if let Some((ids, generation)) = &self.inbound {
             bytes.extend_from_slice(&generation.to_le_bytes());
@@ -218,8 +240,9 @@ impl History {
 
     /// What `encode` wrote; `None` if it is something else.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (version, bytes) = decode_version(bytes);
         let (marks, rest) = decode_marks(bytes)?;
-        let (taken, rest) = decode_taken(rest)?;
+        let (taken, rest) = decode_taken(version, rest)?;
         let (inbound, rest) = match rest.split_first()? {
             (0, rest) => (None, rest),
             (_, rest) => {
@@ -272,37 +295,45 @@ mod tests {
             (stream(1, 2, 3), Came::with_gaps(12, gaps)),
             (stream(u64::MAX, 0, 127), Came::up_to(u64::MAX)),
         ]);
-        let taken = vec![(u128::MAX - 1, Generations::new(3))];
-        let pairs = taken.iter().map(|(uid, taken)| (*uid, taken));
-        let bytes = encode(&marks, pairs, [], Instant::default());
-        let queue = Vec::new();
-        let history = History {
-            marks: marks.clone(),
-            taken: taken.clone(),
-            inbound: Some((
-                vec![InboundId::new(PacketId::new(7).expect("not 0"), 9, 1)],
-                11,
-            )),
-            branch: Some(Branch {
-                is_partial: true,
-                ..Branch::default()
-            }),
-        };
-        assert_eq!(History::decode(&history.encode()).as_ref(), Some(&history));
-        let plain = History {
-            inbound: None,
-            branch: None,
-            ..history
-        };
-        assert_eq!(History::decode(&plain.encode()), Some(plain));
-        let moved = Moved {
-            marks,
-            taken,
-            queue,
-        };
-        assert_eq!(decode(&bytes, Instant::default()), Some(moved));
-        for len in 0..bytes.len() {
-            assert!(decode(&bytes[..len], Instant::default()).is_none(), "{len}");
+        // Version 1 has no checksums.
+        for (version, checksum) in [(JournalVersion::V1, 0), (JournalVersion::V2, 4)] {
+            let written = [(u128::MAX - 1, Generations::of_one(3, 4))];
+            let taken = vec![(u128::MAX - 1, Generations::of_one(3, checksum))];
+            let pairs = written.iter().map(|(uid, taken)| (*uid, taken));
+            let bytes = encode(version, &marks, pairs, [], Instant::default());
+            let history = History {
+                marks: marks.clone(),
+                taken: written.to_vec(),
+                inbound: Some((
+                    vec![InboundId::new(PacketId::new(7).expect("not 0"), 9, 1)],
+                    11,
+                )),
+                branch: Some(Branch {
+                    is_partial: true,
+                    ..Branch::default()
+                }),
+            };
+            let read = History::decode(&history.encode(version));
+            let expected = History {
+                taken: taken.clone(),
+                ..history
+            };
+            assert_eq!(read.as_ref(), Some(&expected));
+            let plain = History {
+                inbound: None,
+                branch: None,
+                ..expected
+            };
+            assert_eq!(History::decode(&plain.encode(version)), Some(plain));
+            let moved = Moved {
+                marks: marks.clone(),
+                taken,
+                queue: Vec::new(),
+            };
+            assert_eq!(decode(&bytes, Instant::default()), Some(moved));
+            for len in 0..bytes.len() {
+                assert!(decode(&bytes[..len], Instant::default()).is_none(), "{len}");
+            }
         }
     }
 }

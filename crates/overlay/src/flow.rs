@@ -9,7 +9,7 @@ use thicket_session::time::Instant;
 
 use crate::identity::StreamId;
 
-/// `resend_after` doubles at most this often.
+/// `resend_after` doubles at most this often, while something is overdue.
 const MAXIMUM_DOUBLINGS: u32 = 4;
 
 /// Numbered messages towards one destination.
@@ -21,8 +21,11 @@ pub(crate) struct Flow {
     under_way: u64,
     /// The highest number sent of each stream; there are few.
     sent_up_to: Vec<(StreamId, u64)>,
-    /// When something was last acknowledged, or first sent after nothing was in transit.
-    progress: Instant,
+    /// What was in transit at this time is overdue when it is not acknowledged in `resend_after`, whatever else is acknowledged meanwhile: a lost
+    /// acknowledgement would otherwise never come while there is traffic.
+    watched_since: Instant,
+    /// `sent_up_to` at that time.
+    watched: Vec<(StreamId, u64)>,
     doublings: u32,
 }
 
@@ -91,23 +94,36 @@ impl Flow {
     }
 
     /// A message was acknowledged.
-    pub(crate) fn settle(&mut self, now: Instant, stream: StreamId, number: u64, len: u32) {
+    pub(crate) fn settle(&mut self, stream: StreamId, number: u64, len: u32) {
         if self.parked.is_empty() || self.parked.remove(&(stream, number)).is_none() {
             self.under_way = self.under_way.saturating_sub(u64::from(len));
         }
-        self.progress = now;
-        self.doublings = 0;
     }
 
-    /// When what is in transit must be resent; `None` if nothing is.
+    /// When what is overdue must be resent; `None` if nothing is in transit.
     pub(crate) fn resend_at(&self, after: Duration) -> Option<Instant> {
-        (self.under_way > 0).then(|| self.progress + after * (1 << self.doublings))
+        (self.under_way > 0).then(|| self.watched_since + after * (1 << self.doublings))
     }
 
-    /// Everything in transit has been resent.
-    pub(crate) fn resent(&mut self, now: Instant) {
-        self.progress = now;
-        self.doublings = (self.doublings + 1).min(MAXIMUM_DOUBLINGS);
+    /// Whether an unacknowledged message is overdue at the time that `resend_at` states.
+    pub(crate) fn is_overdue(&self, stream: StreamId, number: u64) -> bool {
+        let mut watched = self.watched.iter();
+        let is_watched = watched.any(|(of, up_to)| *of == stream && number <= *up_to);
+        is_watched && self.is_sent(stream, number)
+    }
+
+    /// What was overdue has been resent, if there was anything.
+    pub(crate) fn resent(&mut self, now: Instant, was_overdue: bool) {
+        self.doublings = match was_overdue {
+            true => (self.doublings + 1).min(MAXIMUM_DOUBLINGS),
+            false => 0,
+        };
+        self.watch(now);
+    }
+
+    fn watch(&mut self, now: Instant) {
+        self.watched_since = now;
+        self.watched.clone_from(&self.sent_up_to);
     }
 
     /// A single message may always be sent, however long it is.
@@ -121,8 +137,8 @@ impl Flow {
             None => self.sent_up_to.push((stream, number)),
         }
         if self.under_way == 0 {
-            self.progress = now;
             self.doublings = 0;
+            self.watch(now);
         }
         self.under_way += len as u64;
     }
@@ -155,9 +171,9 @@ mod tests {
             None,
             "80 of 100 bytes are under way"
         );
-        flow.settle(at(2), STREAM, 1, 40);
+        flow.settle(STREAM, 1, 40);
         assert_eq!(flow.release(at(2), 100), Some((STREAM, 3)));
-        flow.settle(at(3), STREAM, 4, 40);
+        flow.settle(STREAM, 4, 40);
         assert!(
             !flow.has_parked(),
             "acknowledged before it was sent: somebody had it"
@@ -176,14 +192,14 @@ mod tests {
         }
         assert_eq!(flow.release(at(1), 100), Some((STREAM, 13)));
         assert_eq!(flow.release(at(1), 100), None, "the window is full");
-        flow.settle(at(2), STREAM, 13, 70);
-        flow.settle(at(2), STREAM, 14, 40);
+        flow.settle(STREAM, 13, 70);
+        flow.settle(STREAM, 14, 40);
         assert_eq!(flow.release(at(2), 100), Some((other, 21)));
         assert_eq!(flow.release(at(2), 100), Some((STREAM, 15)));
     }
 
     #[test]
-    fn without_progress_messages_are_sent_again_ever_less_often() {
+    fn what_is_overdue_is_sent_again_ever_less_often() {
         let (mut flow, after) = (Flow::default(), Duration::from_secs(2));
         assert_eq!(flow.resend_at(after), None);
         assert!(
@@ -192,13 +208,40 @@ mod tests {
         );
         for wait in [2, 4, 8, 16, 32, 32] {
             let due = flow.resend_at(after).expect("under way");
-            flow.resent(due);
+            assert!(flow.is_overdue(STREAM, 1));
+            flow.resent(due, true);
             assert_eq!(
                 flow.resend_at(after).map(|next| next.since(due).as_secs()),
                 Some((wait * 2).min(32))
             );
         }
-        flow.settle(at(900_000), STREAM, 1, 900);
+        flow.settle(STREAM, 1, 900);
         assert_eq!(flow.resend_at(after), None);
+    }
+    #[test]
+    fn a_lost_acknowledgement_is_noticed_while_others_come() {
+        let (mut flow, after) = (Flow::default(), Duration::from_secs(2));
+        for number in 1..=3 {
+            assert!(flow.offer(at(0), STREAM, number, 10, 100, true));
+        }
+        // The acknowledgement of 2 is lost.
+        flow.settle(STREAM, 1, 10);
+        flow.settle(STREAM, 3, 10);
+        assert_eq!(flow.resend_at(after), Some(at(2000)));
+        assert!(!flow.is_overdue(STREAM, 2), "1 was sent before it");
+        flow.resent(at(2000), false);
+        assert!(flow.offer(at(3000), STREAM, 4, 10, 100, true));
+        assert_eq!(flow.resend_at(after), Some(at(4000)));
+        assert!(flow.is_overdue(STREAM, 2) && !flow.is_overdue(STREAM, 4));
+        flow.resent(at(4000), true);
+        flow.settle(STREAM, 2, 10);
+        assert_eq!(flow.resend_at(after), Some(at(8000)), "for 4");
+        flow.settle(STREAM, 4, 10);
+        assert!(flow.offer(at(9000), STREAM, 5, 10, 100, true));
+        assert_eq!(
+            flow.resend_at(after),
+            Some(at(11_000)),
+            "nothing is overdue any more"
+        );
     }
 }

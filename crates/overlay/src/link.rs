@@ -11,10 +11,8 @@
 //! | `Candidate` (lower id) | nothing else in use | `Selected`: sends `Select` and which versions of records it has |
 //! | `Candidate` (lower id) | another link in use | waits for the other's `Candidate` message: closed, or `Selected` in its place |
 //! | `Candidate` (higher id) | `Select` | `Selected`: sends which versions of records it has |
-//! | `Candidate` | as both above, the other end has no version above 10 | `Resumed`: sends `Select` (lower id), all its records, `Resume` |
 //! | `Selected`, `Resumed` (lower id) | the other's `Candidate` message, sent before it saw our choice | the same |
 //! | `Selected` | `Versions` of all records | `Resumed`: sends its own record if the other end lacks it, `Resume`; requests those it lacks itself |
-//! | `Selected` | the same, the other end has version 11 | `Resumed`: sends all records that the other end lacks, `Resume` |
 //! | `Resumed` | `Resume` | `Up` |
 //! | `Up` | anything of `Resume`, `Select`, `Candidate`, `Versions` of all records | refused: closed |
 //! | before `Up` | handshake timeout | closed |
@@ -127,11 +125,6 @@ impl LinkState {
             self,
             Self::Selected { .. } | Self::Resumed { .. } | Self::Up { .. }
         )
-    }
-
-    /// Whether the other end has all records, or they have been sent. Before wire version 12, changes are sent from here on.
-    pub(crate) const fn has_records(&self) -> bool {
-        matches!(self, Self::Resumed { .. } | Self::Up { .. })
     }
 }
 

@@ -50,14 +50,6 @@ impl RecordVersions {
         }
     }
 
-    /// The versions of a node without records.
-    pub(crate) const fn none() -> Self {
-        Self {
-            purpose: Purpose::All,
-            versions: Vec::new(),
-        }
-    }
-
     /// The sender has these versions, or none, and requests later ones.
     pub(crate) fn wanting(known: impl Iterator<Item = (NodeId, Option<RecordAge>)>) -> Self {
         let age =

@@ -11,16 +11,13 @@ pub struct WireVersion(u16);
 
 impl WireVersion {
     /// Lower numbers were never released.
-    pub const V10: Self = Self(10);
-    /// Adds the comparison of records before any is sent on a new link, changes of records, what nodes have learned about clients that did not ask
-    /// where to connect, and the number of sessions that clients which did ask may have.
-    pub const V11: Self = Self(11);
-    /// Adds announcements of record versions: a node that lacks a record requests it from one that has it, at the start of a link and later.
     pub const V12: Self = Self(12);
+    /// Adds the checksums of the QoS 2 publications that a session has accepted, wherever these go with the session.
+    pub const V13: Self = Self(13);
     /// The oldest version that this program supports.
-    pub const OLDEST: Self = Self::V10;
+    pub const OLDEST: Self = Self::V12;
     /// The newest version that this program supports.
-    pub const NEWEST: Self = Self::V12;
+    pub const NEWEST: Self = Self::V13;
 
     /// The number in a hello.
     #[must_use]

@@ -13,7 +13,8 @@ use crate::files::{make_directory, sync_names};
 /// | --- | --- |
 /// | 1 | the first one |
 /// | 2 | logs may hold entries of kinds that versions with format 1 do not know |
-const FORMAT: u64 = 2;
+/// | 3 | records have version 2: publications with the checksums of their content |
+const FORMAT: u64 = 3;
 /// The earliest format that this version reads.
 const EARLIEST_FORMAT: u64 = 1;
 const FORMAT_FILE: &str = "format";
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_directory_of_an_earlier_format_is_opened_and_its_number_raised() {
-        for text in ["1\n", "1", "2\n"] {
+        for text in ["1\n", "1", "2\n", "3\n"] {
             let scratch = tempfile::tempdir().expect("a temporary directory");
             let path = scratch.path().join("data");
             fs::create_dir(&path).expect("temporary directory");
@@ -243,7 +244,7 @@ mod tests {
             let directory = DataDirectory::open(&path).expect("an earlier format");
             assert_eq!(directory.logs().expect("readable"), [3], "{text:?}");
             let format = fs::read_to_string(path.join("format")).expect("it is there");
-            assert_eq!(format, "2\n", "{text:?}");
+            assert_eq!(format, "3\n", "{text:?}");
         }
     }
 
@@ -251,8 +252,8 @@ mod tests {
     fn a_directory_of_another_format_is_refused_and_left_alone() {
         let cases = [
             (
-                "3\n",
-                "written in format 3, this version reads format 2; start the version that wrote it",
+                "4\n",
+                "written in format 4, this version reads format 3; start the version that wrote it",
             ),
             ("0\n", "written in format 0"),
             ("one\n", "expected a number, found \"one\""),

@@ -75,8 +75,8 @@ pub(crate) enum ToWorker {
         to: NodeId,
         purpose: Purpose,
     },
-    /// The other node does not want the session any more; it stays here.
-    TakeBack { client_id: Arc<str> },
+    /// That node does not want the session any more; it stays here.
+    TakeBack { client_id: Arc<str>, to: NodeId },
     /// The other node receives the branch's messages now. Send the queue.
     Drain { request: u64, client_id: Arc<str> },
     /// Report to `home`, behind all that was sent to it, that it has all that was sent before this: it has begun this barrier.

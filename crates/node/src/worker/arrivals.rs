@@ -90,7 +90,7 @@ impl Context {
     pub(super) fn come_by_now(&self, now: Now) -> Begun {
         let own = (self.own_stream(), self.debts.pending.next_number() - 1);
         let marks = self.arrivals.marks.iter();
-        let marks = marks.map(|(stream, mark)| (*stream, mark.last));
+        let marks = marks.map(|(stream, mark)| (*stream, mark.highest()));
         Begun {
             at: now.instant,
             last: marks.chain([own]).collect(),
@@ -130,5 +130,49 @@ impl Session {
         let came_before = self.marks.contain(id);
         let has_come_since = has_come && self.begun.as_ref().is_none_or(came_since);
         id.is_sent() && (came_before || has_come_since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_others_had_kept_came_before_a_session_that_begins_after_it() {
+        let id = |number| MessageId {
+            node: 1,
+            incarnation: 1,
+            stream: 0,
+            number,
+        };
+        let start = Instant::from_millis(0);
+        let mut mark = Mark::new(start);
+        mark.note(start, 12);
+        mark.note_late(42);
+        let at = start + Duration::from_secs(1);
+        let begun = Begun {
+            at,
+            last: BTreeMap::from([(id(0).stream_id(), mark.highest())]),
+        };
+        mark.note(at, 43);
+        for (number, is_later) in [(12, false), (42, false), (43, true)] {
+            assert_eq!(
+                begun.is_before(id(number), Some(&mark)),
+                is_later,
+                "{number}"
+            );
+        }
+        // The node was down meanwhile: what it has sent since then came later, whatever its number.
+        mark.restart(at + Duration::from_secs(1));
+        mark.note(at + Duration::from_secs(2), 41);
+        for (number, is_later) in [(12, false), (41, true), (42, false)] {
+            assert_eq!(
+                begun.is_before(id(number), Some(&mark)),
+                is_later,
+                "{number}"
+            );
+        }
     }
 }

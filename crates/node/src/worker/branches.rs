@@ -12,7 +12,9 @@
 use std::{rc::Rc, sync::Arc};
 
 use thicket_session::{
-    server::{Epoch, Held, Inbound, Redelivery, SessionSnapshot, StoredWill, WillSnapshot},
+    server::{
+        Epoch, Held, Inbound, JournalVersion, Redelivery, SessionSnapshot, StoredWill, WillSnapshot,
+    },
     time::Instant,
 };
 
@@ -38,6 +40,8 @@ pub(super) fn let_go(cx: &mut Context, now: Now, request: u64, client_id: &str) 
     let key = cx.sessions.find(client_id);
     let session = key.and_then(|key| cx.sessions.get(key));
     let marks = session.map(|session| cx.marks_of_session(session));
+    let to = session.and_then(|session| session.role.switchover());
+    let version = to.map_or(JournalVersion::V1, |to| cx.journal_version(to.to));
     let session = key.and_then(|key| Some((key, cx.sessions.get_mut(key)?)));
     let session = session.filter(|(_, session)| session.role.is_branch());
     let queue = match session {
@@ -50,6 +54,7 @@ pub(super) fn let_go(cx: &mut Context, now: Now, request: u64, client_id: &str) 
             let taken = session.taken.iter_here();
             let before = session.taken.iter_before().filter(|_| first == 0);
             let queue = queue::encode(
+                version,
                 &marks.unwrap_or_default(),
                 before.chain(taken),
                 session.outbound.queue().skip(skipped as usize),
@@ -142,8 +147,18 @@ impl Primaries {
         client_id: &str,
         bytes: &[u8],
     ) {
-        if let Some(key) = cx.sessions.find(client_id) {
-            self.finish_merge(cx, now, key, bytes);
+        let Some(key) = cx.sessions.find(client_id) else {
+            return;
+        };
+        match queue::decode(bytes, now.instant) {
+            Some(moved) => self.finish_merge(cx, now, key, moved),
+            None => {
+                if let Some(session) = cx.sessions.get_mut(key) {
+                    session.merging = None;
+                }
+                let message = "a queue from another node is unreadable";
+                cx.event(EventLevel::Error, message, Vec::new());
+            }
         }
     }
 }

@@ -93,8 +93,7 @@ impl Checkpoints {
         let enough = cx.journal.writer.len() + BYTES_PER_ROUND.min(room);
         if checkpoint.next == 0 && checkpoint.sequence == 0 {
             for (uid, generations) in cx.arrivals.seen.iter() {
-                let (highest, bits) = generations.parts();
-                cx.journal.writer.seen(uid, highest, bits);
+                cx.journal.writer.seen(uid, generations);
             }
         }
         while cx.journal.writer.len() < enough {

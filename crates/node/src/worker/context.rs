@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use thicket_overlay::{NodeId, NodeSlot, StreamId};
-use thicket_session::server::{Epoch, MessageStream};
+use thicket_session::server::{Epoch, JournalVersion, MessageStream};
 
 use super::{
     SessionKey,
@@ -134,6 +134,12 @@ impl Context {
     /// Whether another node is up.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.up.iter().any(|up| up.node == node)
+    }
+
+    /// The version in which records and sessions are sent to another node.
+    pub fn journal_version(&self, node: NodeId) -> JournalVersion {
+        let found = self.up.iter().find(|up| up.node == node);
+        found.map_or(JournalVersion::V1, |up| up.journal)
     }
 
     pub fn is_slot_up(&self, slot: NodeSlot) -> bool {
@@ -282,8 +288,9 @@ impl Context {
 
     /// The stream to a node, begun if there is none; `None`: there are too many.
     pub fn stream_to(&mut self, node: NodeId) -> Option<u8> {
+        let version = self.journal_version(node);
         let random = &mut self.random;
         let streams = &mut self.journal.streams;
-        streams.find_or_begin(node, || random.next_u64())
+        streams.find_or_begin(node, version, || random.next_u64())
     }
 }

@@ -18,6 +18,7 @@ use super::{
     context::Context,
     deliver::Outgoing,
     replication::{Primaries, StoredAs, Streams},
+    seen::Named,
     sessions::Session,
 };
 use crate::{Keyspace, LogStatus, Now, StoreOperation, Unstored, WorkerOutput};
@@ -226,11 +227,12 @@ impl Journal {
     /// The current message was delivered: if it is a publication that may be sent again, that is stored too.
     #[inline]
     pub fn note(&mut self, outgoing: &Outgoing<'_>) {
-        if let Some(id) = outgoing.publication()
+        if let Some(Named { id, checksum }) = outgoing.named()
             && self.is_on
             && !outgoing.is_journaled
         {
-            self.writer.noted((id.session, id.packet_id, id.generation));
+            let publication = (id.session, id.packet_id, id.generation);
+            self.writer.noted(publication, checksum);
         }
     }
 
@@ -548,8 +550,7 @@ pub(super) fn write_counters(writer: &mut JournalWriter, session: &Session) {
 /// The QoS 2 publications that a session accepted.
 pub(super) fn write_taken(writer: &mut JournalWriter, session: &Session) {
     for (uid, taken) in session.taken.iter() {
-        let (highest, bits) = taken.parts();
-        writer.taken(session.stored.number, uid, highest, bits);
+        writer.taken(session.stored.number, uid, taken);
     }
 }
 

@@ -58,11 +58,35 @@ pub(super) struct Merging {
 }
 
 impl Worker {
-    /// What another node has of a session that is here.
+    /// What another node has of a session that is here. Its queue follows when every node sends here what its filters match.
     pub(super) fn begin_merge(
         &mut self,
         now: Now,
         request: u64,
+        key: SessionKey,
+        snapshot: SessionSnapshot,
+        merge: Merge,
+    ) {
+        self.take_subscriptions(now, key, snapshot, merge);
+        self.wait_for_import(request);
+    }
+
+    /// A branch that this worker has as a backup, with its queue.
+    pub(super) fn merge_own_branch(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        snapshot: SessionSnapshot,
+        merge: Merge,
+        moved: queue::Moved,
+    ) {
+        self.take_subscriptions(now, key, snapshot, merge);
+        self.primaries.finish_merge(&mut self.cx, now, key, moved);
+    }
+
+    fn take_subscriptions(
+        &mut self,
+        now: Now,
         key: SessionKey,
         snapshot: SessionSnapshot,
         merge: Merge,
@@ -111,7 +135,6 @@ impl Worker {
             session.merging = Some(Box::new(merging));
         }
         self.primaries.store_session(&mut self.cx, now, key);
-        self.wait_for_import(request);
     }
 }
 
@@ -146,29 +169,22 @@ impl Primaries {
         }
     }
 
-    /// The other one's queue has arrived. False: no branch is being merged.
+    /// The other one's queue has arrived.
     pub(super) fn finish_merge(
         &mut self,
         cx: &mut Context,
         now: Now,
         key: SessionKey,
-        bytes: &[u8],
-    ) -> bool {
+        moved: queue::Moved,
+    ) {
         let place = cx.place();
         let Some(session) = cx.sessions.get_mut(key) else {
-            return false;
+            return;
         };
         let Some(merging) = session.merging.take() else {
-            return false;
+            return;
         };
-        let Some(queue::Moved { taken, queue, .. }) = queue::decode(bytes, now.instant) else {
-            cx.event(
-                EventLevel::Error,
-                "a queue from another node is unreadable",
-                Vec::new(),
-            );
-            return true;
-        };
+        let queue::Moved { taken, queue, .. } = moved;
         session.epoch = session.epoch.max(merging.epoch);
         let is_partitioned = self.is_partitioned(now.instant);
         let after = is_partitioned.then(|| {
@@ -212,7 +228,6 @@ impl Primaries {
             fields,
         );
         cx.pull(now, key);
-        true
     }
 }
 

@@ -97,7 +97,7 @@ use self::{
     retained::Queries,
     sessions::{Session, SessionKey},
 };
-pub(crate) use self::{rates::HEAVIEST, relocate::Relocated, seen::Generations};
+pub(crate) use self::{rates::HEAVIEST, relocate::Relocated};
 use crate::{
     ConnectionId, Handover, Now, Peer, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
     messages::{ToHub, ToWorker, WorkerMessage},
@@ -385,7 +385,7 @@ impl Worker {
                     .send_to_worker_after_records(home, ToWorker::Synchronised { barrier });
             }
             ToWorker::Synchronised { barrier } => self.handle_synchronised(now, barrier),
-            ToWorker::TakeBack { client_id } => self.handle_take_back(now, &client_id),
+            ToWorker::TakeBack { client_id, to } => self.handle_take_back(now, &client_id, to),
             ToWorker::Import {
                 request,
                 snapshot,

@@ -27,7 +27,7 @@ use super::{
     journal::{instant_of, wall_ms},
     replication::Primaries,
     role::{Handed, Role},
-    seen::{Generations, Named, Taken, publication_id},
+    seen::{Named, Taken, publication_id},
     sessions::Session,
     timers::Timer,
 };
@@ -271,14 +271,15 @@ impl Recovery {
                         cx.arrivals.seen.insert(publication);
                     }
                 }
-                JournalEntry::Noted(publication) => {
-                    cx.arrivals.seen.insert(publication_id(publication).into());
+                JournalEntry::Noted {
+                    publication,
+                    checksum,
+                } => {
+                    let id = publication_id(publication);
+                    cx.arrivals.seen.insert(Named { id, checksum });
                 }
-                JournalEntry::Seen { uid, highest, bits } => {
-                    let bits = *bits;
-                    cx.arrivals
-                        .seen
-                        .restore(uid, Generations::of(highest, bits));
+                JournalEntry::Seen { uid, generations } => {
+                    cx.arrivals.seen.restore(uid, *generations);
                 }
                 entry => {
                     if log == cx.journal.log()
@@ -317,17 +318,16 @@ impl Recovery {
                 if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
                     recovering.held.handle_append(append, message);
                     if let Some(named) = self.last_publication.filter(|_| append.message == 0) {
-                        let taken = Generations::of_one(named);
+                        let taken = named.alone();
                         recovering.taken.insert_before(named.id.session, taken);
                     }
                 }
             }
             JournalEntry::Taken {
-                uid, highest, bits, ..
+                uid, generations, ..
             } => {
-                let taken = Generations::of(*highest, **bits);
                 if let Some(recovering) = self.sessions.get_mut(&(log, number)) {
-                    recovering.taken.insert_before(*uid, taken);
+                    recovering.taken.insert_before(*uid, **generations);
                 }
             }
             JournalEntry::Handed { .. } => {
@@ -388,7 +388,7 @@ pub(super) fn apply_entry(held: &mut RecoveredSession, entry: &JournalEntry<'_>)
         | JournalEntry::Append(_)
         | JournalEntry::Run(_)
         | JournalEntry::Seen { .. }
-        | JournalEntry::Noted(_)
+        | JournalEntry::Noted { .. }
         | JournalEntry::Value { .. }
         | JournalEntry::Subscribed { .. }
         | JournalEntry::Unsubscribed { .. }

@@ -1,22 +1,17 @@
 //! QoS 2 publications of persistent publishers that arrived here: distinguishes a publication that is sent again after its node stopped from a new
 //! one (rule 10 between nodes).
 //!
-//! A publication is identified by the number of its publisher's session, its generation. Two nodes may give one generation to two publications: a
-//! client sends again what it had under way, and a node that did not receive that continues from the last generation it has, though the client's
-//! former node may have stayed up in another partition and have finished some of them. So the last generations are identified by their content too.
+//! A publication is identified by the number of its publisher's session, its generation; as two nodes may give one generation to two publications, also
+//! by a checksum of its content (`Generations` of crate `session`).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::Remembered;
 use thicket_overlay::{fnv1a, record::PublicationId};
-use thicket_session::server::{GENERATIONS_OF_A_BRANCH, Message, Publication, SEEN_WORDS};
+use thicket_session::server::{GENERATIONS_OF_A_BRANCH, Generations, Message, Publication};
 
 /// Publishers remembered.
 const PUBLISHERS: usize = 10_000;
-const WORD_BITS: u32 = u128::BITS;
-
-/// Generations of one publisher that are identified by their content too: those that a client has under way at a time, as a rule.
-const CHECKSUMS: u32 = 32;
 /// Bytes at each end of a payload that its checksum covers.
 const CHECKED_BYTES: usize = 64;
 
@@ -32,6 +27,11 @@ impl Named {
     pub fn new(id: PublicationId, topic: &str, payload: &[u8]) -> Self {
         let checksum = checksum(id.packet_id, topic, payload);
         Self { id, checksum }
+    }
+
+    /// Nothing but this one of its publisher.
+    pub const fn alone(&self) -> Generations {
+        Generations::of_one(self.id.generation, self.checksum)
     }
 
     /// The publication of a message, if it may be sent again.
@@ -72,138 +72,6 @@ fn checksum(packet_id: u16, topic: &str, payload: &[u8]) -> u16 {
     u16::max(folded as u16, 1)
 }
 
-/// The last generations of one publisher: more than a client may have without PUBREC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Generations {
-    highest: u32,
-    /// Bit `n`: `highest - n` was seen.
-    bits: [u128; SEEN_WORDS],
-    /// Of generation `n` at `n` modulo their count, of the last ones; 0: unknown, or not seen.
-    checksums: [u16; CHECKSUMS as usize],
-}
-
-impl Generations {
-    /// One generation.
-    pub const fn new(generation: u32) -> Self {
-        let mut bits = [0; SEEN_WORDS];
-        bits[0] = 1;
-        Self::of(generation, bits)
-    }
-
-    /// Bit `n` is set if `highest - n` was seen. Their content is unknown.
-    pub const fn of(highest: u32, bits: [u128; SEEN_WORDS]) -> Self {
-        Self {
-            highest,
-            bits,
-            checksums: [0; CHECKSUMS as usize],
-        }
-    }
-
-    /// The highest generation seen, and a bit for each one below, as `of` takes them.
-    pub const fn parts(&self) -> (u32, &[u128; SEEN_WORDS]) {
-        (self.highest, &self.bits)
-    }
-
-    /// One publication.
-    pub(super) const fn of_one(named: Named) -> Self {
-        let mut one = Self::new(named.id.generation);
-        *one.checksum_mut(named.id.generation) = named.checksum;
-        one
-    }
-
-    /// Whether it is new.
-    fn insert(&mut self, named: Named) -> bool {
-        let generation = named.id.generation;
-        let ahead = generation.wrapping_sub(self.highest) as i32;
-        if ahead > 0 {
-            self.raise(generation);
-            self.bits[0] |= 1;
-            *self.checksum_mut(generation) = named.checksum;
-            return true;
-        }
-        let behind = ahead.unsigned_abs();
-        let Some(word) = self.bits.get_mut((behind / WORD_BITS) as usize) else {
-            // Farther back than what can still be sent again.
-            return true;
-        };
-        let bit = 1 << (behind % WORD_BITS);
-        let is_free = *word & bit == 0;
-        *word |= bit;
-        if behind >= CHECKSUMS {
-            return is_free;
-        }
-        let known = self.checksum_mut(generation);
-        let is_other = *known > 0 && named.checksum > 0 && *known != named.checksum;
-        let is_new = is_free || is_other;
-        if is_new || *known == 0 {
-            *known = named.checksum;
-        }
-        is_new
-    }
-
-    fn contains(&self, named: Named) -> bool {
-        let generation = named.id.generation;
-        let behind = self.highest.wrapping_sub(generation);
-        let word = self.bits.get((behind / WORD_BITS) as usize);
-        let is_seen = word.is_some_and(|word| word & (1 << (behind % WORD_BITS)) != 0);
-        let known = self.checksum(generation);
-        is_seen && (known == 0 || named.checksum == 0 || known == named.checksum)
-    }
-
-    /// The checksum of a generation; 0: unknown.
-    const fn checksum(&self, generation: u32) -> u16 {
-        if self.highest.wrapping_sub(generation) < CHECKSUMS {
-            self.checksums[(generation % CHECKSUMS) as usize]
-        } else {
-            0
-        }
-    }
-
-    /// The checksum of one of the last generations.
-    const fn checksum_mut(&mut self, generation: u32) -> &mut u16 {
-        &mut self.checksums[(generation % CHECKSUMS) as usize]
-    }
-
-    /// The union of both.
-    fn merge(&mut self, mut other: Self) {
-        if other.highest.wrapping_sub(self.highest) as i32 > 0 {
-            std::mem::swap(self, &mut other);
-        }
-        other.raise(self.highest);
-        for (word, other) in self.bits.iter_mut().zip(other.bits) {
-            *word |= other;
-        }
-        for (checksum, other) in self.checksums.iter_mut().zip(other.checksums) {
-            if *checksum == 0 {
-                *checksum = other;
-            }
-        }
-    }
-
-    /// Another generation is the highest.
-    fn raise(&mut self, highest: u32) {
-        let count = highest.wrapping_sub(self.highest);
-        for ahead in 0..count.min(CHECKSUMS) {
-            *self.checksum_mut(highest.wrapping_sub(ahead)) = 0;
-        }
-        self.highest = highest;
-        self.shift(count);
-    }
-
-    fn shift(&mut self, count: u32) {
-        let (words, bits) = ((count / WORD_BITS) as usize, count % WORD_BITS);
-        for index in (0..SEEN_WORDS).rev() {
-            let from = |index: usize| self.bits.get(index).copied().unwrap_or(0);
-            let low = index.checked_sub(words).map_or(0, from);
-            let lower = index.checked_sub(words + 1).map_or(0, from);
-            self.bits[index] = match bits {
-                0 => low,
-                bits => low << bits | lower >> (WORD_BITS - bits),
-            };
-        }
-    }
-}
-
 /// A publisher's session, and which branch of it: what was under way when generations jumped may be sent again after it.
 type Publisher = (u128, u32);
 
@@ -239,7 +107,7 @@ impl Seen {
     fn contains(&self, named: Named) -> bool {
         let publisher = publisher(named.id.session, named.id.generation);
         let seen = self.publishers.get(&publisher);
-        seen.is_some_and(|it| it.contains(named))
+        seen.is_some_and(|it| it.contains(named.id.generation, named.checksum))
     }
 
     /// Whether nothing of its publisher was forgotten because of the limit.
@@ -249,7 +117,7 @@ impl Seen {
     }
 
     fn merge(&mut self, uid: u128, generations: Generations) {
-        let publisher = publisher(uid, generations.highest);
+        let publisher = publisher(uid, generations.highest());
         match self.publishers.get_mut(&publisher) {
             Some(known) => known.merge(generations),
             None => self.remember(publisher, generations),
@@ -260,15 +128,15 @@ impl Seen {
     pub fn insert(&mut self, named: Named) -> bool {
         let publisher = publisher(named.id.session, named.id.generation);
         if let Some(generations) = self.publishers.get_mut(&publisher) {
-            return generations.insert(named);
+            return generations.insert(named.id.generation, named.checksum);
         }
-        self.remember(publisher, Generations::of_one(named));
+        self.remember(publisher, named.alone());
         true
     }
 
     /// Puts back what a store kept.
     pub fn restore(&mut self, uid: u128, generations: Generations) {
-        self.put(publisher(uid, generations.highest), generations);
+        self.put(publisher(uid, generations.highest()), generations);
     }
 
     fn put(&mut self, publisher: Publisher, generations: Generations) {
@@ -440,7 +308,7 @@ mod tests {
         assert!(taken.insert(id(1)));
         assert!(taken.insert(id(1)), "the worker tells those apart");
         taken.continue_generations();
-        taken.insert_before(1, Generations::new(900));
+        taken.insert_before(1, Generations::of_one(900, 0));
         for (generation, is_new) in [(1, false), (2, true), (900, false), (901, true)] {
             assert_eq!(taken.insert(id(generation)), is_new, "{generation}");
         }
@@ -450,7 +318,7 @@ mod tests {
     #[test]
     fn what_others_have_seen_is_new_to_a_session_that_surely_did_not_take_it() {
         let mut taken = Taken::default();
-        taken.insert_before(1, Generations::new(5));
+        taken.insert_before(1, Generations::of_one(5, 0));
         taken.insert(id(7));
         for (generation, is_new) in [(5, false), (6, true), (6, false), (7, false)] {
             assert_eq!(taken.insert_again(id(generation)), is_new, "{generation}");
@@ -508,27 +376,5 @@ mod tests {
             taken.continue_generations();
             assert!(!taken.insert(known) && taken.insert(other), "{other:?}");
         }
-    }
-
-    #[test]
-    fn content_is_known_of_the_last_generations_whichever_came_first() {
-        let said = |generation, payload: &[u8]| Named::new(of(1, generation).id, "a", payload);
-        for first in [0, 1000, 12_345] {
-            let mut seen = Seen::default();
-            for ahead in [0, 3, 1, 2, CHECKSUMS + 1] {
-                assert!(seen.insert(said(first + ahead, b"one")));
-            }
-            // The first ones are farther back now than what is identified by its content.
-            for (ahead, is_new) in [(0, false), (1, false), (2, true), (3, true)] {
-                let other = said(first + ahead, b"two");
-                assert_eq!(seen.insert(other), is_new, "{first} + {ahead}");
-            }
-        }
-        let mut one = Generations::of_one(said(7, b"one"));
-        one.merge(Generations::of_one(said(9, b"one")));
-        let mut other = Generations::of_one(said(9, b"one"));
-        other.merge(Generations::of_one(said(7, b"one")));
-        assert_eq!(one, other);
-        assert!(one.contains(said(7, b"one")) && !one.contains(said(7, b"two")));
     }
 }

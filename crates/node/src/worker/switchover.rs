@@ -145,10 +145,16 @@ impl Worker {
         }
     }
 
-    /// A session that was to go to another node stays here.
-    pub(super) fn handle_take_back(&mut self, now: Now, client_id: &str) {
-        self.cx.barriers.forget_queue(client_id);
-        if let Some(key) = self.cx.sessions.find(client_id) {
+    /// A session that was to go to another node stays here, unless a third node has asked for it since.
+    pub(super) fn handle_take_back(&mut self, now: Now, client_id: &str, to: NodeId) {
+        let Some(key) = self.cx.sessions.find(client_id) else {
+            return;
+        };
+        let session = self.cx.sessions.get(key);
+        let switchover = session.and_then(|session| session.role.switchover());
+        // Where it was handed before this node was started is not known.
+        if switchover.is_none_or(|switchover| switchover.to == to) {
+            self.cx.barriers.forget_queue(client_id);
             self.take_back(now, key);
         }
     }
@@ -397,7 +403,8 @@ pub(super) fn hand_session_over(
         });
     }
     if let Some(stream) = cx.journal.streams.get_mut(index) {
-        stream.writer.history(number, &history.encode());
+        let history = history.encode(stream.writer.version());
+        stream.writer.history(number, &history);
         stream.writer.handed(number);
     }
     let from = session.outbound.next_sequence();

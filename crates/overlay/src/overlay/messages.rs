@@ -18,7 +18,6 @@ use crate::record_versions::{Purpose, RecordAge, RecordVersions};
 use crate::relays::Relay;
 use crate::view::{NodeRecord, RecordNews};
 use crate::wire::WireError;
-use crate::wire_version::WireVersion;
 
 /// Why a link is closed although its node is alive. Nothing of the packet has taken effect, except earlier parts of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -460,7 +459,7 @@ impl Overlay {
     /// what it wrote.
     pub(super) fn announce_records(&mut self, changed: &[(NodeId, Relay)]) {
         for (slot, link) in self.linked_peers().collect::<Vec<_>>() {
-            if !self.takes_records(slot, link) {
+            if !self.takes_records(link) {
                 continue;
             }
             let Some(to) = self.peer(slot).map(|peer| peer.node) else {
@@ -473,8 +472,7 @@ impl Overlay {
                 (!is_reached && !has_it(relay)).then_some(record)
             };
             let records: Vec<&NodeRecord> = changed.iter().filter_map(record).collect();
-            let hears = self.wire_version(slot) >= WireVersion::V12;
-            let is_sent = |record: &&NodeRecord| record.node == to || !hears;
+            let is_sent = |record: &&NodeRecord| record.node == to;
             let (sent, said): (Vec<_>, Vec<_>) = records.into_iter().partition(is_sent);
             let news = said.iter().map(|record| (record.node, record.age()));
             let news = Message::Versions(RecordVersions::news(news.collect()));
@@ -487,15 +485,9 @@ impl Overlay {
     }
 
     /// Whether records and their changes may be sent over a link: the versions at its start must have been sent before.
-    fn takes_records(&self, slot: NodeSlot, link: LinkId) -> bool {
-        let Some(link) = self.links.get(&link) else {
-            return false;
-        };
-        if self.wire_version(slot) >= WireVersion::V12 {
-            link.state.is_selected()
-        } else {
-            link.state.has_records()
-        }
+    fn takes_records(&self, link: LinkId) -> bool {
+        let link = self.links.get(&link);
+        link.is_some_and(|link| link.state.is_selected())
     }
 
     /// What others hold as this node's record. If it differs from what this process wrote, every node would believe it: it is replaced by a higher
@@ -589,18 +581,12 @@ impl Overlay {
             .filter(|(_, peer)| !is_reached(peer.node))
             .filter_map(|(slot, peer)| Some((slot, peer.link?)))
             .filter(|(_, link)| !brought_by.contains(link))
-            .filter(|(slot, link)| self.takes_records(*slot, *link))
+            .filter(|(_, link)| self.takes_records(*link))
             .collect();
         let change = before.and_then(|before| RecordChange::between(before, record));
-        let change = change.map(Message::Change);
-        let mut whole = None;
+        let message = change.map_or_else(|| Message::Record(record.clone()), Message::Change);
         for (slot, link) in links {
-            let takes_changes = self.wire_version(slot) >= WireVersion::V11;
-            let message = match &change {
-                Some(change) if takes_changes => change,
-                Some(_) | None => whole.get_or_insert_with(|| Message::Record(record.clone())),
-            };
-            self.write_message(slot, link, message);
+            self.write_message(slot, link, &message);
         }
     }
 
@@ -672,7 +658,7 @@ impl Overlay {
                 peer.outbound.acknowledge(stream.stream, &range, |numbers| {
                     let mut bytes = 0;
                     store.settle_all(stream.stream, numbers, |number, len| {
-                        flow.settle(now, stream.stream, number, len);
+                        flow.settle(stream.stream, number, len);
                         bytes += u64::from(len);
                     });
                     bytes
@@ -687,7 +673,7 @@ impl Overlay {
             (None, None) => {
                 if is_first {
                     // What was sent over trees before may have arrived while that node still had this one as down: it was not accepted.
-                    self.send_again(now, slot);
+                    self.send_all_again(now, slot);
                 }
                 Ok(())
             }

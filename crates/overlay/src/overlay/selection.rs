@@ -15,7 +15,6 @@ use crate::peer::{Peer, PeerState};
 use crate::record_versions::{Purpose, RecordVersions};
 use crate::view::NodeRecord;
 use crate::wanted_records::WantedRecords;
-use crate::wire_version::{WireRange, WireVersion};
 
 impl Overlay {
     fn decides_against(&self, node: NodeId) -> bool {
@@ -145,7 +144,6 @@ impl Overlay {
         peer.link = Some(id);
         peer.has_acknowledged = false;
         peer.selects += 1;
-        let wire = WireRange::up_to(self.config.wire).common(hello.wire);
         self.set_state(id, LinkState::Selected { peer: hello });
         if let Some(link) = self.links.get_mut(&id) {
             // From here on silence is measured.
@@ -156,17 +154,12 @@ impl Overlay {
         if decides {
             self.write_message(slot, id, &Message::Select);
         }
-        if wire >= Some(WireVersion::V11) {
-            let versions = RecordVersions::of(self.view.records());
-            self.write_message(slot, id, &Message::Versions(versions));
-        } else {
-            self.resume(now, slot, id, &RecordVersions::none());
-        }
+        let versions = RecordVersions::of(self.view.records());
+        self.write_message(slot, id, &Message::Versions(versions));
         self.view_changed = true;
     }
 
-    /// Sends our record if the other end lacks it, and then where earlier links ended. Each end requests the other records that it lacks; a node with
-    /// wire version 11 or lower is sent them.
+    /// Sends our record if the other end lacks it, and then where earlier links ended. Each end requests the other records that it lacks.
     pub(super) fn resume(
         &mut self,
         now: Instant,
@@ -179,14 +172,10 @@ impl Overlay {
         else {
             return;
         };
-        if self.wire_version(slot) >= WireVersion::V12 {
-            self.note_offers(now, id, known);
-            if known.lacks(self.view.own()) {
-                let own = self.view.own().clone();
-                self.write_message(slot, id, &Message::Record(own));
-            }
-        } else {
-            self.send_lacking(slot, id, known);
+        self.note_offers(now, id, known);
+        if known.lacks(self.view.own()) {
+            let own = self.view.own().clone();
+            self.write_message(slot, id, &Message::Record(own));
         }
         let credit_window = self.config.limits.credit_bytes;
         let Some(peer) = self.peer_mut(slot) else {

@@ -260,7 +260,7 @@ fn message(name: &str, peer: u64) -> Message<'static> {
         "HelloReply" => Message::HelloReply { sequence: 1 },
         "Leaving" => Message::Leaving,
         "Record" => Message::Record(record(peer)),
-        "Versions" => Message::Versions(RecordVersions::none()),
+        "Versions" => Message::Versions(RecordVersions::of(std::iter::empty())),
         "Versions, news" => Message::Versions(RecordVersions::news(Vec::new())),
         "Versions, wanted" => {
             Message::Versions(RecordVersions::wanting([(NodeId(OWN), None)].into_iter()))

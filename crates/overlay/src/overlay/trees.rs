@@ -9,6 +9,7 @@ use thicket_session::time::Instant;
 
 use super::{Overlay, slot_of_index};
 use crate::channel::Channel;
+use crate::flow::Flow;
 use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, StreamId};
 use crate::interface::{EventLevel, Forward};
 use crate::link::{Link, LinkState};
@@ -72,7 +73,7 @@ impl Overlay {
         self.relay_held(now);
         for node in cut_off {
             if let Some(slot) = self.slots.get(&node).copied() {
-                self.send_again(now, slot);
+                self.send_all_again(now, slot);
             }
         }
     }
@@ -343,9 +344,9 @@ impl Overlay {
                 .is_some_and(|at| now >= at)
             {
                 thicket_session::reach!("time resend_after");
-                self.send_again(now, slot_of_index(index));
+                let is_overdue = self.send_again(now, slot_of_index(index), Flow::is_overdue);
                 if let Some(peer) = self.peers.get_mut(index) {
-                    peer.flow.resent(now);
+                    peer.flow.resent(now, is_overdue);
                 }
             }
             while let Some((key, node)) = self.release_one(now, index, &mut planned) {
@@ -407,25 +408,36 @@ impl Overlay {
         }
     }
 
-    /// Resends everything that is unacknowledged by a node: it discards and acknowledges what it has already.
-    pub(super) fn send_again(&mut self, now: Instant, slot: NodeSlot) {
-        if !self.routes_over_trees() {
-            return;
+    /// Resends everything that was sent and is not acknowledged by a node: it discards and acknowledges what it has already.
+    pub(super) fn send_all_again(&mut self, now: Instant, slot: NodeSlot) {
+        if self.routes_over_trees() {
+            self.send_again(now, slot, Flow::is_sent);
         }
+    }
+
+    /// Resends those unacknowledged messages; whether there are any.
+    fn send_again(
+        &mut self,
+        now: Instant,
+        slot: NodeSlot,
+        is_wanted: fn(&Flow, StreamId, u64) -> bool,
+    ) -> bool {
         let Some(peer) = self.peer_mut(slot) else {
-            return;
+            return false;
         };
         let node = peer.node;
         let numbers: Vec<_> = peer
             .outbound
             .pending()
-            .filter(|(stream, number)| peer.flow.is_sent(*stream, *number))
+            .filter(|(stream, number)| is_wanted(&peer.flow, *stream, *number))
             .collect();
         peer.counters.resends += numbers.len() as u64;
+        let has_some = !numbers.is_empty();
         for (stream, number) in numbers {
             let tree = self.tree_of(stream, number);
             self.transmit(now, &tree, stream, number, &[node]);
         }
+        has_some
     }
 }
 

@@ -17,15 +17,15 @@
 //! inbound  7 | session | packet id u16 | generation | is held u8
 //! released 8 | session | packet id u16
 //! session  9 | session | next sequence | next packet id u16 | inbound generation
-//! seen    10 | uid u128 | highest u32 | bits u128 x 8
-//! noted   11 | publication u128 u16 u32
+//! seen    10 | generations
+//! noted   11 | publication u128 u16 u32 | checksum u16 (not in version 1)
 //! value   12 | session | stored session
 //! filter  13 | session | is held u8 | subscription, or the filter's text
 //! ended   14 | session
 //! passed  15 | session | reference
 //! whole   16 | session
 //! covered 17 | session
-//! taken   18 | session | uid u128 | highest u32 | bits u128 x 8
+//! taken   18 | session | generations
 //! handed  19 | session
 //! members 20 | session | count | node u64 each
 //! adopted 21 | session | uid u128 | epoch u64
@@ -33,6 +33,7 @@
 //! run     23 | session | sequence | flags u8 | reference | [packet id u16] | count u16
 //! history 24 | session | bytes
 //! reference    is new origin u8 | [node u64, incarnation u64, stream u8] | id number
+//! generations  uid u128 | highest u32 | bits u128 x 8 | checksums u16 x 32 (not in version 1)
 //! ```
 //!
 //! Those from 12 on are only in records for other nodes, which have no store of values beside them. A *reference* is the identity of a message that
@@ -42,10 +43,25 @@
 
 use thicket_mqtt::{PacketId, Publish, Qos};
 
-use super::{Epoch, InboundId, MessageId, MessageStream};
+use super::{Epoch, Generations, InboundId, MessageId, MessageStream};
 
-/// Version of the format, in front of every record.
-pub const JOURNAL_VERSION: u8 = 1;
+/// Version of the format, in front of every record. All are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum JournalVersion {
+    /// Publications without the checksums of their content.
+    V1 = 1,
+    /// The newest.
+    #[default]
+    V2 = 2,
+}
+
+impl JournalVersion {
+    /// Whether publications have the checksums of their content.
+    #[must_use]
+    pub const fn has_checksums(self) -> bool {
+        matches!(self, Self::V2)
+    }
+}
 
 mod tag {
     pub(super) const MESSAGE: u8 = 1;
@@ -89,9 +105,6 @@ mod flag {
 
 /// Messages in one run at most: an entry must not claim much more than its bytes can stand for.
 pub(super) const MAXIMUM_RUN: u16 = 1024;
-
-/// Publications seen of one publisher, as a store keeps them: see `Seen` in crate `node`.
-pub const SEEN_WORDS: usize = 8;
 
 /// Identifies a QoS 2 publication: the publisher's session, the packet identifier, the generation.
 pub type Publication = (u128, u16, u32);
@@ -168,13 +181,16 @@ pub enum JournalEntry<'a> {
     Seen {
         /// The publisher's session.
         uid: u128,
-        /// The highest generation seen.
-        highest: u32,
-        /// Those below it.
-        bits: Box<[u128; SEEN_WORDS]>,
+        /// Which ones.
+        generations: Box<Generations>,
     },
     /// A publication arrived that no session had to store.
-    Noted(Publication),
+    Noted {
+        /// Which one.
+        publication: Publication,
+        /// Of its content; 0: unknown.
+        checksum: u16,
+    },
     /// A session without its subscriptions and messages.
     Value {
         /// Whose.
@@ -257,10 +273,8 @@ pub enum JournalEntry<'a> {
         session: u64,
         /// The publisher's session.
         uid: u128,
-        /// The highest generation accepted.
-        highest: u32,
-        /// Those below it.
-        bits: Box<[u128; SEEN_WORDS]>,
+        /// Which ones.
+        generations: Box<Generations>,
     },
 }
 
@@ -291,7 +305,7 @@ impl JournalEntry<'_> {
             | Self::Left { session }
             | Self::Taken { session, .. }
             | Self::Passed { session, .. } => Some(*session),
-            Self::Message(_) | Self::Seen { .. } | Self::Noted(_) => None,
+            Self::Message(_) | Self::Seen { .. } | Self::Noted { .. } => None,
         }
     }
 }
@@ -393,6 +407,7 @@ pub enum JournalError {
 /// Writes the entries of one record.
 #[derive(Debug, Default)]
 pub struct JournalWriter {
+    version: JournalVersion,
     bytes: Vec<u8>,
     /// Node, incarnation and stream of the last message written: mostly that of the next one.
     origin: Option<MessageStream>,
@@ -411,6 +426,21 @@ struct OpenRun {
 }
 
 impl JournalWriter {
+    /// In a version that its reader knows.
+    #[must_use]
+    pub fn new(version: JournalVersion) -> Self {
+        Self {
+            version,
+            ..Self::default()
+        }
+    }
+
+    /// See [`Self::new`].
+    #[must_use]
+    pub const fn version(&self) -> JournalVersion {
+        self.version
+    }
+
     /// Bytes written of the present record; 0: nothing to store.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -438,7 +468,7 @@ impl JournalWriter {
 
     fn begin(&mut self, tag: u8) -> &mut Vec<u8> {
         if self.bytes.is_empty() {
-            self.bytes.push(JOURNAL_VERSION);
+            self.bytes.push(self.version as u8);
         }
         self.bytes.push(tag);
         &mut self.bytes
@@ -634,10 +664,14 @@ impl JournalWriter {
     }
 
     /// The session accepted these publications of one publisher.
-    pub fn taken(&mut self, session: u64, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
-        let out = self.begin(tag::TAKEN);
-        put_varint(out, session);
-        put_generations(out, uid, highest, bits);
+    pub fn taken(&mut self, session: u64, uid: u128, generations: &Generations) {
+        put_varint(self.begin(tag::TAKEN), session);
+        self.generations(uid, generations);
+    }
+
+    fn generations(&mut self, uid: u128, generations: &Generations) {
+        self.bytes.extend_from_slice(&uid.to_le_bytes());
+        generations.encode(&mut self.bytes, self.version.has_checksums());
     }
 
     /// The session does not accept a message that matches its subscriptions.
@@ -709,14 +743,20 @@ impl JournalWriter {
         put_varint(out, u64::from(generation));
     }
 
-    /// A publication that no session had to store.
-    pub fn noted(&mut self, publication: Publication) {
-        put_publication(self.begin(tag::NOTED), publication);
+    /// A publication that no session had to store, and the checksum of its content.
+    pub fn noted(&mut self, publication: Publication, checksum: u16) {
+        let has_checksums = self.version.has_checksums();
+        let out = self.begin(tag::NOTED);
+        put_publication(out, publication);
+        if has_checksums {
+            out.extend_from_slice(&checksum.to_le_bytes());
+        }
     }
 
     /// Publications that arrived from one publisher.
-    pub fn seen(&mut self, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
-        put_generations(self.begin(tag::SEEN), uid, highest, bits);
+    pub fn seen(&mut self, uid: u128, generations: &Generations) {
+        self.begin(tag::SEEN);
+        self.generations(uid, generations);
     }
 }
 
@@ -726,14 +766,6 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     out.push(value as u8);
-}
-
-fn put_generations(out: &mut Vec<u8>, uid: u128, highest: u32, bits: &[u128; SEEN_WORDS]) {
-    out.extend_from_slice(&uid.to_le_bytes());
-    out.extend_from_slice(&highest.to_le_bytes());
-    for word in bits {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
 }
 
 fn put_origin(out: &mut Vec<u8>, origin: MessageStream) {

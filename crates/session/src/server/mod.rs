@@ -4,6 +4,7 @@
 //! crate `node`, which owns the sessions.
 
 mod epoch;
+mod generations;
 mod inbound;
 mod journal;
 mod message;
@@ -14,10 +15,11 @@ mod stored;
 mod subscription;
 
 pub use epoch::Epoch;
+pub use generations::Generations;
 pub use inbound::{GENERATIONS_OF_A_BRANCH, Inbound, InboundId, InboundPublish};
 pub use journal::{
-    Append, AppendRun, JOURNAL_VERSION, JournalEntries, JournalEntry, JournalError, JournalWriter,
-    PlainAppend, Publication, SEEN_WORDS, StoredMessage,
+    Append, AppendRun, JournalEntries, JournalEntry, JournalError, JournalVersion, JournalWriter,
+    PlainAppend, Publication, StoredMessage,
 };
 pub use message::{Message, MessageId, MessageStream, seconds_left};
 pub use outbound::{

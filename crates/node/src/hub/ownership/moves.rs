@@ -371,7 +371,7 @@ impl Ownership {
         {
             // This node is drained, and handed it over by itself.
             let (client_id, home) = (Arc::clone(client_id), entry.home);
-            return cx.send_to_worker(home, ToWorker::TakeBack { client_id });
+            return cx.send_to_worker(home, ToWorker::TakeBack { client_id, to });
         }
         for local in its {
             self.take_back(cx, local);
@@ -396,10 +396,13 @@ impl Ownership {
 
     fn take_back(&mut self, cx: &mut Context, local: u64) {
         if let Some(Leaving {
-            client_id, home, ..
+            client_id,
+            to,
+            home,
+            ..
         }) = self.moves.leaving.remove(&local)
         {
-            cx.send_to_worker(home, ToWorker::TakeBack { client_id });
+            cx.send_to_worker(home, ToWorker::TakeBack { client_id, to });
         }
     }
 

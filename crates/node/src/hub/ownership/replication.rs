@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use thicket_overlay::NodeId;
+use thicket_overlay::{NodeId, WireVersion};
+use thicket_session::server::JournalVersion;
 
 use super::Ownership;
 use crate::{
@@ -34,6 +35,11 @@ impl Ownership {
         let up = cx.up.iter().map(|(slot, node)| UpNode {
             node: *node,
             slot: *slot,
+            journal: if cx.overlay.wire_version(*slot) < WireVersion::V13 {
+                JournalVersion::V1
+            } else {
+                JournalVersion::V2
+            },
         });
         let nodes: Vec<_> = up.collect();
         for worker in cx.workers() {

@@ -6,7 +6,7 @@ use thicket_mqtt::Qos;
 use thicket_overlay::NodeId;
 use thicket_session::{
     server::{
-        JournalEntries, JournalEntry, Message, MessageId, PlainAppend, StoredMessage,
+        Generations, JournalEntries, JournalEntry, Message, MessageId, PlainAppend, StoredMessage,
         StoredSession, decode_subscription,
     },
     time::Instant,
@@ -30,7 +30,7 @@ use crate::{
         journal::instant_of,
         recover::apply_entry,
         role::Role,
-        seen::{Generations, Named, Taken},
+        seen::{Named, Taken},
         sessions::Session,
         timers::Timer,
     },
@@ -318,12 +318,8 @@ impl Sources {
                 JournalEntry::Taken {
                     session,
                     uid,
-                    highest,
-                    bits,
-                } => {
-                    let taken = Generations::of(*highest, **bits);
-                    self.backup_took(cx, reading.source, *session, *uid, taken);
-                }
+                    generations,
+                } => self.backup_took(cx, reading.source, *session, *uid, **generations),
                 JournalEntry::History { session, value } => {
                     if let Some(backup) = self.backup_mut(cx, reading.source, *session) {
                         backup.history = Some(value.to_vec());
@@ -357,7 +353,7 @@ impl Sources {
                         && append.reference.is_none()
                     {
                         let uid = publication.id.session;
-                        let taken = Generations::of_one(publication);
+                        let taken = publication.alone();
                         self.backup_took(cx, reading.source, append.session, uid, taken);
                     }
                     if let JournalEntry::Covered { session } = entry {
@@ -594,12 +590,11 @@ impl Sources {
     }
 
     pub(super) fn drop_backup(&mut self, cx: &mut Context, key: SessionKey) -> Vec<InterestChange> {
-        let mut changes = Vec::new();
         let Some(session) = cx.sessions.remove(key) else {
-            return changes;
+            return Vec::new();
         };
-        if let Role::Backup(backup) = session.role {
-            let awaited = backup.awaited.into_values();
+        if let Role::Backup(backup) = &session.role {
+            let awaited = backup.awaited.values();
             cx.arrivals.unblocked.extend(awaited.filter_map(|it| {
                 Some(Unblocked {
                     source: backup.source,
@@ -607,6 +602,17 @@ impl Sources {
                 })
             }));
         }
+        self.end_interests(cx, key, &session)
+    }
+
+    /// A backup is here no more: what its session subscribes to is sent here only if others want it.
+    pub(super) fn end_interests(
+        &mut self,
+        cx: &mut Context,
+        key: SessionKey,
+        session: &Session,
+    ) -> Vec<InterestChange> {
+        let mut changes = Vec::new();
         for filter in session.subscriptions.keys() {
             if !filter.is_shared() {
                 changes.extend(cx.interests.unsubscribe(key, filter));

@@ -357,7 +357,8 @@ impl Primaries {
                 if let Some(streams) = &streams {
                     let reached = session.marks_with(streams, &cx.arrivals.marks);
                     let history = History::of_marks(reached);
-                    stream.writer.history(number, &history.encode());
+                    let history = history.encode(stream.writer.version());
+                    stream.writer.history(number, &history);
                 }
                 stream.writer.covered(number);
                 stream.note_covered();

@@ -12,15 +12,16 @@ use super::{
 };
 use crate::{
     EventLevel, Now, SESSIONS_FAILED_OVER,
-    messages::{InterestChange, SessionState, ToHub},
-    queue::History,
+    marks::Marks,
+    messages::{InterestChange, Merge, SessionState, ToHub},
+    queue::{History, Moved},
     worker::{
         SessionKey, Worker,
         branches::restart_timers,
         context::Context,
         interests::Member,
         journal::write_whole,
-        role::{Event, Role},
+        role::{Event, Reason, Role, Switchover},
         sessions::Session,
     },
 };
@@ -199,7 +200,7 @@ impl Worker {
                 .get(here)
                 .is_none_or(Session::is_in_service)
             {
-                changes.extend(self.sources.drop_backup(&mut self.cx, key));
+                self.give_up_backup(now, key, here, is_split, changes);
                 return false;
             }
             // The session here was handed over, and the backup has more.
@@ -212,7 +213,73 @@ impl Worker {
         let Some(session) = self.cx.sessions.get_mut(key) else {
             return false;
         };
-        let Some(Role::Backup(backup)) = session.role.change(Event::Promoted) else {
+        if !session.become_primary(now, is_split) {
+            return false;
+        }
+        for (filter, subscription) in session.subscriptions.clone() {
+            if filter.is_shared() {
+                let member = Member::away(subscription);
+                changes.extend(self.cx.interests.subscribe(key, &filter, member));
+            } else {
+                self.sources.subscriptions -= 1;
+            }
+        }
+        restart_timers(&mut self.cx, now, key);
+        write_whole(&mut self.cx, now, key);
+        self.cx.report_session(&client_id, SessionState::Waiting);
+        true
+    }
+
+    /// A session is in service here already, `here`. If it is a branch, promoted from the backup of another primary, it takes in what is only in this
+    /// backup: its primary is down, and nobody else may have that.
+    fn give_up_backup(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        here: SessionKey,
+        is_split: bool,
+        changes: &mut Vec<InterestChange>,
+    ) {
+        let session = self.cx.sessions.get(here);
+        let may_merge = session.is_some_and(|it| it.role.is_primary() && it.merging.is_none());
+        if !(is_split && may_merge) {
+            changes.extend(self.sources.drop_backup(&mut self.cx, key));
+            return;
+        }
+        let (own, place) = (self.cx.config.node, self.cx.place());
+        let epoch = session.map(|it| it.epoch).unwrap_or_default();
+        let Some(mut backup) = self.cx.sessions.remove(key) else {
+            return;
+        };
+        thicket_session::reach!(
+            "worker/replication/promote: a backup is merged into a branch here"
+        );
+        backup.become_primary(now, true);
+        let source_epoch = backup.epoch;
+        let merge = Merge {
+            node: own,
+            epoch: epoch.max(source_epoch),
+            source_epoch,
+        };
+        let reason = Reason::Branch(None);
+        backup
+            .role
+            .change(Event::Asked(Switchover { to: own, reason }));
+        let snapshot = backup.snapshot(place, now.instant);
+        let moved = Moved {
+            marks: Marks::new(),
+            taken: backup.taken.iter().map(|(uid, it)| (uid, *it)).collect(),
+            queue: backup.outbound.queue().cloned().collect(),
+        };
+        self.merge_own_branch(now, here, snapshot, merge, moved);
+        changes.extend(self.sources.end_interests(&mut self.cx, key, &backup));
+    }
+}
+
+impl Session {
+    /// The backup becomes the session, with all that has arrived for it. False: it is none.
+    fn become_primary(&mut self, now: Now, is_split: bool) -> bool {
+        let Some(Role::Backup(backup)) = self.role.change(Event::Promoted) else {
             return false;
         };
         let Backup {
@@ -230,11 +297,11 @@ impl Worker {
             held.handle_dropped(awaited.sequence);
         }
         let mut known: Vec<_> = held.messages().filter(|id| id.number > 0).collect();
-        held.restore(&mut session.outbound, &mut session.inbound);
-        session.taken.continue_generations();
+        held.restore(&mut self.outbound, &mut self.inbound);
+        self.taken.continue_generations();
         let mut pending: Vec<Pending> = pending.into_iter().collect();
         // Drops what its publisher sent again and the primary would have passed over.
-        pending.retain(|it| session.is_new_message(&it.delivery, it.is_seen));
+        pending.retain(|it| self.is_new_message(&it.delivery, it.is_seen));
         let from = Ancestor {
             node: source.0.0,
             worker: source.1,
@@ -243,26 +310,15 @@ impl Worker {
         if is_split {
             known.sort_unstable();
             let unheard = pending.iter().map(|it| it.delivery.message.id());
-            session.split_off(from, known, unheard.collect(), is_learning);
+            self.split_off(from, known, unheard.collect(), is_learning);
         } else {
-            session.ancestors.note(from);
+            self.ancestors.note(from);
         }
         for Pending { delivery, .. } in pending {
-            session.outbound.enqueue_accepted(delivery);
+            self.outbound.enqueue_accepted(delivery);
         }
-        session.revive(now, stored);
-        session.epoch = session.epoch.promoted();
-        for (filter, subscription) in session.subscriptions.clone() {
-            if filter.is_shared() {
-                let member = Member::away(subscription);
-                changes.extend(self.cx.interests.subscribe(key, &filter, member));
-            } else {
-                self.sources.subscriptions -= 1;
-            }
-        }
-        restart_timers(&mut self.cx, now, key);
-        write_whole(&mut self.cx, now, key);
-        self.cx.report_session(&client_id, SessionState::Waiting);
+        self.revive(now, stored);
+        self.epoch = self.epoch.promoted();
         true
     }
 }

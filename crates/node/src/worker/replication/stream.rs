@@ -3,7 +3,10 @@
 use std::{cell::Cell, collections::VecDeque, rc::Rc};
 
 use thicket_overlay::NodeId;
-use thicket_session::{server::JournalWriter, topic::SubscriptionFilter};
+use thicket_session::{
+    server::{JournalVersion, JournalWriter},
+    topic::SubscriptionFilter,
+};
 
 use super::{super::SessionKey, pending_wills::WILLS, replica_set::ReplicaSet};
 use crate::{ConnectionId, worker::debts::Debt};
@@ -193,7 +196,12 @@ pub(in super::super) struct Streams {
 
 impl Streams {
     /// The stream to a node, begun with `id` if there is none; `None`: there are too many.
-    pub fn find_or_begin(&mut self, node: NodeId, id: impl FnOnce() -> u64) -> Option<u8> {
+    pub fn find_or_begin(
+        &mut self,
+        node: NodeId,
+        version: JournalVersion,
+        id: impl FnOnce() -> u64,
+    ) -> Option<u8> {
         if let Some(index) = self.find(node) {
             return Some(index);
         }
@@ -203,7 +211,7 @@ impl Streams {
         let stream = Stream {
             node,
             id: id(),
-            writer: JournalWriter::default(),
+            writer: JournalWriter::new(version),
             sent: 0,
             progress: Progress::default(),
             under_way: VecDeque::new(),

@@ -3,14 +3,15 @@
 use thicket_mqtt::{ApplicationProperties, PacketId, Publish, Qos};
 
 use super::{
-    Append, AppendRun, JOURNAL_VERSION, JournalEntry, JournalError, MAXIMUM_RUN, PlainAppend,
-    Publication, SEEN_WORDS, StoredMessage, flag, tag,
+    Append, AppendRun, JournalEntry, JournalError, JournalVersion, MAXIMUM_RUN, PlainAppend,
+    Publication, StoredMessage, flag, tag,
 };
-use crate::server::{Epoch, InboundId, MessageId, MessageStream};
+use crate::server::{Epoch, Generations, InboundId, MessageId, MessageStream};
 
 /// The entries of a record in order. Ends after the first error.
 #[derive(Debug, Clone)]
 pub struct JournalEntries<'a> {
+    version: JournalVersion,
     rest: &'a [u8],
     origin: MessageStream,
 }
@@ -21,14 +22,19 @@ impl<'a> JournalEntries<'a> {
     /// # Errors
     /// [`JournalError::Version`] for a record of another version; [`JournalError::Malformed`] for an empty one.
     pub fn new(record: &'a [u8]) -> Result<Self, JournalError> {
-        match record.split_first() {
-            Some((&JOURNAL_VERSION, rest)) => Ok(Self {
-                rest,
-                origin: MessageStream::default(),
-            }),
-            Some((&version, _)) => Err(JournalError::Version(version)),
-            None => Err(JournalError::Malformed("version")),
-        }
+        let (version, rest) = record
+            .split_first()
+            .ok_or(JournalError::Malformed("version"))?;
+        let version = match version {
+            1 => JournalVersion::V1,
+            2 => JournalVersion::V2,
+            version => return Err(JournalError::Version(*version)),
+        };
+        Ok(Self {
+            version,
+            rest,
+            origin: MessageStream::default(),
+        })
     }
 
     fn entry(&mut self) -> Result<JournalEntry<'a>, JournalError> {
@@ -76,10 +82,16 @@ impl<'a> JournalEntries<'a> {
                 inbound_generation: self.small("generation")?,
             }),
             tag::SEEN => {
-                let (uid, highest, bits) = self.generations()?;
-                Ok(JournalEntry::Seen { uid, highest, bits })
+                let (uid, generations) = self.generations()?;
+                Ok(JournalEntry::Seen { uid, generations })
             }
-            tag::NOTED => self.publication().map(JournalEntry::Noted),
+            tag::NOTED => Ok(JournalEntry::Noted {
+                publication: self.publication()?,
+                checksum: match self.version.has_checksums() {
+                    true => u16::from_le_bytes(self.array("checksum")?),
+                    false => 0,
+                },
+            }),
             tag::VALUE => Ok(JournalEntry::Value {
                 session: self.varint("session")?,
                 value: self.bytes("value")?,
@@ -131,12 +143,11 @@ impl<'a> JournalEntries<'a> {
             }),
             tag::TAKEN => {
                 let session = self.varint("session")?;
-                let (uid, highest, bits) = self.generations()?;
+                let (uid, generations) = self.generations()?;
                 Ok(JournalEntry::Taken {
                     session,
                     uid,
-                    highest,
-                    bits,
+                    generations,
                 })
             }
             tag::RUN => self.run().map(JournalEntry::Run),
@@ -148,14 +159,12 @@ impl<'a> JournalEntries<'a> {
         }
     }
 
-    fn generations(&mut self) -> Result<(u128, u32, Box<[u128; SEEN_WORDS]>), JournalError> {
+    fn generations(&mut self) -> Result<(u128, Box<Generations>), JournalError> {
         let uid = u128::from_le_bytes(self.array("uid")?);
-        let highest = u32::from_le_bytes(self.array("highest")?);
-        let mut bits = Box::new([0; SEEN_WORDS]);
-        for word in bits.iter_mut() {
-            *word = u128::from_le_bytes(self.array("bits")?);
-        }
-        Ok((uid, highest, bits))
+        let generations = Generations::decode(self.rest, self.version.has_checksums());
+        let (generations, rest) = generations.ok_or(JournalError::Malformed("generations"))?;
+        self.rest = rest;
+        Ok((uid, Box::new(generations)))
     }
 
     fn reference(&mut self) -> Result<MessageId, JournalError> {

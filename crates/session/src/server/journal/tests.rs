@@ -66,7 +66,8 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         entries.push(JournalEntry::Append(append));
     }
     let inbound = InboundId::new(id(8), 70_000, 3);
-    let bits = [1, 2, 3, 4, 5, 6, 7, u128::MAX];
+    let mut generations = Generations::of_one(12, 13);
+    generations.insert(14, 15);
     writer.assign(1, 2, id(3));
     writer.done(1, id(65535), 3);
     writer.received(1, 9, id(4));
@@ -74,15 +75,15 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
     writer.inbound(2, inbound);
     writer.released(2, id(8));
     writer.session(2, 5, id(6), 7);
-    writer.seen(11, 12, &bits);
-    writer.noted((5, 6, 7));
+    writer.seen(11, &generations);
+    writer.noted((5, 6, 7), 8);
     writer.value(3, b"session");
     writer.subscribed(3, b"subscription");
     writer.unsubscribed(3, "a/+");
     writer.passed(3, message(9, 0).id);
     writer.whole(3);
     writer.covered(3);
-    writer.taken(3, 9, 8, &bits);
+    writer.taken(3, 9, &generations);
     writer.handed(3);
     writer.history(3, b"history");
     writer.members(3, &[7, u64::MAX]);
@@ -135,10 +136,12 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         },
         JournalEntry::Seen {
             uid: 11,
-            highest: 12,
-            bits: Box::new(bits),
+            generations: Box::new(generations),
         },
-        JournalEntry::Noted((5, 6, 7)),
+        JournalEntry::Noted {
+            publication: (5, 6, 7),
+            checksum: 8,
+        },
         JournalEntry::Value {
             session: 3,
             value: b"session",
@@ -160,8 +163,7 @@ fn written() -> (JournalWriter, Vec<JournalEntry<'static>>) {
         JournalEntry::Taken {
             session: 3,
             uid: 9,
-            highest: 8,
-            bits: Box::new(bits),
+            generations: Box::new(generations),
         },
         JournalEntry::Handed { session: 3 },
         JournalEntry::History {
@@ -206,6 +208,35 @@ fn entries_are_read_as_they_were_written() {
 }
 
 #[test]
+fn version_1_leaves_the_content_of_publications_out() {
+    let mut writer = JournalWriter::new(JournalVersion::V1);
+    let known = Generations::of_one(12, 13);
+    writer.seen(11, &known);
+    writer.noted((5, 6, 7), 8);
+    writer.taken(3, 9, &known);
+    let unknown = Box::new(Generations::of_one(12, 0));
+    let read: Result<Vec<_>, _> = JournalEntries::new(writer.record())
+        .expect("an earlier version")
+        .collect();
+    let expected = vec![
+        JournalEntry::Seen {
+            uid: 11,
+            generations: unknown.clone(),
+        },
+        JournalEntry::Noted {
+            publication: (5, 6, 7),
+            checksum: 0,
+        },
+        JournalEntry::Taken {
+            session: 3,
+            uid: 9,
+            generations: unknown,
+        },
+    ];
+    assert_eq!(read, Ok(expected));
+}
+
+#[test]
 fn a_cleared_writer_begins_a_record_that_stands_alone() {
     let (mut writer, _) = written();
     writer.clear();
@@ -241,14 +272,20 @@ fn another_version_an_empty_record_and_an_unknown_tag_are_refused() {
         JournalEntries::new(&[]).map(|_| ()),
         Err(JournalError::Malformed("version"))
     );
-    let mut unknown = JournalEntries::new(&[JOURNAL_VERSION, 99]).expect("our version");
+    let mut unknown = JournalEntries::new(&[JournalVersion::V2 as u8, 99]).expect("our version");
     assert_eq!(unknown.next(), Some(Err(JournalError::Malformed("tag"))));
     assert_eq!(unknown.next(), None);
 }
 
 #[test]
 fn a_count_that_is_merely_claimed_sets_no_memory_aside() {
-    let mut record = vec![JOURNAL_VERSION, tag::APPEND, 1, 1, flag::IDENTIFIERS];
+    let mut record = vec![
+        JournalVersion::V2 as u8,
+        tag::APPEND,
+        1,
+        1,
+        flag::IDENTIFIERS,
+    ];
     record.extend_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF, 0x7F]);
     let mut entries = JournalEntries::new(&record).expect("our version");
     assert!(matches!(entries.next(), Some(Err(_))));

@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use thicket_overlay::{NodeId, WireVersion, rendezvous};
+use thicket_overlay::{NodeId, rendezvous};
 use thicket_placement::{Asked, ControlPlane, Placement, Wanted};
 use thicket_session::{time::Instant, topic::TopicFilter};
 
@@ -84,12 +84,12 @@ impl Placements {
 pub(in crate::hub) enum Follows {
     /// Its client asked.
     Request {
-        /// Sessions that it may have; 0: unknown. Since wire version 11.
+        /// Sessions that it may have; 0: unknown.
         max_sessions: u8,
     },
     /// Its client asked once, and follows its subscribers.
     Subscribers,
-    /// Its client did not ask: this is where it is, and what it was seen doing. Since wire version 11.
+    /// Its client did not ask: this is where it is, and what it was seen doing.
     Habits {
         /// How often it was refused since it was served last: this is where it should connect.
         refused: u8,
@@ -99,14 +99,6 @@ pub(in crate::hub) enum Follows {
 impl Follows {
     const fn is_learned(self) -> bool {
         matches!(self, Self::Habits { .. })
-    }
-
-    /// As nodes of wire version 10 have it.
-    const fn of_old(self) -> Self {
-        match self {
-            Self::Request { .. } => Self::Request { max_sessions: 0 },
-            Self::Subscribers | Self::Habits { .. } => self,
-        }
     }
 }
 
@@ -649,8 +641,6 @@ impl Placing {
         if self.placer_before(cx, node) != cx.own() {
             return;
         }
-        let slot = cx.overlay.slot_of(node);
-        let learns = slot.is_some_and(|slot| cx.overlay.wire_version(slot) >= WireVersion::V11);
         let known = self.placements.known.values();
         let known = known.filter(|known| known.until > now.instant);
         let known = known.map(|known| {
@@ -663,11 +653,8 @@ impl Placing {
             };
             (known.placement.clone(), follows)
         });
-        let known: Vec<(Placement, Follows)> = known
-            .filter(|(_, follows)| learns || !follows.is_learned())
-            .collect();
+        let known: Vec<(Placement, Follows)> = known.collect();
         for (placement, follows) in known {
-            let follows = if learns { follows } else { follows.of_old() };
             cx.send(node, &Message::Placement { placement, follows });
         }
     }
@@ -710,21 +697,9 @@ impl Placing {
         }
     }
 
-    /// Each node is sent what its version supports.
     fn send_all_placed(&mut self, cx: &mut Context, placement: &Placement, follows: Follows) {
-        let message = |follows| {
-            let placement = placement.clone();
-            Message::Placement { placement, follows }.encode()
-        };
-        let (new, old) = (message(follows), message(follows.of_old()));
-        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
-        for (slot, node) in up {
-            if cx.overlay.wire_version(slot) >= WireVersion::V11 {
-                cx.send_encoded(node, slot, new.clone());
-            } else if !follows.is_learned() {
-                cx.send_encoded(node, slot, old.clone());
-            }
-        }
+        let placement = placement.clone();
+        self.send_all(cx, &Message::Placement { placement, follows });
     }
 
     fn send_all(&mut self, cx: &mut Context, message: &Message<'_>) {

@@ -46,7 +46,7 @@ pub(in crate::hub) fn read_asked(reader: &mut Reader<'_>) -> Option<Asked> {
     })
 }
 
-/// One byte, then how often the client was refused, or how many sessions it may have if that is known (0 otherwise, as for nodes of wire version 10).
+/// One byte, then how often the client was refused, or how many sessions it may have if that is known (0 otherwise).
 pub(in crate::hub) fn put_follows(out: &mut Vec<u8>, follows: Follows) {
     match follows {
         Follows::Request { max_sessions: 0 } => out.push(0),
