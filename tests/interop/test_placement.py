@@ -65,7 +65,9 @@ class Placements(ThreeNodes):
             ({"client_id": "c", "max_sessions": 0}, "max_sessions"),
             ({"client_id": "c", "subscribe": ["a", "b/#/c"]}, "subscribe[1]"),
             ({"client_id": "c", "publish": ["a"], "rates": {"b": 1}}, 'rates["b"]'),
+            ({"client_id": "c", "publish": ["a"], "rates": {"a": 1e308}}, 'rates["a"]'),
             ({"client_id": ""}, "client_id"),
+            ({"client_id": "\x1fann\x1fc"}, "client_id"),
         ):
             status, kind, problem = call(node, "POST", body=body)
             self.assertEqual((status, kind, problem["field"]), (422, "application/problem+json", field))
@@ -73,6 +75,21 @@ class Placements(ThreeNodes):
         self.assertEqual((status, kind), (422, "application/problem+json"))
         self.assertIn("topics", problem["detail"])
         self.assertEqual(call(node, "GET", "/c")[0], 404)
+
+    def test_pages_follow_each_other(self):
+        node = self.cluster.nodes[0]
+        names = [f"{self.unique}-{number:04}" for number in range(1010)]
+        for name in names:
+            self.place(node, name, publish=[f"{self.unique}/pages"])
+        path, seen, pages = "", [], 0
+        while path is not None:
+            with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/v1/placements{path}", timeout=10) as answer:
+                seen += [one["client_id"] for one in json.loads(answer.read())]
+                link = answer.headers["link"]
+            pages += 1
+            path = link and link.split(">")[0].removeprefix("</v1/placements")
+        self.assertGreater(pages, 1)
+        self.assertEqual([name for name in seen if name.startswith(f"{self.unique}-0") or name.startswith(f"{self.unique}-1")], names)
 
 
 def asking(max_sessions, publish=(), subscribe=(), rates=None):
@@ -170,6 +187,29 @@ class Rights(Files, RawCases, ThreeNodes):
             known = lambda n=node: client_id in [one["client_id"] for one in call(n, "GET")[2]]
             wait_until(known, "all to know")
             self.assertEqual(self.codes(node, f"{client_id}~2", topics[0], f"devices/{client_id}~2/x"), [1, 0x87])
+
+    def test_an_operator_places_the_client_of_a_user_and_finds_it_by_its_identifier(self):
+        node, client_id = self.cluster.nodes[0], self.client_id("of-user")
+        topics = [f"devices/{client_id}/{name}" for name in "ab"]
+        for topic in topics:
+            body = {"client_id": topic.replace("/", "-"), "publish": [topic], "rates": {topic: 10}}
+            self.assertEqual(call(node, "POST", body=body)[0], 200)
+        body = {"client_id": client_id, "subscribe": topics, "max_sessions": 4}
+        status, _, placed = call(node, "POST", "?user_name=ada", body=body)
+        self.assertEqual((status, placed["user_name"]), (200, "ada"))
+        self.assertEqual(self.codes(node, f"{client_id}~2", topics[0]), [1], "it has the rights of its client")
+        self.assertEqual(call(node, "GET", f"/{client_id}")[2]["sessions"], placed["sessions"])
+        url = f"http://127.0.0.1:{node.http_port}/v1/explain?client_id={client_id}~2"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            explained = json.loads(answer.read())
+        self.assertEqual((explained["placed_client_id"], explained["placed_session"]), (client_id, 2))
+        self.assertEqual(call(node, "POST", "?user_name=bob", body=body)[0], 200)
+        for method in ("GET", "DELETE"):
+            status, _, problem = call(node, method, f"/{client_id}")
+            self.assertEqual((status, problem["field"]), (409, "user_name"))
+        self.assertEqual(call(node, "DELETE", f"/{client_id}?user_name=bob")[0], 204)
+        self.assertEqual(call(node, "DELETE", f"/{client_id}")[0], 204)
+        self.assertEqual(call(node, "GET", f"/{client_id}")[0], 404)
 
     def test_who_merely_calls_itself_so_is_a_client_of_its_own(self):
         client_id = self.client_id("own")

@@ -140,6 +140,7 @@ class OfTenants(Asking):
             ({"client_id": "c", "max_sessions": 0}, 422, "max_sessions"),
             ({"client_id": "c" * 1025}, 422, "at most 1024 bytes"),
             ({"client_id": "c", "publish": ["a\0"]}, 422, "publish[0]"),
+            ({"client_id": "tenant/\x1fbob\x1fc"}, 422, "client_id: must not contain control characters"),
         ):
             came, kind, problem = self.request("POST", body=body, headers=ann)
             self.assertEqual((came, kind), (status, PROBLEM), problem)
@@ -149,6 +150,8 @@ class OfTenants(Asking):
         for value in ("Basic", "Basic %%%", "Digest x", "Basic " + base64.b64encode(b"ann").decode()):
             self.assertEqual(self.request("POST", body=body, headers={"authorization": value})[0], 401, value)
         self.assertEqual(self.request("GET", "/" + "c" * 1025, headers=ann)[0], 422)
+        for method in ("GET", "DELETE"):
+            self.assertEqual(self.request(method, "/tenant%2F%1Fbob%1Fc", headers=ann)[0], 422)
         self.assertEqual(len(call(self.cluster.nodes[0], "GET")[2]), before)
 
     def test_there_is_nothing_else(self):

@@ -228,6 +228,7 @@ impl Node {
             name: node.name.clone(),
             id: id.clone(),
         };
+        inspector.session_scope = config.limits.session_scope;
         inspector.bridges = node.bridges.monitors();
         let shared = config.shared_settings();
         inspector.tell_hub(move |hub, _| hub.set_shared_settings(shared));

@@ -53,6 +53,7 @@ pub use load::*;
 pub use observe::*;
 pub use placing::{
     PlacedSessionEntry, PlacementAsked, PlacementClient, PlacementEntry, ProblemEntry,
+    checked_session_name,
 };
 pub use rebalance::*;
 pub use report::*;

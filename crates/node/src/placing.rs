@@ -1,6 +1,6 @@
 //! How clients ask where their sessions should be, and how they are answered, over HTTP and in CONNECT and CONNACK alike: JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use thicket_access::{Grant, Reach, Rights};
@@ -18,6 +18,8 @@ const MOST_SESSIONS: u8 = 16;
 const MOST_TOPICS: usize = 100_000;
 /// Longest client identifier (5.0, 1.5.4).
 const LONGEST_CLIENT_ID: usize = 65_535;
+/// Messages a second of one topic: more than any network carries, and far from where sums lose precision.
+const HIGHEST_RATE: f64 = 1e9;
 /// Sessions that a client has if it does not specify a number.
 const DEFAULT_SESSIONS: u8 = 4;
 
@@ -62,6 +64,7 @@ impl PlacementAsked {
         if self.client_id.is_empty() || self.client_id.len() > LONGEST_CLIENT_ID {
             return bad("client_id".into(), "must have 1 to 65535 bytes");
         }
+        check_client_id(&self.client_id)?;
         if self.client_id.starts_with("$thicket/") {
             return bad("client_id".into(), "those of nodes start with $thicket/");
         }
@@ -88,13 +91,14 @@ impl PlacementAsked {
                 }
             }
         }
+        let named: BTreeSet<&String> = self.publish.iter().chain(&self.subscribe).collect();
         for (topic, rate) in &self.rates {
             let field = format!("rates[{topic:?}]");
-            if !self.publish.contains(topic) && !self.subscribe.contains(topic) {
+            if !named.contains(topic) {
                 return bad(field, "stands neither in publish nor in subscribe");
             }
-            if !rate.is_finite() || *rate < 0.0 {
-                return bad(field, "must be a number of messages a second, 0 or more");
+            if !(0.0..=HIGHEST_RATE).contains(rate) {
+                return bad(field, "must be 0 to 1000000000 messages a second");
             }
         }
         Ok(PlacementRequest {
@@ -122,15 +126,10 @@ impl PlacementClient<'_> {
     /// The name of the session of this client.
     ///
     /// # Errors
-    /// It is too long.
+    /// It is too long, or contains a control character: it would be the name of another user's session.
     pub fn session_name(&self, client_id: &str) -> Result<String, PlacementError> {
         let user_name = self.grant.and_then(|grant| grant.user_name.as_deref());
-        session_name(self.session_scope, self.topic_prefix, user_name, client_id).ok_or_else(|| {
-            bad_field(
-                "client_id",
-                "is too long together with the name of the user",
-            )
-        })
+        checked_session_name(self.session_scope, self.topic_prefix, user_name, client_id)
     }
 
     /// The request with names as they are in the cluster.
@@ -197,6 +196,33 @@ impl PlacementClient<'_> {
     }
 }
 
+/// The name of a client's session.
+///
+/// # Errors
+/// The client identifier is too long together with the name of the user, or contains a control character.
+pub fn checked_session_name(
+    scope: SessionScope,
+    topic_prefix: &str,
+    user_name: Option<&str>,
+    client_id: &str,
+) -> Result<String, PlacementError> {
+    check_client_id(client_id)?;
+    let name = session_name(scope, topic_prefix, user_name, client_id);
+    let problem = "is too long together with the name of the user";
+    name.ok_or_else(|| bad_field("client_id", problem))
+}
+
+/// Control characters are malformed in a CONNECT (1.5.4), and stand between the parts of a session's name.
+fn check_client_id(client_id: &str) -> Result<(), PlacementError> {
+    if client_id.chars().any(char::is_control) {
+        return Err(bad_field(
+            "client_id",
+            "must not contain control characters",
+        ));
+    }
+    Ok(())
+}
+
 /// A field of a request that makes no sense.
 pub(crate) fn bad_field(field: &str, problem: &str) -> PlacementError {
     PlacementError::BadField {
@@ -211,6 +237,9 @@ pub(crate) fn bad_field(field: &str, problem: &str) -> PlacementError {
 pub struct PlacementEntry {
     /// Whose.
     pub client_id: String,
+    /// The user that owns its sessions, for operators; none: they belong to no user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
     /// At least one; the first is the client's own.
     pub sessions: Vec<PlacedSessionEntry>,
     /// It holds so long if nobody asks again.
@@ -250,10 +279,22 @@ impl PlacementEntry {
         let sessions = report.sessions.iter();
         Self {
             client_id: report.client_id.clone(),
+            user_name: None,
             sessions: sessions
                 .map(|session| PlacedSessionEntry::new(session, topic_prefix))
                 .collect(),
             expires_in_s: report.expires_in.as_secs(),
+        }
+    }
+}
+
+impl PlacementEntry {
+    /// The same for operators.
+    #[must_use]
+    pub fn with_user(report: &PlacementReport) -> Self {
+        Self {
+            user_name: report.user_name.clone(),
+            ..Self::new(report, "")
         }
     }
 }
@@ -366,7 +407,9 @@ mod tests {
             address: address.into(),
         };
         let report = PlacementReport {
+            name: "c".into(),
             client_id: "c".into(),
+            user_name: None,
             sessions: vec![PlacementSession {
                 node: "n1".into(),
                 addresses: vec![address("", "host:1883"), address("tenant/", "host:1884")],

@@ -608,8 +608,12 @@ pub struct PlacementRequest {
 /// Where a client's sessions should be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementReport {
+    /// Of the client's session: the client identifier, with the user if sessions belong to users.
+    pub name: String,
     /// Whose.
     pub client_id: String,
+    /// The user that owns it; none: nobody.
+    pub user_name: Option<String>,
     /// At least one; the first is the client's own.
     pub sessions: Vec<PlacementSession>,
     /// How long this holds unless it is asked for again.

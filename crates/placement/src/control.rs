@@ -89,9 +89,12 @@ pub struct ControlPlane {
     nodes: Vec<u64>,
     gamma: f64,
     placer: Placer,
+    /// Those that a placed client publishes or subscribes to.
     topics: BTreeMap<String, TopicId>,
-    /// By topic.
+    /// By topic; empty for one that is free.
     topic_names: Vec<String>,
+    /// Numbers of topics that no client has any more.
+    free_topics: Vec<TopicId>,
     clients: BTreeMap<String, Known>,
     /// By number; that of a client that has left may stay.
     client_names: Vec<String>,
@@ -121,6 +124,7 @@ impl ControlPlane {
             placer: Placer::new(Cluster::new(nodes.len())?, strategy),
             topics: BTreeMap::new(),
             topic_names: Vec::new(),
+            free_topics: Vec::new(),
             clients: BTreeMap::new(),
             client_names: Vec::new(),
             free: Vec::new(),
@@ -158,6 +162,7 @@ impl ControlPlane {
         let id = self.client(&asked.client_id, asked.home);
         let known = self.clients.get(&asked.client_id);
         let home = known.and_then(|known| self.broker(known.home?));
+        let before = self.topics_of(id);
         let interests = self.interests(asked)?;
         self.keep_what_stays(id, asked, &interests, home)?;
         self.placer.allow_sessions(asked.max_sessions.max(1));
@@ -168,6 +173,7 @@ impl ControlPlane {
             let name = self.client_names[moved.index()].clone();
             changed.push(self.note(&name, moved));
         }
+        self.free_unused(before);
         Ok(changed)
     }
 
@@ -177,6 +183,7 @@ impl ControlPlane {
     /// A rate is negative or not finite; nothing was changed then.
     pub fn restore(&mut self, placement: &Placement) -> Result<(), ParameterError> {
         let id = self.client(&placement.client_id, None);
+        let before = self.topics_of(id);
         let mut at = Vec::new();
         for session in &placement.sessions {
             let Some(broker) = self.broker(session.node) else {
@@ -197,6 +204,7 @@ impl ControlPlane {
         if let Some(known) = self.clients.get_mut(&placement.client_id) {
             known.placement = placement.clone();
         }
+        self.free_unused(before);
         Ok(())
     }
 
@@ -311,9 +319,36 @@ impl ControlPlane {
         let Some(known) = self.clients.remove(client_id) else {
             return false;
         };
+        let before = self.topics_of(known.id);
         self.placer.leave(known.id);
         self.free.push(known.id);
+        self.free_unused(before);
         true
+    }
+
+    fn topics_of(&self, id: ClientId) -> Vec<TopicId> {
+        let held = self.placer.assignments(id).iter();
+        held.map(|one| one.topic).collect()
+    }
+
+    /// Forgets those that no client has any more: names of topics may come and go without end.
+    fn free_unused(&mut self, topics: Vec<TopicId>) {
+        for topic in topics {
+            let cluster = self.placer.cluster();
+            let is_wanted = cluster.subscriptions(topic).iter().any(|count| *count > 0);
+            let name = &mut self.topic_names[topic.index()];
+            if is_wanted || !cluster.publishers(topic).is_empty() || name.is_empty() {
+                continue;
+            }
+            self.topics.remove(&std::mem::take(name));
+            self.free_topics.push(topic);
+        }
+    }
+
+    /// Number of topics and filters of placed clients.
+    #[must_use]
+    pub fn topic_count(&self) -> usize {
+        self.topics.len()
     }
 
     /// The placement of a client.
@@ -368,9 +403,18 @@ impl ControlPlane {
             return Ok(topic);
         }
         let rate = rate.unwrap_or(UNKNOWN_RATE);
-        let topic = self.placer.cluster_mut().add_topic(rate)?;
+        let cluster = self.placer.cluster_mut();
+        let topic = if let Some(&topic) = self.free_topics.last() {
+            cluster.expect_rate(topic, rate)?;
+            self.free_topics.pop();
+            name.clone_into(&mut self.topic_names[topic.index()]);
+            topic
+        } else {
+            let topic = cluster.add_topic(rate)?;
+            self.topic_names.push(name.to_owned());
+            topic
+        };
         self.topics.insert(name.to_owned(), topic);
-        self.topic_names.push(name.to_owned());
         Ok(topic)
     }
 
@@ -575,6 +619,33 @@ mod tests {
             all.any(|(name, _)| name == topic)
         };
         placement.sessions.iter().find(has).expect("it is placed")
+    }
+
+    #[test]
+    fn topics_that_no_client_has_any_more_are_forgotten() {
+        let mut control = control(&[1, 2]);
+        control.place(&asked("stays", &["common"], &[], 1)).unwrap();
+        for round in 0..100 {
+            let (one, other) = (format!("a/{round}"), format!("b/{round}/+"));
+            control
+                .place(&asked("changes", &[&one, "common"], &[&other], 2))
+                .unwrap();
+            assert_eq!(control.topic_count(), 3, "{round}");
+        }
+        assert_eq!(control.cluster().topic_count(), 5, "numbers are used again");
+        assert!(control.remove("changes"));
+        assert_eq!(control.topic_count(), 1);
+        let placed = control
+            .place(&asked("late", &["a/7"], &["common"], 2))
+            .unwrap();
+        let late = placed.iter().find(|it| it.client_id == "late").unwrap();
+        let topics: Vec<_> = late
+            .sessions
+            .iter()
+            .flat_map(|it| it.publish.iter().chain(&it.subscribe))
+            .map(|it| it.0.as_str())
+            .collect();
+        assert_eq!(topics.len(), 2, "{topics:?}");
     }
 
     #[test]

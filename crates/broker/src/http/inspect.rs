@@ -6,7 +6,7 @@ use std::time::Duration;
 use thicket_bridge::Monitor;
 use thicket_node::{
     Hub, HubMemoryReport, Now, PlacementError, PlacementReport, PlacementRequest, Published,
-    RedirectionReport, Worker,
+    RedirectionReport, SessionScope, Worker,
 };
 use tokio::sync::oneshot;
 
@@ -61,6 +61,8 @@ pub(crate) struct Inspector {
     pub(crate) seats: Arc<Seats>,
     /// As configured.
     pub(crate) memory_bytes: Option<u64>,
+    /// Who owns the sessions of clients.
+    pub(crate) session_scope: SessionScope,
     pub(crate) expectation: Expectation,
     pub(crate) certificates: Certificates,
     /// The users and tokens of the HTTP API.
@@ -94,6 +96,7 @@ impl Inspector {
             links: None,
             seats,
             memory_bytes,
+            session_scope: SessionScope::User,
             expectation: Expectation::new(1),
             certificates: Certificates::default(),
             guard: None,

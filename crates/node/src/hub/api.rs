@@ -168,13 +168,20 @@ impl Hub {
         self.serve_placed(now);
     }
 
-    /// Where a client's sessions should be, if it was placed.
+    /// Where a client's sessions should be, if it was placed, by the name of its session.
     #[must_use]
-    pub fn placement(&self, now: Now, client_id: &str) -> Option<PlacementReport> {
-        self.placing.placement(&self.cx, now, client_id)
+    pub fn placement(&self, now: Now, name: &str) -> Option<PlacementReport> {
+        self.placing.placement(&self.cx, now, name)
     }
 
-    /// All placements after a client, by client, up to `limit`.
+    /// The names of the sessions of placed clients with this identifier, each of another user, or of the one with this name; `user_name`: only of
+    /// that user.
+    #[must_use]
+    pub fn placed_names(&self, now: Now, client_id: &str, user_name: Option<&str>) -> Vec<String> {
+        self.placing.placed_names(now, client_id, user_name)
+    }
+
+    /// All placements after a session's name, by name, up to `limit`.
     #[must_use]
     pub fn placements(&self, now: Now, after: Option<&str>, limit: usize) -> Vec<PlacementReport> {
         self.placing.placements(&self.cx, now, after, limit)

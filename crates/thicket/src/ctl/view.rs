@@ -184,9 +184,14 @@ pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
     }
     if let Some(learned) = &client.learned {
         text.push_str(&format!(
-            "learned: publishes to {}, receives {}; best at {}; refused {} times since it was served\n",
+            "learned: publishes to {}, receives {}; {} {}; refused {} times since it was served\n",
             some_of(&learned.publish),
             some_of(&learned.subscribe),
+            if learned.refused > 0 {
+                "should connect to"
+            } else {
+                "was last at"
+            },
             name(&learned.node),
             learned.refused
         ));

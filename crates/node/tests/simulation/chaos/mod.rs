@@ -495,7 +495,8 @@ fn branches_of_branches_lose_nothing_in_runs_that_once_failed() {
         (Flood, 200_005),
         (Mesh, 200_006),
         (Mesh, 200_009),
-        (Mesh, 300_027),
+        (Topic, 210_005),
+        (Mesh, 210_008),
     ];
     play_runs(name, Plan::OVERLAPPING, two_backups.to_vec());
     let majority = [
@@ -505,7 +506,7 @@ fn branches_of_branches_lose_nothing_in_runs_that_once_failed() {
         (Tree, 200_015),
     ];
     play_runs(name, Plan::OVERLAPPING_MAJORITY, majority.to_vec());
-    let paused = [(Mesh, 300_003)];
+    let paused = [(Flood, 200_001), (Mesh, 300_003)];
     play_runs(name, Plan::PAUSED_AND_PARTED, paused.to_vec());
 }
 

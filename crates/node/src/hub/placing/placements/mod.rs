@@ -40,7 +40,7 @@ use crate::{
     Remembered, WorkerId,
     hub::{context::Context, control::Message},
     messages::Claim,
-    scope::client_id_of,
+    scope::{client_id_of, user_name_of},
 };
 
 /// How long a placement holds that nobody asks for again.
@@ -418,7 +418,9 @@ impl Placing {
                 .placement(cx, now, client_id)
                 .ok_or(PlacementError::Unsure),
             Order::Remove(_) => Ok(before.unwrap_or_else(|| PlacementReport {
-                client_id: client_id.to_owned(),
+                name: client_id.to_owned(),
+                client_id: client_id_of(client_id).to_owned(),
+                user_name: user_name_of(client_id).map(str::to_owned),
                 sessions: Vec::new(),
                 expires_in: Duration::ZERO,
             })),
@@ -736,7 +738,9 @@ impl Placing {
             }
         };
         PlacementReport {
+            name: placement.client_id.clone(),
             client_id: client_id_of(&placement.client_id).to_owned(),
+            user_name: user_name_of(&placement.client_id).map(str::to_owned),
             sessions: placement.sessions.iter().map(session).collect(),
             expires_in: until.since(now.instant),
         }

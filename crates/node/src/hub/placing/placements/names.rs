@@ -5,7 +5,12 @@
 use thicket_overlay::NodeId;
 use thicket_placement::{PlacedSession, Placement};
 
-use crate::{Now, PlacedName, hub::placing::Placing, messages::PlaceQuestion, scope::client_id_of};
+use crate::{
+    Now, PlacedName,
+    hub::placing::Placing,
+    messages::PlaceQuestion,
+    scope::{client_id_of, user_name_of},
+};
 
 impl Placing {
     /// See [`crate::Hub::placed_name`].
@@ -22,6 +27,39 @@ impl Placing {
             number: session.number,
             publish: session.publish.iter().map(|it| it.0.clone()).collect(),
         })
+    }
+
+    /// The same by the client identifier alone, whatever user it belongs to: of several users' clients any.
+    pub(in crate::hub::placing) fn placed_client(
+        &self,
+        now: Now,
+        client_id: &str,
+    ) -> Option<PlacedName> {
+        let mut names = self.placements.known.keys();
+        names.find_map(|name| {
+            let of = client_id_of(name);
+            let is_its = client_id
+                .strip_prefix(of)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('~'));
+            let owner = name.strip_suffix(of).filter(|_| is_its)?;
+            self.placed_name(now, &format!("{owner}{client_id}"))
+        })
+    }
+
+    /// See [`crate::Hub::placed_names`].
+    pub(in crate::hub) fn placed_names(
+        &self,
+        now: Now,
+        client_id: &str,
+        user_name: Option<&str>,
+    ) -> Vec<String> {
+        let is_it = |name: &str| {
+            let is_its = name == client_id || client_id_of(name) == client_id;
+            is_its && user_name.is_none_or(|user| user_name_of(name) == Some(user))
+        };
+        let known = self.placements.known.iter();
+        let found = known.filter(|(name, known)| is_it(name) && known.is_asked(now));
+        found.map(|(name, _)| (**name).to_owned()).collect()
     }
 
     /// See [`crate::Hub::further_sessions`].

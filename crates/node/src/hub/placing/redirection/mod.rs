@@ -405,7 +405,7 @@ impl Placing {
             is_here: entries
                 .clone()
                 .any(|(name, entry)| is_it(name) && entry.is_open),
-            placed_as: self.placed_name(now, client_id),
+            placed_as: self.placed_client(now, client_id),
             learned: self.learned_report(now, client_id),
             policy: cx.config.redirection.policy.map(|policy| policy.name()),
             decision: self.redirection.decisions.last(is_it),
