@@ -451,6 +451,26 @@ class FullDisk(DurabilityCases):
         self.assertEqual(came, list(range(taken)))
         home.stop()
 
+    def test_a_disk_that_queues_have_filled_has_room_again_when_they_are_empty(self):
+        """Nothing but the log takes it: what was delivered is given back, and a node that refuses large messages says that it is not ready."""
+        home = Home(self, self.path)
+        port = home.start("--workers", 1, "--queue-bytes", "1GiB")
+        keeper = self.client(port, "keeper")
+        keeper.subscribe(("t", 1))
+        keeper.disconnect()
+        publisher = self.client(port, "publisher")
+        large, taken = b"x" * 900_000, 0
+        while publisher.publish("t", large, qos=1) < 0x80:
+            taken += 1
+            self.assertLess(taken, 200, "the disk never filled up")
+        wait_until(lambda: home.node.ask("/v1/health/ready") is None, "balancers to be told")
+        keeper = self.client(port, "keeper")
+        for _ in range(taken):
+            self.assertEqual(keeper.take_message().payload, large)
+        wait_until(lambda: publisher.publish("t", large, qos=1) < 0x80, "service to resume")
+        wait_until(lambda: home.node.ask("/v1/health/ready") is not None, "the node to be ready again")
+        home.stop()
+
     def test_sessions_subscriptions_and_retained_messages_that_cannot_be_kept_are_refused(self):
         """Those that are there go on, and clients may leave and come back."""
         home = Home(self, self.path)

@@ -350,8 +350,10 @@ impl WorkerStorage {
 
     fn look_at_room(&mut self) {
         self.store_room = self.store.room();
+        // A log with little room refuses large messages before it refuses all.
+        let is_short = |log: &Log| log.is_full() || (log.is_short() && log.room() < self.low_room);
         let is_full =
-            self.store_room == 0 || matches!(&self.log, OpenLog::Written(log) if log.is_full());
+            self.store_room == 0 || matches!(&self.log, OpenLog::Written(log) if is_short(log));
         if is_full && !self.was_full {
             tracing::error!(
                 directory = %self.directory.path().display(),

@@ -4,7 +4,7 @@
 //! session and sequence, so the order among sessions does not matter and what is written twice is harmless. When it is complete, no segment before
 //! the one it began in is needed.
 
-use thicket_session::server::Held;
+use thicket_session::server::{Generations, Held};
 
 use super::{
     SessionKey,
@@ -17,7 +17,7 @@ use crate::Now;
 const BYTES_PER_ROUND: usize = 1024 * 1024;
 
 /// What a session accepted of one publisher.
-const PUBLISHER_BYTES: u64 = 160;
+const PUBLISHER_BYTES: u64 = 16 + Generations::LEN as u64 + 12;
 
 /// A checkpoint under way.
 #[derive(Debug)]
@@ -37,8 +37,10 @@ pub(super) struct Checkpoint {
 pub(super) struct Checkpoints {
     current: Option<Checkpoint>,
     next_name: u64,
-    /// The log is checked again when it has this many bytes.
+    /// The log is checked again when it has this many bytes,
     look_at: u64,
+    /// or when less than half of these bytes wait for clients.
+    waiting: u64,
     /// The segment the last one ended in.
     ended_in: u64,
 }
@@ -49,6 +51,7 @@ impl Checkpoints {
             current: None,
             next_name: 1,
             look_at: small_log_bytes,
+            waiting: 0,
             ended_in: 0,
         }
     }
@@ -62,12 +65,16 @@ impl Checkpoints {
     pub(super) fn begin_if_worthwhile(&mut self, cx: &Context) {
         let status = cx.journal.status();
         let is_short = cx.journal.is_full() && status.segment > self.ended_in;
-        if self.current.is_some() || (status.bytes < self.look_at && !is_short) {
+        let waiting = cx.sessions.waiting().bytes;
+        let is_emptier = waiting < self.waiting / 2;
+        let is_due = status.bytes >= self.look_at || is_short || is_emptier;
+        if self.current.is_some() || !is_due {
             return;
         }
         let live = live_bytes(cx);
         self.look_at = (2 * live).max(live + cx.config.small_log_bytes);
-        if status.bytes < self.look_at && !(is_short && live < status.room / 2) {
+        self.waiting = waiting;
+        if status.bytes < self.look_at && !(is_short && live <= status.room / 2) {
             return;
         }
         self.current = Some(Checkpoint {
@@ -171,5 +178,6 @@ fn live_bytes(cx: &Context) -> u64 {
             let held = session.outbound.queued_bytes() + session.outbound.in_flight_bytes();
             128 + held + PUBLISHER_BYTES * session.taken.publishers() as u64
         })
-        .sum()
+        .sum::<u64>()
+        + PUBLISHER_BYTES * cx.arrivals.seen.publishers() as u64
 }

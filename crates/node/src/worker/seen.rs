@@ -154,6 +154,11 @@ impl Seen {
         self.put(publisher, generations);
     }
 
+    /// Number of publishers; of one perhaps several branches.
+    pub fn publishers(&self) -> usize {
+        self.publishers.len()
+    }
+
     /// The publishers that are remembered.
     pub fn remembered(&self) -> Remembered {
         const BYTES: usize = size_of::<Generations>() + 2 * size_of::<Publisher>();

@@ -21,6 +21,9 @@ pub struct Generations {
 }
 
 impl Generations {
+    /// Bytes as `encode` appends them, checksums included.
+    pub const LEN: usize = 4 + 16 * WORDS + 2 * CHECKSUMS as usize;
+
     /// One generation. `checksum`: of its content; 0: unknown.
     #[must_use]
     pub const fn of_one(generation: u32, checksum: u16) -> Self {

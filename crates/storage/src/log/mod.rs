@@ -220,6 +220,12 @@ impl<F: Files> Log<F> {
         self.spare.is_full()
     }
 
+    /// Whether the disk had less space than the next segment should have: there is less [`room`](Self::room) than usual, or soon will be.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.spare.is_short()
+    }
+
     /// Whether the next segment must still be allocated: call [`poll_room`](Self::poll_room), or let another thread run
     /// [`begin_prepare`](Self::begin_prepare).
     #[must_use]
@@ -227,7 +233,7 @@ impl<F: Files> Log<F> {
         self.spare.is_wanted()
     }
 
-    /// Allocates the next segment if it does not exist yet. Call it about once a second, and whenever [`wants_segment`](Self::wants_segment) returns
+    /// Allocates the next segment if it does not exist yet, or is small because the disk was nearly full. Call it about once a second, and whenever [`wants_segment`](Self::wants_segment) returns
     /// true and a few milliseconds do not matter.
     ///
     /// # Errors

@@ -83,6 +83,16 @@ impl<F: Files> Spare<F> {
         self.look(|state| matches!(state, State::Full)) == Some(true)
     }
 
+    /// Whether the disk had less space than a segment of the configured size needs.
+    pub(crate) fn is_short(&self) -> bool {
+        let is_short = |state: &State<F::File>| match state {
+            State::Ready(segment) => segment.bytes < self.config.segment_bytes,
+            State::Full => true,
+            State::Wanted => false,
+        };
+        self.look(is_short) == Some(true)
+    }
+
     /// Whether it must still be created; false while another thread creates it, and while the disk is known to be full.
     pub(crate) fn is_wanted(&self) -> bool {
         self.look(|state| matches!(state, State::Wanted)) == Some(true)
@@ -147,7 +157,7 @@ pub struct PrepareJob<F: Files> {
 impl<F: Files> PrepareJob<F> {
     pub(crate) fn new(spare: &Arc<Spare<F>>) -> Option<Self> {
         let is_missing = spare.look(|state| !matches!(state, State::Ready(_)));
-        (is_missing == Some(true)).then(|| Self::of(spare))
+        (is_missing == Some(true) || spare.is_short()).then(|| Self::of(spare))
     }
 
     pub(crate) fn of(spare: &Arc<Spare<F>>) -> Self {
@@ -156,17 +166,33 @@ impl<F: Files> PrepareJob<F> {
         }
     }
 
-    /// Allocates it, unless that has been done meanwhile.
+    /// Allocates it, unless that has been done meanwhile. One that is small because the disk had no more space grows as the disk permits.
     ///
     /// # Errors
     /// The system's error. A full disk is not an error: [`Log::is_full`](super::Log::is_full) reports it.
     pub fn run(self) -> Result<()> {
         let mut next = self.spare.next();
-        if matches!(next.state, State::Ready(_)) {
-            return Ok(());
+        let Spare {
+            files,
+            directory,
+            config,
+            ..
+        } = &*self.spare;
+        let reserve = config.reserve_bytes;
+        let State::Ready(segment) = &mut next.state else {
+            return self.spare.make(&mut next, HEADER_LEN, reserve);
+        };
+        let missing = config.segment_bytes.saturating_sub(segment.bytes);
+        let free = files
+            .free_bytes(directory)
+            .map_err(io_error(directory, "read the free space"))?;
+        if missing > 0 && free >= missing.saturating_add(reserve) {
+            match grow(files, directory, segment, config.segment_bytes) {
+                Ok(()) | Err(StorageError::NoRoom { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
-        let reserve = self.spare.config.reserve_bytes;
-        self.spare.make(&mut next, HEADER_LEN, reserve)
+        Ok(())
     }
 }
 

@@ -253,6 +253,25 @@ fn a_full_disk_refuses_and_room_comes_back() {
 }
 
 #[test]
+fn a_next_segment_that_is_small_for_lack_of_space_grows_when_there_is_some() {
+    let large = 4 * MINIMUM_SEGMENT_BYTES;
+    let disk = MemoryFiles::new(large + MINIMUM_SEGMENT_BYTES);
+    let config = LogConfig {
+        segment_bytes: large,
+        ..config(1)
+    };
+    let replay = Log::open(disk.clone(), Path::new(DIRECTORY), config).expect("new");
+    let (mut log, _) = replay.finish().expect("room for the first segment");
+    log.poll_room().expect("the disk works");
+    assert!(log.is_short() && !log.is_full(), "a small one");
+    disk.set_capacity(3 * large);
+    log.poll_room().expect("the disk works");
+    assert!(!log.is_short());
+    log.append(&[b"one"]).expect("room");
+    assert_eq!(log.room(), large - HEADER_LEN);
+}
+
+#[test]
 fn only_a_new_generation_may_use_the_reserve() {
     let disk = MemoryFiles::new(3 * SEGMENT_BYTES);
     let with_reserve = LogConfig {
