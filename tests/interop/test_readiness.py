@@ -1,6 +1,8 @@
 """Whether a node is ready: drained, alone although it expects others, refused by them; and the port where probes ask."""
 
 import json
+import pathlib
+import secrets
 import subprocess
 import tempfile
 import unittest
@@ -21,8 +23,8 @@ def answer(port, path):
 
 
 class Readiness(unittest.TestCase):
-    def start(self, name, seeds=(), arguments=()):
-        node = Node(name, seeds, ("--workers", "1", *arguments), expects=None)
+    def start(self, name, seeds=(), arguments=(), discover="off"):
+        node = Node(name, seeds, ("--workers", "1", *arguments), discover=discover, expects=None)
         self.addCleanup(node.log.close)
         self.addCleanup(node.stop)
         wait_until(lambda: node.ask("/v1/health/live") is not None, f"{name} to live")
@@ -60,6 +62,41 @@ class Readiness(unittest.TestCase):
         other.stop()
         wait_until(lambda: node.sees() == 1, "the other one to be gone")
         self.assertIsNone(self.reason(node), "the last node serves")
+
+    def test_names_in_dns_are_expected_to_answer(self):
+        nobody = self.start("early", (), ["--dns-name", f"localhost:{free_port()}"], discover="dns")
+        self.wait_for_reason(nobody, "expects 2 nodes and has seen 1")
+        wait_until(lambda: "the node is not ready" in nobody.log_from(0), "a warning")
+        other = self.start("late", [nobody.port])
+        self.wait_until_ready(nobody)
+        self.wait_until_ready(other)
+        wait_until(lambda: "the node is ready for clients" in nobody.log_from(0), "the log to say so")
+
+    def test_the_answer_names_the_last_refusal(self):
+        one = self.start("one", (), ["--cluster-name", "x"])
+        stranger = self.start("stranger", (), ["--dns-name", f"localhost:{one.port}", "--cluster-name", "y"], discover="dns")
+        self.wait_for_reason(stranger, "last refusal: link refused by the other node")
+        self.assertRegex(self.reason(stranger), r"last refusal: .*cluster")
+
+    def test_a_node_with_another_secret_names_it(self):
+        with tempfile.TemporaryDirectory() as directory:
+            files = []
+            for number in range(2):
+                files.append(pathlib.Path(directory) / f"secret-{number}")
+                files[-1].write_text(secrets.token_urlsafe(32) + "\n")
+            one = self.start("one", (), ["--cluster-secret-file", str(files[0])])
+            stranger = self.start(
+                "stranger",
+                (),
+                ["--dns-name", f"localhost:{one.port}", "--cluster-secret-file", str(files[1])],
+                discover="dns",
+            )
+            self.wait_for_reason(stranger, "last refusal: link refused: the other end did not prove that it belongs to this cluster")
+
+    def test_a_node_alone_in_dns_is_ready_if_it_expects_nobody(self):
+        port = free_port()
+        arguments = ["--dns-name", f"localhost:{port}", "--expect-nodes", "1"]
+        self.wait_until_ready(self.start("single", (), arguments, discover="dns"))
 
     def test_an_island_is_ready_alone(self):
         self.wait_until_ready(self.start("island", [free_port()], ["--expect-nodes", "1"]))

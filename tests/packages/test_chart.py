@@ -134,6 +134,19 @@ class Chart(unittest.TestCase):
             volumes |= {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
             self.assertLessEqual({mount["name"] for mount in container(documents)["volumeMounts"]}, volumes)
 
+    def test_a_pod_is_ready_alone_only_where_it_is_the_only_one(self):
+        """Otherwise a pod with another cluster secret would get clients."""
+        alone = ("autoscaling.enabled=true", "autoscaling.minReplicas=1")
+        for values, expected in ((("replicas=1",), "1"), (alone, "1"), ((), None), (("autoscaling.enabled=true",), None)):
+            variables = {entry["name"]: entry.get("value") for entry in container(render((*OPEN, *values)))["env"]}
+            self.assertEqual(variables.get("THICKET_EXPECT_NODES"), expected, values)
+        # Pods must find each other before they are ready.
+        documents = render(OPEN)
+        (nodes,) = [it for it in of_kind(documents, "Service") if it["metadata"]["name"].endswith("-nodes")]
+        self.assertTrue(nodes["spec"]["publishNotReadyAddresses"])
+        (stateful,) = of_kind(documents, "StatefulSet")
+        self.assertEqual(stateful["spec"]["podManagementPolicy"], "Parallel")
+
     def test_the_drain_ends_before_the_pod_is_killed(self):
         documents = render(OPEN)
         (stateful,) = of_kind(documents, "StatefulSet")

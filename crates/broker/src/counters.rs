@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::histogram::Histogram;
+use crate::readiness::LastRefusal;
 
 /// Since the start of the node.
 #[derive(Debug, Default)]
@@ -50,6 +51,8 @@ pub(crate) struct Counters {
     pub(crate) rounds: Histogram,
     /// The same, counted for each message delivered to a client: the length of the round in which it was written.
     pub(crate) deliveries: Histogram,
+    /// Why a link was last refused.
+    pub(crate) last_refusal: LastRefusal,
     /// The exporter of telemetry, once it exists.
     pub(crate) exporter: OnceLock<thicket_telemetry::Monitor>,
 }

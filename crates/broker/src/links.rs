@@ -15,6 +15,7 @@ use crate::allowance::Allowance;
 use crate::config::{ClusterSecret, ConfigError};
 use crate::gate::Seat;
 use crate::layers::{Layered, Tls};
+use crate::readiness::LastRefusal;
 use crate::transport::{Stream, Transport};
 
 /// Links that others may begin in a second, valid or not: a handshake takes 0.2 ms, so at most a tenth of one core.
@@ -29,6 +30,7 @@ pub(crate) struct Links {
     /// Limits handshakes of links at listeners for clients.
     handshakes: Mutex<Allowance>,
     lines: Mutex<Allowance>,
+    last_refusal: LastRefusal,
 }
 
 /// The keys and certificates at one time.
@@ -60,6 +62,7 @@ impl Links {
     pub(crate) fn new(
         certificates: Option<LinkTls>,
         secret: Option<ClusterSecret>,
+        last_refusal: LastRefusal,
     ) -> Result<Option<Arc<Self>>, TlsError> {
         if certificates.is_none() && secret.is_none() {
             return Ok(None);
@@ -71,6 +74,7 @@ impl Links {
             in_use: Mutex::new(Arc::new(trust)),
             handshakes: Mutex::new(Allowance::new(HANDSHAKES_PER_S, Duration::from_secs(1))),
             lines: Mutex::new(Allowance::of_lines()),
+            last_refusal,
         })))
     }
 
@@ -136,8 +140,10 @@ impl Links {
         handshakes.take().is_some()
     }
 
-    /// Logs why a link has failed.
+    /// Logs why a link has failed, and keeps it for `/v1/health/ready`.
     pub(crate) fn complain(&self, peer: &str, error: Option<&io::Error>, message: &str) {
+        let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
+        self.last_refusal.set(&format!("{message} ({peer}){cause}"));
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(left_out) = lines.take() {
             let left_out = (left_out > 0).then_some(left_out);

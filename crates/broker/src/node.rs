@@ -150,7 +150,12 @@ impl Node {
         let http_connections =
             config.http_connections * (1 + u32::from(config.placement.is_some()));
         let gate = NodeGate::new(connections(config.connections, http_connections));
-        let links = Links::new(config.link_tls.clone(), config.secret.clone())?;
+        let counters = Arc::new(Counters::default());
+        let links = Links::new(
+            config.link_tls.clone(),
+            config.secret.clone(),
+            counters.last_refusal.clone(),
+        )?;
         let bound = bind_all(&config, &gate, links.as_ref())?;
         let http = config.http.map(|it| bind_http(it, "http")).transpose()?;
         let probe = config.probe.map(|it| bind_http(it, "probe")).transpose()?;
@@ -161,7 +166,6 @@ impl Node {
         });
         let placement = placement.transpose()?.flatten();
         let places = Places::of(&config, link_address(&config, &bound));
-        let counters = Arc::new(Counters::default());
         let (polls, boxes) = mailboxes(config.workers)?;
         let mut node = Self {
             name: places.name.clone(),
@@ -216,6 +220,7 @@ impl Node {
         )?);
         let id = format!("{:016x}", node.id.0);
         node.bridges = Bridges::start(&config.bridges, &id, &node.name, own_address)?;
+        let last_refusal = counters.last_refusal.clone();
         let mut inspector = Inspector::new(
             boxes,
             counters,
@@ -239,7 +244,7 @@ impl Node {
         inspector.guard = Some(node.guard.clone());
         inspector.websockets = websockets.into();
         inspector.watchers = Watchers::new(config.http_connections);
-        inspector.expectation = Expectation::new(config.expect_nodes);
+        inspector.expectation = Expectation::new(config.expect_nodes, last_refusal);
         inspector.disk.clone_from(&node.disk);
         if let Some(exporter) = &node.exporter {
             telemetry::start_metrics(exporter, inspector.clone())?;
@@ -727,7 +732,7 @@ fn hub_config(
 ) -> HubConfig {
     if config.partition == Partition::Majority && !config.stores() {
         tracing::warn!(
-            "without a data directory every start of this node is another one that has joined, and counts until `thicket ctl forget`"
+            "without a data directory every start of this node is another one that has joined: unless it was drained before it stopped, it counts until `thicket ctl forget`"
         );
     }
     let (node, incarnation) = (identity.node, identity.incarnation);

@@ -2,17 +2,17 @@
 //!
 //! The answer decides where a balancer sends clients. Clients that connect nevertheless are accepted, so that the last remaining node serves.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use thicket_node::Hub;
+use thicket_node::{Event, Hub};
 
 /// Time between two warnings that expected nodes are missing.
 const REPEAT: Duration = Duration::from_secs(30);
 
 /// Why a node is not ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unready {
     #[error("this node has not received all that it must know from the other nodes yet")]
     Starting,
@@ -21,11 +21,49 @@ pub(crate) enum Unready {
     #[error("this side of the cluster has no majority")]
     Minority,
     #[error(
-        "this node has not found the cluster: it expects {expected} nodes and has seen {seen} (`expect_nodes`, by default 2 with seeds)"
+        "this node has not found the cluster: it expects {expected} nodes and has seen {seen} (`expect_nodes`, by default 2 with seeds or DNS names; 1 for a node that serves alone){}",
+        .refusal.as_ref().map(|last| format!("; last refusal: {last}")).unwrap_or_default()
     )]
-    Alone { expected: u32, seen: u64 },
+    Alone {
+        expected: u32,
+        seen: u64,
+        /// Why a link was last refused, here or by another node.
+        refusal: Option<String>,
+    },
     #[error("{}", crate::disk::NOT_STORED)]
     Disk,
+}
+
+/// Why a link to another node was last refused, for people.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LastRefusal(Arc<Mutex<Option<String>>>);
+
+impl LastRefusal {
+    /// The longest text that is kept, in characters: the other end chooses it.
+    const LONGEST: usize = 300;
+
+    pub(crate) fn set(&self, text: &str) {
+        let text = text.chars().take(Self::LONGEST).collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }
+
+    /// Keeps an event of the hub if it is a refusal.
+    pub(crate) fn note(&self, event: &Event) {
+        if !event.message.starts_with("link refused") {
+            return;
+        }
+        let field = |name| event.fields.iter().find(|(key, _)| *key == name);
+        let end = field("address").or_else(|| field("peer"));
+        let end = end.map(|(_, end)| format!(" ({end})")).unwrap_or_default();
+        let reason = field("reason").or_else(|| field("reason_code"));
+        let reason = reason.map_or("no reason given", |(_, reason)| reason);
+        self.set(&format!("{}{end}: {reason}", event.message));
+    }
+
+    fn text(&self) -> Option<String> {
+        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        text.clone()
+    }
 }
 
 /// How many nodes must have been up at the same time before this one is ready. Once met, it stays met: a node whose cluster shrinks continues to
@@ -34,14 +72,16 @@ pub(crate) enum Unready {
 pub(crate) struct Expectation {
     nodes: u32,
     is_met: Arc<AtomicBool>,
+    last_refusal: LastRefusal,
 }
 
 impl Expectation {
     /// `nodes`: includes the node itself, so 1 expects no others.
-    pub(crate) fn new(nodes: u32) -> Self {
+    pub(crate) fn new(nodes: u32, last_refusal: LastRefusal) -> Self {
         Self {
             nodes,
             is_met: Arc::new(AtomicBool::new(nodes <= 1)),
+            last_refusal,
         }
     }
 
@@ -49,8 +89,11 @@ impl Expectation {
         if seen >= u64::from(self.nodes) {
             self.is_met.store(true, Ordering::Relaxed);
         }
-        let expected = self.nodes;
-        (!self.is_met.load(Ordering::Relaxed)).then_some(Unready::Alone { expected, seen })
+        (!self.is_met.load(Ordering::Relaxed)).then(|| Unready::Alone {
+            expected: self.nodes,
+            seen,
+            refusal: self.last_refusal.text(),
+        })
     }
 
     /// Why the node is not ready, judged by its hub.
@@ -69,34 +112,43 @@ impl Expectation {
     }
 }
 
-/// Warns repeatedly that expected nodes are missing.
+/// Logs when the node becomes ready and when it no longer is, in the sense of `/v1/health/ready`; warns repeatedly that expected nodes are missing.
 #[derive(Debug)]
 pub(crate) struct Reminder {
     due: Instant,
-    has_warned: bool,
+    last: Result<(), Unready>,
 }
 
 impl Reminder {
-    /// The first warning comes only after the interval: nodes that start together need a moment to find each other.
+    /// The first warning about missing nodes comes only after the interval: nodes that start together need a moment to find each other.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             due: now + REPEAT / 6,
-            has_warned: false,
+            last: Err(Unready::Starting),
         }
     }
 
     pub(crate) fn note(&mut self, now: Instant, state: Result<(), Unready>) {
-        match state {
-            Err(unready @ Unready::Alone { .. }) if now >= self.due => {
+        match &state {
+            Ok(()) if self.last.is_err() => tracing::info!("the node is ready for clients"),
+            Ok(()) => {}
+            Err(reason) if self.is_news(now, reason) => {
                 self.due = now + REPEAT;
-                self.has_warned = true;
-                tracing::warn!(reason = %unready, "not ready");
+                tracing::warn!(%reason, "the node is not ready");
             }
-            Ok(()) if self.has_warned => {
-                self.has_warned = false;
-                tracing::info!("ready: the expected nodes are there");
-            }
-            Ok(()) | Err(_) => {}
+            Err(_) => {}
+        }
+        self.last = state;
+    }
+
+    fn is_news(&self, now: Instant, reason: &Unready) -> bool {
+        let is_other = match &self.last {
+            Ok(()) => true,
+            Err(last) => std::mem::discriminant(last) != std::mem::discriminant(reason),
+        };
+        match reason {
+            Unready::Alone { .. } => now >= self.due,
+            Unready::Starting | Unready::Draining | Unready::Minority | Unready::Disk => is_other,
         }
     }
 }
@@ -107,8 +159,14 @@ mod tests {
 
     #[test]
     fn nodes_that_were_seen_once_are_not_expected_again() {
-        let expectation = Expectation::new(3);
-        let alone = |seen| Some(Unready::Alone { expected: 3, seen });
+        let expectation = Expectation::new(3, LastRefusal::default());
+        let alone = |seen| {
+            Some(Unready::Alone {
+                expected: 3,
+                seen,
+                refusal: None,
+            })
+        };
         assert_eq!(expectation.unmet(1), alone(1));
         assert_eq!(expectation.unmet(2), alone(2));
         assert_eq!(expectation.unmet(3), None);
@@ -117,6 +175,51 @@ mod tests {
 
     #[test]
     fn a_node_that_expects_one_node_is_content_alone() {
-        assert_eq!(Expectation::new(1).unmet(1), None);
+        assert_eq!(Expectation::new(1, LastRefusal::default()).unmet(1), None);
+    }
+
+    #[test]
+    fn a_node_that_found_nobody_names_the_last_refusal() {
+        let expectation = Expectation::new(2, LastRefusal::default());
+        let event = |message, reason: &str| Event {
+            level: thicket_node::EventLevel::Warn,
+            message,
+            fields: vec![
+                ("reason", reason.to_owned()),
+                ("address", "b:1883".to_owned()),
+            ],
+        };
+        let last = &expectation.last_refusal;
+        last.note(&event("link refused by the other node", "of cluster x"));
+        last.note(&event("link lost", "timeout"));
+        let text = expectation.unmet(1).expect("nobody seen").to_string();
+        let expected = "; last refusal: link refused by the other node (b:1883): of cluster x";
+        assert!(text.ends_with(expected), "{text}");
+    }
+
+    #[test]
+    fn each_change_of_readiness_is_logged_once_and_missing_nodes_again_and_again() {
+        let start = Instant::now();
+        let mut reminder = Reminder::new(start);
+        let alone = || Unready::Alone {
+            expected: 2,
+            seen: 1,
+            refusal: None,
+        };
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (second, state, is_news) in [
+            (0, Unready::Starting, false),
+            (1, alone(), false),
+            (5, alone(), true),
+            (6, alone(), false),
+            (35, alone(), true),
+            (36, Unready::Draining, true),
+            (37, Unready::Draining, false),
+        ] {
+            assert_eq!(reminder.is_news(at(second), &state), is_news, "at {second}");
+            reminder.note(at(second), Err(state));
+        }
+        reminder.note(at(38), Ok(()));
+        assert!(reminder.is_news(at(39), &Unready::Disk), "it was ready");
     }
 }

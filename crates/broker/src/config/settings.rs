@@ -80,7 +80,7 @@ pub struct Settings {
         value_delimiter = ','
     )]
     pub seed: Option<Vec<String>>,
-    /// Nodes, itself included, that must have been seen at once before this node is ready; 1: it may be alone [default: 2 with seeds, else 1]
+    /// Nodes, itself included, that must have been seen at once before this node is ready; 1: it may be alone [default: 2 with seeds or DNS names, else 1]
     #[arg(long, env = "THICKET_EXPECT_NODES", value_name = "COUNT")]
     pub expect_nodes: Option<u32>,
     /// How to find other nodes besides seeds; repeats [default: multicast, and dns if there is a --dns-name]

@@ -237,6 +237,7 @@ mod tests {
 
     use super::*;
     use crate::config::ClusterSecret;
+    use crate::readiness::LastRefusal;
     use crate::scratch::Scratch;
 
     struct Side {
@@ -330,7 +331,7 @@ mod tests {
     fn links(scratch: &Scratch, secret: &str) -> Option<Arc<Links>> {
         let path = scratch.file(secret, secret);
         let secret = ClusterSecret::from_file(&path).expect("a good secret");
-        Links::new(None, Some(secret)).expect("derived")
+        Links::new(None, Some(secret), LastRefusal::default()).expect("derived")
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::hooks::Hooks;
 use crate::links::Links;
 use crate::mailbox::{Letter, Mailboxes};
 use crate::memory::{limit_bytes, resident_bytes};
-use crate::readiness::{Expectation, Unready};
+use crate::readiness::{Expectation, LastRefusal, Unready};
 
 /// A thread that takes longer than this has a problem.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -97,7 +97,7 @@ impl Inspector {
             seats,
             memory_bytes,
             session_scope: SessionScope::User,
-            expectation: Expectation::new(1),
+            expectation: Expectation::new(1, LastRefusal::default()),
             certificates: Certificates::default(),
             guard: None,
             watchers: Watchers::new(1),

@@ -248,6 +248,7 @@ impl Thread {
             }
             HubOutput::End { problem } => self.problem = Some(problem),
             HubOutput::Event(event) => {
+                self.counters.last_refusal.note(&event);
                 event::log(self.id.0, &event);
                 self.hooks.note(&event);
             }

@@ -27,6 +27,43 @@ fn without_settings_a_node_is_anonymous_on_loopback_and_announces_itself_there()
 }
 
 #[test]
+fn seeds_and_names_in_dns_say_that_another_node_is_expected() {
+    let names = || Some(vec!["b.example:1883".to_owned()]);
+    let default = Settings::default;
+    for (name, settings, expected) in [
+        ("nothing", default(), 1),
+        (
+            "seeds",
+            Settings {
+                seed: names(),
+                ..default()
+            },
+            2,
+        ),
+        (
+            "names",
+            Settings {
+                dns_name: names(),
+                ..default()
+            },
+            2,
+        ),
+        (
+            "an island",
+            Settings {
+                dns_name: names(),
+                expect_nodes: Some(1),
+                ..default()
+            },
+            1,
+        ),
+    ] {
+        let config = settings.check().expect("good");
+        assert_eq!(config.expect_nodes, expected, "{name}");
+    }
+}
+
+#[test]
 fn an_open_listener_needs_a_choice_for_clients_and_one_for_links() {
     let scratch = Scratch::new();
     let secret = scratch.file("secret", "qM2f8mXbJ0sZrT1kVQ9wYc4hN7uLpE3a6GdRiBxOoDs=\n");
