@@ -76,7 +76,7 @@ class Case(unittest.TestCase):
         """A certificate of the authority that ended long ago."""
         key, request, certificate = (self.authority.path / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
         self.authority.openssl("req", "-new", *self.authority.new_key(key)[:-2], "-out", request, "-subj", f"/CN={name}")
-        database = self.authority.path / "database"
+        database = self.authority.path / f"{name}.database"
         database.mkdir()
         (database / "index.txt").touch()
         (database / "serial").write_text("01\n")
@@ -182,6 +182,18 @@ class Certificates(Case):
         status, said = self.check(*self.listener(*self.expired("old")))
         self.assertEqual(status, 1, said)
         self.assertRegex(said, r"expired \d+ days ago")
+
+    def test_an_expired_authority_of_clients_is_in_the_check_the_log_and_the_metrics(self):
+        certificate, key = self.authority.issue("server")
+        authority, _ = self.expired("authority")
+        arguments = (*self.listener(certificate, key), "--tls-client-ca", authority, "--tls-client-certificate", "required")
+        status, said = self.check(*arguments)
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said, rf"tls_client_ca = {re.escape(authority)}: expired \d+ days ago")
+        node, _ = self.start_with_tls("--tls-client-ca", authority, "--tls-client-certificate", "required")
+        metric = f'thicket_certificate_expiry_days{{key="tls_client_ca",file="{authority}"}}'
+        self.assertLess(self.count(node, metric), 0)
+        wait_until(lambda: "a certificate has expired" in node.log_from(0), "an error")
 
     def test_files_that_cannot_be_used_say_what_to_do(self):
         certificate, key = self.authority.issue("server")

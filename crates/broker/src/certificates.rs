@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use thicket_hooks::Destination;
 use thicket_transport::tls::Validity;
 
 use crate::config::Config;
@@ -71,15 +72,39 @@ impl Certificates {
     }
 }
 
-/// Files of certificates that the node presents or trusts, with the key that names each.
+/// Files of certificates that the node presents or trusts, with the key that names each. A file that several keys name counts for the first.
 fn files(config: &Config) -> BTreeMap<PathBuf, &'static str> {
-    let mut files = BTreeMap::new();
-    for tls in config.listeners.iter().filter_map(|it| it.tls.as_ref()) {
-        files.insert(tls.certificate.clone(), "tls_certificate");
-    }
+    let mut named: Vec<(&'static str, Option<&PathBuf>)> = Vec::new();
+    let listeners = || config.listeners.iter().filter_map(|it| it.tls.as_ref());
+    named.extend(listeners().map(|tls| ("tls_certificate", Some(&tls.certificate))));
     if let Some(tls) = &config.link_tls {
-        files.insert(tls.certificate.clone(), "link_tls_certificate");
-        files.insert(tls.authority.clone(), "link_tls_ca");
+        named.push(("link_tls_certificate", Some(&tls.certificate)));
+        named.push(("link_tls_ca", Some(&tls.authority)));
+    }
+    named.extend(listeners().map(|tls| ("tls_client_ca", tls.client_authorities.as_ref())));
+    let access = &config.access;
+    let of_hook = access.hook.as_ref().and_then(|it| it.authorities.as_ref());
+    named.push(("auth_hook_ca", of_hook));
+    let provider = access.provider.as_ref();
+    named.push(("jwt_ca", provider.and_then(|it| it.authorities.as_ref())));
+    named.extend(config.hooks.iter().map(|hook| {
+        let authorities = match &hook.config.destination {
+            Destination::Http(http) => http.authorities.as_ref(),
+            Destination::Kafka(kafka) => {
+                let tls = kafka.tls.as_ref();
+                tls.and_then(|tls| tls.authorities.as_ref())
+            }
+        };
+        ("hook.ca_file", authorities)
+    }));
+    let telemetry = config.telemetry.as_ref();
+    let of_telemetry = telemetry.and_then(|it| it.exporter.authorities.as_ref());
+    named.push(("otlp_ca", of_telemetry));
+    let mut files = BTreeMap::new();
+    for (key, path) in named {
+        if let Some(path) = path {
+            files.entry(path.clone()).or_insert(key);
+        }
     }
     files
 }
