@@ -10,7 +10,8 @@ import threading
 import unittest
 
 import mosquitto_clients
-from nodes import BINARY, PATIENCE_S, OneNode, ThreeNodes, free_port
+from certificates import Authority
+from nodes import BINARY, PATIENCE_S, Node, OneNode, ThreeNodes, free_port
 from wire import RawCases, RawClient
 
 
@@ -141,6 +142,35 @@ class Refusals(unittest.TestCase):
 
 
 @unittest.skipIf(os.environ.get("THICKET_CLUSTER_TESTS") == "0", "THICKET_CLUSTER_TESTS=0")
+class WrongPorts(unittest.TestCase):
+    """Commands at a port of another kind say what is wrong and what to do."""
+
+    def test_each_kind_of_port_is_named(self):
+        with Authority() as authority:
+            certificate, key = authority.issue("server")
+            secure = free_port()
+            node = Node("node", (), ("--listen", f"tls://127.0.0.1:{secure}", "--tls-certificate", certificate, "--tls-key", key))
+            self.addCleanup(node.log.close)
+            self.addCleanup(node.stop)
+            self.assertTrue(node.wait_until_ready(1), node.log_from(0))
+            trust = ("--cafile", str(authority.certificate))
+            for port, more, words in [
+                (secure, (), "the broker speaks TLS at this port: .*--cafile"),
+                (node.port, trust, "probably a port without TLS: connect without TLS"),
+                (node.http_port, (), "this port speaks HTTP, not MQTT: use the port of an MQTT listener"),
+                (node.http_port, trust, "probably a port without TLS"),
+            ]:
+                for command in (("pub", "-m", "x"), ("sub", "-W", "3")):
+                    with self.subTest(words=words, command=command[0]):
+                        said = thicket(*command, "-h", "127.0.0.1", "-p", port, "-t", "a", *more, status=1)
+                        self.assertRegex(said, words)
+                        self.assertEqual(len(said.strip().splitlines()), 1, said)
+            for port in (node.port, secure):
+                with self.subTest(port=port):
+                    said = thicket("ctl", "--api", f"127.0.0.1:{port}", "nodes", status=1)
+                    self.assertRegex(said, "does not answer with HTTP: is it the port of an MQTT listener.*--http")
+
+
 class Up(unittest.TestCase):
     """`thicket up`: nodes that find each other by multicast on the loopback."""
 

@@ -254,6 +254,13 @@ impl Api {
         Ok((response.status().as_u16(), body))
     }
 
+    fn no_http(&self) -> anyhow::Error {
+        anyhow::anyhow!(
+            "{} does not answer with HTTP: is it the port of an MQTT listener? Use the `--http` address of the node, by default 127.0.0.1:18830",
+            self.address
+        )
+    }
+
     fn in_words(&self, error: ureq::Error) -> anyhow::Error {
         let address = &self.address;
         match error {
@@ -266,9 +273,20 @@ impl Api {
                 "no answer from {address} within {} seconds",
                 TIMEOUT.as_secs()
             ),
+            ureq::Error::Protocol(_) | ureq::Error::Http(_) => self.no_http(),
+            ureq::Error::Io(error) if is_end(&error) => self.no_http(),
             error => anyhow::Error::new(error).context(format!("cannot ask {address}")),
         }
     }
+}
+
+/// The connection ended before the answer did.
+fn is_end(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(
+        error.kind(),
+        UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe
+    )
 }
 
 #[cfg(test)]

@@ -393,9 +393,28 @@ fn start_tls(
     let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
     let mut tls = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
     while tls.is_handshaking() {
-        tls.complete_io(raw).map_err(|error| error.to_string())?;
+        tls.complete_io(raw).map_err(|error| tls_problem(&error))?;
     }
     Ok(tls)
+}
+
+/// Why a handshake failed. A server without TLS closes the connection or answers something else.
+fn tls_problem(error: &io::Error) -> String {
+    let inside = error.get_ref().and_then(|it| it.downcast_ref());
+    let is_no_tls = match error.kind() {
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe => true,
+        _ => matches!(inside, Some(rustls::Error::InvalidMessage(_))),
+    };
+    if is_no_tls {
+        format!(
+            "{error}; this is probably a port without TLS: connect without TLS, or to the port of a TLS listener"
+        )
+    } else {
+        error.to_string()
+    }
 }
 
 /// Unpredictable, so that no page can make us write bytes of its choice (RFC 6455 10.3).

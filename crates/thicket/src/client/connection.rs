@@ -66,6 +66,8 @@ pub struct Connection {
     clean_start: CleanStart,
     /// Number of the connection: what came over those before is late.
     number: u32,
+    /// Nothing has come over this connection yet.
+    is_silent: bool,
 }
 
 impl Connection {
@@ -91,6 +93,7 @@ impl Connection {
             hops: 0,
             clean_start: arguments.clean_start(),
             number: 0,
+            is_silent: true,
         };
         connection.start_reader(reader)?;
         connection.start_signals()?;
@@ -159,9 +162,19 @@ impl Connection {
         let waited = match input {
             Some(Input::Bytes(number, _)) if number != self.number => Waited::Served,
             Some(Input::Bytes(_, bytes)) if bytes.is_empty() => {
+                if self.is_silent {
+                    bail!(
+                        "the broker closed the connection without an answer: is this the port of an MQTT listener, and one without TLS (with it, use --cafile)?"
+                    );
+                }
                 bail!("the broker closed the connection")
             }
             Some(Input::Bytes(_, bytes)) => {
+                if std::mem::take(&mut self.is_silent)
+                    && let Some(problem) = words::foreign(&bytes)
+                {
+                    bail!(problem);
+                }
                 self.client.handle_bytes(now, &bytes, &mut listen);
                 Waited::Served
             }
@@ -200,6 +213,7 @@ impl Connection {
                     self.writer = writer;
                     self.hops += 1;
                     self.number += 1;
+                    self.is_silent = true;
                     self.start_reader(reader)?;
                     self.client.handle_closed();
                     let now = self.now();

@@ -28,6 +28,20 @@ pub fn disconnect(why: &DisconnectReason<'_>) -> anyhow::Error {
     }
 }
 
+/// What is wrong if these are the first bytes of the broker and are no MQTT.
+pub fn foreign(first: &[u8]) -> Option<&'static str> {
+    match first {
+        // A record of TLS: an alert, or a handshake (RFC 8446 5.1).
+        [0x15 | 0x16, 0x03, ..] => Some(
+            "the broker speaks TLS at this port: name the authority of its certificate with --cafile, or use --url mqtts://HOST:PORT for one that the system trusts",
+        ),
+        [b'H', b'T', b'T', b'P', ..] => Some(
+            "this port speaks HTTP, not MQTT: use the port of an MQTT listener, or --url ws://HOST:PORT/mqtt if it is a listener for WebSocket",
+        ),
+        _ => None,
+    }
+}
+
 fn refused(connack: &Connack<'_>) -> anyhow::Error {
     let more = more(connack.reason_string, connack.server_reference);
     anyhow::anyhow!(
