@@ -115,15 +115,19 @@ pub(super) fn run(arguments: &SizeArguments) -> anyhow::Result<()> {
             .set("with_placement", answer(with));
         render(&[row], Format::Json)
     } else {
-        let load = format!(
-            "{:.0} messages/s come in, {:.0} go out. A broker ({broker}) does {capacity:.0} units of work a second.\n",
-            model.external_in(),
-            model.external_out()
-        );
-        load + &table(linear, without, with)
+        let (incoming, outgoing) = (model.external_in(), model.external_out());
+        heading(incoming, outgoing, broker, capacity) + &table(linear, without, with)
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// What comes in and goes out, and what a broker can do: a line each, so that neither is longer than a table.
+fn heading(incoming: f64, outgoing: f64, broker: &str, capacity: f64) -> String {
+    format!(
+        "{incoming:.0} messages/s come in, {outgoing:.0} go out.\n\
+         A broker ({broker}) does {capacity:.0} units of work a second.\n"
+    )
 }
 
 /// A line an answer; `-`: no cluster is large enough.
@@ -189,6 +193,8 @@ mod tests {
             busiest: 1e9,
             internal: 1e9,
         };
+        let heading = heading(1e9, 1e12, "the paper's with two CPUs", 1e9);
+        assert!(heading.lines().all(|line| line.len() <= 100), "{heading}");
         let text = table(1_000_000, Some(size), None);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4);
