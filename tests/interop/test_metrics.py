@@ -1,6 +1,7 @@
 """What a node measures, by the names that docs/metrics.md promises."""
 
 import re
+import time
 from pathlib import Path
 
 from mosquitto_clients import publish
@@ -28,6 +29,11 @@ class Metrics(RawCases, ThreeNodes):
             for labels in re.findall(rf"^{name}(?:_bucket)?{{(.*)}} ", page, re.MULTILINE):
                 found = set(re.findall(r'(\w+)="', labels)) - {"le"}
                 self.assertLessEqual(found, documented[name][1], name)
+
+    def test_the_start_of_the_process_is_a_time(self):
+        found = re.search(r"^process_start_time_seconds (\S+)$", self.page(), re.MULTILINE)
+        self.assertGreater(float(found[1]), 1.7e9)
+        self.assertLess(float(found[1]), time.time() + 2)
 
     def test_a_message_counts_in_the_histogram_of_deliveries(self):
         subscriber = self.subscriber((self.topic(), 1), role="subscriber")

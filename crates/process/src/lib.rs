@@ -15,6 +15,11 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Thicket's nodes run on Linux: build it there, or in a container or virtual machine with Linux"
+);
+
 mod group;
 
 use std::{fs, io, path::PathBuf};
@@ -61,6 +66,16 @@ impl Process {
     /// As [`Self::cpu_seconds`].
     pub fn threads(&self) -> io::Result<u32> {
         Ok(self.stat()?.1)
+    }
+
+    /// When it started, in seconds since 1970.
+    ///
+    /// # Errors
+    /// As [`Self::cpu_seconds`].
+    pub fn start_seconds(&self) -> io::Result<f64> {
+        let of_system = fs::read_to_string("/proc/stat")?;
+        let start = parse_start(&self.read("stat")?, &of_system);
+        start.ok_or_else(|| io::Error::other("no start in its stat"))
     }
 
     fn stat(&self) -> io::Result<(f64, u32)> {
@@ -141,6 +156,19 @@ fn parse_stat(stat: &str) -> Option<(f64, u32)> {
     Some((user + system, fields.nth(4)?.trim().parse().ok()?))
 }
 
+/// Field 22 counts ticks since the boot, whose time is in `/proc/stat`.
+fn parse_start(stat: &str, of_system: &str) -> Option<f64> {
+    let mut fields = stat.get(stat.rfind(')')? + 2..)?.split(' ').skip(19);
+    let ticks: f64 = fields.next()?.trim().parse().ok()?;
+    let mut lines = of_system.lines();
+    let boot: f64 = lines
+        .find_map(|line| line.strip_prefix("btime "))?
+        .trim()
+        .parse()
+        .ok()?;
+    Some(boot + ticks / TICKS)
+}
+
 /// Number of processors that a process may run on.
 fn parse_allowed(status: &str) -> Option<f64> {
     let list = status
@@ -178,6 +206,15 @@ mod tests {
         let stat = "42 (a ) b) S 1 42 42 0 -1 4194560 100 0 0 0 250 125 0 0 20 0 3 0 100 1000 500";
         assert_eq!(parse_stat(stat), Some((375.0, 3)));
         assert_eq!(parse_stat("42 (cut"), None);
+    }
+
+    #[test]
+    fn a_process_started_its_ticks_after_the_boot() {
+        let stat = "42 (a ) b) S 1 42 42 0 -1 4194560 100 0 0 0 250 125 0 0 20 0 3 0 150 1000 500";
+        let of_system = "cpu 1 2 3\nbtime 1000\nprocesses 7\n";
+        assert_eq!(parse_start(stat, of_system), Some(1001.5));
+        assert_eq!(parse_start(stat, "cpu 1 2 3\n"), None);
+        assert_eq!(parse_start("42 (cut", of_system), None);
     }
 
     #[test]

@@ -124,6 +124,12 @@ impl Page {
                 process.cpu_seconds().ok(),
             ),
             (
+                "process_start_time_seconds",
+                Gauge,
+                "When the process started, in seconds since 1970",
+                process.start_seconds().ok(),
+            ),
+            (
                 "process_resident_memory_bytes",
                 Gauge,
                 "Of the process, in memory",
