@@ -4,28 +4,11 @@ use std::net::SocketAddr;
 
 use thicket_node::{CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED, Event, EventLevel};
 
-use crate::counters::Counters;
-use crate::log::{self, Subject};
+use tracing::Level;
+use tracing::field::Value;
 
-/// `tracing` needs field names at compile time: these, and all others go into `more`.
-const NAMES: [&str; 16] = [
-    "address",
-    "client_id",
-    "error",
-    "name",
-    "node",
-    "nodes",
-    "packet",
-    "packet_id",
-    "peer",
-    "qos",
-    "reason",
-    "reason_code",
-    "rtt_ms",
-    "state",
-    "topic",
-    "user_name",
-];
+use crate::counters::Counters;
+use crate::log::{self, Subject, Suppressed, line};
 
 /// The name of a session in the cluster: with its user, if sessions belong to users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,45 +36,6 @@ impl<'a> SessionName<'a> {
     }
 }
 
-macro_rules! line {
-    ($level:ident, $event:expr, $thread:expr, $suppressed:expr) => {{
-        let field = |name: &str| {
-            $event
-                .fields
-                .iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value.as_str())
-        };
-        let session = field("client_id").map(SessionName::of);
-        let user_name = field("user_name").filter(|name| !name.is_empty());
-        let more = others($event);
-        tracing::$level!(
-            thread = $thread,
-            address = field("address"),
-            client_id = session.map(|it| it.client_id),
-            user_name = user_name.or_else(|| session?.user_name),
-            topic_prefix = session.and_then(|it| it.topic_prefix),
-            error = field("error"),
-            name = field("name"),
-            node = field("node"),
-            nodes = field("nodes"),
-            peer = field("peer"),
-            packet = field("packet"),
-            packet_id = field("packet_id"),
-            qos = field("qos"),
-            topic = field("topic"),
-            reason = field("reason"),
-            reason_code = field("reason_code"),
-            state = field("state"),
-            rtt_ms = field("rtt_ms"),
-            suppressed = $suppressed,
-            more = (!more.is_empty()).then_some(more.as_str()),
-            "{}",
-            $event.message
-        )
-    }};
-}
-
 /// Counts clients that connect, disconnect and are refused.
 pub(crate) fn count(counters: &Counters, event: &Event) {
     let by = |key: &str| {
@@ -109,8 +53,13 @@ pub(crate) fn count(counters: &Counters, event: &Event) {
 
 /// Logs an event of a worker or hub on thread `thread`, unless its kind is over the limit.
 pub(crate) fn log(thread: u8, event: &Event) {
-    // A line below the log level does not count as suppressed.
-    if event.level == EventLevel::Info && !tracing::enabled!(tracing::Level::INFO) {
+    // A line below the log level does not count as suppressed, and is not built: there are many packets.
+    let is_on = match event.level {
+        EventLevel::Error | EventLevel::Warn => true,
+        EventLevel::Info => tracing::enabled!(Level::INFO),
+        EventLevel::Debug => tracing::enabled!(Level::DEBUG),
+    };
+    if !is_on {
         return;
     }
     let suppressed = match subject(event).map(log::may_say) {
@@ -118,16 +67,63 @@ pub(crate) fn log(thread: u8, event: &Event) {
         Some(None) => return,
         None => None,
     };
-    match event.level {
-        EventLevel::Error => line!(error, event, thread, suppressed),
-        EventLevel::Warn => line!(warn, event, thread, suppressed),
-        EventLevel::Info => line!(info, event, thread, suppressed),
-        // There are many packets: check whether the level is on before building the line.
-        EventLevel::Debug => {
-            if tracing::enabled!(tracing::Level::DEBUG) {
-                line!(debug, event, thread, suppressed);
-            }
+    write(thread, event, suppressed);
+}
+
+/// Each field of the event is a field of the line.
+fn write(thread: u8, event: &Event, suppressed: Suppressed) {
+    let level = match event.level {
+        EventLevel::Error => Level::ERROR,
+        EventLevel::Warn => Level::WARN,
+        EventLevel::Info => Level::INFO,
+        EventLevel::Debug => Level::DEBUG,
+    };
+    let field = |name: &str| {
+        let mut fields = event.fields.iter();
+        let found = fields.find(|(key, _)| *key == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    let session = field("client_id").map(SessionName::of);
+    let user_name = field("user_name").filter(|name| !name.is_empty());
+    let user_name = user_name.or_else(|| session?.user_name);
+    let topic_prefix = session.and_then(|it| it.topic_prefix);
+    let values: Vec<(&'static str, &str)> = event
+        .fields
+        .iter()
+        .filter_map(|(key, value)| match *key {
+            "client_id" => Some(("client_id", session?.client_id)),
+            "user_name" => None,
+            key => Some((key, shown(key, value))),
+        })
+        .collect();
+    let mut fields: Vec<(&'static str, &dyn Value)> = vec![("thread", &thread)];
+    fields.extend(
+        values
+            .iter()
+            .map(|(key, value)| (*key, value as &dyn Value)),
+    );
+    // Beside the identifier, which they complete.
+    let after = fields.iter().position(|(key, _)| *key == "client_id");
+    let mut at = after.map_or(fields.len(), |at| at + 1);
+    for (key, value) in [("user_name", &user_name), ("topic_prefix", &topic_prefix)] {
+        if let Some(value) = value {
+            fields.insert(at, (key, value));
+            at += 1;
         }
+    }
+    if let Some(suppressed) = &suppressed {
+        fields.push(("suppressed", suppressed));
+    }
+    line::write(level, event.message, &fields);
+}
+
+/// A value as people write it: versions of MQTT as the specification numbers them.
+pub(crate) fn shown<'a>(key: &str, value: &'a str) -> &'a str {
+    match (key, value) {
+        ("version", "V5") => "5",
+        ("version", "V311") => "3.1.1",
+        ("version", "V31") => "3.1",
+        _ => value,
     }
 }
 
@@ -141,14 +137,6 @@ fn subject(event: &Event) -> Option<Subject> {
         (EventLevel::Warn, None) => Some(Subject::Message(event.message)),
         (EventLevel::Info, None) | (EventLevel::Error | EventLevel::Debug, _) => None,
     }
-}
-
-/// Fields without a declared name: `key=value`, separated by spaces.
-fn others(event: &Event) -> String {
-    let rest = event.fields.iter().filter(|(key, _)| !NAMES.contains(key));
-    rest.map(|(key, value)| format!("{key}={value}"))
-        .collect::<Vec<_>>()
-        .join(" ")
 }
 
 #[cfg(test)]
@@ -176,5 +164,17 @@ mod tests {
             };
             assert_eq!(SessionName::of(name), expected, "{name:?}");
         }
+    }
+
+    #[test]
+    fn versions_of_mqtt_are_shown_as_the_specification_numbers_them() {
+        for (version, expected) in [
+            (thicket_mqtt::ProtocolVersion::V31, "3.1"),
+            (thicket_mqtt::ProtocolVersion::V311, "3.1.1"),
+            (thicket_mqtt::ProtocolVersion::V5, "5"),
+        ] {
+            assert_eq!(shown("version", &format!("{version:?}")), expected);
+        }
+        assert_eq!(shown("topic", "V5"), "V5");
     }
 }

@@ -12,7 +12,7 @@ use thicket_node::{
 use thicket_session::topic::TopicFilter;
 
 use crate::config::{HookKind, HookPlan};
-use crate::event::SessionName;
+use crate::event::{self, SessionName};
 
 /// All hooks of a node.
 #[derive(Debug, Default)]
@@ -161,7 +161,7 @@ fn field((key, value): &(&'static str, String)) -> Option<(&'static str, Value)>
             let number = value.parse().map(Value::Number);
             (key, number.unwrap_or_else(|_| text(value)))
         }
-        (key, value) => (key, text(value)),
+        (key, value) => (key, text(event::shown(key, value))),
     })
 }
 

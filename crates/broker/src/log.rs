@@ -2,6 +2,7 @@
 //! can cause.
 
 mod export;
+pub(crate) mod line;
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
