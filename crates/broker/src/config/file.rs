@@ -5,12 +5,16 @@ use std::path::Path;
 use clap::Args;
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
+use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use super::{
     BridgeRuleSettings, BridgeSettings, ConfigError, HookSettings, ListenerSettings, Settings,
 };
 
+/// Keys with a list of texts: a text alone is a list of one, as it is at the flag.
+const LISTS: [&str; 5] = ["listen", "seed", "discover", "dns_name", "http_hosts"];
+/// The same in the table of a hook.
+const LISTS_OF_HOOKS: [&str; 3] = ["events", "filters", "kafka_brokers"];
 /// Tables of the file that have no flags.
 const TABLES: [&str; 3] = ["listener", "bridge", "hook"];
 
@@ -39,6 +43,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigErro
     };
     // Unknown keys are removed before serde sees them: its own error lists all keys, ours names the nearest.
     reader.remove_unknown();
+    reader.accept_single_texts();
     let settings = loop {
         let root = Spanned::new(span.clone(), reader.root.clone());
         match Settings::deserialize(toml::Deserializer::from(root)) {
@@ -84,6 +89,24 @@ impl Reader<'_> {
             for rule in tables(bridge, "rule") {
                 remove_unknown(path, rule, &owned(&BridgeRuleSettings::KEYS), faults);
             }
+        }
+    }
+
+    fn accept_single_texts(&mut self) {
+        accept_single_texts(&mut self.root, &LISTS);
+        for hook in tables(&mut self.root, "hook") {
+            accept_single_texts(hook, &LISTS_OF_HOOKS);
+        }
+    }
+}
+
+fn accept_single_texts(table: &mut DeTable<'_>, lists: &[&str]) {
+    for (key, value) in table.iter_mut() {
+        let name: &str = key.get_ref();
+        if lists.contains(&name) && value.get_ref().is_str() {
+            let mut list = DeArray::new();
+            list.push(value.clone());
+            *value.get_mut() = DeValue::Array(list);
         }
     }
 }
@@ -271,6 +294,26 @@ mod tests {
     fn an_unknown_key_of_a_listener_is_refused_with_the_nearest_known_one() {
         let error = error_of("[[listener]]\naddress = 'localhost:1'\nproxyprotocol = true\n");
         assert!(error.contains("did you mean `proxy_protocol`?"), "{error}");
+    }
+
+    #[test]
+    fn a_text_alone_is_a_list_of_one() {
+        let text =
+            "listen = '127.0.0.1:6001'\nseed = 'b:1883'\ndiscover = 'dns'\ndns_name = 'c:1883'\n";
+        let (settings, faults) = parse(Path::new("thicket.toml"), text).expect("TOML");
+        assert!(faults.is_empty(), "{faults:?}");
+        for (found, expected) in [
+            (settings.listen, "127.0.0.1:6001"),
+            (settings.seed, "b:1883"),
+            (settings.dns_name, "c:1883"),
+        ] {
+            assert_eq!(found, Some(vec![expected.to_owned()]));
+        }
+        assert_eq!(settings.discover.map(|all| all.len()), Some(1));
+        let error = error_of("listen = 1883\n");
+        assert!(error.contains("line 1"), "{error}");
+        let hook = "[[hook]]\nname = 'h'\nurl = 'http://a/b'\nevents = 'connect'\n";
+        assert_eq!(checked(hook).expect("good").hooks.len(), 1);
     }
 
     #[test]
