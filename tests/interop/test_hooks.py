@@ -129,6 +129,7 @@ class Hooks(unittest.TestCase):
         self.assertEqual(names[:6], expected)
         self.assertEqual(set(names[6:]), {"client.disconnected", "session.ended"})
         self.assertTrue(all(event["address"].startswith("127.0.0.1:") for event in mine[:6]))
+        self.assertRegex(mine[0]["version"], r"^(3\.1|3\.1\.1|5)$")
         text, binary = mine[3:5]
         self.assertEqual((text["topic"], text["payload"], text["payload_encoding"], text["qos"]), ("a/b", "text", "utf8", 1))
         self.assertEqual((text["user_properties"], text["content_type"]), ([["k", "v"]], "t"))

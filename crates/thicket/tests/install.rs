@@ -27,15 +27,19 @@ fn complaint(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("text")
 }
 
+/// What `thicket migrate` makes of lines of Mosquitto's.
+fn migrate(lines: &str) -> Output {
+    let directory = tempfile::tempdir().expect("a directory");
+    let old = directory.path().join("mosquitto.conf");
+    std::fs::write(&old, lines).expect("written");
+    thicket(&["migrate", old.to_str().expect("text")], &[])
+}
+
 /// Our configuration for lines of Mosquitto's, which `broker --check` must find good.
 fn migrated(lines: &str) -> String {
     let directory = tempfile::tempdir().expect("a directory");
-    let (old, new) = (
-        directory.path().join("mosquitto.conf"),
-        directory.path().join("thicket.toml"),
-    );
-    std::fs::write(&old, lines).expect("written");
-    let text = out(&thicket(&["migrate", old.to_str().expect("text")], &[]));
+    let new = directory.path().join("thicket.toml");
+    let text = out(&migrate(lines));
     std::fs::write(&new, &text).expect("written");
     let new = new.to_str().expect("text");
     let checked = thicket(
@@ -69,21 +73,36 @@ fn options_of_mosquitto_become_keys() {
         ("log_type debug\nlog_type error", "log_level = \"debug\""),
         ("allow_anonymous true", "allow_anonymous = true"),
         (
-            "listener 1883 127.0.0.1\nmax_connections 10",
+            "allow_anonymous true\nlistener 1883 127.0.0.1\nmax_connections 10",
             "connections = 10",
         ),
-        ("listener 1883 ::1", "address = \"[::1]:1883\""),
         (
-            "listener 0 /tmp/thicket.sock",
+            "allow_anonymous true\nlistener 1883 ::1",
+            "address = \"[::1]:1883\"",
+        ),
+        (
+            "allow_anonymous true\nlistener 0 /tmp/thicket.sock",
             "address = \"unix:/tmp/thicket.sock\"",
         ),
         (
-            "listener 9001 127.0.0.1\nprotocol websockets",
+            "allow_anonymous true\nlistener 9001 127.0.0.1\nprotocol websockets",
             "transport = \"ws\"",
         ),
         (
-            "listener 1883 127.0.0.1\nmount_point tenant/",
+            "allow_anonymous true\nlistener 1883 127.0.0.1\nmount_point tenant/",
             "topic_prefix = \"tenant/\"",
+        ),
+        (
+            "allow_anonymous true\nport 7003\nbind_address 127.0.0.1",
+            "address = \"127.0.0.1:7003\"",
+        ),
+        (
+            "allow_anonymous true\nbind_address ::1\nport 7003",
+            "address = \"[::1]:7003\"",
+        ),
+        (
+            "allow_anonymous true\nbind_address 127.0.0.1",
+            "address = \"127.0.0.1:1883\"",
         ),
     ];
     for (lines, expected) in cases {
@@ -95,7 +114,7 @@ fn options_of_mosquitto_become_keys() {
 #[test]
 fn a_bridge_of_mosquitto_becomes_one_of_ours() {
     let text = migrated(
-        "listener 1883 127.0.0.1\n\
+        "allow_anonymous true\nlistener 1883 127.0.0.1\n\
          connection plant\naddress mosquitto.example:1884\nremote_clientid edge\nkeepalive_interval 30\n\
          bridge_protocol_version mqttv50\ntopic site/# out 2 \"\" edge-1/\ntopic orders/# in 1\n",
     );
@@ -113,6 +132,79 @@ fn a_bridge_of_mosquitto_becomes_one_of_ours() {
         assert!(text.lines().any(|it| it == line), "{line}: {text}");
     }
     assert_eq!(text.matches("[[bridge.rule]]").count(), 2, "{text}");
+}
+
+#[test]
+fn a_node_refuses_the_strangers_that_mosquitto_refuses() {
+    let certificates = "certfile /c\nkeyfile /k\ncafile /a\nrequire_certificate true";
+    for (lines, count) in [
+        ("listener 1883 127.0.0.1", 1),
+        ("port 1883\nbind_address 127.0.0.1", 1),
+        // A listener that requires certificates would let in clients without a name otherwise.
+        (&*format!("listener 8883 127.0.0.1\n{certificates}"), 2),
+        (
+            &*format!("allow_anonymous false\nlistener 8883 127.0.0.1\n{certificates}"),
+            2,
+        ),
+        // What stands before the listeners is not theirs.
+        (
+            "per_listener_settings true\nallow_anonymous true\nlistener 1883 127.0.0.1\nlistener 1884 127.0.0.1",
+            2,
+        ),
+    ] {
+        let text = out(&migrate(lines));
+        let found = text
+            .lines()
+            .filter(|line| *line == "allow_anonymous = false");
+        assert_eq!(found.count(), count, "{lines}: {text}");
+    }
+    for lines in [
+        "max_keepalive 120",
+        "allow_anonymous true\nlistener 1883 127.0.0.1",
+    ] {
+        let text = out(&migrate(lines));
+        assert!(!text.contains("= false"), "{lines}: {text}");
+    }
+}
+
+#[test]
+fn rights_of_one_listener_are_taken_over_only_if_they_stay_as_narrow() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("acl");
+    std::fs::write(&file, "topic read a/#\n").expect("written");
+    let path = file.to_str().expect("text");
+    let first = format!(
+        "per_listener_settings true\nlistener 1883 127.0.0.1\nallow_anonymous true\nacl_file {path}\n"
+    );
+    let same = format!("{first}listener 1884 127.0.0.1\nallow_anonymous true\nacl_file {path}\n");
+    for lines in [&first, &same] {
+        let text = migrated(lines);
+        assert!(text.contains(&format!("acl = \"{path}\"")), "{text}");
+    }
+    let more = "listener 1884 127.0.0.1\nallow_anonymous true\n";
+    let other = format!("{more}acl_file /etc/other\n");
+    for (others, line) in [(more, 4), (&*other, 7)] {
+        let error = complaint(&migrate(&format!("{first}{others}")));
+        assert!(
+            error.contains(&format!("line {line}: acl_file")) && error.contains("one file"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_bridge_without_topics_or_address_is_left_out_with_a_remark() {
+    for (lines, why) in [
+        ("address b.example:1883", "no `topic` follows it"),
+        ("topic a/# out", "no `address` follows it"),
+    ] {
+        let text = migrated(&format!("connection plant\n{lines}\n"));
+        assert!(
+            text.contains(&format!("# line 1: connection plant\n#   {why}")),
+            "{text}"
+        );
+        assert!(!text.contains("[[bridge]]"), "{text}");
+    }
 }
 
 #[test]

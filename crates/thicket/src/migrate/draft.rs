@@ -10,7 +10,14 @@ pub struct Draft {
     node: Table,
     listeners: Vec<Table>,
     bridges: Vec<Bridge>,
-    remarks: Vec<String>,
+    remarks: Vec<(Line, String)>,
+    line: Line,
+    /// The listener of `port`, by its place among the listeners.
+    default_listener: Option<(usize, Line)>,
+    /// The host of that listener, which may stand before or after it.
+    bind_address: Option<(String, Line)>,
+    /// Rights that hold at one listener there, with its place among the listeners; `None`: no listener stands before.
+    rights: Vec<(Option<usize>, String, Line)>,
     /// What follows belongs to the bridge that was named last, no more to a listener.
     in_bridge: bool,
     /// Users and rights after a listener are those of that listener.
@@ -21,6 +28,14 @@ pub struct Draft {
 struct Bridge {
     settings: Table,
     rules: Vec<Table>,
+    line: Line,
+}
+
+/// A line of the file, for remarks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    number: usize,
+    text: String,
 }
 
 /// A whole configuration.
@@ -33,10 +48,17 @@ pub struct Finished {
 }
 
 impl Draft {
-    /// Says why a line is not taken over, or not as it was.
-    pub fn remark(&mut self, number: usize, line: &str, why: &str) {
-        self.remarks
-            .push(format!("line {number}: {line}\n#   {why}"));
+    /// What follows stands in this line.
+    pub fn at(&mut self, number: usize, text: &str) {
+        self.line = Line {
+            number,
+            text: text.to_owned(),
+        };
+    }
+
+    /// Says why the line is not taken over, or not as it was.
+    pub fn remark(&mut self, why: &str) {
+        self.remarks.push((self.line.clone(), why.to_owned()));
     }
 
     /// A setting of the node.
@@ -68,6 +90,24 @@ impl Draft {
         self.listeners.push(table);
     }
 
+    /// The listener of `port`: it is at all addresses, unless there is a `bind_address`.
+    pub fn default_listener(&mut self, port: i64) {
+        self.default_listener = Some((self.listeners.len(), self.line.clone()));
+        self.listener(format!("0.0.0.0:{port}"));
+    }
+
+    /// The host of the default listener.
+    pub fn bind_address(&mut self, host: &str) {
+        self.bind_address = Some((host.to_owned(), self.line.clone()));
+    }
+
+    /// A file of rights that holds at the listener that was named last.
+    pub fn rights_here(&mut self, path: &str) {
+        let listener = self.listeners.len().checked_sub(1);
+        self.rights
+            .push((listener, path.to_owned(), self.line.clone()));
+    }
+
     /// The listener that was named last; one for port 1883 if none was.
     pub fn current_listener(&mut self) -> &mut Table {
         if self.listeners.is_empty() {
@@ -79,7 +119,10 @@ impl Draft {
     /// What follows belongs to a bridge of this name.
     pub fn bridge(&mut self, name: &str) {
         self.in_bridge = true;
-        let mut bridge = Bridge::default();
+        let mut bridge = Bridge {
+            line: self.line.clone(),
+            ..Bridge::default()
+        };
         bridge.settings.insert("name".to_owned(), name.into());
         self.bridges.push(bridge);
     }
@@ -107,17 +150,29 @@ impl Draft {
     }
 
     /// Remarks first, then the node, then tables, as TOML wants them.
-    pub fn finish(mut self) -> Finished {
+    ///
+    /// # Errors
+    /// Rights cannot be taken over without admitting more than they did.
+    pub fn finish(mut self) -> Result<Finished, String> {
+        self.place_default_listener();
+        self.take_rights()?;
+        let nobody_is_named = self.close_to_strangers();
+        self.leave_out_useless_bridges();
         for listener in &mut self.listeners {
             choose_transport(listener);
         }
+        self.remarks.sort();
         let mut text = String::from("# Written by `thicket migrate`.\n");
         if self.is_open() {
             text += "# Other machines can reach this node, so say which nodes may join it: the same secret on every node\n\
                      # (head -c 32 /dev/urandom | base64 > FILE).\n# cluster_secret_file = \"/etc/thicket/cluster-secret\"\n";
         }
-        for remark in &self.remarks {
-            let _ = writeln!(text, "# {remark}");
+        if nobody_is_named {
+            text += "# Mosquitto refuses clients without a user name where a listener is configured, and so does this node:\n\
+                     # name its users (`users`), or set allow_anonymous = true.\n";
+        }
+        for (line, why) in &self.remarks {
+            let _ = writeln!(text, "# line {}: {}\n#   {why}", line.number, line.text);
         }
         text.push('\n');
         text += &self.node.to_string();
@@ -130,9 +185,91 @@ impl Draft {
                 let _ = write!(text, "\n[[bridge.rule]]\n{rule}");
             }
         }
-        Finished {
+        Ok(Finished {
             text,
             remarks: self.remarks.len(),
+        })
+    }
+
+    /// `port` and `bind_address` are one listener, in whichever order they stand. `bind_address` alone is one at port 1883.
+    fn place_default_listener(&mut self) {
+        match (self.default_listener.take(), self.bind_address.take()) {
+            (None, None) => {}
+            (Some((place, line)), None) => {
+                let address = self.listeners[place]["address"].as_str();
+                let port = address.map_or("", |it| it.trim_start_matches("0.0.0.0:"));
+                self.remarks.push((line, for_ipv4(port)));
+            }
+            (Some((place, _)), Some((host, _))) => {
+                let address = self.listeners[place]["address"].as_str();
+                let port = address.map_or("", |it| it.trim_start_matches("0.0.0.0:"));
+                let address = host_and_port(&host, port);
+                self.listeners[place].insert("address".to_owned(), address.into());
+            }
+            (None, Some((host, _))) => self.listener(host_and_port(&host, "1883")),
+        }
+    }
+
+    /// A node has one file of rights for all its listeners.
+    fn take_rights(&mut self) -> Result<(), String> {
+        let Some((_, path, line)) = self.rights.last().cloned() else {
+            return Ok(());
+        };
+        let holds_at = |listener| {
+            let mut here = self.rights.iter().rev();
+            let last = here.find(|(at, ..)| *at == Some(listener));
+            last.is_some_and(|(_, other, _)| *other == path)
+        };
+        let is_for_all = (0..self.listeners.len()).all(holds_at);
+        if self.listeners.len() > 1 && !is_for_all {
+            return Err(format!(
+                "line {}: {}: nothing was migrated. With `per_listener_settings true` these rights hold at one listener, but a node has one file of \
+                 rights for all its listeners. Put all rights into one file, name it in `acl_file` at every listener, and migrate again",
+                line.number, line.text
+            ));
+        }
+        self.set("acl", path);
+        Ok(())
+    }
+
+    /// Writes down what Mosquitto 2 does where nothing is said: with a listener, clients without a user name are refused. Returns whether nothing
+    /// was said.
+    fn close_to_strangers(&mut self) -> bool {
+        let said = self.node.get("allow_anonymous").and_then(Value::as_bool);
+        if self.listeners.is_empty() || (said == Some(true) && !self.per_listener) {
+            return false;
+        }
+        let is_per_listener = self.per_listener;
+        if !is_per_listener {
+            self.set("allow_anonymous", false);
+        }
+        let mut is_added = !is_per_listener && said.is_none();
+        for listener in &mut self.listeners {
+            // With required certificates we would let clients in without a name.
+            let needs_it = is_per_listener || listener.contains_key("tls_client_certificate");
+            let is_said =
+                listener.contains_key("allow_anonymous") || listener.contains_key("users");
+            if needs_it && !is_said {
+                listener.insert("allow_anonymous".to_owned(), false.into());
+                is_added |= is_per_listener;
+            }
+        }
+        is_added && !self.node.contains_key("users")
+    }
+
+    /// A bridge without topics or address is no bridge, there and here.
+    fn leave_out_useless_bridges(&mut self) {
+        for bridge in std::mem::take(&mut self.bridges) {
+            let lacks = if bridge.rules.is_empty() {
+                "no `topic` follows it"
+            } else if !bridge.settings.contains_key("address") {
+                "no `address` follows it"
+            } else {
+                self.bridges.push(bridge);
+                continue;
+            };
+            let why = format!("{lacks}: the bridge is left out");
+            self.remarks.push((bridge.line, why));
         }
     }
 
@@ -147,6 +284,20 @@ impl Draft {
             .into_iter()
             .any(|address| !local.iter().any(|start| address.starts_with(start)))
     }
+}
+
+/// HOST:PORT, with brackets around an address of IPv6.
+pub fn host_and_port(host: &str, port: &str) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+/// The remark at a listener without a host.
+pub fn for_ipv4(port: &str) -> String {
+    format!("taken over for IPv4; for IPv6 add a listener at [::]:{port}")
 }
 
 /// TLS is a matter of having a certificate there, and of a transport here.

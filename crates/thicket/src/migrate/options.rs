@@ -2,7 +2,7 @@
 
 use toml::Table;
 
-use super::draft::Draft;
+use super::draft::{Draft, for_ipv4, host_and_port};
 
 /// What becomes of an option.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +102,7 @@ const OPTIONS: &[(&str, Take)] = &[
     ),
     (
         "connection_messages",
-        No("log_level decides; `debug` has each connection"),
+        No("log_level decides; `info` has each connection"),
     ),
     ("http_dir", No("a node serves no files")),
     ("log_dest", No("the log goes to standard error")),
@@ -173,17 +173,18 @@ pub fn take(draft: &mut Draft, number: usize, line: &str) {
     }
     let (option, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let value = value.trim();
+    draft.at(number, line);
     if let Err(why) = take_option(draft, option, value) {
-        draft.remark(number, line, &why);
+        draft.remark(&why);
     }
 }
 
 fn take_option(draft: &mut Draft, option: &str, value: &str) -> Result<(), String> {
     match option {
-        "listener" | "port" => return listener(draft, value),
-        "bind_address" => {
-            return Err("write it before the port in the address of the listener".into());
-        }
+        "listener" => return listener(draft, value),
+        "port" => draft.default_listener(integer(value)?),
+        "bind_address" if value.is_empty() => return Err("expected an address".into()),
+        "bind_address" => draft.bind_address(value),
         "protocol" => return protocol(draft, value),
         "max_connections" if value == "-1" => {}
         "max_connections" => draft.set_here("connections", integer(value)?),
@@ -195,11 +196,7 @@ fn take_option(draft: &mut Draft, option: &str, value: &str) -> Result<(), Strin
         "per_listener_settings" => draft.per_listener = flag(value)?,
         "allow_anonymous" if draft.per_listener => draft.set_here("allow_anonymous", flag(value)?),
         "allow_anonymous" => draft.set("allow_anonymous", flag(value)?),
-        "acl_file" if draft.per_listener => {
-            return Err(
-                "rights are those of the node: put all in one file, and name it in `acl`".into(),
-            );
-        }
+        "acl_file" if draft.per_listener => draft.rights_here(value),
         "password_file" => return users(draft, value),
         // Without it nothing is kept, as here without `data`.
         "persistence" if !flag(value)? => {}
@@ -276,16 +273,14 @@ fn flag(value: &str) -> Result<bool, String> {
 fn listener(draft: &mut Draft, value: &str) -> Result<(), String> {
     let (port, place) = value.split_once(char::is_whitespace).unwrap_or((value, ""));
     let (port, place) = (integer(port)?, place.trim());
+    let port_text = port.to_string();
     draft.listener(match place {
         _ if port == 0 && !place.is_empty() => format!("unix:{place}"),
         "" => format!("0.0.0.0:{port}"),
-        _ if place.contains(':') => format!("[{place}]:{port}"),
-        _ => format!("{place}:{port}"),
+        _ => host_and_port(place, &port_text),
     });
     match place {
-        "" => Err(format!(
-            "taken over for IPv4; for IPv6 add a listener at [::]:{port}"
-        )),
+        "" => Err(for_ipv4(&port_text)),
         _ => Ok(()),
     }
 }
