@@ -35,9 +35,12 @@ def dashboard_expressions():
 
 class Metrics(unittest.TestCase):
     def test_every_metric_that_is_looked_at_exists(self):
-        # Only a node with a data directory has metrics of its disk.
+        # Only a node with a data directory has metrics of its disk, one with a hook those of hooks, one that exports those of OTLP.
         directory = self.enterContext(tempfile.TemporaryDirectory())
-        cluster = Cluster(1, ["--data", directory])
+        settings = pathlib.Path(directory) / "thicket.toml"
+        settings.write_text("[[hook]]\nname = 'h'\nurl = 'http://127.0.0.1:9/'\nevents = ['cluster']\n")
+        options = ["--config", str(settings), "--otlp-endpoint", "http://127.0.0.1:9"]
+        cluster = Cluster(1, ["--data", f"{directory}/data", *options])
         try:
             page = cluster.nodes[0].ask("/metrics").decode()
             # Nodes tell each other of their load once a second.
@@ -46,7 +49,10 @@ class Metrics(unittest.TestCase):
             cluster.stop()
             cluster.close_logs()
         known = set(re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE))
-        used = {name for text in alert_expressions() + dashboard_expressions() for name in re.findall(r"thicket_\w+", text)}
+        expressions = alert_expressions() + dashboard_expressions()
+        used = {name for text in expressions for name in re.findall(r"(?:thicket|process)_\w+", text)}
+        histograms = set(re.findall(r"^# TYPE (\w+) histogram$", page, re.MULTILINE))
+        known |= {f"{name}_bucket" for name in histograms}
         self.assertGreater(len(used), 20)
         self.assertLessEqual(used, known)
 
