@@ -30,6 +30,19 @@ class Metrics(RawCases, ThreeNodes):
                 found = set(re.findall(r'(\w+)="', labels)) - {"le"}
                 self.assertLessEqual(found, documented[name][1], name)
 
+    def test_bytes_are_counted_by_listener(self):
+        def count(direction):
+            name = rf'thicket_listener_bytes_total{{listener="127\.0\.0\.1:{self.here}",direction="{direction}"}}'
+            pages = "".join(self.page(node) for node in range(3))
+            return int(re.search(rf"^{name} (\d+)$", pages, re.MULTILINE)[1])
+
+        subscriber = self.subscriber((self.topic(), 1), role="subscriber")
+        before = count("in"), count("out")
+        publish(self.here, self.topic(), "x" * 1000, "-q", 1)
+        subscriber.take_message()
+        wait_until(lambda: count("in") - before[0] > 1000, "the bytes of the publisher")
+        wait_until(lambda: count("out") - before[1] > 1000, "the bytes of the subscriber")
+
     def test_the_start_of_the_process_is_a_time(self):
         found = re.search(r"^process_start_time_seconds (\S+)$", self.page(), re.MULTILINE)
         self.assertGreater(float(found[1]), 1.7e9)

@@ -53,6 +53,10 @@ pub(crate) struct Gate {
     pub(crate) delayed: Counter,
     /// Connections admitted.
     pub(crate) admitted: Counter,
+    /// Bytes of MQTT that its clients sent.
+    pub(crate) bytes_in: Counter,
+    /// Bytes of MQTT that were written to its clients.
+    pub(crate) bytes_out: Counter,
 }
 
 /// A token bucket: one token a connection, refilled evenly, at most one second's worth.
@@ -84,6 +88,8 @@ impl Gate {
             full: Counter::default(),
             delayed: Counter::default(),
             admitted: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
         })
     }
 
@@ -138,6 +144,11 @@ impl Seat {
         gate.open.fetch_add(1, Ordering::Relaxed);
         gate.node.open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(gate))
+    }
+
+    /// The gate of its listener.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.0
     }
 }
 

@@ -208,6 +208,11 @@ impl Sockets {
             Ok(Taken::End) => Read::Closed(socket.transport.note_end(None)),
             Err(error) => Read::Closed(socket.transport.note_end(Some(&error))),
             Ok(Taken::Bytes { count, drained }) => {
+                if socket.owner == Owner::Worker
+                    && let Some(gate) = socket.transport.gate()
+                {
+                    gate.bytes_in.add(count);
+                }
                 // After the last byte the next one is a new edge. The end is reported only once, so reading continues until it is reached.
                 socket.readable = !drained || socket.ending;
                 Read::Bytes(count)

@@ -10,7 +10,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::gate::Seat;
+use crate::gate::{Gate, Seat};
 use crate::layers::{Failure, Layered};
 use crate::links::{Links, Proof};
 
@@ -146,6 +146,15 @@ impl Transport {
             Self::Plain { stream, .. } => stream.finish(),
             Self::Layered(layered) => layered.finish(),
             Self::Undecided(_) => self.stream_mut().finish(),
+        }
+    }
+
+    /// The gate of its listener; `None`: this node has dialled, or the connection no longer counts there.
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        match self {
+            Self::Plain { seat, .. } => seat.as_ref().map(Seat::gate),
+            Self::Layered(layered) => layered.gate(),
+            Self::Undecided(undecided) => undecided.as_ref().map(|it| it.seat.gate()),
         }
     }
 

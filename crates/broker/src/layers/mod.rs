@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use thicket_transport::proxy_header::{self, Proxied};
 
-use crate::gate::Seat;
+use crate::gate::{Gate, Seat};
 use crate::links::{Links, Proof, Trust};
 use crate::transport::{Stream, Taken, again_if_interrupted};
 pub(crate) use failure::Failure;
@@ -307,6 +307,10 @@ impl Layered {
     pub(crate) fn has_unsent(&self) -> bool {
         let sealed = self.tls.as_ref().is_some_and(Tls::has_sealed);
         sealed || self.websocket.as_ref().is_some_and(WebSocket::has_unsent)
+    }
+
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        self.seat.as_ref().map(Seat::gate)
     }
 
     pub(crate) fn leave_seat(&mut self) {

@@ -393,7 +393,12 @@ impl Thread {
             }
             match socket.transport.try_write(pending) {
                 Ok(count) => match (owner, &mut self.hub) {
-                    (Owner::Worker, _) => self.worker.handle_written(connection, count),
+                    (Owner::Worker, _) => {
+                        if let Some(gate) = socket.transport.gate() {
+                            gate.bytes_out.add(count);
+                        }
+                        self.worker.handle_written(connection, count);
+                    }
                     (Owner::Hub, Some(hub)) => hub.handle_written(now, connection, count),
                     (Owner::Hub, None) | (Owner::Dial | Owner::Preface | Owner::Lingering, _) => {
                         return;

@@ -42,6 +42,19 @@ impl Page {
                 entrance.gate.admitted.value(),
             );
         }
+        let name = "thicket_listener_bytes_total";
+        self.family(
+            name,
+            Counter,
+            "Bytes of MQTT with the clients of a listener, whatever packets they are",
+        );
+        for entrance in inspector.entrances.iter() {
+            let gate = &entrance.gate;
+            for (direction, bytes) in [("in", &gate.bytes_in), ("out", &gate.bytes_out)] {
+                let labels = [("listener", &*entrance.name), ("direction", direction)];
+                self.sample(&labels, bytes.value());
+            }
+        }
         let name = "thicket_listener_delayed_total";
         self.family(
             name,
