@@ -181,7 +181,7 @@ class Transports(RawCases, OneNode):
         ways = [
             ("unknown authority", ("-L", f"mqtts://localhost:{self.tls}", "--cafile", self.client_files[0]), "TLS"),
             ("another path", ("-L", f"ws://localhost:{self.ws}/x"), "404"),
-            ("plain at TLS", ("-p", self.tls), "broke the protocol"),
+            ("plain at TLS", ("-p", self.tls), "speaks TLS at this port"),
             ("TLS at plain", ("-p", self.here, *self.cafile()), "TLS"),
         ]
         for name, arguments, expected in ways:

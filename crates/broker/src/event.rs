@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use thicket_node::{CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED, Event, EventLevel};
-
 use tracing::Level;
 use tracing::field::Value;
 
