@@ -157,6 +157,18 @@ class Agreement(unittest.TestCase):
             self.assertIn(f'{there.name}: partition = "{theirs}" there, "{own}" here', shown)
             self.assertIn(f"{there.name}: maximum_packet_size", shown)
 
+    def test_what_differs_can_be_queried_in_a_log_of_json(self):
+        one = self.start("one", (), ["--partition", "serve", "--log-format", "json"])
+        self.start("two", [one.port], ["--partition", "majority"])
+
+        def found():
+            lines = [json.loads(line) for line in one.log_from(0).splitlines() if line.startswith("{")]
+            return [line for line in lines if line.get("key") == "partition"]
+
+        wait_until(found, "a warning")
+        self.assertEqual((found()[0]["here"], found()[0]["there"]), ('one has "serve"', 'two has "majority"'))
+        self.assertNotIn("more", found()[0])
+
     def test_nodes_that_agree_say_nothing(self):
         one = self.start("one")
         two = self.start("two", [one.port])

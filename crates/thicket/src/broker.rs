@@ -106,7 +106,10 @@ fn check_certificates(config: &Config) -> anyhow::Result<()> {
     for CertificateDays { key, path, days } in certificate_days(config) {
         let file = path.display();
         if days < 0 {
-            expired.push(format!("{key} = {file}: expired {} days ago", -days));
+            expired.push(format!(
+                "{key} = {file}: expired {} days ago: replace it, or remove the expired certificate from the file",
+                -days
+            ));
         } else {
             let soon = if days <= SOON_DAYS {
                 ": replace it soon"
