@@ -132,7 +132,7 @@ impl Hub {
                 members: Members::default(),
                 quorum: Quorum::default(),
                 is_ready: false,
-                directory: Directory::default(),
+                directory: Directory::new(seed),
                 outgoing: Outgoing::new(workers),
                 outputs: VecDeque::new(),
                 config,

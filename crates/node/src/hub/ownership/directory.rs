@@ -32,7 +32,7 @@ pub(in crate::hub) struct Entry {
 }
 
 /// The sessions of this node, and the nodes that are asked about client identifiers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::hub) struct Directory {
     pub entries: HashMap<Arc<str>, Entry, foldhash::quality::FixedState>,
     /// This node and those that are up, ascending.
@@ -43,6 +43,19 @@ pub(in crate::hub) struct Directory {
     pub view: u64,
     /// The rounds in which the registrars asked last.
     pub asked: BTreeMap<NodeId, u64>,
+}
+
+impl Directory {
+    /// `seed` keeps clients from choosing identifiers that collide.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            entries: HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed)),
+            reachable: Vec::new(),
+            incarnations: BTreeMap::new(),
+            view: 0,
+            asked: BTreeMap::new(),
+        }
+    }
 }
 
 impl Ownership {
