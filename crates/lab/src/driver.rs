@@ -96,6 +96,15 @@ pub struct Driver {
     /// Where a broker counts the publications that it sent to others, if it does.
     #[serde(default)]
     pub link_messages: Option<Counter>,
+    /// Where a broker reports the seconds from its start until it and the others first agreed on their trees, if it does.
+    #[serde(default)]
+    pub convergence_s: Option<Counter>,
+    /// Where a broker counts lost brokers for which it repaired its trees, if it does.
+    #[serde(default)]
+    pub repairs: Option<Counter>,
+    /// Where it reports the seconds that the last repair took.
+    #[serde(default)]
+    pub last_repair_s: Option<Counter>,
     /// Files in its folder.
     #[serde(default)]
     pub files: Vec<Template>,
@@ -152,6 +161,18 @@ pub enum Brokers {
     FirstSite,
     /// None of the lab's: they run already.
     External,
+}
+
+impl Brokers {
+    /// The brokers that the lab runs, from the first site on.
+    #[must_use]
+    pub const fn count(self, sites: usize) -> usize {
+        match self {
+            Self::EverySite | Self::Separate => sites,
+            Self::FirstSite => 1,
+            Self::External => 0,
+        }
+    }
 }
 
 /// How to detect that a broker is ready. In any case, messages must then pass from every broker to every other.
@@ -252,41 +273,44 @@ pub fn available(own_program: &Path) -> Vec<Availability> {
 impl Driver {
     /// The driver of a system: built in, or a file.
     pub fn load(system: &System) -> Result<Self, LabError> {
-        let refuse = |reason: String| LabError::Driver {
+        Self::of(system).map_err(|reason| LabError::Driver {
             driver: system.driver.clone(),
             reason,
-        };
-        let built_in = BUILT_IN.iter().find(|(name, _)| *name == system.driver);
+        })
+    }
+
+    /// The same; an error begins with the key that it is about.
+    pub(crate) fn of(system: &System) -> Result<Self, String> {
+        let System { name, driver, .. } = system;
+        let built_in = BUILT_IN.iter().find(|(name, _)| name == driver);
         let text = match built_in {
             Some((_, text)) => (*text).to_owned(),
-            None if system.driver.ends_with(".toml") => std::fs::read_to_string(&system.driver)
-                .map_err(|error| refuse(error.to_string()))?,
+            None if driver.ends_with(".toml") => std::fs::read_to_string(driver)
+                .map_err(|error| format!("system.driver of {name}: {driver}: {error}"))?,
             None => {
                 let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-                return Err(refuse(format!(
-                    "it is none of {} and no .toml file",
+                return Err(format!(
+                    "system.driver of {name}: {driver} is none of {} and no .toml file",
                     names.join(", ")
-                )));
+                ));
             }
         };
-        let driver: Self = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+        let driver: Self = toml::from_str(&text)
+            .map_err(|error| format!("system.driver of {name}: {driver}: {error}"))?;
         if let Some(unknown) = system
             .settings
             .keys()
             .find(|key| !driver.settings.contains_key(*key))
         {
             let known: Vec<&str> = driver.settings.keys().map(String::as_str).collect();
-            return Err(refuse(format!(
-                "settings.{unknown} of system {}: it has only {}",
-                system.name,
+            return Err(format!(
+                "system.settings.{unknown} of {name}: the driver {} has no such setting, only {}",
+                system.driver,
                 known.join(", ")
-            )));
+            ));
         }
         if driver.brokers == Brokers::External && system.addresses.is_empty() {
-            return Err(refuse(format!(
-                "system {} needs addresses, one a site",
-                system.name
-            )));
+            return Err(format!("system.addresses of {name}: give one a site"));
         }
         Ok(driver)
     }

@@ -7,7 +7,7 @@
 //! * [`scenario`], [`topology`]: the contents of a file, checked, and the resulting network; pure;
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
 //! * [`probe`], [`capture`]: the network is measured before any broker, and its counters are compared with a capture;
-//! * [`driver`], [`prepare`], [`cluster`]: how each kind of broker is installed, started and found ready;
+//! * [`driver`], [`requirements`], [`prepare`], [`cluster`]: how each kind of broker is installed, what it can do, how it is started and found ready;
 //! * [`kubernetes`]: the same scenario for a cluster elsewhere;
 //! * [`hand`], [`screen`]: the network alone, controlled by other commands, and its display;
 //! * [`measured`], [`faults`]: a measurement, and the faults injected meanwhile;
@@ -51,6 +51,7 @@ pub mod measures;
 pub mod net;
 pub mod prepare;
 pub mod probe;
+pub mod requirements;
 pub mod results;
 pub mod run;
 mod runs;

@@ -21,7 +21,7 @@ use crate::cluster::{Entrance, each_once};
 use crate::error::LabError;
 use crate::faults::Wanted;
 use crate::results;
-use crate::scenario::{Action, Death, Fault, Measure, Scenario};
+use crate::scenario::{Action, CRASH_PER_S, Death, Fault, Measure, Scenario};
 
 /// Samples kept of a run.
 pub const MAX_SAMPLES: usize = 1_000_000;
@@ -312,14 +312,17 @@ fn death(
         };
         CrashNode::controlled(node.address, Box::new(remote))
     };
-    let mut cluster = crash::Cluster::of(brokers.iter().map(control).collect(), SETTLE);
+    // The rest is a part of the load before the death.
+    let before = Duration::from_secs_f64(before_s.value());
+    let settle = before.min(SETTLE);
+    let mut cluster = crash::Cluster::of(brokers.iter().map(control).collect(), settle);
     let workload = &scenario.workload;
     let qos = match workload.qos {
         2 => Qos::ExactlyOnce,
         _ => Qos::AtLeastOnce,
     };
     let load = CrashLoad {
-        rate: workload.rate_per_s.map_or(100.0, |rate| rate.value()),
+        rate: workload.rate_per_s.map_or(CRASH_PER_S, |rate| rate.value()),
         payload_len: workload.payload_bytes,
         publishers: vec![(qos, 0)],
         subscribers: vec![0, dies],
@@ -328,7 +331,7 @@ fn death(
         node: dies,
         fault: crash::Fault::Kill,
         down: Duration::ZERO,
-        before: Duration::from_secs_f64(before_s.value()),
+        before: before - settle,
         after: Duration::from_secs_f64(after_s.value()),
     };
     // Threads of the clients start in the namespace of this one: at the first site.

@@ -70,7 +70,7 @@ impl Topology {
                 shape: shape(&settings, &mut random),
             });
         }
-        for link in &network.links {
+        for (number, link) in network.links.iter().enumerate() {
             let exists = links.iter().any(|made| {
                 [made.a, made.b]
                     .iter()
@@ -78,7 +78,7 @@ impl Topology {
             });
             if !exists {
                 return Err(format!(
-                    "network.links: the shape has no link {} - {}",
+                    "network.links.{number}.between: the shape has no link {} - {}",
                     link.between[0], link.between[1]
                 ));
             }

@@ -89,6 +89,14 @@ pub fn export(
             "{what} needs brokers that the lab itself starts"
         )));
     }
+    let is_left_behind = |key: &&String| key.starts_with("fault.") || key.starts_with("system.");
+    let swept = scenario.sweeps.iter();
+    let mut swept = swept.flat_map(|sweep| std::iter::once(&sweep.key).chain(sweep.with.keys()));
+    if let Some(key) = swept.find(is_left_behind) {
+        return Err(LabError::Misuse(format!(
+            "sweep of {key}: an export varies the network, the brokers' limits and the load only"
+        )));
+    }
     let Some(load_image) = images.get("thicket") else {
         return Err(LabError::Misuse(
             "--image thicket=IMAGE is missing: the load runs in it".to_owned(),
@@ -163,11 +171,7 @@ impl Place<'_> {
 
     /// Sites with a broker.
     fn brokers(&self) -> usize {
-        match self.driver.brokers {
-            Brokers::EverySite | Brokers::Separate => self.topology.sites.len(),
-            Brokers::FirstSite => 1,
-            Brokers::External => 0,
-        }
+        self.driver.brokers.count(self.topology.sites.len())
     }
 
     fn pod(&self, site: usize) -> String {

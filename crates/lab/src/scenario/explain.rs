@@ -1,6 +1,7 @@
 //! A scenario described in words.
 
-use super::{Cell, Placement, Scenario};
+use super::measure::CRASH_PER_S;
+use super::{Cell, Measure, Placement, Scenario};
 use crate::topology::Topology;
 
 impl Scenario {
@@ -111,17 +112,28 @@ impl Scenario {
             .brokers
             .memory_mib
             .map_or("all memory".to_owned(), |mib| format!("{mib} MiB"));
-        format!("{cpus}, {memory}")
+        let cores = match &self.brokers.cores[..] {
+            [] => String::new(),
+            lists => format!(", of the cores {} in turn", lists.join(" / ")),
+        };
+        format!("{cpus}, {memory}{cores}")
     }
 
     fn load_lines(&self) -> Vec<String> {
         let workload = &self.workload;
         let rate = match (workload.rate_per_s, workload.window) {
+            _ if matches!(self.measure, Measure::Crash { .. }) => {
+                let rate = workload
+                    .rate_per_s
+                    .map_or(CRASH_PER_S, super::Positive::value);
+                format!("{rate} messages/s")
+            }
             _ if self.measure.has_own_load() => "as the measurement says".to_owned(),
             (Some(rate), _) => format!("{} messages/s", rate.value()),
             (None, window) => format!("{} messages on their way a publisher", window.unwrap_or(1)),
         };
         let length = match (workload.messages, workload.seconds) {
+            _ if self.measure.has_own_load() => "for as long as it says".to_owned(),
             (Some(messages), _) => format!("{messages} messages"),
             (None, seconds) => format!("{} s", seconds.map_or(1.0, super::Positive::value)),
         };
@@ -140,12 +152,21 @@ impl Scenario {
                 subscribers,
             } => format!("publishers at {publishers}, subscribers at {subscribers}"),
         };
+        let (pattern, place) = match &self.measure {
+            Measure::Crash { site, .. } => (
+                "a publisher, two subscribers to all its messages".to_owned(),
+                format!("the publisher and a subscriber at the first site, a subscriber at {site}"),
+            ),
+            _ => (workload.plan().describe(), place),
+        };
+        let qos = match self.measure {
+            Measure::Crash { .. } => workload.qos.max(1),
+            _ => workload.qos,
+        };
         vec![
             format!(
                 "load:         {}, {} bytes at QoS {}, {rate}, {length}",
-                workload.plan().describe(),
-                workload.payload_bytes,
-                workload.qos
+                pattern, workload.payload_bytes, qos
             ),
             format!("clients:      {place}"),
             format!(

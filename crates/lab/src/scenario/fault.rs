@@ -61,16 +61,90 @@ pub enum Action {
     Slow,
 }
 
+impl Action {
+    /// The name in a scenario.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::PowerOff => "power-off",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Restart => "restart",
+            Self::Join => "join",
+            Self::Drain => "drain",
+            Self::Cut => "cut",
+            Self::Heal => "heal",
+            Self::Partition => "partition",
+            Self::Slow => "slow",
+        }
+    }
+}
+
 impl Fault {
-    pub(super) fn check(&self, names: &[String], network: &Network) -> Result<(), String> {
-        let at = format!("fault at {} s: ", self.at_s.value());
+    /// `number`: its place in the file, from 0.
+    pub(super) fn check(
+        &self,
+        number: usize,
+        names: &[String],
+        network: &Network,
+    ) -> Result<(), String> {
+        let at = format!("fault.{number}.");
+        self.check_keys(&at)?;
         self.check_in(&Topology::new(network, names, 1)?, &at)
     }
 
-    /// An error unless it is possible in this network; `at` precedes the reason.
+    /// An error if it has a key that its kind does not use.
+    fn check_keys(&self, at: &str) -> Result<(), String> {
+        let given = [
+            ("site", self.site.is_some()),
+            ("link", self.link.is_some()),
+            ("sites", !self.sites.is_empty()),
+            ("to", self.to.is_some()),
+        ];
+        let used: &[&str] = match self.action {
+            Action::Cut | Action::Heal => &["link"],
+            Action::Slow => &["link", "to"],
+            Action::Partition => &["sites"],
+            Action::Kill
+            | Action::PowerOff
+            | Action::Pause
+            | Action::Resume
+            | Action::Restart
+            | Action::Join
+            | Action::Drain => &["site"],
+        };
+        match given
+            .iter()
+            .find(|(key, is_given)| *is_given && !used.contains(key))
+        {
+            Some((key, _)) => Err(format!(
+                "{at}{key}: {} does not use it, only {}",
+                self.action.name(),
+                used.join(" and ")
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it concerns the broker of its site.
+    #[must_use]
+    pub const fn is_of_broker(&self) -> bool {
+        match self.action {
+            Action::Kill
+            | Action::PowerOff
+            | Action::Pause
+            | Action::Resume
+            | Action::Restart
+            | Action::Join
+            | Action::Drain => true,
+            Action::Cut | Action::Heal | Action::Partition | Action::Slow => false,
+        }
+    }
+
+    /// An error unless it is possible in this network; `at` precedes the key.
     pub fn check_in(&self, topology: &Topology, at: &str) -> Result<(), String> {
         let names = &topology.sites;
-        let site = || self.site.as_ref().ok_or(format!("{at}site is missing"));
+        let site = || self.site.as_ref().ok_or(format!("{at}site: it is missing"));
         match self.action {
             Action::Kill | Action::PowerOff | Action::Pause | Action::Resume | Action::Restart => {
                 known(site()?, names, &format!("{at}site"))
@@ -82,14 +156,14 @@ impl Fault {
                     return Ok(());
                 }
                 Err(format!(
-                    "{at}{} is not in network.later, its broker runs from the start",
+                    "{at}site: {} is not in network.later, its broker runs from the start",
                     site()?
                 ))
             }
             Action::Cut | Action::Slow => {
                 self.check_link(topology, at)?;
                 if self.action == Action::Slow && self.to.is_none() {
-                    return Err(format!("{at}to is missing, the link's new settings"));
+                    return Err(format!("{at}to: it is missing, the link's new settings"));
                 }
                 Ok(())
             }
@@ -100,7 +174,7 @@ impl Fault {
                     known(site, names, &format!("{at}sites"))?;
                 }
                 if self.sites.is_empty() || self.sites.len() >= names.len() {
-                    return Err(format!("{at}sites must name some of the sites, not all"));
+                    return Err(format!("{at}sites: expected some of the sites, not all"));
                 }
                 Ok(())
             }
@@ -109,14 +183,14 @@ impl Fault {
 
     fn check_link(&self, topology: &Topology, at: &str) -> Result<(), String> {
         let Some([a, b]) = &self.link else {
-            return Err(format!("{at}link is missing, two sites"));
+            return Err(format!("{at}link: it is missing, two sites"));
         };
         known(a, &topology.sites, &format!("{at}link"))?;
         known(b, &topology.sites, &format!("{at}link"))?;
         topology
             .link_between(a, b)
             .map(drop)
-            .ok_or(format!("{at}there is no link {a} - {b}"))
+            .ok_or(format!("{at}link: there is no link {a} - {b}"))
     }
 
     /// A fault of a broker, now.

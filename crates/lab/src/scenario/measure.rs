@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::network::{Network, known};
 use super::units::{NonNegative, Positive};
 
+/// Default rate of the load of a crash, in messages a second.
+pub const CRASH_PER_S: f64 = 100.0;
+
 /// The measurement of a scenario. Without one it is [`Measure::Load`].
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
@@ -39,8 +42,8 @@ pub enum Measure {
     /// their site; the load is the workload's, of `social` or `pair`, for its `seconds`.
     Placement,
     /// A broker dies under load, with clients that have persistent sessions and reconnect (Comparison M5 and Fig. 5): a publisher and a subscriber at
-    /// the first broker, a subscriber at the one that dies. The load is `workload.rate_per_s` (default 100) at QoS 1, or at QoS 2 if `workload.qos`
-    /// is 2.
+    /// the first broker, a subscriber at the one that dies. Of the workload it uses `rate_per_s` (default 100), `payload_bytes` and `qos`: 2, else it
+    /// is 1.
     Crash {
         /// Site of the broker that dies.
         site: String,

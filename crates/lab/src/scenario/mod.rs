@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use fault::{Action, Fault};
-pub use measure::{Death, Measure};
+pub(crate) use lines::with_line;
+pub use measure::{CRASH_PER_S, Death, Measure};
 pub use network::{LinkOverride, LinkSettings, Network, Shape, check_built};
 pub use sweep::{Cell, Sweep};
 pub use thicket_bench::workload::Pattern;
@@ -63,14 +64,54 @@ pub struct Scenario {
     pub sweeps: Vec<Sweep>,
 }
 
+/// Cores of the largest machine.
+const MAX_CORES: usize = 1024;
+
 /// CPU and memory of one broker; absent means unlimited.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Cores, as a quota of CPU time.
     pub cpus: Option<Positive>,
     /// Memory in MiB.
     pub memory_mib: Option<u64>,
+    /// Cores that brokers may use, such as `"0"` or `"0-1,3"`: one list for each site in turn.
+    #[serde(default)]
+    pub cores: Vec<String>,
+}
+
+impl Limits {
+    /// The cores of the broker of a site, by number; `None`: all.
+    #[must_use]
+    pub fn cores_of(&self, site: usize) -> Option<Vec<usize>> {
+        let list = self.cores.get(site.checked_rem(self.cores.len())?)?;
+        numbers(list)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let wrong = |(_, list): &(usize, &String)| numbers(list).is_none();
+        match self.cores.iter().enumerate().find(wrong) {
+            Some((number, list)) => Err(format!(
+                "brokers.cores.{number}: {list:?} is no list of cores such as \"0\" or \"0-1,3\""
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The numbers in a list such as `0-1,3`; `None` if it is no such list.
+fn numbers(list: &str) -> Option<Vec<usize>> {
+    let mut all = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        // More than that no kernel counts.
+        if first > last || last >= MAX_CORES {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
 }
 
 /// A broker system: a driver with its settings.
@@ -281,7 +322,8 @@ impl Scenario {
         let check = scenario.check();
         check.map_err(|reason| lines::with_line(text, reason))?;
         let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
-        let cells = sweep::cells(&table, &scenario.sweeps)?;
+        let cells = sweep::cells(&table, &scenario.sweeps)
+            .map_err(|reason| lines::with_line(text, reason))?;
         Ok((scenario, cells))
     }
 
@@ -314,12 +356,26 @@ impl Scenario {
                 return Err(format!("system.name: {} comes twice", system.name));
             }
         }
+        self.brokers.check()?;
         let names = self.network.names()?;
         self.network.check(&names)?;
         self.workload.check(&names, self.measure.has_own_load())?;
         self.measure.check(&names, &self.network)?;
-        if self.measure == Measure::Placement {
-            self.check_placement()?;
+        match self.measure {
+            Measure::Placement => self.check_placement()?,
+            Measure::Crash { .. } => {
+                self.workload.check_crash()?;
+                if !self.faults.is_empty() {
+                    return Err(
+                        "fault: measure.kind = \"crash\" has one fault, that of measure.how"
+                            .to_owned(),
+                    );
+                }
+            }
+            Measure::Load
+            | Measure::Throughput { .. }
+            | Measure::Connections { .. }
+            | Measure::Arrivals { .. } => {}
         }
         if let Placement::Sites {
             publishers,
@@ -333,10 +389,45 @@ impl Scenario {
                 "workload.placement.sites: {site} has no broker at first"
             ));
         }
-        for fault in &self.faults {
-            fault.check(&names, &self.network)?;
+        for (number, fault) in self.faults.iter().enumerate() {
+            fault.check(number, &names, &self.network)?;
+            self.check_time_of(number, fault)?;
         }
         Ok(())
+    }
+
+    /// An error if a fault is due only after the load.
+    fn check_time_of(&self, number: usize, fault: &Fault) -> Result<(), String> {
+        let at_s = fault.at_s.value();
+        match self.load_s() {
+            Some(seconds) if at_s > seconds => Err(format!(
+                "fault.{number}.at_s: {at_s} is after the end of the load, which takes {seconds} s"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Seconds from the first message to the last one; `None` where the brokers decide that.
+    fn load_s(&self) -> Option<f64> {
+        let workload = &self.workload;
+        let own = match (workload.seconds, workload.messages, workload.rate_per_s) {
+            (Some(seconds), ..) => Some(seconds.value()),
+            (None, Some(messages), Some(rate)) => Some(messages as f64 / rate.value()),
+            _ => None,
+        };
+        let own = own.map(|own| own + workload.warm_up_s.map_or(0.0, NonNegative::value));
+        match &self.measure {
+            Measure::Load | Measure::Placement => own,
+            Measure::Arrivals {
+                publishers,
+                every_s,
+                hold_s,
+                ..
+            } => Some(*publishers as f64 * every_s.value() + hold_s.value()),
+            Measure::Throughput { .. } | Measure::Connections { .. } | Measure::Crash { .. } => {
+                None
+            }
+        }
     }
 
     /// Checks the load of a measurement of placement.
@@ -434,7 +525,30 @@ messages = 20
                 "[[system]]\nname = \"mesh\"\ndriver = \"thicket\"\n",
                 "comes twice",
             ),
-            ("[[fault]]\nat_s = 1\ndo = \"kill\"\nsite = \"s9\"\n", "s9"),
+            (
+                "[[fault]]\nat_s = 1\ndo = \"kill\"\nsite = \"s9\"\n",
+                "line 17, fault.0.site: there is no site s9, only s1, s2, s3",
+            ),
+            (
+                "[[fault]]\nat_s = 1\ndo = \"heal\"\n[[fault]]\ndo = \"kill\"\nsite = \"s2\"\nlink = [\"s1\", \"s2\"]\n",
+                "line 20, fault.1.link: kill does not use it, only site",
+            ),
+            (
+                "[[fault]]\nat_s = 100\ndo = \"heal\"\n",
+                "line 15, fault.0.at_s: 100 is after the end of the load, which takes 2 s",
+            ),
+            (
+                "[[sweep]]\nkey = \"workload.qos\"\nvalues = [0]\n[[sweep]]\nkey = \"workload.qos\"\nvalues = [1]\n",
+                "line 18, sweep.1.key: workload.qos is swept twice",
+            ),
+            (
+                "[[sweep]]\nkey = \"repeats\"\nvalues = [1, 2]\n",
+                "line 15, sweep.0.key: repeats is the same in all cells",
+            ),
+            (
+                "[[sweep]]\nkey = \"fault.3.at_s\"\nvalues = [1, 2]\n",
+                "line 15, sweep.0.key: fault.3.at_s: ",
+            ),
             (
                 "[[fault]]\nat_s = 1\ndo = \"cut\"\nlink = [\"s1\", \"s1\"]\n",
                 "no link",
@@ -445,12 +559,15 @@ messages = 20
             ),
             (
                 "[[sweep]]\nkey = \"workload.qos\"\nvalues = []\n",
-                "no values",
+                "line 16, sweep.0.values: there are none",
             ),
-            ("[[sweep]]\nkey = \"workload.qos\"\nvalues = [3]\n", "qos"),
+            (
+                "[[sweep]]\nkey = \"workload.payload_bytes\"\nvalues = [64]\n[[sweep]]\nkey = \"workload.qos\"\nvalues = [0, 3]\n",
+                "line 19, sweep.1.values: with workload.payload_bytes = 64, workload.qos = 3: workload.qos: 3",
+            ),
             (
                 "[[sweep]]\nkey = \"workload.qos\"\nvalues = [0, 1]\nwith = { \"workload.messages\" = [5] }\n",
-                "as many values",
+                "line 17, sweep.0.with: workload.messages has 1 values, expected 2",
             ),
             ("[measure]\nkind = \"crash\"\nsite = \"s7\"\n", "s7"),
             (
@@ -461,6 +578,79 @@ messages = 20
             let error = Scenario::parse(&format!("{SMALL}{addition}")).unwrap_err();
             assert!(error.contains(expected), "{addition}: {error}");
         }
+    }
+
+    #[test]
+    fn a_key_that_nothing_uses_is_refused() {
+        let crash = SMALL.replace("messages = 20\n", "")
+            + "[measure]\nkind = \"crash\"\nsite = \"s2\"\n[[sweep]]\nkey = \"workload.qos\"\nvalues = [1, 2]\n";
+        Scenario::parse(&crash).unwrap();
+        for (text, from, to, expected) in [
+            (
+                SMALL,
+                "rate_per_s",
+                "topics = 5\nrate_per_s",
+                "line 12, workload.topics: the pattern does not use it, only publishers, subscribers",
+            ),
+            (
+                &crash,
+                "rate_per_s",
+                "publishers = 5\nsubscribers = 50\nrate_per_s",
+                "line 12, workload.publishers: measure.kind = \"crash\" has a publisher",
+            ),
+            (
+                &crash,
+                "rate_per_s",
+                "placement = \"random\"\nrate_per_s",
+                "line 12, workload.placement: ",
+            ),
+            (&crash, "fan-out", "pair", "line 11, workload.pattern: "),
+            (
+                &crash,
+                "[[sweep]]",
+                "[[fault]]\ndo = \"heal\"\n[[sweep]]",
+                "fault: measure.kind",
+            ),
+        ] {
+            let error = Scenario::parse(&text.replace(from, to)).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn brokers_have_lists_of_cores_in_turn() {
+        let text = SMALL.replace(
+            "[[system]]",
+            "[brokers]\ncores = [\"0\", \"1-2,4\"]\n[[system]]",
+        );
+        let limits = Scenario::parse(&text).unwrap().0.brokers;
+        assert_eq!(limits.cores_of(2), Some(vec![0]));
+        assert_eq!(limits.cores_of(3), Some(vec![1, 2, 4]));
+        assert_eq!(Limits::default().cores_of(0), None);
+        let error = Scenario::parse(&text.replace("1-2,4", "2-1")).unwrap_err();
+        assert!(error.starts_with("line 8, brokers.cores.1: "), "{error}");
+    }
+
+    #[test]
+    fn keys_of_systems_and_faults_are_swept_by_place_by_name_or_all_at_once() {
+        let text = format!(
+            "{SMALL}[[fault]]\nat_s = 1\ndo = \"heal\"\n[[sweep]]\nkey = \"KEY\"\nvalues = VALUES\n"
+        );
+        let cells = |key: &str, values: &str| {
+            let text = text.replace("KEY", key).replace("VALUES", values);
+            Scenario::parse(&text).unwrap().1
+        };
+        for key in [
+            "system.0.settings.routing",
+            "system.mesh.settings.routing",
+            "system.settings.routing",
+        ] {
+            let cells = cells(key, "[\"mesh\", \"topic\"]");
+            let routing = &cells[1].scenario.systems[0].settings["routing"];
+            assert_eq!(routing.as_str(), Some("topic"), "{key}");
+        }
+        let cells = cells("fault.0.at_s", "[0.5, 1.5]");
+        assert_eq!(cells[1].scenario.faults[0].at_s.value(), 1.5);
     }
 
     const PLACED: &str = r#"

@@ -163,20 +163,20 @@ impl Network {
         if self.extra_links > 0 && self.shape != Shape::Random {
             return Err("network.extra_links: only the shape random has them".to_owned());
         }
-        for site in &self.later {
-            known(site, names, "network.later")?;
+        for (number, site) in self.later.iter().enumerate() {
+            known(site, names, &format!("network.later.{number}"))?;
         }
         if names.first().is_none_or(|first| self.later.contains(first)) {
             return Err("network.later: the first site has a broker from the start".to_owned());
         }
-        for link in &self.links {
-            let key = format!("network.links {} - {}", link.between[0], link.between[1]);
-            link.settings.check(&key)?;
+        for (number, link) in self.links.iter().enumerate() {
+            let key = format!("network.links.{number}");
+            link.settings.check(&format!("{key}.link"))?;
             for site in &link.between {
-                known(site, names, "network.links.between")?;
+                known(site, names, &format!("{key}.between"))?;
             }
             if link.between[0] == link.between[1] {
-                return Err(format!("{key}: a link has two different ends"));
+                return Err(format!("{key}.between: a link has two different ends"));
             }
         }
         crate::topology::Topology::new(self, names, 1).map(drop)

@@ -6,12 +6,15 @@ use super::Scenario;
 
 /// Maximum number of cells of one file.
 const MAX_CELLS: usize = 10_000;
+/// Keys that all cells have in common.
+const COMMON: [&str; 4] = ["title", "source", "repeats", "sweep"];
 
 /// A parameter and its values.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// Its key in the file: `workload.qos`, `network.link.rtt_ms`.
+    /// Its key in the file: `workload.qos`, `network.link.rtt_ms`, `fault.0.at_s` (of the first fault), `system.NAME.settings.routing`, and without a
+    /// name `system.settings.routing` of all systems.
     pub key: String,
     /// Its values, in turn.
     pub values: Vec<toml::Value>,
@@ -29,22 +32,52 @@ pub struct Cell {
     pub scenario: Scenario,
 }
 
+impl Sweep {
+    /// All keys that it sets.
+    fn keys(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.key).chain(self.with.keys())
+    }
+
+    /// `number`: its place in the file, from 0.
+    fn check(&self, number: usize, earlier: &[Self]) -> Result<(), String> {
+        if self.values.is_empty() {
+            return Err(format!("sweep.{number}.values: there are none"));
+        }
+        for (key, values) in &self.with {
+            if values.len() != self.values.len() {
+                return Err(format!(
+                    "sweep.{number}.with: {key} has {} values, expected {}, as many as {}",
+                    values.len(),
+                    self.values.len(),
+                    self.key
+                ));
+            }
+        }
+        for key in self.keys() {
+            let first = key.split('.').next().unwrap_or_default();
+            let last = key.rsplit('.').next().unwrap_or_default();
+            if COMMON.contains(&first) || (first == "system" && ["name", "driver"].contains(&last))
+            {
+                return Err(format!(
+                    "sweep.{number}.key: {key} is the same in all cells"
+                ));
+            }
+        }
+        let mut before = earlier.iter().flat_map(Self::keys);
+        let twice = before
+            .find(|key| self.keys().any(|own| own == *key))
+            .or_else(|| self.with.keys().find(|key| **key == self.key));
+        match twice {
+            Some(key) => Err(format!("sweep.{number}.key: {key} is swept twice")),
+            None => Ok(()),
+        }
+    }
+}
+
 pub(super) fn cells(table: &toml::Table, sweeps: &[Sweep]) -> Result<Vec<Cell>, String> {
     let mut combinations: Vec<Vec<(&Sweep, usize)>> = vec![Vec::new()];
-    for sweep in sweeps {
-        if sweep.values.is_empty() {
-            return Err(format!("sweep of {}: there are no values", sweep.key));
-        }
-        if let Some((key, _)) = sweep
-            .with
-            .iter()
-            .find(|(_, values)| values.len() != sweep.values.len())
-        {
-            return Err(format!(
-                "sweep of {}: with {key} needs as many values",
-                sweep.key
-            ));
-        }
+    for (number, sweep) in sweeps.iter().enumerate() {
+        sweep.check(number, &sweeps[..number])?;
         combinations = combinations
             .iter()
             .flat_map(|combination| {
@@ -56,7 +89,7 @@ pub(super) fn cells(table: &toml::Table, sweeps: &[Sweep]) -> Result<Vec<Cell>, 
             })
             .collect();
         if combinations.len() > MAX_CELLS {
-            return Err(format!("the sweeps make more than {MAX_CELLS} cells"));
+            return Err(format!("sweep: they make more than {MAX_CELLS} cells"));
         }
     }
     combinations
@@ -69,48 +102,89 @@ fn cell(table: &toml::Table, combination: Vec<(&Sweep, usize)>) -> Result<Cell, 
     let mut table = table.clone();
     table.remove("sweep");
     let mut parameters = Vec::new();
-    for (sweep, at) in combination {
-        parameters.push((sweep.key.clone(), text(&sweep.values[at])));
-        set(&mut table, &sweep.key, sweep.values[at].clone())?;
-        for (key, values) in &sweep.with {
-            set(&mut table, key, values[at].clone())?;
+    for (number, (sweep, at)) in combination.iter().enumerate() {
+        parameters.push((sweep.key.clone(), text(&sweep.values[*at])));
+        let others = sweep.with.iter().map(|(key, values)| (key, &values[*at]));
+        for (key, value) in std::iter::once((&sweep.key, &sweep.values[*at])).chain(others) {
+            set(&mut table, key, value)
+                .map_err(|reason| format!("sweep.{number}.key: {key}: {reason}"))?;
         }
     }
-    let at = || {
+    let refused = |reason: String| {
         let words: Vec<String> = parameters
             .iter()
             .map(|(key, value)| format!("{key} = {value}"))
             .collect();
-        format!("sweep, with {}: ", words.join(", "))
+        let sweep = responsible(&combination, &reason);
+        format!("sweep.{sweep}.values: with {}: {reason}", words.join(", "))
     };
     let scenario = Scenario::deserialize(toml::Value::Table(table))
-        .map_err(|error| format!("{}{}", at(), error.message()))?;
-    scenario
-        .check()
-        .map_err(|error| format!("{}{error}", at()))?;
+        .map_err(|error| refused(error.message().to_owned()))?;
+    scenario.check().map_err(refused)?;
     Ok(Cell {
         parameters,
         scenario,
     })
 }
 
-/// Sets the value at a dotted key; missing tables on the path are created.
-fn set(table: &mut toml::Table, key: &str, value: toml::Value) -> Result<(), String> {
-    match key.split_once('.') {
-        None => {
-            table.insert(key.to_owned(), value);
-            Ok(())
-        }
-        Some((first, rest)) => {
-            let inner = table
-                .entry(first)
-                .or_insert_with(|| toml::Value::Table(toml::Table::new()));
-            match inner.as_table_mut() {
-                Some(inner) => set(inner, rest, value),
-                None => Err(format!("sweep: {first} is no table, so {key} is no key")),
-            }
+/// The number of the sweep that a reason is about: that of its key, or whose last part it contains; otherwise the first.
+fn responsible(combination: &[(&Sweep, usize)], reason: &str) -> usize {
+    let is_named = |found: &dyn Fn(&str) -> bool| {
+        let mut sweeps = combination.iter();
+        sweeps.position(|(sweep, _)| sweep.keys().any(|key| found(key)))
+    };
+    let last = |key: &str| key.rsplit('.').next().map(str::to_owned);
+    is_named(&|key| reason.starts_with(key))
+        .or_else(|| is_named(&|key| last(key).is_some_and(|last| reason.contains(&last))))
+        .unwrap_or(0)
+}
+
+/// Sets the value at a dotted key; missing tables on the path are created. In an array of tables the next part is a place from 0 or the name of a
+/// table; without either it is about all of them.
+fn set(table: &mut toml::Table, key: &str, value: &toml::Value) -> Result<(), String> {
+    let Some((first, rest)) = key.split_once('.') else {
+        table.insert(key.to_owned(), value.clone());
+        return Ok(());
+    };
+    let next = rest.split('.').next().unwrap_or_default();
+    if !table.contains_key(first) && next.parse::<usize>().is_ok() {
+        return Err(format!("there is no {first}.{next}"));
+    }
+    let inner = table
+        .entry(first)
+        .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    match inner {
+        toml::Value::Table(inner) => set(inner, rest, value),
+        toml::Value::Array(all) => set_in_array(first, all, rest, value),
+        _ => Err(format!("{first} is no table")),
+    }
+}
+
+fn set_in_array(
+    name: &str,
+    all: &mut [toml::Value],
+    key: &str,
+    value: &toml::Value,
+) -> Result<(), String> {
+    let (first, rest) = key.split_once('.').unwrap_or((key, ""));
+    let is_named = |one: &toml::Value| one.get("name").and_then(toml::Value::as_str) == Some(first);
+    let at = match first.parse::<usize>() {
+        Ok(at) if at < all.len() => Some(at),
+        Ok(at) => return Err(format!("there is no {name}.{at}, only {}", all.len())),
+        Err(_) => all.iter().position(is_named),
+    };
+    let (chosen, rest) = match at {
+        Some(at) => (&mut all[at..=at], rest),
+        None => (all, key),
+    };
+    for one in chosen {
+        match one {
+            _ if rest.is_empty() => *one = value.clone(),
+            toml::Value::Table(inner) => set(inner, rest, value)?,
+            _ => return Err(format!("{name} has no tables")),
         }
     }
+    Ok(())
 }
 
 fn text(value: &toml::Value) -> String {

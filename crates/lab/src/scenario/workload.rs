@@ -140,6 +140,7 @@ impl Workload {
         if self.messages.is_some() == self.seconds.is_some() && !is_measured {
             return Err("workload: give messages or seconds, the length of the load".to_owned());
         }
+        self.check_keys()?;
         match &self.placement {
             Placement::Sites {
                 publishers,
@@ -157,6 +158,68 @@ impl Workload {
             .plan("check", 1)
             .map(drop)
             .map_err(|error| format!("workload: {error}"))
+    }
+
+    /// The parameters of patterns that the file has.
+    fn parameters(&self) -> Vec<&'static str> {
+        [
+            ("publishers", self.publishers.is_some()),
+            ("subscribers", self.subscribers.is_some()),
+            ("topics", self.topics.is_some()),
+            (
+                "topics_per_subscriber",
+                self.topics_per_subscriber.is_some(),
+            ),
+            ("alpha", self.alpha.is_some()),
+            ("depth", self.depth.is_some()),
+            ("fan_out", self.fan_out.is_some()),
+            ("groups", self.groups.is_some()),
+            ("members", self.members.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(key, is_given)| is_given.then_some(key))
+        .collect()
+    }
+
+    /// An error if it has a parameter that its pattern does not use.
+    fn check_keys(&self) -> Result<(), String> {
+        let used: &[&str] = match self.pattern {
+            Pattern::Pair => &["publishers"],
+            Pattern::FanOut | Pattern::FanIn => &["publishers", "subscribers"],
+            Pattern::Social => &["topics", "subscribers", "topics_per_subscriber", "alpha"],
+            Pattern::Iot => &["depth", "fan_out", "alpha", "subscribers"],
+            Pattern::Shared => &["publishers", "groups", "members"],
+        };
+        match (self.parameters().into_iter()).find(|key| !used.contains(key)) {
+            Some(key) => Err(format!(
+                "workload.{key}: the pattern does not use it, only {}",
+                used.join(", ")
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// An error if it has a key that a measurement of a crash does not use: that has its own clients.
+    pub(super) fn check_crash(&self) -> Result<(), String> {
+        let others = [
+            ("window", self.window.is_some()),
+            ("messages", self.messages.is_some()),
+            ("seconds", self.seconds.is_some()),
+            ("warm_up_s", self.warm_up_s.is_some()),
+            ("mqtt", self.mqtt != Version::default()),
+            ("tls", self.tls),
+            ("placement", self.placement != Placement::default()),
+        ];
+        let others = (others.into_iter()).filter_map(|(key, is_given)| is_given.then_some(key));
+        let unused = self.parameters().into_iter().chain(others).next();
+        let unused = unused.or((self.pattern != Pattern::FanOut).then_some("pattern"));
+        match unused {
+            Some(key) => Err(format!(
+                "workload.{key}: measure.kind = \"crash\" has a publisher and a subscriber at the first site and a subscriber at measure.site \
+                 (pattern \"fan-out\"); it uses rate_per_s, qos and payload_bytes only"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// The pattern with its parameters.

@@ -16,7 +16,7 @@ use super::PATIENCE_MS;
 use super::faults::TimeLine;
 use super::load::millis;
 use super::network::SimulatedLab;
-use crate::scenario::{Action, Death, Fault, Measure, Scenario};
+use crate::scenario::{Action, CRASH_PER_S, Death, Fault, Measure, Scenario};
 
 const TOPIC: &str = "crash/messages";
 /// The publisher; the others subscribe.
@@ -27,9 +27,6 @@ const RETRY: u64 = 20;
 const NO_ANSWER: u64 = 1_000;
 /// After this time without news, missing messages are lost, ms.
 const QUIET: u64 = 3_000;
-
-/// Default rate, messages a second.
-const RATE: f64 = 100.0;
 
 /// A client that reconnects.
 #[derive(Debug, Default)]
@@ -80,7 +77,7 @@ pub(super) fn play(
     let rate = scenario
         .workload
         .rate_per_s
-        .map_or(RATE, |rate| rate.value());
+        .map_or(CRASH_PER_S, |rate| rate.value());
     let qos = match scenario.workload.qos {
         2 => Qos::ExactlyOnce,
         _ => Qos::AtLeastOnce,

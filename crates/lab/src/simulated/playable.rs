@@ -1,14 +1,11 @@
 //! The part of a scenario that can be played in virtual time: what is refused, with line and key, and which questions stay open.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
 use thicket_simulation::spec::NodeSpec;
-use toml::Spanned;
 
 use crate::error::LabError;
-use crate::scenario::{Cell, Measure, Scenario, System};
+use crate::scenario::{Cell, Measure, Scenario, System, with_line};
 
 /// A scenario that can be played.
 #[derive(Debug)]
@@ -28,14 +25,13 @@ impl<'a> Playable<'a> {
         scenario: &'a Scenario,
         cells: &'a [Cell],
     ) -> Result<Self, LabError> {
-        for system in &scenario.systems {
-            spec(system).map_err(|(key, why)| {
-                let line = line_of(text, &system.name, &key);
-                let at = line.map_or(String::new(), |line| format!("line {line}, "));
-                LabError::Scenario {
-                    file: file.to_owned(),
-                    reason: format!("{at}{key} of {}: {why}", system.name),
-                }
+        let in_cells = cells.iter().flat_map(|cell| &cell.scenario.systems);
+        let is_played =
+            |system: &&System| (scenario.systems.iter()).any(|it| it.name == system.name);
+        for system in scenario.systems.iter().chain(in_cells.filter(is_played)) {
+            spec(system).map_err(|(key, why)| LabError::Scenario {
+                file: file.to_owned(),
+                reason: with_line(text, format!("{key} of {}: {why}", system.name)),
             })?;
         }
         Ok(Self {
@@ -139,35 +135,4 @@ fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
         }
     }
     all
-}
-
-/// The parts of a file whose lines errors refer to.
-#[derive(Deserialize)]
-struct Places {
-    system: Vec<Place>,
-}
-
-#[derive(Deserialize)]
-struct Place {
-    name: String,
-    driver: Spanned<String>,
-    #[serde(default)]
-    args: Option<Spanned<Vec<String>>>,
-    #[serde(default)]
-    settings: BTreeMap<String, Spanned<toml::Value>>,
-}
-
-/// The line of a key of a system, from 1.
-fn line_of(text: &str, system: &str, key: &str) -> Option<usize> {
-    let places: Places = toml::from_str(text).ok()?;
-    let place = places.system.into_iter().find(|it| it.name == system)?;
-    let start = match key.strip_prefix("system.")? {
-        "driver" => place.driver.span().start,
-        "args" => place.args?.span().start,
-        setting => {
-            let name = setting.strip_prefix("settings.")?;
-            place.settings.get(name)?.span().start
-        }
-    };
-    Some(1 + text.get(..start)?.matches('\n').count())
 }

@@ -1,0 +1,186 @@
+//! What a scenario requires of the drivers of its systems: known before anything is built.
+
+use std::path::Path;
+
+use crate::driver::{Brokers, Driver};
+use crate::error::LabError;
+use crate::scenario::{Action, Attach, Cell, Fault, Measure, Scenario, System, with_line};
+
+/// The drivers of a scenario's systems, in their order. Refuses, with line and key, what a system cannot do in one of the cells: a fault at a site where it
+/// has no broker, TLS without a driver that knows it, a setting that its driver does not have.
+pub fn check(
+    file: &Path,
+    text: &str,
+    scenario: &Scenario,
+    cells: &[Cell],
+) -> Result<Vec<Driver>, LabError> {
+    let refuse = |reason: String| LabError::Scenario {
+        file: file.to_owned(),
+        reason: with_line(text, reason),
+    };
+    let names: Vec<&String> = scenario.systems.iter().map(|system| &system.name).collect();
+    for cell in cells {
+        let played = (cell.scenario.systems.iter()).filter(|system| names.contains(&&system.name));
+        for system in played {
+            let driver = Driver::of(system).map_err(refuse)?;
+            check_system(&cell.scenario, system, &driver).map_err(refuse)?;
+        }
+    }
+    let drivers = scenario.systems.iter().map(Driver::of);
+    drivers.collect::<Result<_, _>>().map_err(refuse)
+}
+
+fn check_system(scenario: &Scenario, system: &System, driver: &Driver) -> Result<(), String> {
+    let System {
+        name, driver: kind, ..
+    } = system;
+    let sites = scenario.network.names()?;
+    if scenario.workload.tls && driver.tls.is_none() && driver.brokers != Brokers::External {
+        return Err(format!(
+            "workload.tls: the driver {kind} of system {name} does not say how its brokers use TLS"
+        ));
+    }
+    if system.attach == Attach::Dispatcher && driver.dispatcher.is_none() {
+        return Err(format!(
+            "system.attach of {name}: the driver {kind} has no dispatcher"
+        ));
+    }
+    if driver.brokers == Brokers::External {
+        if system.addresses.len() != sites.len() {
+            return Err(format!(
+                "system.addresses of {name}: {}, expected {}, one a site",
+                system.addresses.len(),
+                sites.len()
+            ));
+        }
+        let what = match scenario.measure {
+            Measure::Crash { .. } => Some("measure.kind"),
+            _ if !scenario.faults.is_empty() => Some("fault.0.do"),
+            _ => None,
+        };
+        if let Some(key) = what {
+            return Err(format!(
+                "{key}: the brokers of system {name} run already, the lab cannot disturb them or their links"
+            ));
+        }
+    }
+    for (number, fault) in scenario.faults.iter().enumerate() {
+        let at = format!("fault.{number}.");
+        check_fault(fault, &sites, system, driver).map_err(|reason| format!("{at}{reason}"))?;
+    }
+    if let Measure::Crash { site, .. } = &scenario.measure
+        && !has_broker(site, &sites, driver)
+    {
+        return Err(format!("measure.site: {}", no_broker(site, system)));
+    }
+    Ok(())
+}
+
+/// The reason begins with the fault's key.
+fn check_fault(
+    fault: &Fault,
+    sites: &[String],
+    system: &System,
+    driver: &Driver,
+) -> Result<(), String> {
+    if !fault.is_of_broker() {
+        return Ok(());
+    }
+    let site = fault.site.as_deref().unwrap_or_default();
+    if !has_broker(site, sites, driver) {
+        return Err(format!("site: {}", no_broker(site, system)));
+    }
+    if fault.action == Action::Drain && driver.drain.is_empty() {
+        return Err(format!(
+            "do: brokers of the driver {} of system {} cannot be drained",
+            system.driver, system.name
+        ));
+    }
+    Ok(())
+}
+
+fn has_broker(site: &str, sites: &[String], driver: &Driver) -> bool {
+    let place = sites.iter().position(|name| name == site);
+    place.is_some_and(|place| place < driver.brokers.count(sites.len()))
+}
+
+fn no_broker(site: &str, system: &System) -> String {
+    format!("system {} has no broker at {site}", system.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"title = "t"
+[network]
+sites = 3
+[[system]]
+name = "mesh"
+driver = "thicket"
+[[system]]
+name = "single"
+driver = "mosquitto"
+[workload]
+pattern = "fan-out"
+rate_per_s = 10
+seconds = 3
+"#;
+
+    fn checked(text: &str) -> Result<Vec<Driver>, String> {
+        let (scenario, cells) = Scenario::parse(text)?;
+        check(Path::new("t.toml"), text, &scenario, &cells).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_a_system_cannot_do_is_refused_with_file_line_and_key() {
+        assert_eq!(checked(TEXT).unwrap().len(), 2);
+        let crash = "[measure]\nkind = \"crash\"\nsite = \"s2\"\n";
+        for (addition, expected) in [
+            (
+                "[[fault]]\ndo = \"restart\"\nsite = \"s2\"\n",
+                "t.toml: line 16, fault.0.site: system single has no broker at s2",
+            ),
+            (
+                "[[fault]]\ndo = \"kill\"\nsite = \"s3\"\n",
+                "t.toml: line 16, fault.0.site: system single has no broker at s3",
+            ),
+            (
+                "[[fault]]\ndo = \"drain\"\nsite = \"s1\"\n",
+                "t.toml: line 15, fault.0.do: brokers of the driver mosquitto",
+            ),
+            (
+                crash,
+                "t.toml: line 16, measure.site: system single has no broker at s2",
+            ),
+            (
+                "[[system]]\nname = \"x\"\ndriver = \"moskito\"\n",
+                "t.toml: line 16, system.driver of x: moskito is none of thicket, ",
+            ),
+            (
+                "[[system]]\nname = \"x\"\ndriver = \"thicket\"\nsettings = { rout = 1 }\n",
+                "t.toml: line 17, system.settings.rout of x: ",
+            ),
+            (
+                "[[system]]\nname = \"x\"\ndriver = \"external\"\naddresses = [\"localhost:1883\"]\n",
+                "t.toml: line 17, system.addresses of x: 1, expected 3",
+            ),
+        ] {
+            let text = match addition {
+                _ if addition == crash => TEXT.replace("seconds = 3\n", "\n") + addition,
+                _ => format!("{TEXT}{addition}"),
+            };
+            let error = checked(&text).unwrap_err();
+            assert!(error.contains(expected), "{addition}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_swept_fault_is_checked_in_every_cell() {
+        let text = format!(
+            "{TEXT}[[fault]]\ndo = \"kill\"\nsite = \"s1\"\n[[sweep]]\nkey = \"fault.0.site\"\nvalues = [\"s1\", \"s2\"]\n"
+        );
+        let error = checked(&text).unwrap_err();
+        assert!(error.contains("single has no broker at s2"), "{error}");
+    }
+}
