@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use thicket_bench::namespace;
 
 use crate::error::LabError;
 
-/// Enters `namespace` and the control groups at `groups`, and becomes the command. It dies with the process `lab`, which started it.
+/// Enters `namespace` and the control groups at `groups`, stays on `cores` (empty: all), and becomes the command. It dies with the process `lab`, which started it.
 pub fn enter(
     lab: u32,
     namespace: &Path,
     groups: &[PathBuf],
+    cores: &[usize],
     argv: &[String],
 ) -> Result<Infallible, LabError> {
     let Some((program, arguments)) = argv.split_first() else {
@@ -30,6 +32,12 @@ pub fn enter(
         let file = group.join("cgroup.procs");
         std::fs::write(&file, std::process::id().to_string())
             .map_err(LabError::io(file.display()))?;
+    }
+    if !cores.is_empty() {
+        let mut set = CpuSet::new();
+        cores.iter().for_each(|&core| set.set(core));
+        sched_setaffinity(None, &set)
+            .map_err(|error| LabError::io(format!("cores {cores:?}"))(error.into()))?;
     }
     namespace::move_into(namespace).map_err(LabError::io(namespace.display()))?;
     Err(LabError::io(program)(

@@ -30,6 +30,8 @@ pub enum Controllers {
     V2 {
         /// Its mount point.
         root: PathBuf,
+        /// Controllers that could not be enabled for its groups, with the reason: they limit and count nothing.
+        refused: Vec<(&'static str, String)>,
     },
     /// Control groups are missing or not writable.
     None {
@@ -50,8 +52,10 @@ pub struct Group {
 pub struct Use {
     /// CPU time since the group was made, in seconds.
     pub cpu_s: f64,
-    /// Memory now without the page cache, in KiB.
-    pub memory_kib: u64,
+    /// Memory now without the page cache, in KiB; `None` where it is not counted.
+    pub memory_kib: Option<u64>,
+    /// Most memory since the group was made, in KiB, with page cache and kernel memory; `None` where it is not counted.
+    pub memory_peak_kib: Option<u64>,
     /// Periods in which the quota was used up.
     pub throttled: u64,
 }
@@ -61,17 +65,34 @@ impl Controllers {
     #[must_use]
     pub fn detect() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let found = Self::from_mounts(&mounts);
+        Self::from_mounts(&mounts).usable()
+    }
+
+    /// What of it this user may use.
+    fn usable(mut self) -> Self {
         let probe = format!("{PREFIX}{}-probe", std::process::id());
-        for folder in found.folders(&probe) {
-            if let Err(error) = fs::create_dir(&folder) {
-                return Self::None {
-                    reason: format!("{}: {error}", folder.display()),
-                };
+        for root in self.roots() {
+            let folder = root.join(&probe);
+            match fs::create_dir(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    // Without the process number: results of two runs must be comparable.
+                    return Self::None {
+                        reason: format!("{}: {error}", root.display()),
+                    };
+                }
+                _ => drop(fs::remove_dir(&folder)),
             }
-            let _ = fs::remove_dir(&folder);
         }
-        found
+        if let Self::V2 { root, refused } = &mut self {
+            let control = root.join("cgroup.subtree_control");
+            // One refused name would fail a write of several.
+            for controller in ["cpu", "memory"] {
+                if let Err(error) = fs::write(&control, format!("+{controller}")) {
+                    refused.push((controller, error.to_string()));
+                }
+            }
+        }
+        self
     }
 
     fn from_mounts(mounts: &str) -> Self {
@@ -105,7 +126,10 @@ impl Controllers {
                 accounting,
                 memory,
             },
-            (_, _, _, Some(root)) => Self::V2 { root },
+            (_, _, _, Some(root)) => Self::V2 {
+                root,
+                refused: Vec::new(),
+            },
             _ => Self::None {
                 reason: "no control groups are mounted".to_owned(),
             },
@@ -117,7 +141,14 @@ impl Controllers {
     pub fn describe(&self) -> String {
         match self {
             Self::V1 { .. } => "cgroup v1".to_owned(),
-            Self::V2 { .. } => "cgroup v2".to_owned(),
+            Self::V2 { refused, .. } if refused.is_empty() => "cgroup v2".to_owned(),
+            Self::V2 { refused, .. } => {
+                let refused = refused.iter();
+                let reasons: Vec<String> = refused
+                    .map(|(name, reason)| format!("{name}: {reason}"))
+                    .collect();
+                format!("cgroup v2 without {}", reasons.join("; "))
+            }
             Self::None { reason } => format!("none ({reason})"),
         }
     }
@@ -136,7 +167,7 @@ impl Controllers {
                 accounting,
                 memory,
             } => vec![cpu, accounting, memory],
-            Self::V2 { root } => vec![root],
+            Self::V2 { root, .. } => vec![root],
             Self::None { .. } => Vec::new(),
         }
     }
@@ -212,25 +243,15 @@ impl Controllers {
                     files.push((file, bytes.to_string()));
                 }
             }
-            Self::V2 { root } => {
-                // One unknown name would fail a write of several.
-                for controller in ["+cpu", "+memory"] {
-                    let wanted = if controller == "+cpu" {
-                        quota.is_some()
-                    } else {
-                        bytes.is_some()
-                    };
-                    if wanted {
-                        files.push((root.join("cgroup.subtree_control"), controller.to_owned()));
-                    }
-                }
-                if let Some(quota) = quota {
+            Self::V2 { root, refused } => {
+                let has = |name: &str| !refused.iter().any(|(refused, _)| *refused == name);
+                if let Some(quota) = quota.filter(|_| has("cpu")) {
                     files.push((
                         root.join(name).join("cpu.max"),
                         format!("{quota} {PERIOD_US}"),
                     ));
                 }
-                if let Some(bytes) = bytes {
+                if let Some(bytes) = bytes.filter(|_| has("memory")) {
                     files.push((root.join(name).join("memory.max"), bytes.to_string()));
                 }
             }
@@ -258,29 +279,49 @@ impl Group {
             } => {
                 let used =
                     fs::read_to_string(accounting.join(&self.name).join("cpuacct.usage")).ok()?;
-                let memory =
-                    fs::read_to_string(memory.join(&self.name).join("memory.stat")).ok()?;
+                let memory = memory.join(&self.name);
+                let peak = memory.join("memory.max_usage_in_bytes");
+                let memory = fs::read_to_string(memory.join("memory.stat")).unwrap_or_default();
                 let stat =
                     fs::read_to_string(cpu.join(&self.name).join("cpu.stat")).unwrap_or_default();
                 Some(Use {
                     cpu_s: used.trim().parse::<f64>().ok()? / 1e9,
-                    memory_kib: field(&memory, "total_rss")? / 1024,
+                    memory_kib: field(&memory, "total_rss").map(|bytes| bytes / 1024),
+                    memory_peak_kib: number(&peak).map(|bytes| bytes / 1024),
                     throttled: field(&stat, "nr_throttled").unwrap_or(0),
                 })
             }
-            Controllers::V2 { root } => {
-                let stat = fs::read_to_string(root.join(&self.name).join("cpu.stat")).ok()?;
-                let memory = fs::read_to_string(root.join(&self.name).join("memory.stat"))
-                    .unwrap_or_default();
+            Controllers::V2 { root, .. } => {
+                let group = root.join(&self.name);
+                let stat = fs::read_to_string(group.join("cpu.stat")).ok()?;
+                let memory = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
                 Some(Use {
                     cpu_s: field(&stat, "usage_usec")? as f64 / 1e6,
-                    memory_kib: field(&memory, "anon").unwrap_or(0) / 1024,
+                    memory_kib: field(&memory, "anon").map(|bytes| bytes / 1024),
+                    memory_peak_kib: number(&group.join("memory.peak")).map(|bytes| bytes / 1024),
                     throttled: field(&stat, "nr_throttled").unwrap_or(0),
                 })
             }
             Controllers::None { .. } => None,
         }
     }
+
+    /// Whether the kernel has killed a process of the group at its limit of memory.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        let file = match &self.controllers {
+            Controllers::V1 { memory, .. } => memory.join(&self.name).join("memory.oom_control"),
+            Controllers::V2 { root, .. } => root.join(&self.name).join("memory.events"),
+            Controllers::None { .. } => return false,
+        };
+        let text = fs::read_to_string(file).unwrap_or_default();
+        field(&text, "oom_kill").is_some_and(|count| count > 0)
+    }
+}
+
+/// The number that is all of a file.
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 /// The number after a word at the beginning of a line.
@@ -345,13 +386,56 @@ mod tests {
     }
 
     #[test]
-    fn version_2_enables_each_controller_by_itself() {
+    fn version_2_limits_with_the_controllers_that_it_could_enable() {
         let controllers =
             Controllers::from_mounts("30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw");
-        let settings = controllers.settings("g", &limits());
-        let values: Vec<&str> = settings.iter().map(|(_, value)| value.as_str()).collect();
-        assert_eq!(values, ["+cpu", "+memory", "50000 100000", "2097152"]);
+        let values = |controllers: &Controllers| -> Vec<String> {
+            let settings = controllers.settings("g", &limits());
+            settings.into_iter().map(|(_, value)| value).collect()
+        };
+        assert_eq!(values(&controllers), ["50000 100000", "2097152"]);
         assert!(controllers.settings("g", &Limits::default()).is_empty());
+        let part = Controllers::V2 {
+            root: PathBuf::from("/sys/fs/cgroup"),
+            refused: vec![("memory", "busy".to_owned())],
+        };
+        assert_eq!(values(&part), ["50000 100000"]);
+        assert_eq!(part.describe(), "cgroup v2 without memory: busy");
+    }
+
+    #[test]
+    fn a_controller_that_is_refused_is_left_out_and_memory_that_is_not_counted_is_absent() {
+        let root = tempfile::tempdir().unwrap();
+        let control = root.path().join("cgroup.subtree_control");
+        // A folder cannot be written to: the kernel refuses likewise.
+        std::fs::create_dir(&control).unwrap();
+        let found = Controllers::V2 {
+            root: root.path().to_owned(),
+            refused: Vec::new(),
+        };
+        let found = found.usable();
+        assert!(found.describe().starts_with("cgroup v2 without cpu: "));
+        let group = found.make("g", &limits()).unwrap();
+        let folder = root.path().join("g");
+        std::fs::write(folder.join("cpu.stat"), "usage_usec 1000000\n").unwrap();
+        let used = group.read().unwrap();
+        assert_eq!((used.cpu_s, used.memory_kib), (1.0, None));
+        std::fs::write(folder.join("memory.stat"), "anon 2048\n").unwrap();
+        std::fs::write(folder.join("memory.peak"), "4096\n").unwrap();
+        std::fs::write(folder.join("memory.events"), "oom 1\noom_kill 1\n").unwrap();
+        let used = group.read().unwrap();
+        assert_eq!((used.memory_kib, used.memory_peak_kib), (Some(2), Some(4)));
+        assert!(group.is_out_of_memory());
+    }
+
+    #[test]
+    fn a_reason_has_no_process_number() {
+        let found = Controllers::V2 {
+            root: PathBuf::from("/proc/self/nothing"),
+            refused: Vec::new(),
+        };
+        let reason = found.usable().describe();
+        assert!(reason.starts_with("none (/proc/self/nothing: "), "{reason}");
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub struct Testbed {
     /// Links, to be cut and changed.
     pub links: Links,
     groups: Vec<Group>,
+    limits: Limits,
     /// What limits and counts CPU and memory.
     pub controllers: Controllers,
     janitor: Janitor,
@@ -122,6 +123,7 @@ impl Testbed {
                 sites,
                 links,
                 groups,
+                limits: setup.limits.clone(),
                 controllers,
                 janitor,
             }),
@@ -165,7 +167,9 @@ impl Testbed {
         folder: &Path,
         log: &str,
     ) -> Result<Child, LabError> {
-        let command = self.enter(&self.sites[site].broker, &self.groups[site].folders());
+        let cores = self.limits.cores_of(site).unwrap_or_default();
+        let folders = self.groups[site].folders();
+        let command = self.enter(&self.sites[site].broker, &folders, &cores);
         spawn(command, argv, env, folder, log)
     }
 
@@ -177,12 +181,12 @@ impl Testbed {
         folder: &Path,
         log: &str,
     ) -> Result<Child, LabError> {
-        let command = self.enter(&self.sites[site].clients, &[]);
+        let command = self.enter(&self.sites[site].clients, &[], &[]);
         spawn(command, argv, &BTreeMap::new(), folder, log)
     }
 
     /// Our own program, which enters the namespace and the groups, and then becomes the command that follows.
-    fn enter(&self, namespace: &str, folders: &[PathBuf]) -> Command {
+    fn enter(&self, namespace: &str, folders: &[PathBuf], cores: &[usize]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["lab", "child", "enter", "--lab"]);
         command
@@ -191,6 +195,9 @@ impl Testbed {
         command.arg(net::path(namespace));
         for folder in folders {
             command.arg("--group").arg(folder);
+        }
+        for core in cores {
+            command.arg("--core").arg(core.to_string());
         }
         command.arg("--");
         command
@@ -222,6 +229,12 @@ impl Testbed {
     #[must_use]
     pub fn used(&self) -> Vec<Use> {
         self.groups.iter().filter_map(Group::read).collect()
+    }
+
+    /// Whether the kernel has killed a process of a site's broker at its limit of memory.
+    #[must_use]
+    pub fn is_out_of_memory(&self, site: usize) -> bool {
+        self.groups.get(site).is_some_and(Group::is_out_of_memory)
     }
 
     /// Sends a signal to all processes of a site's broker.

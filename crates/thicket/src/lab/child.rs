@@ -26,6 +26,8 @@ enum Command {
         namespace: PathBuf,
         #[arg(long)]
         group: Vec<PathBuf>,
+        #[arg(long)]
+        core: Vec<usize>,
         #[arg(last = true)]
         command: Vec<String>,
     },
@@ -40,7 +42,8 @@ pub fn run(child: Child) -> anyhow::Result<()> {
             lab,
             namespace,
             group,
+            core,
             command,
-        } => match child::enter(lab, &namespace, &group, &command)? {},
+        } => match child::enter(lab, &namespace, &group, &core, &command)? {},
     }
 }
