@@ -32,13 +32,18 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// An error if this machine cannot capture.
+    pub fn check() -> Result<(), LabError> {
+        match command::find("tcpdump") {
+            Some(_) => Ok(()),
+            None => Err(LabError::Machine(
+                "tcpdump is missing (package tcpdump)".to_owned(),
+            )),
+        }
+    }
+
     /// Begins; files are written to `folder`.
     pub fn start(testbed: &Testbed, folder: &Path) -> Result<Self, LabError> {
-        if command::find("tcpdump").is_none() {
-            return Err(LabError::Machine(
-                "tcpdump is missing (package tcpdump)".to_owned(),
-            ));
-        }
         let mut capture = Self {
             folder: folder.to_owned(),
             running: Vec::new(),

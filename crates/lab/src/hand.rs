@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::Cluster;
 use crate::error::LabError;
 use crate::faults;
-use crate::janitor;
+use crate::janitor::{self, socket};
 use crate::net;
 use crate::scenario::Fault;
 use crate::testbed::{Carried, Testbed};
@@ -179,10 +179,6 @@ pub fn clients_of(site: &str) -> Result<PathBuf, LabError> {
             names.join(", ")
         ))),
     }
-}
-
-fn socket(lab: u32) -> PathBuf {
-    PathBuf::from(format!("/run/{}{lab}.sock", net::PREFIX))
 }
 
 fn read<T: serde::de::DeserializeOwned>(stream: &UnixStream) -> std::io::Result<T> {

@@ -1,4 +1,4 @@
-//! Removes what a lab has created: processes, namespaces and control groups whose names begin with `thicket-PID-`.
+//! Removes what a lab has created: processes, namespaces and control groups whose names begin with `thicket-PID-`, its socket and its temporary folder.
 //!
 //! A lab starts a janitor, a process that waits for its standard input to end and then cleans up. So the same code runs when a lab ends and when it
 //! is killed. If the janitor was killed as well, `thicket lab down` and the next lab clean up.
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,9 @@ use crate::error::LabError;
 use crate::limits::Controllers;
 use crate::net::{self, PREFIX};
 
+const RUN: &str = "/run";
+const SOCKET: &str = ".sock";
+const FOLDER: &str = "thicket-lab-";
 /// Longest wait for killed processes to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -67,6 +70,7 @@ pub fn found() -> Vec<(u32, bool)> {
             labs.insert(lab);
         }
     }
+    labs.extend(files().into_iter().map(|(lab, _)| lab));
     labs.into_iter().map(|lab| (lab, is_alive(lab))).collect()
 }
 
@@ -105,6 +109,12 @@ pub fn clean(labs: &[u32]) -> Result<(), LabError> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    for (_, path) in files().into_iter().filter(|(lab, _)| labs.contains(lab)) {
+        let _ = match path.is_dir() {
+            true => std::fs::remove_dir_all(&path),
+            false => std::fs::remove_file(&path),
+        };
+    }
     if !namespaces.is_empty() {
         let batch: String = namespaces
             .iter()
@@ -141,6 +151,39 @@ pub fn processes(namespaces: &[String]) -> Vec<Pid> {
         .collect()
 }
 
+/// The socket through which a lab accepts orders.
+#[must_use]
+pub fn socket(lab: u32) -> PathBuf {
+    Path::new(RUN).join(format!("{PREFIX}{lab}{SOCKET}"))
+}
+
+/// The folder for files that go with a lab.
+#[must_use]
+pub fn folder(lab: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("{FOLDER}{lab}"))
+}
+
+/// Sockets and folders of labs of this user.
+fn files() -> Vec<(u32, PathBuf)> {
+    let sockets = of_labs(Path::new(RUN), PREFIX, SOCKET);
+    let folders = of_labs(&std::env::temp_dir(), FOLDER, "");
+    sockets.into_iter().chain(folders).collect()
+}
+
+/// What this user has in a folder under the name of a lab.
+fn of_labs(folder: &Path, before: &str, after: &str) -> Vec<(u32, PathBuf)> {
+    let own = rustix::process::geteuid().as_raw();
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.metadata().is_ok_and(|facts| facts.uid() == own))
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let lab = name.strip_prefix(before)?.strip_suffix(after)?;
+            Some((lab.parse().ok()?, entry.path()))
+        })
+        .collect()
+}
+
 fn lab_of(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
 }
@@ -165,6 +208,27 @@ mod tests {
         ] {
             assert_eq!(lab_of(name), lab, "{name}");
         }
+    }
+
+    #[test]
+    fn files_that_a_dead_lab_left_are_removed_and_others_stay() {
+        // No process has such a number.
+        let (dead, other) = (u32::MAX, std::env::temp_dir().join("thicket-lab-mine"));
+        for folder in [folder(dead), other.clone()] {
+            std::fs::create_dir_all(folder.join("s1")).unwrap();
+        }
+        assert!(found().contains(&(dead, false)));
+        clean(&[dead]).unwrap();
+        assert!(!folder(dead).exists() && other.exists());
+        assert!(!found().contains(&(dead, false)));
+        std::fs::remove_dir_all(other).unwrap();
+        assert!(socket(7).ends_with("thicket-7.sock"));
+        let names = tempfile::tempdir().unwrap();
+        std::fs::write(names.path().join("thicket-12.sock"), "").unwrap();
+        std::fs::write(names.path().join("thicket-x.sock"), "").unwrap();
+        let labs = of_labs(names.path(), PREFIX, SOCKET);
+        assert_eq!(labs.len(), 1);
+        assert_eq!(labs[0].0, 12);
     }
 
     #[test]
