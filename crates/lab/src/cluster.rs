@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -31,6 +31,9 @@ const LOOK: Duration = Duration::from_secs(2);
 const SETTLED: Duration = Duration::from_secs(3);
 /// Time that a broker has to end by itself.
 const GRACE: Duration = Duration::from_secs(3);
+/// Lines of a log in an error, and their characters at most.
+const LAST_LINES: usize = 3;
+const LAST_CHARACTERS: usize = 600;
 const PORT: u16 = 1883;
 /// The port of clients with TLS.
 pub const TLS_PORT: u16 = 8883;
@@ -64,6 +67,27 @@ pub fn each_once(nodes: &[Node]) -> Vec<Node> {
     brokers
 }
 
+/// What a broker reports on its repairs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Repair {
+    /// Lost brokers for which it repaired its trees.
+    pub count: u64,
+    /// Seconds from the last sign of the last one to the trees without it.
+    pub last_s: f64,
+}
+
+/// The longest repair between two readings, in seconds; `None` without one. A broker that restarted counts from 0.
+#[must_use]
+pub fn repaired_max_s(before: &[Option<Repair>], after: &[Option<Repair>]) -> Option<f64> {
+    let repaired = after.iter().enumerate().filter_map(|(broker, after)| {
+        let before = before.get(broker).copied().flatten();
+        let before = before.map_or(0, |before| before.count);
+        let after = after.as_ref()?;
+        (after.count != before && after.count > 0).then_some(after.last_s)
+    });
+    repaired.reduce(f64::max)
+}
+
 /// Running brokers.
 #[derive(Debug)]
 pub struct Cluster {
@@ -75,6 +99,8 @@ pub struct Cluster {
     peers: Vec<Peer>,
     /// By site; `None` where the lab runs no broker.
     children: Vec<Option<Child>>,
+    /// By site: whether its broker was killed on purpose.
+    killed: Vec<bool>,
     /// By site: when its process was started, and how long until it was ready, in seconds.
     started: Vec<(Instant, Option<f64>)>,
     /// Seconds from the first start until messages passed from every broker to every other.
@@ -110,11 +136,7 @@ impl Cluster {
             return Err(refuse("system.attach = dispatcher: it has none"));
         }
         let topology = &testbed.topology;
-        let count = match driver.brokers {
-            Brokers::EverySite | Brokers::Separate => topology.sites.len(),
-            Brokers::FirstSite => 1,
-            Brokers::External => 0,
-        };
+        let count = driver.brokers.count(topology.sites.len());
         let peer = |site: usize| Peer {
             site: topology.sites[site].clone(),
             index: site + 1,
@@ -133,6 +155,7 @@ impl Cluster {
             folder: folder.to_owned(),
             peers: (0..count).map(peer).collect(),
             children: (0..topology.sites.len()).map(|_| None).collect(),
+            killed: vec![false; topology.sites.len()],
             started: vec![(Instant::now(), None); topology.sites.len()],
             formed_s: 0.0,
             nodes: nodes.collect(),
@@ -280,6 +303,7 @@ impl Cluster {
 
     /// Starts the broker of a site, also again after it has ended.
     pub fn start_one(&mut self, testbed: &Testbed, site: usize) -> Result<(), LabError> {
+        self.check_broker(site)?;
         let (dir, places) = self.places(site)?;
         if self.children[site].is_none() {
             let children = children(&testbed.topology, site, &self.peers);
@@ -296,7 +320,20 @@ impl Cluster {
         words.extend(self.system.args.iter().cloned());
         self.started[site] = (Instant::now(), None);
         self.children[site] = Some(self.spawn(testbed, site, &words, "output.log")?);
+        self.killed[site] = false;
         Ok(())
+    }
+
+    /// An error if the system has no broker at a site.
+    pub fn check_broker(&self, site: usize) -> Result<(), LabError> {
+        if self.has_broker(site) {
+            return Ok(());
+        }
+        let name = self.nodes.get(site).map_or("it", |node| &node.name);
+        Err(LabError::Misuse(format!(
+            "site: system {} has no broker at {name}",
+            self.system.name
+        )))
     }
 
     fn places(&self, site: usize) -> Result<(PathBuf, BTreeMap<String, String>), LabError> {
@@ -380,12 +417,7 @@ impl Cluster {
         if let Some(child) = &mut self.children[site]
             && let Ok(Some(status)) = child.try_wait()
         {
-            return Err(LabError::NotReady(format!(
-                "{} {}: see {}",
-                self.name(site),
-                ended(status),
-                self.log(site).display()
-            )));
+            return Err(LabError::NotReady(self.end_of(testbed, site, status)));
         }
         let (start, taken) = self.started[site];
         if taken.is_none() && self.is_ready(testbed, site) {
@@ -423,6 +455,36 @@ impl Cluster {
         }
     }
 
+    /// How a broker ended, with the end of its log.
+    fn end_of(&self, testbed: &Testbed, site: usize, status: ExitStatus) -> String {
+        let log = self.log(site);
+        let text = std::fs::read(&log).unwrap_or_default();
+        let said = last_lines(&String::from_utf8_lossy(&text));
+        let why = if testbed.is_out_of_memory(site) {
+            ", at its limit of memory (brokers.memory_mib)"
+        } else {
+            ""
+        };
+        format!(
+            "{} {}{why}: {said} (see {})",
+            self.name(site),
+            ended(status),
+            log.display()
+        )
+    }
+
+    /// Brokers that have ended although no fault ended them, in words.
+    pub fn unexpected_ends(&mut self, testbed: &Testbed) -> Vec<String> {
+        let ended: Vec<(usize, ExitStatus)> = (self.children.iter_mut().enumerate())
+            .filter(|(site, _)| !self.killed[*site])
+            .filter_map(|(site, child)| Some((site, child.as_mut()?.try_wait().ok()??)))
+            .collect();
+        let words = ended.into_iter();
+        words
+            .map(|(site, status)| self.end_of(testbed, site, status))
+            .collect()
+    }
+
     fn name(&self, site: usize) -> String {
         format!("{} at {}", self.system.name, self.peers[site].site)
     }
@@ -440,7 +502,14 @@ impl Cluster {
     }
 
     fn count(&self, counter: &Counter, testbed: &Testbed) -> Option<u64> {
+        let values = self.values(Some(counter), testbed).into_iter();
+        values.map(|value| value.map(|value| value as u64)).sum()
+    }
+
+    /// What each broker that was started reports; `None` where it does not.
+    fn values(&self, counter: Option<&Counter>, testbed: &Testbed) -> Vec<Option<f64>> {
         let one = |site: usize| {
+            let counter = counter?;
             let broker = net::path(&testbed.sites[site].broker);
             let page = inside(&broker, || {
                 let mut answer = agent().get(&counter.url).call().ok()?;
@@ -455,7 +524,37 @@ impl Cluster {
         (0..self.peers.len())
             .filter(|&site| self.children[site].is_some())
             .map(one)
-            .sum()
+            .collect()
+    }
+
+    /// The longest time from a broker's start until it and the others agreed on their trees, in seconds; `None` if one does not report it, or has not
+    /// agreed yet.
+    #[must_use]
+    pub fn converged_max_s(&self, testbed: &Testbed) -> Option<f64> {
+        let all = self.values(self.driver.convergence_s.as_ref(), testbed);
+        let all: Option<Vec<f64>> = all
+            .into_iter()
+            .map(|it| it.filter(|it| *it > 0.0))
+            .collect();
+        all?.into_iter().reduce(f64::max)
+    }
+
+    /// For each broker that reports them: how many lost brokers it repaired its trees for, and the seconds that the last repair took.
+    #[must_use]
+    pub fn repairs(&self, testbed: &Testbed) -> Vec<Option<Repair>> {
+        if self.driver.repairs.is_none() {
+            return Vec::new();
+        }
+        let counts = self.values(self.driver.repairs.as_ref(), testbed);
+        let last = self.values(self.driver.last_repair_s.as_ref(), testbed);
+        let both = counts.into_iter().zip(last);
+        both.map(|(count, last_s)| {
+            Some(Repair {
+                count: count? as u64,
+                last_s: last_s?,
+            })
+        })
+        .collect()
     }
 
     fn is_ready(&self, testbed: &Testbed, site: usize) -> bool {
@@ -480,6 +579,7 @@ impl Cluster {
 
     /// Kills the broker of a site: all its processes.
     pub fn kill(&mut self, testbed: &Testbed, site: usize) {
+        self.killed[site] = true;
         testbed.signal(site, Signal::KILL);
         if let Some(child) = &mut self.children[site] {
             let _ = child.wait();
@@ -509,6 +609,19 @@ impl Cluster {
     }
 }
 
+/// The end of a log in one line.
+fn last_lines(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    let text = last.iter().map(|line| line.trim()).collect::<Vec<_>>();
+    let text = text.join(" | ");
+    match text.char_indices().rev().nth(LAST_CHARACTERS) {
+        Some((at, _)) => format!("... {}", &text[at..]),
+        None if text.is_empty() => "it said nothing".to_owned(),
+        None => text,
+    }
+}
+
 fn agent() -> ureq::Agent {
     ureq::Agent::config_builder()
         .timeout_global(Some(LOOK))
@@ -517,13 +630,13 @@ fn agent() -> ureq::Agent {
 }
 
 /// The sum of those samples of a metric that have a label.
-fn sum_of(page: &str, metric: &str, label: &str) -> u64 {
+fn sum_of(page: &str, metric: &str, label: &str) -> f64 {
     let samples = page.lines().filter(|line| {
         line.strip_prefix(metric)
             .is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(label))
     });
     let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
-    samples.filter_map(value).map(|value| value as u64).sum()
+    samples.filter_map(value).sum()
 }
 
 fn lives(child: &mut Child) -> bool {
@@ -586,8 +699,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_has_the_last_lines_of_a_log() {
+        assert_eq!(last_lines("a\nb\n\n c\nd\n"), "b | c | d");
+        assert_eq!(last_lines("\n"), "it said nothing");
+        assert!(last_lines(&"x".repeat(5000)).len() < 700);
+    }
+
+    #[test]
+    fn the_longest_repair_is_that_of_brokers_that_repaired_since() {
+        let repair = |count, last_s| Some(Repair { count, last_s });
+        let before = [repair(1, 9.0), repair(0, 0.0), None];
+        let cases: [(&[Option<Repair>], Option<f64>); 4] = [
+            (&before, None),
+            (&[repair(1, 9.0), repair(1, 2.0), repair(1, 1.0)], Some(2.0)),
+            (&[repair(2, 3.0), repair(1, 2.0), None], Some(3.0)),
+            (&[repair(0, 0.0), None], None),
+        ];
+        for (after, longest) in cases {
+            assert_eq!(repaired_max_s(&before, after), longest, "{after:?}");
+        }
+    }
+
+    #[test]
     fn a_metric_is_summed_over_the_samples_with_the_label() {
         let page = "# HELP m x\nm{node=\"a\",direction=\"out\"} 4\nm{node=\"b\",direction=\"out\"} 5\nm{direction=\"in\"} 7\nmm{direction=\"out\"} 9\n";
-        assert_eq!(sum_of(page, "m", "direction=\"out\""), 9);
+        assert_eq!(sum_of(page, "m", "direction=\"out\""), 9.0);
     }
 }

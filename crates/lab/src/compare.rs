@@ -9,12 +9,14 @@ use crate::simulated;
 use crate::summary::{Row, rows};
 
 /// The figures to compare.
-const COMPARED: [&str; 18] = [
+const COMPARED: [&str; 20] = [
     "sustainable_msgs_per_s",
     "internal_msgs_per_s",
     "connects_per_s",
     "broker_start_s",
     "cluster_formed_s",
+    "converged_max_s",
+    "repaired_max_s",
     "join_s",
     "delay_mean_ms",
     "delay_p50_ms",

@@ -1,17 +1,17 @@
 //! Facts of the machine and of the tools, which are part of every result.
 
-use std::path::Path;
-
-use crate::command;
 use crate::limits::Controllers;
 use crate::links::Backend;
 use crate::results::Environment;
 use crate::scenario::{Limits, Scenario};
 use crate::testbed::congestion_control;
 
+/// The commit, if it was in the environment of the build.
+const COMMIT: Option<&str> = option_env!("THICKET_COMMIT");
+
 /// Gathers the facts.
 #[must_use]
-pub fn environment(scenario: &Scenario, backend: Backend, program: &Path) -> Environment {
+pub fn environment(scenario: &Scenario, backend: Backend) -> Environment {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let sites = scenario.network.names().map_or(1, |names| names.len());
     Environment {
@@ -35,7 +35,7 @@ pub fn environment(scenario: &Scenario, backend: Backend, program: &Path) -> Env
         ),
         oversubscribed: wanted_cores(&scenario.brokers, sites, cores) > cores as f64,
         lab: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: commit(program),
+        commit: COMMIT.map(str::to_owned),
         optimised: !cfg!(debug_assertions),
         brokers: std::collections::BTreeMap::new(),
     }
@@ -47,25 +47,6 @@ fn wanted_cores(limits: &Limits, sites: usize, cores: usize) -> f64 {
         .cpus
         .map_or(cores as f64, crate::scenario::Positive::value);
     each * sites as f64
-}
-
-/// The commit of the working copy that contains the program, with `+` if it has changes.
-fn commit(program: &Path) -> Option<String> {
-    let folder = program.parent()?.to_str()?;
-    let head = command::run("git", &["-C", folder, "rev-parse", "--short=12", "HEAD"]).ok()?;
-    let changes = command::run(
-        "git",
-        &[
-            "-C",
-            folder,
-            "status",
-            "--porcelain",
-            "--untracked-files=no",
-        ],
-    )
-    .ok()?;
-    let mark = if changes.trim().is_empty() { "" } else { "+" };
-    Some(format!("{}{mark}", head.trim()))
 }
 
 fn read(path: &str) -> String {

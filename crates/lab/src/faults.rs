@@ -28,9 +28,13 @@ pub struct Followed {
     pub done: Vec<(f64, String)>,
     /// Seconds that brokers took to start and join.
     pub joined_s: Vec<f64>,
+    /// What of the time line did not happen, each with the reason.
+    pub missed: Vec<String>,
+    /// Why the time line ended before the load, if it did.
+    pub error: Option<LabError>,
 }
 
-/// Injects each fault when it is due, and those requested meanwhile, until `stop`.
+/// Injects each fault when it is due, and those requested meanwhile, until `stop` or an error.
 ///
 /// An interruption kills the brokers, which ends the load at once.
 pub fn follow(
@@ -40,7 +44,30 @@ pub fn follow(
     orders: &Receiver<Wanted>,
     stop: &dyn Fn() -> bool,
     interrupted: &dyn Fn() -> bool,
-) -> Result<Followed, LabError> {
+) -> Followed {
+    let mut followed = Followed::default();
+    let ended = follow_until(
+        faults,
+        testbed,
+        cluster,
+        orders,
+        stop,
+        interrupted,
+        &mut followed,
+    );
+    followed.error = ended.err();
+    followed
+}
+
+fn follow_until(
+    faults: &[Fault],
+    testbed: &mut Testbed,
+    cluster: &mut Cluster,
+    orders: &Receiver<Wanted>,
+    stop: &dyn Fn() -> bool,
+    interrupted: &dyn Fn() -> bool,
+    followed: &mut Followed,
+) -> Result<(), LabError> {
     let start = Instant::now();
     let mut due: Vec<&Fault> = faults.iter().collect();
     due.sort_by(|a, b| a.at_s.value().total_cmp(&b.at_s.value()));
@@ -48,7 +75,6 @@ pub fn follow(
     let mut load = Busiest::new(testbed);
     let mut starting: Vec<usize> = Vec::new();
     let mut looked = start;
-    let mut followed = Followed::default();
     while !stop() {
         if interrupted() {
             (0..testbed.sites.len()).for_each(|site| cluster.kill(testbed, site));
@@ -100,7 +126,29 @@ pub fn follow(
             starting = waiting;
         }
     }
-    Ok(followed)
+    let ended_s = start.elapsed().as_secs_f64();
+    followed.missed = due.map(|fault| missed(fault, ended_s)).collect();
+    let late = starting.into_iter().map(|site| {
+        let name = &testbed.topology.sites[site];
+        format!("the broker of {name} was not ready when the load ended, after {ended_s:.1} s")
+    });
+    followed.missed.extend(late);
+    Ok(())
+}
+
+/// Why a fault did not happen; the load ended after `ended_s`.
+pub fn missed(fault: &Fault, ended_s: f64) -> String {
+    let what = fault.describe();
+    let at_s = fault.at_s.value();
+    match fault.when_cpu_percent {
+        Some(percent) if at_s <= ended_s => format!(
+            "a fault did not happen ({what}): no broker used {} % of a core until the load ended, after {ended_s:.1} s",
+            percent.value()
+        ),
+        _ => format!(
+            "a fault did not happen ({what}): it was due at {at_s} s, and the load ended after {ended_s:.1} s"
+        ),
+    }
 }
 
 /// The CPU usage of the busiest broker, in percent of a core.
@@ -148,6 +196,9 @@ pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Res
     let Some(site) = site_of(fault, testbed) else {
         return Err(LabError::Machine(format!("there is no site {name}")));
     };
+    if fault.is_of_broker() {
+        cluster.check_broker(site)?;
+    }
     let own_links = testbed.topology.links_around(std::slice::from_ref(name));
     match fault.action {
         Action::Kill => cluster.kill(testbed, site),
@@ -191,5 +242,22 @@ pub fn apply_to_links(fault: &Fault, testbed: &mut Testbed) -> Result<(), LabErr
             testbed.links.cut(&around)
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_that_did_not_happen_says_why() {
+        let mut fault = Fault::of_site(Action::Kill, "s2");
+        fault.at_s = 5.0.try_into().unwrap();
+        let text = missed(&fault, 2.0);
+        assert!(text.contains("kill the broker of s2"), "{text}");
+        assert!(text.ends_with("it was due at 5 s, and the load ended after 2.0 s"));
+        fault.when_cpu_percent = Some(70.0.try_into().unwrap());
+        let text = missed(&fault, 6.0);
+        assert!(text.contains("no broker used 70 % of a core"), "{text}");
     }
 }

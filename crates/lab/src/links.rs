@@ -189,6 +189,11 @@ impl Links {
         }
     }
 
+    /// Whether the process behind the links still runs.
+    pub fn is_up(&mut self) -> bool {
+        matches!(self.fabric.try_wait(), Ok(None))
+    }
+
     fn ask(&mut self, what: &impl Serialize) -> Result<Answer, LabError> {
         let mut line = serde_json::to_string(what)
             .map_err(|error| LabError::io("link process")(error.into()))?;

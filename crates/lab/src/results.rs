@@ -69,7 +69,7 @@ pub struct Environment {
     pub oversubscribed: bool,
     /// Version of the lab.
     pub lab: String,
-    /// Commit of the working copy that contains the program, if there is one.
+    /// Commit that the program was built from, if it knows.
     pub commit: Option<String>,
     /// Whether the lab was built with optimisation.
     pub optimised: bool,
@@ -137,8 +137,12 @@ pub struct BrokerUse {
     pub site: String,
     /// CPU seconds.
     pub cpu_s: f64,
-    /// Memory at the end of the phase.
-    pub memory_kib: u64,
+    /// Memory at the end of the phase; `None` where it is not counted.
+    #[serde(default)]
+    pub memory_kib: Option<u64>,
+    /// Most memory until the end of the phase, with page cache and kernel memory, likewise.
+    #[serde(default)]
+    pub memory_peak_kib: Option<u64>,
     /// Periods in which its quota of CPU was used up.
     pub throttled: u64,
 }
@@ -223,15 +227,25 @@ fn phase_metrics(phase: &Phase, put: &mut impl FnMut(String, f64)) {
     if !phase.brokers.is_empty() && phase.seconds > 0.0 {
         let count = phase.brokers.len() as f64;
         let cpu_s: f64 = phase.brokers.iter().map(|broker| broker.cpu_s).sum();
-        let kib: u64 = phase.brokers.iter().map(|broker| broker.memory_kib).sum();
         put(
             format!("{name}_broker_cpu_percent"),
             100.0 * cpu_s / phase.seconds / count,
         );
-        put(
-            format!("{name}_broker_memory_mib"),
-            kib as f64 / 1024.0 / count,
-        );
+        let brokers = || phase.brokers.iter();
+        if let Some(kib) = brokers().map(|it| it.memory_kib).sum::<Option<u64>>() {
+            put(
+                format!("{name}_broker_memory_mib"),
+                kib as f64 / 1024.0 / count,
+            );
+        }
+        let peaks = brokers().map(|it| it.memory_peak_kib);
+        if let Some(kib) = peaks.collect::<Option<Vec<u64>>>() {
+            let most = kib.into_iter().max().unwrap_or_default();
+            put(
+                format!("{name}_broker_memory_peak_mib"),
+                most as f64 / 1024.0,
+            );
+        }
     }
 }
 
@@ -289,8 +303,11 @@ impl Results {
         let text =
             serde_json::to_string_pretty(self).map_err(|error| LabError::io(FILE)(error.into()))?;
         for (name, text) in [(FILE, text), ("runs.csv", self.csv())] {
-            let path = folder.join(name);
-            std::fs::write(&path, text).map_err(LabError::io(path.display()))?;
+            let (path, new) = (folder.join(name), folder.join(format!("{name}.new")));
+            // A lab that is killed meanwhile leaves the whole file of before.
+            std::fs::write(&new, text)
+                .and_then(|()| std::fs::rename(&new, &path))
+                .map_err(LabError::io(path.display()))?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use thicket_bench::generator::{Generator, Node};
 use thicket_bench::process;
 use thicket_transport::tls::ClientTls;
 
-use crate::cluster::{Cluster, TLS_PORT};
+use crate::cluster::{Cluster, TLS_PORT, repaired_max_s};
 use crate::driver::{Brokers, Driver};
 use crate::environment::environment;
 use crate::error::LabError;
@@ -25,7 +25,7 @@ use crate::limits::Use;
 use crate::links::Backend;
 use crate::measured::{Measured, measure, placement};
 use crate::probe::{self, PairRtt};
-use crate::results::{self, BrokerUse, LinkTraffic, Phase, Results, Run};
+use crate::results::{self, BrokerUse, Environment, LinkTraffic, Phase, Results, Run};
 use crate::scenario::{Cell, Measure, Scenario, System, clients};
 use crate::testbed::{Carried, Setup, Testbed};
 use crate::topology::Topology;
@@ -34,8 +34,18 @@ use crate::topology::Topology;
 const PROBES: usize = 15;
 /// Share of frames that may be a millisecond late.
 const LATE_SHARE: f64 = 0.01;
+/// The 99 % quantile of the normal distribution.
+const NORMAL_99: f64 = 2.326;
+/// Results that are not whole yet say this.
+pub(crate) const UNFINISHED: &str = "the lab did not come to its end";
 /// How far clients may be behind their schedule.
 const MAX_BEHIND_MS: f64 = 100.0;
+
+/// Frames of a run that may be late: the share, and what chance adds to it in a short run (99 % of runs whose share is just that have fewer).
+fn may_be_late(frames: u64) -> f64 {
+    let expected = LATE_SHARE * frames as f64;
+    expected + NORMAL_99 * expected.sqrt() + 1.0
+}
 
 /// The figures in the line about a run, if they exist.
 const TOLD: [(&str, &str); 5] = [
@@ -85,11 +95,12 @@ fn layering(has_tls: bool) -> Result<Layering, LabError> {
 /// The state of a running experiment.
 struct Bench<'a> {
     options: &'a Options<'a>,
+    text: &'a str,
+    facts: Environment,
     scenario: &'a Scenario,
     cells: &'a [Cell],
     drivers: Vec<Driver>,
     runs: Vec<Run>,
-    links_first: bool,
     started: Instant,
 }
 
@@ -103,7 +114,8 @@ pub fn run(
     let drivers: Result<Vec<Driver>, LabError> =
         scenario.systems.iter().map(Driver::load).collect();
     let drivers = drivers?;
-    let mut facts = environment(scenario, options.backend, options.program);
+    let mut facts = environment(scenario, options.backend);
+    facts.links_first = true;
     for (system, driver) in scenario.systems.iter().zip(&drivers) {
         let program = driver.find(system, options.program)?;
         facts.brokers.insert(
@@ -113,16 +125,16 @@ pub fn run(
     }
     let mut bench = Bench {
         options,
+        text,
+        facts,
         scenario,
         cells,
         drivers,
         runs: Vec::new(),
-        links_first: true,
         started: Instant::now(),
     };
-    let end = bench.all();
-    facts.links_first = bench.links_first;
-    let results = Results::of(scenario, text, facts, bench.runs, end.err());
+    let ended_early = bench.all().err().map(|error| error.to_string());
+    let results = Results::of(scenario, text, bench.facts, bench.runs, ended_early);
     results.save(options.folder)?;
     Ok(results)
 }
@@ -144,10 +156,8 @@ impl Bench<'_> {
         let names = scenario.network.names().map_err(LabError::Machine)?;
         let topology =
             Topology::new(&scenario.network, &names, scenario.seed).map_err(LabError::Machine)?;
-        let systems: Vec<(&System, Driver)> = self
-            .scenario
-            .systems
-            .iter()
+        let systems: Vec<(System, Driver)> = (self.scenario.systems.iter())
+            .map(|system| self.system_in(cells[0], system))
             .zip(self.drivers.clone())
             .collect();
         let is_external = |driver: &Driver| driver.brokers == Brokers::External;
@@ -161,23 +171,47 @@ impl Bench<'_> {
             .iter()
             .flat_map(|(_, driver)| driver.multicast.clone())
             .collect();
-        let mut testbed = Testbed::up(&Setup {
+        let setup = Setup {
             program: self.options.program,
             topology,
-            limits: scenario.brokers,
+            limits: scenario.brokers.clone(),
             groups: unique(groups),
             backend: self.options.backend,
             seed: scenario.seed,
-        })?;
-        self.links_first &= testbed.links.realtime;
-        let pairs = probe::round_trips(&testbed.topology, &testbed.sites, PROBES)?;
+        };
+        let mut network = None;
         for (system, driver) in systems.iter().filter(|(_, driver)| !is_external(driver)) {
-            self.system(repeat, cells, &mut testbed, &pairs, system, driver)?;
+            let mut left = cells;
+            while !left.is_empty() {
+                let (mut testbed, pairs) = match network.take() {
+                    Some(network) => network,
+                    None => self.build(&setup)?,
+                };
+                let done = self.system(repeat, left, &mut testbed, &pairs, system, driver)?;
+                left = &left[done..];
+                // What is left of a network without its link process is removed before the next one is built.
+                network = testbed.links.is_up().then_some((testbed, pairs));
+            }
         }
         Ok(())
     }
 
-    /// A system's cells on one network.
+    /// A network with its round trips.
+    fn build(&mut self, setup: &Setup<'_>) -> Result<(Testbed, Vec<PairRtt>), LabError> {
+        let testbed = Testbed::up(setup)?;
+        self.facts.links_first &= testbed.links.realtime;
+        let pairs = probe::round_trips(&testbed.topology, &testbed.sites, PROBES)?;
+        Ok((testbed, pairs))
+    }
+
+    /// A system as it is in a cell.
+    fn system_in(&self, cell: usize, system: &System) -> System {
+        let mut systems = self.cells[cell].scenario.systems.iter();
+        let found = systems.find(|own| own.name == system.name);
+        found.unwrap_or(system).clone()
+    }
+
+    /// A system's cells on one network. Returns how many of them have their run now: fewer than all if the link process has ended.
     fn system(
         &mut self,
         repeat: u64,
@@ -186,7 +220,7 @@ impl Bench<'_> {
         pairs: &[PairRtt],
         system: &System,
         driver: &Driver,
-    ) -> Result<(), LabError> {
+    ) -> Result<usize, LabError> {
         self.check_interrupted()?;
         let folder = self.folder(
             "brokers",
@@ -209,38 +243,52 @@ impl Bench<'_> {
                         valid: false,
                         invalid: vec![error.to_string()],
                         ..run
-                    });
+                    })?;
                 }
-                return Ok(());
+                return Ok(cells.len());
             }
         };
-        let result = cells.iter().try_for_each(|&cell| {
+        let done = self.cells_of(repeat, cells, testbed, pairs, system, &mut cluster);
+        cluster.stop(testbed);
+        done
+    }
+
+    fn cells_of(
+        &mut self,
+        repeat: u64,
+        cells: &[usize],
+        testbed: &mut Testbed,
+        pairs: &[PairRtt],
+        system: &System,
+        cluster: &mut Cluster,
+    ) -> Result<usize, LabError> {
+        for (number, &cell) in cells.iter().enumerate() {
             self.check_interrupted()?;
             let mut run = self.empty(repeat, cell, system);
             for pair in pairs.iter().filter(|pair| !pair.is_right()) {
                 run.invalid.push(pair.describe());
             }
             // Discards the report on the links for the time before this run.
-            testbed.links.report()?;
-            let measured = self.cell(
-                cell,
-                repeat,
-                &mut run,
-                Some((testbed, &mut cluster)),
-                &[],
-                &[],
-            );
-            let punctual = testbed.links.report()?;
-            if punctual.late as f64 > LATE_SHARE * punctual.frames as f64 {
-                run.invalid.push(format!(
-                    "the link process was late with {} of {} frames by 1 ms or more",
-                    punctual.late, punctual.frames
-                ));
+            let _ = testbed.links.report();
+            let measured = self.cell(cell, repeat, &mut run, Some((testbed, cluster)), &[], &[]);
+            let ended = cluster.unexpected_ends(testbed).into_iter();
+            run.invalid.extend(ended);
+            match testbed.links.report() {
+                Ok(punctual) if punctual.late as f64 > may_be_late(punctual.frames) => {
+                    run.invalid.push(format!(
+                        "the link process was late with {} of {} frames by 1 ms or more",
+                        punctual.late, punctual.frames
+                    ));
+                }
+                Ok(_) => {}
+                Err(error) => run.invalid.push(error.to_string()),
             }
-            self.keep(run, measured)
-        });
-        cluster.stop(testbed);
-        result
+            self.keep(run, measured)?;
+            if !testbed.links.is_up() {
+                return Ok(number + 1);
+            }
+        }
+        Ok(cells.len())
     }
 
     /// The system, with arguments for its nodes on the placement of clients if that is measured.
@@ -326,6 +374,13 @@ impl Bench<'_> {
             })
         };
         let own_before = own_counters(&lab);
+        let repairs = |lab: &Option<(&mut Testbed, &mut Cluster)>| {
+            lab.as_ref()
+                .map_or_else(Vec::new, |(testbed, cluster)| cluster.repairs(testbed))
+        };
+        let repairs_before = repairs(&lab);
+        let converged_s =
+            (lab.as_ref()).and_then(|(testbed, cluster)| cluster.converged_max_s(testbed));
         let done = AtomicBool::new(false);
         let (orders, wanted) = channel();
         let measured = std::thread::scope(|scope| {
@@ -339,10 +394,13 @@ impl Bench<'_> {
                 let stop = || done.load(Ordering::Relaxed);
                 let interrupted = || self.options.interrupted.load(Ordering::Relaxed);
                 let faults = &scenario.faults;
-                followed = faults::follow(faults, testbed, cluster, &wanted, &stop, &interrupted)?;
+                followed = faults::follow(faults, testbed, cluster, &wanted, &stop, &interrupted);
             }
             drop(wanted);
             run.faults = followed.done;
+            run.warnings = followed.missed;
+            let error = followed.error.map(|error| error.to_string());
+            run.invalid.extend(error);
             let mut measured = worker
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -364,11 +422,15 @@ impl Bench<'_> {
             }
         }
         if let Measure::Connections { count, .. } = scenario.measure {
-            let memory = |phase: &Phase| phase.brokers.iter().map(|it| it.memory_kib).sum::<u64>();
-            let (before, after) = (memory(&run.phases[0]), memory(&run.phases[1]));
-            let bytes = 1024.0 * (after as f64 - before as f64) / count as f64;
-            run.metrics
-                .insert("memory_bytes_per_connection".to_owned(), bytes);
+            let memory = |phase: &Phase| {
+                let all = phase.brokers.iter().map(|it| it.memory_kib);
+                all.sum::<Option<u64>>()
+            };
+            if let (Some(before), Some(after)) = (memory(&run.phases[0]), memory(&run.phases[1])) {
+                let bytes = 1024.0 * (after as f64 - before as f64) / count as f64;
+                run.metrics
+                    .insert("memory_bytes_per_connection".to_owned(), bytes);
+            }
         }
         if let Some((testbed, cluster)) = &mut lab {
             run.metrics
@@ -376,9 +438,22 @@ impl Bench<'_> {
             if let Some(start_s) = cluster.mean_start_s() {
                 run.metrics.insert("broker_start_s".to_owned(), start_s);
             }
+            for (name, seconds) in [
+                ("converged_max_s", converged_s),
+                (
+                    "repaired_max_s",
+                    repaired_max_s(&repairs_before, &cluster.repairs(testbed)),
+                ),
+            ] {
+                if let Some(seconds) = seconds {
+                    run.metrics.insert(name.to_owned(), seconds);
+                }
+            }
             let all: Vec<usize> = (0..testbed.topology.links.len()).collect();
-            if !run.faults.is_empty() {
-                testbed.links.heal(&all)?;
+            if !run.faults.is_empty()
+                && let Err(error) = testbed.links.heal(&all)
+            {
+                run.invalid.push(error.to_string());
             }
         }
         // The measurement is complete here; once the samples are on disk it is kept, whenever the interruption comes.
@@ -402,16 +477,16 @@ impl Bench<'_> {
                         measured.behind_ms
                     ));
                 }
-                run.warnings = measured.warnings;
+                run.warnings.extend(measured.warnings);
             }
             Err(error) => run.invalid.push(error.to_string()),
         }
         run.valid = run.invalid.is_empty();
-        self.push(run);
-        Ok(())
+        self.push(run)
     }
 
-    fn push(&mut self, run: Run) {
+    /// Adds a run, and writes the results so far: a lab that is killed leaves them.
+    fn push(&mut self, run: Run) -> Result<(), LabError> {
         let total =
             self.cells.len() as u64 * self.scenario.systems.len() as u64 * self.scenario.repeats;
         let line = run.line(&TOLD);
@@ -419,6 +494,14 @@ impl Bench<'_> {
         let done = self.runs.len() as f64;
         let left = self.started.elapsed().as_secs_f64() / done * (total as f64 - done);
         (self.options.say)(&format!("[{done}/{total}, {left:.0} s left] {line}"));
+        let so_far = Results::of(
+            self.scenario,
+            self.text,
+            self.facts.clone(),
+            self.runs.clone(),
+            Some(UNFINISHED.to_owned()),
+        );
+        so_far.save(self.options.folder)
     }
 
     /// Whether clients use TLS in any cell: cells that differ only in load share running brokers.
@@ -484,6 +567,7 @@ impl Look {
                 site: names[site].clone(),
                 cpu_s: now.cpu_s - before.cpu_s,
                 memory_kib: now.memory_kib,
+                memory_peak_kib: now.memory_peak_kib,
                 throttled: now.throttled - before.throttled,
             });
         let by_pid = self.by_pid.iter().zip(&before.by_pid).enumerate();
@@ -493,7 +577,8 @@ impl Look {
                 .cloned()
                 .unwrap_or_else(|| format!("process {}", number + 1)),
             cpu_s: now.0.since(&before.0),
-            memory_kib: now.1,
+            memory_kib: Some(now.1),
+            memory_peak_kib: None,
             throttled: 0,
         });
         Phase {
@@ -520,6 +605,7 @@ fn groups(cells: &[Cell]) -> Vec<Vec<usize>> {
             other.network == cell.scenario.network
                 && other.brokers == cell.scenario.brokers
                 && other.seed == cell.scenario.seed
+                && other.systems == cell.scenario.systems
         };
         match groups.iter_mut().find(|group| same(group)) {
             // Faults leave brokers in a state that is not suitable for another cell.
@@ -545,6 +631,13 @@ fn unique(mut groups: Vec<SocketAddrV4>) -> Vec<SocketAddrV4> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_late_frame_or_two_do_not_spoil_a_short_run() {
+        for (frames, most) in [(20, 2.0), (100, 4.0), (1000, 18.0), (1_000_000, 10_233.0)] {
+            assert_eq!(may_be_late(frames).floor(), most, "{frames}");
+        }
+    }
 
     #[test]
     fn cells_that_differ_in_load_only_share_a_network() {

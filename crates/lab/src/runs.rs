@@ -80,14 +80,14 @@ impl Results {
         text: &str,
         environment: Environment,
         runs: Vec<Run>,
-        ended_early: Option<LabError>,
+        ended_early: Option<String>,
     ) -> Self {
         Self {
             version: VERSION,
             title: scenario.title.clone(),
             source: scenario.source.clone(),
             valid: ended_early.is_none() && runs.iter().all(|run| run.valid),
-            ended_early: ended_early.map(|error| error.to_string()),
+            ended_early,
             left_out: Vec::new(),
             environment,
             scenario: text.to_owned(),

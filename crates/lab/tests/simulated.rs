@@ -127,7 +127,7 @@ fn the_faults_of_a_time_line_happen_and_are_repaired() {
         assert!(ready, "{told:?}");
         assert!(run.faults.len() >= 12, "{told:?}");
         assert!(run.metrics["longest_silence_s"] > 0.1);
-        assert!(run.metrics["converged_max_s"] > 0.0);
+        assert!(run.metrics["relinked_max_s"] > 0.0);
     }
 }
 

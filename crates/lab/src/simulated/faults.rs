@@ -3,6 +3,7 @@
 use thicket_node::Drained;
 
 use super::network::SimulatedLab;
+use crate::faults::missed;
 use crate::scenario::{Action, Fault};
 use crate::topology::changed;
 
@@ -27,7 +28,7 @@ pub(super) struct TimeLine {
     /// Seconds that nodes took to join.
     pub joined_s: Vec<f64>,
     /// Seconds until all running nodes had a link between any two that are not partitioned, after each repair.
-    pub converged_s: Vec<f64>,
+    pub relinked_s: Vec<f64>,
 }
 
 impl TimeLine {
@@ -52,6 +53,22 @@ impl TimeLine {
         } else {
             fault
         }
+    }
+
+    /// Faults that did not happen until the load ended.
+    pub fn missed(&self, now: u64) -> Vec<String> {
+        let ended_s = (now - self.start) as f64 / 1e3;
+        let left = self.to_come.iter().rev();
+        left.map(|(_, fault)| {
+            missed(
+                &Fault {
+                    when_cpu_percent: None,
+                    ..fault.clone()
+                },
+                ended_s,
+            )
+        })
+        .collect()
     }
 
     /// Whether a node is still draining.
@@ -145,7 +162,7 @@ impl TimeLine {
         }
         if let Some(since) = self.healing.take_if(|_| lab.world.is_meshed()) {
             let took_s = (now - since) as f64 / 1e3;
-            self.converged_s.push(took_s);
+            self.relinked_s.push(took_s);
             let what = format!("all nodes that run are linked, {took_s:.2} s after the repair");
             self.note(now, what);
         }

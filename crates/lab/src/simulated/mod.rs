@@ -12,17 +12,18 @@ mod tally;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use thicket_simulation::World;
 
 pub use playable::Playable;
 
+use crate::cluster::{Repair, repaired_max_s};
 use crate::environment::environment;
 use crate::error::LabError;
 use crate::links::Backend;
 use crate::results::{self, Results, Run};
-use crate::run::Options;
+use crate::run::{Options, UNFINISHED};
 use crate::scenario::{Cell, Measure, System};
 use faults::TimeLine;
 use load::{Load, millis};
@@ -32,6 +33,8 @@ use network::SimulatedLab;
 pub const NAME: &str = "simulated";
 /// Longest time for nodes to discover each other, and for clients to connect, ms.
 const PATIENCE_MS: u64 = 120_000;
+/// Time between two writes of the results so far.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// A warning for the reader of every run.
 const GRAIN: &str = "virtual time has a grain of 1 ms; traffic counts 66 bytes of headers a segment and an acknowledgement for every two";
 
@@ -40,7 +43,7 @@ const TOLD: [(&str, &str); 4] = [
     ("cluster_formed_s", "s to form"),
     ("delay_mean_ms", "ms"),
     ("lost_messages", "lost"),
-    ("converged_max_s", "s to converge"),
+    ("relinked_max_s", "s to link again"),
 ];
 
 /// The result of a run, with its samples as CSV.
@@ -52,15 +55,31 @@ struct Played {
 impl Playable<'_> {
     /// Plays all of it in virtual time. `options.backend` is not used.
     pub fn run(&self, options: &Options<'_>) -> Result<Results, LabError> {
+        let mut facts = environment(self.scenario, Backend::Wire);
+        facts.backend = NAME.to_owned();
+        facts.limits = "none: virtual time".to_owned();
+        facts.congestion_control = "none: virtual time".to_owned();
+        facts.oversubscribed = false;
+        let results = |runs: &[Run], ended_early: Option<&str>| {
+            let ended_early = ended_early.map(str::to_owned);
+            let (facts, runs) = (facts.clone(), runs.to_vec());
+            let mut results = Results::of(self.scenario, self.text, facts, runs, ended_early);
+            results.left_out.clone_from(&self.left_out);
+            results
+        };
         let (mut runs, mut ended_early) = (Vec::new(), None);
+        let mut saved = Instant::now();
         'all: for repeat in 1..=self.scenario.repeats {
             for (number, cell) in self.cells.iter().enumerate() {
                 for system in &self.scenario.systems {
+                    let mut in_cell = cell.scenario.systems.iter();
+                    let in_cell = in_cell.find(|own| own.name == system.name);
+                    let system = in_cell.unwrap_or(system);
                     let started = Instant::now();
                     let mut played = play(cell, system, repeat, options.interrupted);
                     // An interrupted run is not kept.
                     if options.interrupted.load(Ordering::Relaxed) {
-                        ended_early = Some(LabError::Interrupted);
+                        ended_early = Some(LabError::Interrupted.to_string());
                         break 'all;
                     }
                     played.run.valid = played.run.invalid.is_empty();
@@ -78,16 +97,15 @@ impl Playable<'_> {
                         "[{}/{total}] {line} (computed in {took:.1} s)",
                         runs.len()
                     ));
+                    // Runs may take milliseconds, and the file grows with each.
+                    if saved.elapsed() > SAVE_EVERY {
+                        results(&runs, Some(UNFINISHED)).save(options.folder)?;
+                        saved = Instant::now();
+                    }
                 }
             }
         }
-        let mut facts = environment(self.scenario, Backend::Wire, options.program);
-        facts.backend = NAME.to_owned();
-        facts.limits = "none: virtual time".to_owned();
-        facts.congestion_control = "none: virtual time".to_owned();
-        facts.oversubscribed = false;
-        let mut results = Results::of(self.scenario, self.text, facts, runs, ended_early);
-        results.left_out.clone_from(&self.left_out);
+        let results = results(&runs, ended_early.as_deref());
         results.save(options.folder)?;
         Ok(results)
     }
@@ -138,9 +156,15 @@ fn phases(
         put("control_own_bytes_per_node_per_s", each);
     }
     run.phases.push(lab.phase("control"));
+    if let Some(converged_s) = lab.converged_max_s() {
+        run.metrics
+            .insert("converged_max_s".to_owned(), converged_s);
+    }
+    let repairs_before = lab.repairs();
     if let Measure::Crash { .. } = scenario.measure {
         let metrics = death::play(&mut lab, scenario)?;
         run.metrics.extend(metrics);
+        note_repairs(run, &lab, &repairs_before);
         run.phases.push(lab.phase("publish"));
         return Ok(());
     }
@@ -157,9 +181,10 @@ fn phases(
             let (phase, metrics) = load.publish(scenario, &mut line);
             run.phases.push(phase);
             run.metrics.extend(metrics);
+            run.warnings.extend(line.missed(load.now()));
             for (name, all) in [
                 ("join_s", &line.joined_s),
-                ("converged_max_s", &line.converged_s),
+                ("relinked_max_s", &line.relinked_s),
             ] {
                 if let Some(longest) = all.iter().copied().reduce(f64::max) {
                     run.metrics.insert(name.to_owned(), longest);
@@ -185,5 +210,12 @@ fn phases(
         | Measure::Crash { .. } => {}
     }
     run.invalid.append(&mut load.problems);
+    note_repairs(run, &lab, &repairs_before);
     Ok(())
+}
+
+fn note_repairs(run: &mut Run, lab: &SimulatedLab, before: &[Option<Repair>]) {
+    if let Some(repaired_s) = repaired_max_s(before, &lab.repairs()) {
+        run.metrics.insert("repaired_max_s".to_owned(), repaired_s);
+    }
 }

@@ -9,6 +9,7 @@ use thicket_simulation::links::{Host, Link, LinkId};
 use thicket_simulation::net::{Parting, Weather};
 
 use super::playable::spec;
+use crate::cluster::Repair;
 use crate::results::{LinkTraffic, Phase};
 use crate::scenario::{Scenario, System};
 use crate::testbed::Carried;
@@ -172,6 +173,30 @@ impl SimulatedLab {
         let traffic = nodes.flat_map(|node| self.world.traffic(node));
         let messages = traffic.map(|it| it.internal_out_messages).sum();
         [self.own_bytes(), messages]
+    }
+
+    /// The longest time from a node's start until it and the others agreed on their trees, in seconds; `None` if one has not agreed yet.
+    pub fn converged_max_s(&self) -> Option<f64> {
+        let running = self.world.nodes.iter();
+        let running = running.filter_map(|node| node.machines.as_ref());
+        let all = running.map(|machines| machines.hub.overview().1.convergence_ms);
+        let all: Option<Vec<u64>> = all
+            .map(|took_ms| (took_ms > 0).then_some(took_ms))
+            .collect();
+        Some(all?.into_iter().max()? as f64 / 1e3)
+    }
+
+    /// What each running node reports on its repairs.
+    pub fn repairs(&self) -> Vec<Option<Repair>> {
+        let all = self.world.nodes.iter();
+        all.map(|node| {
+            let counters = node.machines.as_ref()?.hub.overview().1;
+            Some(Repair {
+                count: counters.repairs,
+                last_s: counters.last_repair_ms as f64 / 1e3,
+            })
+        })
+        .collect()
     }
 
     /// A phase begins.
