@@ -9,6 +9,8 @@ const HEIGHT: u32 = 300;
 /// Width without bars, and of each bar.
 const MARGINS: u32 = 130;
 const BAR: u32 = 26;
+/// Width of a character of a label.
+const CHARACTER: u32 = 8;
 
 /// Bars in groups.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,9 +43,13 @@ impl Figure {
         svg((self.width(), HEIGHT), |root| self.draw(root))
     }
 
-    fn width(&self) -> u32 {
-        let bars = (self.groups.len() * (self.systems.len() + 1)) as u32;
-        (MARGINS + bars * BAR).max(300)
+    /// Its width in pixels: bars and labels of groups fit.
+    #[must_use]
+    pub fn width(&self) -> u32 {
+        let bars = (self.systems.len() as u32 + 1) * BAR;
+        let labels = self.groups.iter().map(|(label, _)| label.chars().count());
+        let label = labels.max().unwrap_or(0) as u32 * CHARACTER + BAR / 2;
+        (MARGINS + self.groups.len() as u32 * bars.max(label)).max(300)
     }
 
     fn top(&self) -> f64 {
@@ -159,6 +165,14 @@ mod tests {
         for text in ["RTT = 5", "qos", "ms"] {
             assert!(svg.contains(text), "{text}");
         }
+    }
+
+    #[test]
+    fn a_figure_is_as_wide_as_its_labels() {
+        let mut long = figure();
+        let narrow = long.width();
+        long.groups[0].0 = "locality-50-overlays".to_owned();
+        assert!(long.width() >= 2 * 20 * CHARACTER && long.width() > narrow);
     }
 
     #[test]

@@ -14,14 +14,16 @@ pub(super) const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;m
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
 td,th{padding:3px 9px;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}\
 td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}.figures{display:flex;flex-wrap:wrap;gap:6px}.sections{display:flex;flex-wrap:wrap;gap:0 1em}\
-section.wide{flex:0 0 100%}section.one{max-width:380px}section.one h2{min-height:2.5em}\
+section.wide{flex:0 0 100%}.figures{overflow-x:auto}.figures svg{flex:none}section.one{max-width:380px}section.one h2{min-height:2.5em}\
 .bad{background:#fbe3e4;border-left:4px solid #c00;padding:.5em 1em}.good{background:#e6f4ea;border-left:4px solid #080;padding:.5em 1em}\
 .key{margin-right:1.4em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}pre{background:#f6f6f6;padding:1em;overflow-x:auto}";
 
+/// Width of a figure that leaves space for another beside it: that of `section.one`.
+const SMALL: u32 = 380;
 /// A generator that is this far behind its schedule, in ms, although it has time left, was kept from running.
 const KEPT_FROM_RUNNING_MS: f64 = 10.0;
 
-/// Columns of the table of delays and losses, and of the table of costs.
+/// Columns of the tables of delays and losses, of times, and of costs.
 const DELAYS: [(&str, &str); 7] = [
     ("delay_mean_ms", "mean ms"),
     ("delay_p50_ms", "p50"),
@@ -31,7 +33,15 @@ const DELAYS: [(&str, &str); 7] = [
     ("lost_messages", "lost"),
     ("duplicated_messages", "twice"),
 ];
-const COSTS: [(&str, &str); 7] = [
+const TIMES: [(&str, &str); 6] = [
+    ("cluster_formed_s", "cluster formed s"),
+    ("converged_max_s", "converged s"),
+    ("repaired_max_s", "repaired s"),
+    ("relinked_max_s", "linked again s"),
+    ("join_s", "joined s"),
+    ("longest_silence_s", "longest silence s"),
+];
+const COSTS: [(&str, &str); 8] = [
     ("control_traffic_bytes_per_s", "idle bytes/s"),
     ("subscriptions_traffic_bytes", "subscribing bytes"),
     ("publish_traffic_bytes", "publishing bytes"),
@@ -39,6 +49,7 @@ const COSTS: [(&str, &str); 7] = [
     ("control_broker_cpu_percent", "idle CPU %"),
     ("publish_broker_cpu_percent", "publishing CPU %"),
     ("publish_broker_memory_mib", "memory MiB"),
+    ("publish_broker_memory_peak_mib", "peak MiB"),
 ];
 
 /// The results as one HTML file, with drawings of arrivals over time, each with its title.
@@ -56,6 +67,7 @@ pub fn to_html(
         let _ = writeln!(page, "<p>Follows {}.</p>", escape(source));
     }
     validity(results, &mut page);
+    warnings(&results.runs, &mut page);
     left_out(&results.left_out, &mut page);
     let rows = rows(results);
     let mut systems: Vec<String> = Vec::new();
@@ -65,13 +77,7 @@ pub fn to_html(
         }
     }
     let repeats = results.runs.iter().map(|run| run.repeat).max().unwrap_or(0);
-    let bars = if repeats > 1 {
-        format!(
-            "Bars are means of {repeats} repeats; the lines on them are 95 % confidence intervals over the repeats (Student's t)."
-        )
-    } else {
-        "Bars are single runs: without repeats there is no confidence interval.".to_owned()
-    };
+    let bars = bars(&rows, repeats);
     let _ = writeln!(
         page,
         "<p>{}</p><p>{bars} Delay is from the moment a message \
@@ -81,10 +87,8 @@ pub fn to_html(
     page.push_str("<div class=\"sections\">");
     for (title, figures) in figures(results) {
         // A section of one small figure leaves space beside it.
-        let (class, title) = (
-            if figures.len() == 1 { "one" } else { "wide" },
-            escape(&title),
-        );
+        let is_small = figures.len() == 1 && figures[0].width() <= SMALL;
+        let (class, title) = (if is_small { "one" } else { "wide" }, escape(&title));
         let _ = writeln!(
             page,
             "<section class=\"{class}\"><h2>{title}</h2><div class=\"figures\">"
@@ -114,6 +118,7 @@ pub fn to_html(
         page.push_str("<p>Delay and loss are those at the highest rate that was sustainable.</p>");
     }
     table("Delay and loss", &rows, &DELAYS, &mut page);
+    table("Starts and repairs", &rows, &TIMES, &mut page);
     table(
         "Traffic between sites, CPU and memory of a broker",
         &rows,
@@ -138,6 +143,34 @@ pub fn to_html(
     );
     page.push_str("</html>\n");
     page
+}
+
+/// What bars and the lines on them are, from the repeats that are valid.
+fn bars(rows: &[Row], repeats: u64) -> String {
+    let valid = rows.iter().filter_map(|row| {
+        let repeats = row.figures.values().map(|estimate| estimate.repeats);
+        repeats.max()
+    });
+    let valid: Vec<usize> = valid.collect();
+    let (least, most) = (valid.iter().min().copied(), valid.iter().max().copied());
+    let intervals =
+        "the lines on them are 95 % confidence intervals over the repeats (Student's t)";
+    match (least.unwrap_or(0), most.unwrap_or(0)) {
+        (_, 0 | 1) if repeats > 1 => format!(
+            "Bars are single runs: of {repeats} repeats one at most is valid, so there is no confidence interval."
+        ),
+        (_, 0 | 1) => {
+            "Bars are single runs: without repeats there is no confidence interval.".to_owned()
+        }
+        (least, most) if least == most => format!("Bars are means of {most} repeats; {intervals}."),
+        (1, most) => format!(
+            "Bars are means of the valid repeats, up to {most}; {intervals}. Some bars are a single run, as the other repeats are not valid: they have \
+             no line."
+        ),
+        (least, most) => {
+            format!("Bars are means of the valid repeats, {least} to {most}; {intervals}.")
+        }
+    }
 }
 
 fn cost_of_tls(rows: &[Row], page: &mut String) {
@@ -235,6 +268,25 @@ fn validity(results: &Results, page: &mut String) {
         );
     }
     page.push_str("</ul></div>\n");
+}
+
+/// The warnings of runs, each once.
+fn warnings(runs: &[Run], page: &mut String) {
+    let mut all: Vec<(&String, usize)> = Vec::new();
+    for warning in runs.iter().flat_map(|run| &run.warnings) {
+        match all.iter_mut().find(|(known, _)| *known == warning) {
+            Some((_, count)) => *count += 1,
+            None => all.push((warning, 1)),
+        }
+    }
+    if all.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Warnings</h2><ul>");
+    for (warning, count) in all {
+        let _ = write!(page, "<li>{} (runs: {count})</li>", escape(warning));
+    }
+    page.push_str("</ul>\n");
 }
 
 /// The ratios of another back end to this one, over all systems and cells, and in each.
@@ -382,6 +434,26 @@ mod tests {
     use thicket_bench::statistics::estimate;
 
     use super::*;
+
+    #[test]
+    fn bars_say_how_many_repeats_they_are_means_of() {
+        let row = |values: &[f64]| Row {
+            system: "a".to_owned(),
+            parameters: Vec::new(),
+            figures: BTreeMap::from([("x".to_owned(), estimate(values).unwrap())]),
+            invalid: 0,
+        };
+        let (one, two) = (row(&[1.0]), row(&[1.0, 2.0]));
+        let text = bars(&[one.clone()], 2);
+        assert!(text.starts_with("Bars are single runs: of 2 repeats one at most"));
+        assert!(bars(&[one.clone()], 1).contains("without repeats"));
+        assert!(bars(&[two.clone()], 2).starts_with("Bars are means of 2 repeats;"));
+        let text = bars(&[one, two], 2);
+        assert!(
+            text.contains("up to 2") && text.contains("a single run"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn a_report_says_what_limited_a_rate() {

@@ -18,7 +18,7 @@ use crate::scaling::Growth;
 use crate::summary::{Row, in_words, rows, short};
 
 /// The figures to draw if their numbers exist: name of the number, title, axis.
-const SHOWN: [(&str, &str, &str); 19] = [
+const SHOWN: [(&str, &str, &str); 21] = [
     (
         "sustainable_msgs_per_s",
         "Highest sustainable rate",
@@ -56,6 +56,16 @@ const SHOWN: [(&str, &str, &str); 19] = [
         "s",
     ),
     ("join_s", "Start of a broker that joins under load", "s"),
+    (
+        "converged_max_s",
+        "From a broker's start to trees that all agree on, longest",
+        "s",
+    ),
+    (
+        "repaired_max_s",
+        "From the last sign of a lost broker to trees without it, longest",
+        "s",
+    ),
     (
         "resume_max_ms",
         "From a reconnect to the first message, longest",
