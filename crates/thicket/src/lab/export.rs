@@ -6,7 +6,8 @@ use anyhow::Context;
 use clap::Args;
 use thicket_lab::kubernetes::{collect::collect as bring, export as manifests};
 use thicket_lab::report;
-use thicket_lab::scenario::Scenario;
+
+use super::{load, show};
 
 /// Arguments of `thicket lab export`.
 #[derive(Debug, Args)]
@@ -26,7 +27,7 @@ pub struct Export {
 pub fn export(arguments: &Export) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&arguments.file)
         .with_context(|| format!("cannot read {}", arguments.file.display()))?;
-    let (scenario, cells) = Scenario::load(&arguments.file)?;
+    let (scenario, cells) = load(&arguments.file)?;
     let images = arguments
         .image
         .iter()
@@ -45,26 +46,31 @@ pub fn export(arguments: &Export) -> anyhow::Result<()> {
         folder.display()
     );
     let index = manifests(&text, &scenario, &cells, &images, folder)?;
-    println!(
-        "The cluster needs Chaos Mesh. One after the other, so that they do not disturb each other:"
-    );
+    show(&format!(
+        "The cluster needs Chaos Mesh. One after the other, so that they do not disturb each other:\n"
+    ))?;
     for part in &index.parts {
         let (name, path) = (&part.name, folder.join(&part.name));
         let path = path.display();
-        println!("kubectl apply -f {path}/0-brokers.json");
-        println!("kubectl -n {name} wait --for=condition=Ready pod -l app=broker --timeout=300s");
-        println!("kubectl apply -f {path}/1-links.json");
-        println!(
-            "kubectl -n {name} wait --for=condition=AllInjected networkchaos --all --timeout=60s"
-        );
-        println!("kubectl apply -f {path}/2-load.json");
+        show(&format!("kubectl apply -f {path}/0-brokers.json\n"))?;
+        show(&format!(
+            "kubectl -n {name} wait --for=condition=Ready pod -l app=broker --timeout=300s\n"
+        ))?;
+        show(&format!("kubectl apply -f {path}/1-links.json\n"))?;
+        show(&format!(
+            "kubectl -n {name} wait --for=condition=AllInjected networkchaos --all --timeout=60s\n"
+        ))?;
+        show(&format!("kubectl apply -f {path}/2-load.json\n"))?;
         if folder.join(name).join("3-faults.json").exists() {
-            println!(
-                "kubectl apply -f {path}/3-faults.json   # when the first message is sent: its clock begins here"
-            );
+            show(&format!(
+                "kubectl apply -f {path}/3-faults.json   # when the first message is sent: its clock begins here\n"
+            ))?;
         }
     }
-    println!("thicket lab collect {} --out RESULTS", folder.display());
+    show(&format!(
+        "thicket lab collect {} --out RESULTS\n",
+        folder.display()
+    ))?;
     Ok(())
 }
 
@@ -91,9 +97,9 @@ pub fn collect(arguments: &Collect) -> anyhow::Result<()> {
         eprintln!("{line}")
     })?;
     report::write(&results, &arguments.out, None)?;
-    println!(
-        "results: {0}/results.json, {0}/report.html",
+    show(&format!(
+        "results: {0}/results.json, {0}/report.html\n",
         arguments.out.display()
-    );
+    ))?;
     Ok(())
 }

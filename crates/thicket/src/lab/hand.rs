@@ -1,5 +1,6 @@
 //! Commands on a network that runs by hand.
 
+use std::fmt::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,14 +14,13 @@ use thicket_lab::cluster::Cluster;
 use thicket_lab::driver::{Brokers, Driver};
 use thicket_lab::hand::{Order, Reply, clients_of, order, serve};
 use thicket_lab::janitor;
-use thicket_lab::scenario::{
-    Action, Fault, LinkSettings, NonNegative, Percent, Positive, Scenario,
-};
+use thicket_lab::scenario::{Action, Fault, LinkSettings, NonNegative, Percent, Positive};
 use thicket_lab::summary::number;
 use thicket_lab::testbed::{Setup, Testbed, check_machine};
 use thicket_lab::topology::{Topology, broker_address};
 
 use super::plan::BackendChoice;
+use super::{load, show};
 
 /// Arguments of `thicket lab up`.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub struct Up {
 
 /// Builds a network and keeps it.
 pub fn up(arguments: &Up) -> anyhow::Result<()> {
-    let (scenario, _) = Scenario::load(&arguments.file)?;
+    let (scenario, _) = load(&arguments.file)?;
     let system = match &arguments.system {
         None => &scenario.systems[0],
         Some(name) => scenario
@@ -69,12 +69,12 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
     let program = std::env::current_exe()?;
-    let own = std::env::temp_dir().join(format!("thicket-lab-{}", std::process::id()));
+    let own = janitor::folder(std::process::id());
     let folder = arguments.out.as_ref().unwrap_or(&own);
     let mut testbed = Testbed::up(&Setup {
         program: &program,
         topology,
-        limits: scenario.brokers,
+        limits: scenario.brokers.clone(),
         groups: driver.multicast.clone(),
         backend: arguments.backend.resolve(),
         seed: scenario.seed,
@@ -87,12 +87,22 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
         let cluster = Cluster::start(&testbed, &driver, system, &program, folder, has_tls)?;
         Some(cluster)
     };
+    let has_broker = |site| cluster.as_ref().is_some_and(|it| it.has_broker(site));
+    let mut lines = String::new();
     for (site, name) in names.iter().enumerate() {
-        println!("{name}: broker at {}:1883", broker_address(site));
+        let address = broker_address(site);
+        let _ = match has_broker(site) {
+            false => writeln!(lines, "{name}: no broker"),
+            true if scenario.network.later.contains(name) => writeln!(
+                lines,
+                "{name}: no broker until `thicket lab broker join {name}`, then at {address}:1883"
+            ),
+            true => writeln!(lines, "{name}: broker at {address}:1883"),
+        };
     }
-    println!(
-        "up; `thicket lab status`, `exec`, `set`, `cut`, `heal` and `broker` act on it, Ctrl-C or `thicket lab down` ends it"
-    );
+    show(&format!(
+        "{lines}up; `thicket lab status`, `exec`, `set`, `cut`, `heal` and `broker` act on it, Ctrl-C or `thicket lab down` ends it\n"
+    ))?;
     let served = serve(&mut testbed, cluster.as_mut(), &|| {
         interrupted.load(Ordering::Relaxed)
     });
@@ -140,7 +150,7 @@ pub struct Link {
 pub struct Set {
     #[command(flatten)]
     link: Link,
-    /// rtt=50ms, delay=25ms (each way), bandwidth=10mbit, queue=100, loss=1%
+    /// rtt=50ms, delay=25ms (each way; us, ms, s), bandwidth=10mbit (kbit, mbit, gbit), queue=100, loss=1%; without a unit ms, mbit and %
     #[arg(value_name = "KEY=VALUE", required = true)]
     settings: Vec<String>,
 }
@@ -244,8 +254,7 @@ pub fn status() -> anyhow::Result<()> {
             carried.bytes_ba.to_string(),
         ]);
     }
-    print!("{}\n{}", sites.to_text(), links.to_text());
-    Ok(())
+    show(&format!("{}\n{}", sites.to_text(), links.to_text()))
 }
 
 fn act(fault: Fault) -> anyhow::Result<()> {
@@ -259,11 +268,26 @@ fn setting(settings: &mut LinkSettings, text: &str) -> Result<(), String> {
     let (key, value) = text
         .split_once('=')
         .ok_or(format!("{text} is not KEY=VALUE"))?;
-    let units = ["ms", "mbit", "%"];
-    let digits = units.iter().find_map(|unit| value.strip_suffix(unit));
-    let number: f64 = digits.unwrap_or(value).parse().map_err(|_| {
-        format!("{text}: {value} is no number, expected such as rtt=50ms or loss=1%")
+    // The first unit is that of the key in a file.
+    let units: &[(&str, f64)] = match key {
+        "rtt" | "delay" => &[("ms", 1.0), ("us", 0.001), ("s", 1000.0)],
+        "bandwidth" => &[("mbit", 1.0), ("kbit", 0.001), ("gbit", 1000.0)],
+        "loss" => &[("%", 1.0)],
+        _ => &[],
+    };
+    let in_unit = |(unit, factor): &(&str, f64)| Some((value.strip_suffix(unit)?, *factor));
+    let (digits, factor) = units.iter().find_map(in_unit).unwrap_or((value, 1.0));
+    let number: f64 = digits.parse().map_err(|_| {
+        let units: Vec<&str> = units.iter().map(|(unit, _)| *unit).collect();
+        match &units[..] {
+            [] => format!("{text}: {value} is no number"),
+            units => format!(
+                "{text}: {value} is no number, with one of the units {} or without",
+                units.join(", ")
+            ),
+        }
     })?;
+    let number = number * factor;
     let named = |error: String| format!("{text}: {error}");
     match key {
         "rtt" => settings.rtt_ms = Some(NonNegative::try_from(number).map_err(named)?),
@@ -294,7 +318,16 @@ mod tests {
         assert_eq!(settings.rtt_ms.map(NonNegative::value), Some(50.0));
         assert_eq!(settings.loss_percent.map(Percent::value), Some(1.0));
         assert_eq!(settings.queue_packets, Some(20));
+        for text in ["rtt=0.1s", "delay=500us", "bandwidth=10kbit"] {
+            setting(&mut settings, text).unwrap();
+        }
+        assert_eq!(settings.rtt_ms.map(NonNegative::value), Some(100.0));
+        assert_eq!(settings.one_way_ms.map(NonNegative::value), Some(0.5));
+        assert_eq!(settings.bandwidth_mbit.map(Positive::value), Some(0.01));
         for (text, expected) in [
+            ("rtt=50mbit", "units ms, us, s"),
+            ("loss=1ms", "units %"),
+            ("queue=5ms", "no number"),
             ("rtt=x", "no number"),
             ("loss=101", "percentage"),
             ("colour=1", "no setting"),

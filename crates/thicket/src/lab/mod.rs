@@ -7,7 +7,13 @@ mod plan;
 mod run;
 mod watch;
 
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use anyhow::Context;
 use clap::{Args, Subcommand};
+use thicket_lab::requirements;
+use thicket_lab::scenario::{Cell, Scenario};
 
 /// Arguments of `thicket lab`.
 #[derive(Debug, Args)]
@@ -56,6 +62,24 @@ enum Command {
     Down(plan::Down),
     #[command(hide = true)]
     Child(child::Child),
+}
+
+/// Reads a scenario, and refuses what its systems cannot do.
+fn load(file: &Path) -> anyhow::Result<(Scenario, Vec<Cell>)> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let (scenario, cells) = Scenario::load(file)?;
+    requirements::check(file, &text, &scenario, &cells)?;
+    Ok((scenario, cells))
+}
+
+/// Writes to standard output. A reader that wants no more, such as `head`, is no error.
+fn show(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
 }
 
 /// Runs a command of the lab.

@@ -14,6 +14,8 @@ use thicket_lab::testbed::{Carried, Setup, Testbed, check_machine};
 use thicket_lab::topology::Topology;
 use thicket_lab::{driver, hand, janitor, unprivileged};
 
+use super::{load, show};
+
 /// Rest after the last frame of a verification.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -27,12 +29,8 @@ pub struct Check {
 
 /// Explains a scenario.
 pub fn check(arguments: &Check) -> anyhow::Result<()> {
-    let (scenario, cells) = Scenario::load(&arguments.file)?;
-    for system in &scenario.systems {
-        driver::Driver::load(system)?;
-    }
-    print!("{}", scenario.explain(&cells));
-    Ok(())
+    let (scenario, cells) = load(&arguments.file)?;
+    show(&scenario.explain(&cells))
 }
 
 /// Back ends by name.
@@ -82,6 +80,10 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
     let (scenario, _) = Scenario::load(&arguments.file)?;
     unprivileged::enter_if_needed(&std::env::current_exe()?)?;
     check_machine()?;
+    if arguments.capture {
+        Capture::check()?;
+    }
+    janitor::clean_dead()?;
     let names = scenario.network.names().map_err(anyhow::Error::msg)?;
     let topology =
         Topology::new(&scenario.network, &names, scenario.seed).map_err(anyhow::Error::msg)?;
@@ -90,19 +92,19 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
     let mut testbed = Testbed::up(&Setup {
         program: &program,
         topology,
-        limits: scenario.brokers,
+        limits: scenario.brokers.clone(),
         groups: Vec::new(),
         backend: arguments.backend.resolve(),
         seed: scenario.seed,
     })?;
-    println!(
-        "{} sites, {} links, built in {:.2} s; limits by {}",
+    show(&format!(
+        "{} sites, {} links, built in {:.2} s; limits by {}\n",
         testbed.sites.len(),
         testbed.topology.links.len(),
         start.elapsed().as_secs_f64(),
         testbed.controllers.describe()
-    );
-    let folder = std::env::temp_dir().join(format!("thicket-lab-{}", std::process::id()));
+    ))?;
+    let folder = janitor::folder(std::process::id());
     let capture = if arguments.capture {
         std::fs::create_dir_all(&folder)?;
         Some(Capture::start(&testbed, &folder)?)
@@ -123,26 +125,29 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
             if pair.is_right() { "" } else { "OFF" }.to_owned(),
         ]);
     }
-    print!("{}", table.to_text());
+    show(&table.to_text())?;
     let before = testbed.carried()?;
     if let Some(seconds) = arguments.tcp {
         let goodput = probe::tcp_goodput(&testbed.sites, 0, 1, seconds)?;
-        println!("TCP from {} to {}: {goodput:.2} Mbit/s", names[0], names[1]);
+        show(&format!(
+            "TCP from {} to {}: {goodput:.2} Mbit/s\n",
+            names[0], names[1]
+        ))?;
         for (link, (after, before)) in testbed.carried()?.iter().zip(&before).enumerate() {
             let carried = after.since(before);
             if carried == Carried::default() {
                 continue;
             }
             let link = testbed.topology.links[link];
-            println!(
-                "link {} - {}: {} bytes in {} frames, {} in {} back",
+            show(&format!(
+                "link {} - {}: {} bytes in {} frames, {} in {} back\n",
                 names[link.a],
                 names[link.b],
                 carried.bytes_ab,
                 carried.packets_ab,
                 carried.bytes_ba,
                 carried.packets_ba
-            );
+            ))?;
         }
     }
     if let Some(capture) = capture {
@@ -154,8 +159,8 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
         hold_against(&testbed, &start, &counted, &captured?)?;
     }
     let report = testbed.links.report()?;
-    println!(
-        "link process: {} frames, {} lost, {} late by 1 ms or more, p99 {:.0} us late, {:.2} s of CPU, {}",
+    show(&format!(
+        "link process: {} frames, {} lost, {} late by 1 ms or more, p99 {:.0} us late, {:.2} s of CPU, {}\n",
         report.frames,
         report.dropped,
         report.late,
@@ -166,7 +171,7 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
         } else {
             "runs like others"
         }
-    );
+    ))?;
     anyhow::ensure!(
         pairs.iter().all(probe::PairRtt::is_right),
         "round trips are off"
@@ -195,7 +200,9 @@ fn hold_against(
         bytes += counted.bytes_ab + counted.bytes_ba;
         frames += counted.packets_ab + counted.packets_ba;
     }
-    println!("counters equal the capture on every link: {bytes} bytes in {frames} frames");
+    show(&format!(
+        "counters equal the capture on every link: {bytes} bytes in {frames} frames\n"
+    ))?;
     Ok(())
 }
 
@@ -205,7 +212,10 @@ pub fn drivers() -> anyhow::Result<()> {
         let here = driver
             .found
             .unwrap_or_else(|missing| format!("NOT HERE: {missing}"));
-        println!("{:<15} {}\n{:16}{here}", driver.name, driver.about, "");
+        show(&format!(
+            "{:<15} {}\n{:16}{here}\n",
+            driver.name, driver.about, ""
+        ))?;
     }
     Ok(())
 }
@@ -220,7 +230,11 @@ pub struct Prepare {
 /// Prepares a driver's broker.
 pub fn prepare(arguments: &Prepare) -> anyhow::Result<()> {
     let folder = lab_prepare(&arguments.driver, &|line| eprintln!("{line}"))?;
-    println!("{}: ready in {}", arguments.driver, folder.display());
+    show(&format!(
+        "{}: ready in {}\n",
+        arguments.driver,
+        folder.display()
+    ))?;
     Ok(())
 }
 
@@ -240,7 +254,7 @@ pub fn down(arguments: &Down) -> anyhow::Result<()> {
         while janitor::found().iter().any(|&(found, _)| found == lab) {
             std::thread::sleep(Duration::from_millis(50));
         }
-        println!("lab {lab}: ended");
+        show(&format!("lab {lab}: ended\n"))?;
     }
     let found = janitor::found();
     let chosen: Vec<u32> = found
@@ -256,10 +270,10 @@ pub fn down(arguments: &Down) -> anyhow::Result<()> {
             (true, _) => "taken away",
             (false, _) => "still runs; --all takes it away as well",
         };
-        println!("lab {lab}: {state}");
+        show(&format!("lab {lab}: {state}\n"))?;
     }
     if found.is_empty() {
-        println!("nothing is left of any lab");
+        show(&format!("nothing is left of any lab\n"))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use thicket_bench::report::Table;
 use thicket_lab::compare::{Ratio, compare as ratios, expected_to_differ, is_across, spreads};
-use thicket_lab::driver::{Brokers, Driver};
+use thicket_lab::driver::Brokers;
 use thicket_lab::links::Backend;
 use thicket_lab::results::{self, Results};
 use thicket_lab::run::{Options, run as run_scenario};
@@ -16,7 +16,9 @@ use thicket_lab::scenario::{Cell, Scenario, System, check_built};
 use thicket_lab::simulated::Playable;
 use thicket_lab::summary::{SUSTAINABLE, cell, number, rate_cell, rows, short};
 use thicket_lab::testbed::check_machine;
-use thicket_lab::{janitor, measures, report, unprivileged};
+use thicket_lab::{janitor, measures, report, requirements, unprivileged};
+
+use super::show;
 
 /// Arguments of `thicket lab run`.
 #[derive(Debug, Args)]
@@ -111,7 +113,7 @@ fn run_all(
     }
     let mut all = Vec::new();
     for (one, name) in checked.iter().zip(names) {
-        println!("{}", one.scenario.title);
+        show(&format!("{}\n", one.scenario.title))?;
         let folder = arguments.out.join(&name);
         std::fs::create_dir_all(&folder)?;
         let results = run_one(one, &folder, arguments, interrupted)?;
@@ -122,8 +124,11 @@ fn run_all(
         }
     }
     report::write_joint(&all, &arguments.out)?;
-    print!("{}", side_by_side(&all).to_text());
-    println!("side by side: {}/report.html", arguments.out.display());
+    show(&side_by_side(&all).to_text())?;
+    show(&format!(
+        "side by side: {}/report.html\n",
+        arguments.out.display()
+    ))?;
     let judged = all
         .iter()
         .map(|(name, results)| judge(results, &arguments.out.join(name)));
@@ -168,16 +173,20 @@ fn check<'a>(file: &'a Path, arguments: &Run) -> anyhow::Result<Checked<'a>> {
         checked.playable()?;
         return Ok(checked);
     }
+    let drivers = requirements::check(file, &checked.text, &checked.scenario, &checked.cells)?;
+    let program = std::env::current_exe()?;
     let mut needs_network = false;
-    for system in &checked.scenario.systems {
-        needs_network |= Driver::load(system)?.brokers != Brokers::External;
+    for (system, driver) in checked.scenario.systems.iter().zip(&drivers) {
+        // Missing programs are reported before the first of several files starts.
+        driver.find(system, &program)?;
+        needs_network |= driver.brokers != Brokers::External;
     }
     if needs_network {
         for cell in &checked.cells {
             let names = cell.scenario.network.names();
             check_built(names.map_err(anyhow::Error::msg)?.len()).map_err(anyhow::Error::msg)?;
         }
-        unprivileged::enter_if_needed(&std::env::current_exe()?)?;
+        unprivileged::enter_if_needed(&program)?;
         check_machine()?;
         janitor::clean_dead()?;
     }
@@ -221,12 +230,14 @@ fn run_one(
         None => one.playable()?.run(&options)?,
     };
     report::write(&results, folder, None)?;
-    print!("{}", table(&results).to_text());
+    show(&table(&results).to_text())?;
     for question in &results.left_out {
-        println!("not answered: {question}");
+        show(&format!("not answered: {question}\n"))?;
     }
     let out = folder.display();
-    println!("results: {out}/results.json, {out}/runs.csv, {out}/samples, {out}/report.html");
+    show(&format!(
+        "results: {out}/results.json, {out}/runs.csv, {out}/samples, {out}/report.html\n"
+    ))?;
     Ok(results)
 }
 
@@ -260,7 +271,7 @@ fn side_by_side(all: &[(String, Results)]) -> Table {
 }
 
 fn table(results: &Results) -> Table {
-    const SHOWN: [(&str, &str); 19] = [
+    const SHOWN: [(&str, &str); 21] = [
         (SUSTAINABLE, "MSGS/S"),
         ("limit_generator_cpu_cores", "GENERATOR CORES"),
         ("limit_broker_cpu_cores", "BROKER CORES"),
@@ -276,6 +287,8 @@ fn table(results: &Results) -> Table {
         ("lost_messages", "LOST"),
         ("resume_max_ms", "RESUMED MS"),
         ("join_s", "JOIN S"),
+        ("converged_max_s", "CONVERGED S"),
+        ("repaired_max_s", "REPAIRED S"),
         ("publish_traffic_bytes", "BYTES"),
         ("publish_broker_cpu_percent", "CPU %"),
         ("publish_broker_memory_mib", "MEMORY MIB"),
@@ -334,7 +347,7 @@ pub fn compare(arguments: &Compare) -> anyhow::Result<()> {
     let (a, b) = (Results::load(&arguments.a)?, Results::load(&arguments.b)?);
     let ratios = ratios(&a, &b)?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&ratios)?);
+        show(&format!("{}\n", serde_json::to_string_pretty(&ratios)?))?;
         return Ok(());
     }
     let mut table = Table::new([
@@ -374,9 +387,9 @@ pub fn compare(arguments: &Compare) -> anyhow::Result<()> {
             verdict.to_owned(),
         ]);
     }
-    print!("{}", table.to_text());
+    show(&table.to_text())?;
     if is_across(&a, &b) {
-        println!("\n{}", spread_table(&ratios).to_text());
+        show(&format!("\n{}\n", spread_table(&ratios).to_text()))?;
     }
     if arguments.same {
         agree(&ratios)?;
@@ -410,10 +423,10 @@ fn agree(ratios: &[Ratio]) -> anyhow::Result<()> {
         "{differ} of {} figures differ, {most} at most would by chance",
         verdicts.len()
     );
-    println!(
-        "the two agree: {differ} of {} figures differ, {most} at most would by chance",
+    show(&format!(
+        "the two agree: {differ} of {} figures differ, {most} at most would by chance\n",
         verdicts.len()
-    );
+    ))?;
     Ok(())
 }
 
@@ -448,7 +461,10 @@ pub fn report(arguments: &Report) -> anyhow::Result<()> {
         }
     };
     report::write(&results, &arguments.folder, beside.as_ref())?;
-    println!("{}", arguments.folder.join("report.html").display());
+    show(&format!(
+        "{}\n",
+        arguments.folder.join("report.html").display()
+    ))?;
     Ok(())
 }
 
@@ -473,7 +489,7 @@ fn joint_report(folder: &Path) -> anyhow::Result<()> {
         .map(load)
         .collect::<anyhow::Result<Vec<_>>>()?;
     report::write_joint(&all, folder)?;
-    print!("{}", side_by_side(&all).to_text());
-    println!("{}", folder.join("report.html").display());
+    show(&side_by_side(&all).to_text())?;
+    show(&format!("{}\n", folder.join("report.html").display()))?;
     Ok(())
 }
