@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use thicket_bench::report::Table;
 use thicket_lab::results::Results;
+use thicket_lab::scenario::{Measure, Positive, Scenario};
 use thicket_lab::summary::{cell, rows};
 
 /// Share of the measured rate that a node is planned for.
@@ -20,12 +21,33 @@ const FAR_MS: f64 = 5.0;
 /// Figures of results beside the answer.
 const SHOWN: [(&str, &str); 6] = [
     ("sustainable_msgs_per_s", "M1 msgs/s"),
-    ("delay_mean_ms", "M2 ms"),
+    (DELAY, "mean delay ms"),
     ("connects_per_s", "M3 connects/s"),
     ("broker_start_s", "M4 s"),
-    ("lost_messages", "M5 lost"),
+    (LOST, "lost"),
     ("publish_broker_memory_mib", "MiB"),
 ];
+const DELAY: &str = "delay_mean_ms";
+const LOST: &str = "lost_messages";
+/// The rate at which the mean delay is M2 (Comparison 5.2).
+const M2_PER_S: f64 = 1000.0;
+
+/// The heading of a figure: delay and loss are measures of Comparison in a load of its rate, and where a broker dies.
+fn heading(name: &str, usual: &'static str, results: &Results) -> &'static str {
+    let Ok((scenario, _)) = Scenario::parse(&results.scenario) else {
+        return usual;
+    };
+    let is_swept = |key: &str| scenario.sweeps.iter().any(|sweep| sweep.key == key);
+    let rate = scenario.workload.rate_per_s.map(Positive::value);
+    match (name, &scenario.measure) {
+        (LOST, Measure::Crash { .. }) => "M5 lost",
+        (DELAY, Measure::Load) if rate == Some(M2_PER_S) && !is_swept("workload.rate_per_s") => {
+            "M2 ms"
+        }
+        (DELAY, Measure::Throughput { .. }) => "delay at M1 ms",
+        _ => usual,
+    }
+}
 
 /// Arguments of `thicket plan choose`. What is not given is asked for at a terminal, otherwise its default holds.
 #[derive(Debug, clap::Args)]
@@ -385,9 +407,11 @@ fn measured(results: &Results) -> Table {
         .filter(|(name, _)| is_there(name))
         .collect();
     let mut table = Table::new(
-        ["SYSTEM", "PARAMETERS"]
-            .into_iter()
-            .chain(shown.iter().map(|(_, head)| *head)),
+        ["SYSTEM", "PARAMETERS"].into_iter().chain(
+            shown
+                .iter()
+                .map(|(name, head)| heading(name, head, results)),
+        ),
     );
     for row in &rows {
         let words: Vec<String> = (row.parameters.iter())
@@ -527,6 +551,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn only_a_measure_of_comparison_has_its_number() {
+        let head = |name: &str, workload: &str, measure: &str| {
+            let scenario = format!(
+                "title = \"t\"\nnetwork = {{ sites = 2 }}\nsystem = [{{ name = \"a\", driver = \"thicket\" }}]\n\
+                 workload = {{ pattern = \"fan-out\", {workload} }}\n{measure}"
+            );
+            let results = serde_json::from_value(serde_json::json!({
+                "version": 1, "title": "t", "source": null, "valid": true, "ended_early": null, "scenario": scenario, "runs": [],
+                "environment": {
+                    "kernel": "6", "cpu": "x", "cores": 2, "memory_mib": 1, "backend": "wire", "links_first": true, "limits": "none",
+                    "congestion_control": "cubic", "oversubscribed": false, "lab": "0", "commit": null, "optimised": true, "brokers": {}
+                }
+            }));
+            heading(name, "plain", &results.unwrap())
+        };
+        let slow = "rate_per_s = 10, messages = 30";
+        let crash = "measure = { kind = \"crash\", site = \"s2\" }";
+        assert_eq!(head(DELAY, slow, ""), "plain");
+        assert_eq!(head(LOST, slow, ""), "plain");
+        assert_eq!(head(DELAY, "rate_per_s = 1000, messages = 30", ""), "M2 ms");
+        assert_eq!(head(LOST, "rate_per_s = 10", crash), "M5 lost");
     }
 
     #[test]
