@@ -9,6 +9,8 @@ const HEIGHT: u32 = 300;
 /// Width without bars, and of each bar.
 const MARGINS: u32 = 130;
 const BAR: u32 = 26;
+/// Width that fits a page.
+const WIDEST: u32 = 1150;
 /// Width of a character of a label.
 const CHARACTER: u32 = 8;
 
@@ -24,8 +26,11 @@ pub struct Figure {
     /// Systems; each has a bar in each group.
     pub systems: Vec<String>,
     /// Groups with their bars.
-    pub groups: Vec<(String, Vec<Option<Bar>>)>,
+    pub groups: Vec<Group>,
 }
+
+/// A value of the parameter on the axis, and the bar of each system for it.
+pub type Group = (String, Vec<Option<Bar>>);
 
 /// One bar.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,10 +42,24 @@ pub struct Bar {
 }
 
 impl Figure {
-    /// The figure as an SVG element.
+    /// The figure as an SVG element, or as several with parts of its groups if it is too wide for a page.
     #[must_use]
     pub fn to_svg(&self) -> String {
-        svg((self.width(), HEIGHT), |root| self.draw(root))
+        let parts = self.width().div_ceil(WIDEST) as usize;
+        let groups = self.groups.len().div_ceil(parts).max(1);
+        // All parts have the same axis.
+        let top = self.top();
+        let draw = |groups: &[Group]| {
+            let part = Self {
+                groups: groups.to_vec(),
+                ..self.clone()
+            };
+            svg((part.width(), HEIGHT), |root| part.draw(root, top))
+        };
+        if self.groups.is_empty() {
+            return draw(&[]);
+        }
+        self.groups.chunks(groups).map(draw).collect()
     }
 
     /// Its width in pixels: bars and labels of groups fit.
@@ -63,13 +82,13 @@ impl Figure {
         if top > 0.0 { top * 1.05 } else { 1.0 }
     }
 
-    fn draw(&self, root: &Canvas<'_>) -> Drawn {
+    fn draw(&self, root: &Canvas<'_>, top: f64) -> Drawn {
         let mut chart = ChartBuilder::on(root)
             .caption(&self.title, (FONT, TITLE))
             .margin(8)
             .x_label_area_size(40)
             .y_label_area_size(68)
-            .build_cartesian_2d(0.0..self.groups.len() as f64, 0.0..self.top())?;
+            .build_cartesian_2d(0.0..self.groups.len() as f64, 0.0..top)?;
         let mut mesh = chart.configure_mesh();
         style_mesh(&mut mesh);
         mesh.disable_x_axis().y_desc(&self.y).draw()?;
@@ -173,6 +192,15 @@ mod tests {
         let narrow = long.width();
         long.groups[0].0 = "locality-50-overlays".to_owned();
         assert!(long.width() >= 2 * 20 * CHARACTER && long.width() > narrow);
+    }
+
+    #[test]
+    fn a_figure_that_is_too_wide_is_drawn_in_parts() {
+        let mut wide = figure();
+        let group = wide.groups[0].clone();
+        wide.groups = vec![group; 20];
+        assert_eq!(wide.to_svg().matches("<svg").count(), 2);
+        assert_eq!(figure().to_svg().matches("<svg").count(), 1);
     }
 
     #[test]
