@@ -204,7 +204,7 @@ fn differences(a: &Environment, b: &Environment) -> Vec<String> {
 /// A scenario's text as a table, without the keys that may differ.
 fn without_systems(text: &str) -> Option<toml::Table> {
     let mut table: toml::Table = toml::from_str(text).ok()?;
-    for key in ["system", "repeats", "title", "source"] {
+    for key in ["system", "repeats", "title", "source", "report"] {
         table.remove(key);
     }
     Some(table)

@@ -116,6 +116,43 @@ fn a_closed_loop_has_its_window_on_the_way() {
 }
 
 #[test]
+fn a_fault_that_does_not_happen_is_a_warning() {
+    let text = TEXT.replace(
+        "rate_per_s = 20, messages = 20",
+        "window = 2, messages = 20",
+    ) + "fault = [{ at_s = 100, do = \"kill\", site = \"s3\" }]\n";
+    for run in play_well(&text) {
+        assert!(run.faults.is_empty());
+        let warning = run.warnings.last().unwrap();
+        assert!(warning.contains("kill the broker of s3"), "{warning}");
+    }
+}
+
+#[test]
+fn nodes_report_their_convergence_and_repair() {
+    let fault = "fault = [{ at_s = 1, do = \"power-off\", site = \"s3\" }]\n";
+    let text = TEXT.replace("messages = 20", "seconds = 5");
+    for run in play_well(&text) {
+        assert!(run.metrics["converged_max_s"] > 0.0);
+        assert!(!run.metrics.contains_key("repaired_max_s"));
+    }
+    for run in play_well(&format!("{text}{fault}")) {
+        assert!(run.metrics["repaired_max_s"] > 0.0);
+    }
+}
+
+#[test]
+fn settings_of_a_system_are_swept() {
+    let sweep =
+        "sweep = [{ key = \"system.mesh.settings.routing\", values = [\"flood\", \"topic\"] }]\n";
+    let runs = play_well(&format!("{TEXT}{sweep}"));
+    let sent = |of: usize| runs[of].metrics["publish_own_link_messages"];
+    // Two cells of two systems: the first system of the second cell routes as the second system.
+    assert_eq!(sent(2), sent(3));
+    assert!(sent(0) > sent(2), "{} and {}", sent(0), sent(2));
+}
+
+#[test]
 fn the_faults_of_a_time_line_happen_and_are_repaired() {
     let text = include_str!("../../../scenarios/faults-small.toml");
     for run in play_well(text) {

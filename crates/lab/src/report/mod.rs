@@ -15,6 +15,7 @@ use crate::compare::Ratio;
 use crate::error::LabError;
 use crate::results::Results;
 use crate::scaling::Growth;
+use crate::scenario::Scenario;
 use crate::summary::{Row, in_words, rows, short};
 
 /// The figures to draw if their numbers exist: name of the number, title, axis.
@@ -131,12 +132,20 @@ pub fn write(results: &Results, folder: &Path, beside: Option<&Beside>) -> Resul
         .map_err(LabError::io(path.display()))
 }
 
-/// All figures of the results: for each number one figure for each combination of all parameters but the last, which is on the axis.
+/// Names of the numbers that a report can draw.
+#[must_use]
+pub fn drawn() -> Vec<&'static str> {
+    SHOWN.iter().map(|(name, ..)| *name).collect()
+}
+
+/// The figures that the scenario chose, or all, of the results: for each number one figure for each combination of all parameters but the last, which is on the axis.
 fn figures(results: &Results) -> Vec<(String, Vec<Figure>)> {
     let rows = rows(results);
+    let chosen = Scenario::parse(&results.scenario).map_or(Vec::new(), |(it, _)| it.report);
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|it| it == name);
     SHOWN
         .iter()
-        .filter(|(name, ..)| has_values(&rows, name))
+        .filter(|(name, ..)| is_chosen(name) && has_values(&rows, name))
         .map(|(name, title, unit)| ((*title).to_owned(), facets(&rows, name, unit)))
         .collect()
 }

@@ -24,6 +24,7 @@ pub use workload::{Placement, Version, Workload, clients};
 
 use crate::LabError;
 use crate::measured::placement;
+use crate::report;
 
 /// A whole scenario with its defaults filled in.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -40,6 +41,9 @@ pub struct Scenario {
     /// How often everything is built and run again.
     #[serde(default = "one")]
     pub repeats: u64,
+    /// The figures that the report draws, by name; empty: all it knows.
+    #[serde(default)]
+    pub report: Vec<String>,
     /// Sites and the links between their routers.
     pub network: Network,
     /// Limits of each broker.
@@ -357,6 +361,14 @@ impl Scenario {
             }
         }
         self.brokers.check()?;
+        let known = report::drawn();
+        let unknown = |(_, name): &(usize, &String)| !known.contains(&name.as_str());
+        if let Some((number, name)) = self.report.iter().enumerate().find(unknown) {
+            return Err(format!(
+                "report.{number}: {name} is none of {}",
+                known.join(", ")
+            ));
+        }
         let names = self.network.names()?;
         self.network.check(&names)?;
         self.workload.check(&names, self.measure.has_own_load())?;
@@ -570,6 +582,7 @@ messages = 20
                 "line 17, sweep.0.with: workload.messages has 1 values, expected 2",
             ),
             ("[measure]\nkind = \"crash\"\nsite = \"s7\"\n", "s7"),
+            ("[phases]\ncontrol_s = -1\n", "line 15"),
             (
                 "[[fault]]\nat_s = 1\ndo = \"join\"\nsite = \"s2\"\n",
                 "network.later",
@@ -615,6 +628,17 @@ messages = 20
             let error = Scenario::parse(&text.replace(from, to)).unwrap_err();
             assert!(error.contains(expected), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn a_report_has_figures_that_are_known() {
+        let text = |name: &str| format!("report = [\"delay_mean_ms\", \"{name}\"]{SMALL}");
+        Scenario::parse(&text("lost_messages")).unwrap();
+        let error = Scenario::parse(&text("delay")).unwrap_err();
+        assert!(
+            error.starts_with("line 1, report.1: delay is none of "),
+            "{error}"
+        );
     }
 
     #[test]

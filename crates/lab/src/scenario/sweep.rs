@@ -7,7 +7,7 @@ use super::Scenario;
 /// Maximum number of cells of one file.
 const MAX_CELLS: usize = 10_000;
 /// Keys that all cells have in common.
-const COMMON: [&str; 4] = ["title", "source", "repeats", "sweep"];
+const COMMON: [&str; 5] = ["title", "source", "repeats", "report", "sweep"];
 
 /// A parameter and its values.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
