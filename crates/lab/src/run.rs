@@ -226,6 +226,7 @@ impl Bench<'_> {
             "brokers",
             &format!("{}-c{}-r{repeat}", system.name, cells[0]),
         )?;
+        testbed.renew_groups()?;
         let started = Cluster::start(
             testbed,
             driver,

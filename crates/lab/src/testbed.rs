@@ -231,6 +231,16 @@ impl Testbed {
         self.groups.iter().filter_map(Group::read).collect()
     }
 
+    /// Makes the control groups of the brokers anew, without processes: counters, peaks and kills of earlier brokers are not those of the next.
+    pub fn renew_groups(&mut self) -> Result<(), LabError> {
+        let names: Vec<&str> = self.sites.iter().map(|site| &*site.broker).collect();
+        self.controllers.remove(&|name| names.contains(&name));
+        let groups = names.into_iter();
+        let groups = groups.map(|name| self.controllers.make(name, &self.limits));
+        self.groups = groups.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
     /// Whether the kernel has killed a process of a site's broker at its limit of memory.
     #[must_use]
     pub fn is_out_of_memory(&self, site: usize) -> bool {

@@ -444,10 +444,10 @@ mod tests {
             invalid: 0,
         };
         let (one, two) = (row(&[1.0]), row(&[1.0, 2.0]));
-        let text = bars(&[one.clone()], 2);
+        let text = bars(std::slice::from_ref(&one), 2);
         assert!(text.starts_with("Bars are single runs: of 2 repeats one at most"));
-        assert!(bars(&[one.clone()], 1).contains("without repeats"));
-        assert!(bars(&[two.clone()], 2).starts_with("Bars are means of 2 repeats;"));
+        assert!(bars(std::slice::from_ref(&one), 1).contains("without repeats"));
+        assert!(bars(std::slice::from_ref(&two), 2).starts_with("Bars are means of 2 repeats;"));
         let text = bars(&[one, two], 2);
         assert!(
             text.contains("up to 2") && text.contains("a single run"),

@@ -503,6 +503,12 @@ messages = 20
     fn errors_show_the_line_and_the_key() {
         for (from, to, line, key) in [
             ("sites = 3", "sitez = 3", "line 4", "sitez"),
+            (
+                "sites = 3",
+                "sites = 3\nlater = [\"s2\", \"s9\"]",
+                "line 5",
+                "network.later.1: there is no site s9",
+            ),
             ("rtt_ms = 5", "rtt_ms = -5", "line 6", "-5 is not a number"),
             ("full-mesh", "cube", "line 5", "cube"),
             ("fan-out", "fan-over", "line 11", "fan-over"),
@@ -583,6 +589,10 @@ messages = 20
             ),
             ("[measure]\nkind = \"crash\"\nsite = \"s7\"\n", "s7"),
             ("[phases]\ncontrol_s = -1\n", "line 15"),
+            (
+                "[[network.links]]\nbetween = [\"s1\", \"s9\"]\n",
+                "line 15, network.links.0.between: there is no site s9",
+            ),
             (
                 "[[fault]]\nat_s = 1\ndo = \"join\"\nsite = \"s2\"\n",
                 "network.later",
