@@ -194,6 +194,94 @@ fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
     assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));
 }
 
+/// Starts a run of two repeats into `folder`.
+fn start_two(folder: &Path, addition: &str) -> Child {
+    let file = folder.join("scenario.toml");
+    std::fs::write(&file, format!("repeats = 2{SCENARIO}{addition}")).unwrap();
+    let out = folder.join("out");
+    lab(&[
+        "run",
+        file.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+        "-q",
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap()
+}
+
+#[test]
+fn finished_runs_of_a_lab_that_is_killed_are_kept() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let mut child = start_two(folder.path(), "messages = 10\n");
+    let out = folder.path().join("out");
+    wait_for(&mut child, || out.join("results.json").is_file());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let results = Results::load(&out).unwrap();
+    assert_eq!(figure(&results, "delivered_messages"), [60.0]);
+    assert!(!results.valid && results.ended_early.is_some());
+    while janitor::found().iter().any(|&(lab, _)| lab == child.id()) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_run_whose_link_process_dies_is_kept_as_invalid_and_the_next_goes_on() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let mut child = start_two(folder.path(), "seconds = 1\n");
+    let fabric_of = |lab: u32| {
+        let tasks = std::fs::read_dir(format!("/proc/{lab}/task")).ok()?;
+        let children = tasks
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok());
+        let children: String = children.collect();
+        let mut children = children.split_whitespace();
+        let is_fabric = |pid: &&str| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.ends_with(b"fabric\0")
+        };
+        children.find(is_fabric)?.parse::<i32>().ok()
+    };
+    let started = folder.path().join("out/brokers/mesh-c0-r1/s3/output.log");
+    while !started.is_file() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // Brokers form their cluster and clients connect meanwhile.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let fabric = fabric_of(child.id()).expect("a lab has a link process");
+    let fabric = rustix::process::Pid::from_raw(fabric).unwrap();
+    rustix::process::kill_process(fabric, rustix::process::Signal::KILL).unwrap();
+    child.wait().unwrap();
+    let results = Results::load(&folder.path().join("out")).unwrap();
+    assert_eq!(results.ended_early, None);
+    assert_eq!(results.runs.len(), 2);
+    assert!(!results.runs[0].valid && results.runs[1].metrics["lost_messages"] == 0.0);
+}
+
+#[test]
+fn a_reader_that_wants_no_more_is_no_error() {
+    let mut child = lab(&["drivers"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 #[test]
 fn a_scenario_with_a_mistake_is_refused_with_its_line_and_key() {
     let folder = tempfile::tempdir().unwrap();

@@ -355,6 +355,13 @@ do = "heal"
     }
 
     #[test]
+    fn a_sweep_over_systems_or_faults_cannot_be_exported() {
+        let text = format!("{TEXT}[[sweep]]\nkey = \"fault.0.at_s\"\nvalues = [1, 2]\n");
+        let error = exported(&text).unwrap_err().to_string();
+        assert!(error.contains("sweep of fault.0.at_s"), "{error}");
+    }
+
+    #[test]
     fn what_has_no_counterpart_is_refused_by_name() {
         let pause = TEXT.replace(
             "do = \"cut\"\nlink = [\"s1\", \"s2\"]",

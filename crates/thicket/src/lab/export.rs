@@ -46,9 +46,9 @@ pub fn export(arguments: &Export) -> anyhow::Result<()> {
         folder.display()
     );
     let index = manifests(&text, &scenario, &cells, &images, folder)?;
-    show(&format!(
-        "The cluster needs Chaos Mesh. One after the other, so that they do not disturb each other:\n"
-    ))?;
+    show(
+        "The cluster needs Chaos Mesh. One after the other, so that they do not disturb each other:\n",
+    )?;
     for part in &index.parts {
         let (name, path) = (&part.name, folder.join(&part.name));
         let path = path.display();

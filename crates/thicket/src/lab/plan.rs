@@ -273,7 +273,7 @@ pub fn down(arguments: &Down) -> anyhow::Result<()> {
         show(&format!("lab {lab}: {state}\n"))?;
     }
     if found.is_empty() {
-        show(&format!("nothing is left of any lab\n"))?;
+        show("nothing is left of any lab\n")?;
     }
     Ok(())
 }
