@@ -4,7 +4,9 @@ use std::path::Path;
 
 use crate::driver::{Brokers, Driver};
 use crate::error::LabError;
-use crate::scenario::{Action, Attach, Cell, Fault, Measure, Scenario, System, with_line};
+use crate::scenario::{
+    Action, Attach, Cell, Fault, Measure, Scenario, Sweep, System, in_cell, with_line,
+};
 
 /// The drivers of a scenario's systems, in their order. Refuses, with line and key, what a system cannot do in one of the cells: a fault at a site where it
 /// has no broker, TLS without a driver that knows it, a setting that its driver does not have.
@@ -18,16 +20,25 @@ pub fn check(
         file: file.to_owned(),
         reason: with_line(text, reason),
     };
+    let drivers = scenario.systems.iter().map(Driver::of);
+    let drivers: Vec<Driver> = drivers.collect::<Result<_, _>>().map_err(refuse)?;
+    for (system, driver) in scenario.systems.iter().zip(&drivers) {
+        check_system(scenario, system, driver).map_err(refuse)?;
+    }
     let names: Vec<&String> = scenario.systems.iter().map(|system| &system.name).collect();
+    let sweeps: Vec<&Sweep> = scenario.sweeps.iter().collect();
     for cell in cells {
+        let in_cell = |reason| match &sweeps[..] {
+            [] => refuse(reason),
+            sweeps => refuse(in_cell(sweeps, &cell.parameters, reason)),
+        };
         let played = (cell.scenario.systems.iter()).filter(|system| names.contains(&&system.name));
         for system in played {
-            let driver = Driver::of(system).map_err(refuse)?;
-            check_system(&cell.scenario, system, &driver).map_err(refuse)?;
+            let driver = Driver::of(system).map_err(in_cell)?;
+            check_system(&cell.scenario, system, &driver).map_err(in_cell)?;
         }
     }
-    let drivers = scenario.systems.iter().map(Driver::of);
-    drivers.collect::<Result<_, _>>().map_err(refuse)
+    Ok(drivers)
 }
 
 fn check_system(scenario: &Scenario, system: &System, driver: &Driver) -> Result<(), String> {
@@ -181,6 +192,16 @@ seconds = 3
             "{TEXT}[[fault]]\ndo = \"kill\"\nsite = \"s1\"\n[[sweep]]\nkey = \"fault.0.site\"\nvalues = [\"s1\", \"s2\"]\n"
         );
         let error = checked(&text).unwrap_err();
-        assert!(error.contains("single has no broker at s2"), "{error}");
+        let expected = "line 19, sweep.0.values: with fault.0.site = s2: fault.0.site: system single has no broker at s2";
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn a_fault_that_no_sweep_changes_is_refused_by_its_own_line() {
+        let text = format!(
+            "{TEXT}[[fault]]\ndo = \"kill\"\nsite = \"s2\"\n[[sweep]]\nkey = \"workload.qos\"\nvalues = [0, 1]\n"
+        );
+        let error = checked(&text).unwrap_err();
+        assert!(error.contains("line 16, fault.0.site: "), "{error}");
     }
 }

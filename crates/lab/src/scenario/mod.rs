@@ -17,6 +17,7 @@ pub use fault::{Action, Fault};
 pub(crate) use lines::with_line;
 pub use measure::{CRASH_PER_S, Death, Measure};
 pub use network::{LinkOverride, LinkSettings, Network, Shape, check_built};
+pub(crate) use sweep::in_cell;
 pub use sweep::{Cell, Sweep};
 pub use thicket_bench::workload::Pattern;
 pub use units::{NonNegative, Percent, Positive};

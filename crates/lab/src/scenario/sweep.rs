@@ -110,14 +110,8 @@ fn cell(table: &toml::Table, combination: Vec<(&Sweep, usize)>) -> Result<Cell, 
                 .map_err(|reason| format!("sweep.{number}.key: {key}: {reason}"))?;
         }
     }
-    let refused = |reason: String| {
-        let words: Vec<String> = parameters
-            .iter()
-            .map(|(key, value)| format!("{key} = {value}"))
-            .collect();
-        let sweep = responsible(&combination, &reason);
-        format!("sweep.{sweep}.values: with {}: {reason}", words.join(", "))
-    };
+    let sweeps: Vec<&Sweep> = combination.iter().map(|(sweep, _)| *sweep).collect();
+    let refused = |reason: String| in_cell(&sweeps, &parameters, reason);
     let scenario = Scenario::deserialize(toml::Value::Table(table))
         .map_err(|error| refused(error.message().to_owned()))?;
     scenario.check().map_err(refused)?;
@@ -127,11 +121,25 @@ fn cell(table: &toml::Table, combination: Vec<(&Sweep, usize)>) -> Result<Cell, 
     })
 }
 
+/// A reason that the values of sweeps are refused for, with the key of the sweep that it is about.
+pub(crate) fn in_cell(
+    sweeps: &[&Sweep],
+    parameters: &[(String, String)],
+    reason: String,
+) -> String {
+    let words: Vec<String> = parameters
+        .iter()
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect();
+    let sweep = responsible(sweeps, &reason);
+    format!("sweep.{sweep}.values: with {}: {reason}", words.join(", "))
+}
+
 /// The number of the sweep that a reason is about: that of its key, or whose last part it contains; otherwise the first.
-fn responsible(combination: &[(&Sweep, usize)], reason: &str) -> usize {
+fn responsible(sweeps: &[&Sweep], reason: &str) -> usize {
     let is_named = |found: &dyn Fn(&str) -> bool| {
-        let mut sweeps = combination.iter();
-        sweeps.position(|(sweep, _)| sweep.keys().any(|key| found(key)))
+        let mut sweeps = sweeps.iter();
+        sweeps.position(|sweep| sweep.keys().any(|key| found(key)))
     };
     let last = |key: &str| key.rsplit('.').next().map(str::to_owned);
     is_named(&|key| reason.starts_with(key))
