@@ -9,6 +9,7 @@ import tempfile
 
 import mosquitto_clients
 import nodes
+from certificates import Authority
 from nodes import BrokerTest, wait_until
 
 MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
@@ -43,6 +44,7 @@ class Mosquitto:
     """A mosquitto broker that keeps its sessions over a restart."""
 
     def __init__(self, further=""):
+        """`further`: lines of its configuration, for another listener say."""
         self.port = nodes.free_port()
         self.directory = tempfile.TemporaryDirectory()
         path = pathlib.Path(self.directory.name)
@@ -82,8 +84,17 @@ class BridgeCases:
     bridges = 1
 
     @classmethod
+    def start_mosquitto(cls):
+        return Mosquitto()
+
+    @classmethod
+    def address(cls):
+        """Where the bridge connects, as the key of its table says, and what follows it."""
+        return f'address = "127.0.0.1:{cls.mosquitto.port}"'
+
+    @classmethod
     def setUpClass(cls):
-        cls.mosquitto = Mosquitto()
+        cls.mosquitto = cls.start_mosquitto()
         cls.files = tempfile.TemporaryDirectory()
         path = pathlib.Path(cls.files.name) / "thicket.toml"
         path.write_text("".join(cls.table(number) for number in range(cls.bridges)))
@@ -98,7 +109,7 @@ class BridgeCases:
 
     @classmethod
     def table(cls, number):
-        head = f'[[bridge]]\nname = "bridge-{number}"\naddress = "127.0.0.1:{cls.mosquitto.port}"\n'
+        head = f'[[bridge]]\nname = "bridge-{number}"\n{cls.address()}\n'
         return head + f'version = "{cls.version}"\nreconnect_maximum_s = 1\n' + RULES
 
     def setUp(self):
@@ -211,6 +222,42 @@ class TwoBridgesCases(BridgeCases):
 
 class OneBridge5(OneBridgeCases, BrokerTest):
     """5.0."""
+
+
+class OneBridgeOverTls(OneBridgeCases, BrokerTest):
+    """Mosquitto shows a certificate and wants one."""
+
+    @classmethod
+    def start_mosquitto(cls):
+        cls.authority = Authority()
+        cls.addClassCleanup(cls.authority.close)
+        certificate, key = cls.authority.issue("localhost")
+        cls.tls_port = nodes.free_port()
+        return Mosquitto(
+            f"listener {cls.tls_port} 127.0.0.1\ncafile {cls.authority.certificate}\n"
+            f"certfile {certificate}\nkeyfile {key}\nrequire_certificate true\n"
+        )
+
+    @classmethod
+    def address(cls):
+        certificate, key = cls.authority.issue("bridge")
+        return (
+            f'address = "tls://127.0.0.1:{cls.tls_port}"\ntls_ca = "{cls.authority.certificate}"\n'
+            f'tls_certificate = "{certificate}"\ntls_key = "{key}"'
+        )
+
+
+class OneBridgeOverWebSocket(OneBridgeCases, BrokerTest):
+    """Mosquitto's WebSocket."""
+
+    @classmethod
+    def start_mosquitto(cls):
+        cls.websocket_port = nodes.free_port()
+        return Mosquitto(f"listener {cls.websocket_port} 127.0.0.1\nprotocol websockets\n")
+
+    @classmethod
+    def address(cls):
+        return f'address = "ws://127.0.0.1:{cls.websocket_port}/mqtt"'
 
 
 class OneBridge311(OneBridgeCases, BrokerTest):

@@ -97,6 +97,13 @@ fn files(config: &Config) -> BTreeMap<PathBuf, &'static str> {
         };
         ("hook.ca_file", authorities)
     }));
+    let of_bridges = || {
+        let bridges = config.bridges.iter();
+        bridges.filter_map(|bridge| bridge.address.tls.as_ref())
+    };
+    named.extend(of_bridges().map(|tls| ("bridge.tls_ca", tls.authorities.as_ref())));
+    let shown = of_bridges().map(|tls| tls.identity.as_ref().map(|(certificate, _)| certificate));
+    named.extend(shown.map(|certificate| ("bridge.tls_certificate", certificate)));
     let telemetry = config.telemetry.as_ref();
     let of_telemetry = telemetry.and_then(|it| it.exporter.authorities.as_ref());
     named.push(("otlp_ca", of_telemetry));

@@ -135,6 +135,23 @@ fn a_bridge_of_mosquitto_becomes_one_of_ours() {
 }
 
 #[test]
+fn a_bridge_of_mosquitto_over_tls_stays_one() {
+    let text = migrated(
+        "allow_anonymous true\nlistener 1883 127.0.0.1\n\
+         connection plant\naddress mosquitto.example:8883\nbridge_cafile /ca\nbridge_certfile /c\nbridge_keyfile /k\n\
+         topic site/# out\n",
+    );
+    for line in [
+        "address = \"tls://mosquitto.example:8883\"",
+        "tls_ca = \"/ca\"",
+        "tls_certificate = \"/c\"",
+        "tls_key = \"/k\"",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn a_node_refuses_the_strangers_that_mosquitto_refuses() {
     let certificates = "certfile /c\nkeyfile /k\ncafile /a\nrequire_certificate true";
     for (lines, count) in [

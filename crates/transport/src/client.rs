@@ -128,11 +128,15 @@ pub fn connect(target: &Target) -> Result<(Reader, Writer), ConnectError> {
             })?;
     }
     in_time(&raw, None)?;
-    let reading = raw
-        .try_clone()
-        .map_err(|source| ConnectError::Socket { place, source })?;
+    let unusable = |source| ConnectError::Socket {
+        place: place.clone(),
+        source,
+    };
+    let reading = raw.try_clone().map_err(unusable)?;
+    let ending = raw.try_clone().map_err(unusable)?;
     let shared = Arc::new(Shared {
         is_plain: layers.tls.is_none() && layers.websocket.is_none(),
+        ending,
         layers: Mutex::new(layers),
         raw: Mutex::new(raw),
     });
@@ -168,6 +172,8 @@ pub struct Writer {
 #[derive(Debug)]
 struct Shared {
     is_plain: bool,
+    /// Of the same socket: ends what waits in the others.
+    ending: Raw,
     /// Locked after `raw` by a thread that needs both.
     layers: Mutex<Layers>,
     raw: Mutex<Raw>,
@@ -245,6 +251,26 @@ impl Writer {
         }
         let sealed = lock(&self.shared.layers).seal(bytes)?;
         raw.write_all(&sealed)
+    }
+
+    /// Makes a `write_all` that waits longer fail; `None`: it waits forever.
+    ///
+    /// # Errors
+    /// The socket is unusable, or the time is zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match &self.shared.ending {
+            Raw::Tcp(stream) => stream.set_write_timeout(timeout),
+            Raw::Unix(stream) => stream.set_write_timeout(timeout),
+        }
+    }
+
+    /// Closes the socket in both directions, without a farewell, and ends a read and a write that wait.
+    pub fn end(&self) {
+        // It may be closed already.
+        let _ = match &self.shared.ending {
+            Raw::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Raw::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
     }
 
     /// Closes every layer for sending. The reader may continue.

@@ -7,10 +7,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use thicket_bridge::{Bounds, BridgeConfig, Direction, Retain, Rule, RuleConfig, SideConfig};
 use thicket_mqtt::{ProtocolVersion, Qos};
+use thicket_transport::client::Place;
+use thicket_transport::tls::ClientTls;
 
 use super::check::{checked_name, host_and_port, in_range, invalid};
 use super::error::Faults;
 use super::{ConfigError, Settings, units};
+
+/// Path of a WebSocket for MQTT if the address names none.
+const DEFAULT_PATH: &str = "/mqtt";
 
 /// A table `[[bridge]]`; `None` means the key is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -18,8 +23,14 @@ use super::{ConfigError, Settings, units};
 pub struct BridgeSettings {
     /// Name of this bridge, unique within a node.
     pub name: Option<String>,
-    /// HOST:PORT of the other broker.
+    /// HOST:PORT of the other broker, with tls://, ws:// or wss:// before it for more than TCP.
     pub address: Option<String>,
+    /// PEM: authorities whose certificate the other broker must show; by default those the system trusts.
+    pub tls_ca: Option<PathBuf>,
+    /// PEM: certificate to show to the other broker.
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM: its key.
+    pub tls_key: Option<PathBuf>,
     /// Protocol version of the connection to the other broker.
     pub version: Option<BridgeVersion>,
     /// Marks messages that have crossed; bridges that replace each other have the same.
@@ -101,9 +112,12 @@ pub enum BridgeDirection {
 
 impl BridgeSettings {
     /// The keys of a table, to suggest one for a misspelt key.
-    pub(super) const KEYS: [&str; 17] = [
+    pub(super) const KEYS: [&str; 20] = [
         "name",
         "address",
+        "tls_ca",
+        "tls_certificate",
+        "tls_key",
         "version",
         "id",
         "client_id",
@@ -134,13 +148,26 @@ impl BridgeRuleSettings {
     ];
 }
 
+/// Where the other broker of a bridge is, and what lies between the socket and MQTT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BridgeAddress {
+    /// As configured.
+    pub text: String,
+    /// Host and port.
+    pub place: Place,
+    /// What TLS needs, if the broker uses it.
+    pub tls: Option<ClientTls>,
+    /// Path of the WebSocket, if the broker uses it.
+    pub websocket: Option<String>,
+}
+
 /// A bridge, checked. Values that depend on the node's name and identity are filled in when these are known.
 #[derive(Debug, Clone)]
 pub struct BridgePlan {
     /// Name of this bridge.
     pub name: String,
-    /// HOST:PORT of the other broker.
-    pub address: String,
+    /// The other broker.
+    pub address: BridgeAddress,
     id: Option<String>,
     client_id: Option<String>,
     config: BridgeConfig,
@@ -191,8 +218,7 @@ pub(super) fn check(
 fn plan(table: &BridgeSettings, faults: &mut Faults) -> BridgePlan {
     let name = table.name.clone().unwrap_or_default();
     let name = faults.or_default(checked_name("bridge.name", name));
-    let address = table.address.clone().unwrap_or_default();
-    let address = faults.or_default(host_and_port("bridge.address", address));
+    let address = address(table, faults);
     let id = table.id.clone().map(|id| checked_name("bridge.id", id));
     let client_id = table.client_id.clone();
     let client_id = client_id.map(|id| checked_name("bridge.client_id", id));
@@ -250,6 +276,52 @@ fn plan(table: &BridgeSettings, faults: &mut Faults) -> BridgePlan {
             )),
             ..default
         },
+    }
+}
+
+fn address(table: &BridgeSettings, faults: &mut Faults) -> BridgeAddress {
+    let text = table.address.clone().unwrap_or_default();
+    let schemes = [
+        ("tcp://", false, false),
+        ("tls://", true, false),
+        ("ws://", false, true),
+        ("wss://", true, true),
+    ];
+    let found = schemes
+        .iter()
+        .find_map(|(scheme, tls, ws)| Some((text.strip_prefix(scheme)?, *tls, *ws)));
+    let (rest, has_tls, is_websocket) = found.unwrap_or((&text, false, false));
+    let (place, path) = match rest.find('/').filter(|_| is_websocket) {
+        Some(at) => rest.split_at(at),
+        None => (rest, DEFAULT_PATH),
+    };
+    let place = faults.or_default(host_and_port("bridge.address", place.to_owned()));
+    let (host, port) = place.rsplit_once(':').unwrap_or_default();
+    let names_tls =
+        table.tls_ca.is_some() || table.tls_certificate.is_some() || table.tls_key.is_some();
+    if names_tls && !has_tls {
+        faults.add(ConfigError::Conflict(
+            "bridge.tls_ca, bridge.tls_certificate and bridge.tls_key are for a bridge.address with tls:// or wss:// before it",
+        ));
+    }
+    if table.tls_certificate.is_some() != table.tls_key.is_some() {
+        faults.add(ConfigError::Conflict(
+            "bridge.tls_certificate and bridge.tls_key belong together",
+        ));
+    }
+    let tls = has_tls.then(|| ClientTls {
+        authorities: table.tls_ca.clone(),
+        identity: table.tls_certificate.clone().zip(table.tls_key.clone()),
+        insecure: false,
+    });
+    if let Some(tls) = &tls {
+        faults.keep(tls.load());
+    }
+    BridgeAddress {
+        place: Place::Tcp(host.to_owned(), port.parse().unwrap_or_default()),
+        tls,
+        websocket: is_websocket.then(|| path.to_owned()),
+        text,
     }
 }
 
@@ -363,7 +435,24 @@ mod tests {
         assert_eq!(bridge.id, "00ff/plant");
         assert_eq!(bridge.remote.client_id, "thicket-bridge-node-1-plant");
         assert_eq!(bridge.remote.version, ProtocolVersion::V5);
-        assert_eq!(config.bridges[0].address, "broker:1883");
+        assert_eq!(config.bridges[0].address.text, "broker:1883");
+    }
+
+    #[test]
+    fn the_address_of_a_bridge_says_what_lies_between_the_socket_and_mqtt() {
+        for (text, has_tls, websocket) in [
+            ("broker:8883", false, None),
+            ("tcp://broker:8883", false, None),
+            ("tls://broker:8883", true, None),
+            ("ws://broker:8883", false, Some("/mqtt")),
+            ("wss://broker:8883/a/b", true, Some("/a/b")),
+        ] {
+            let config = checked(&GOOD.replace("broker:1883", text)).unwrap();
+            let address = &config.bridges[0].address;
+            assert_eq!(address.place, Place::Tcp("broker".into(), 8883), "{text}");
+            assert_eq!(address.tls.is_some(), has_tls, "{text}");
+            assert_eq!(address.websocket.as_deref(), websocket, "{text}");
+        }
     }
 
     #[test]
@@ -379,6 +468,28 @@ mod tests {
                 "no address",
                 format!("[[bridge]]\nname = 'a'\n{rule}"),
                 "bridge.address",
+            ),
+            (
+                "a path without WebSocket",
+                GOOD.replace("broker:1883", "tls://broker:1883/mqtt"),
+                "bridge.address",
+            ),
+            (
+                "an authority without TLS",
+                GOOD.replace("address", "tls_ca = '/x'\naddress"),
+                "with tls:// or wss:// before it",
+            ),
+            (
+                "a certificate without its key",
+                GOOD.replace("broker:", "tls://broker:")
+                    .replace("address", "tls_certificate = '/x'\naddress"),
+                "belong together",
+            ),
+            (
+                "an authority that is not there",
+                GOOD.replace("broker:", "tls://broker:")
+                    .replace("address", "tls_ca = '/nowhere/x'\naddress"),
+                "/nowhere/x",
             ),
             (
                 "no rule",

@@ -32,7 +32,9 @@ pub use access::{Access, AlgorithmChoice, Hook, KeyProvider, KeySource, OnFailur
 pub(crate) use access::{Loaded, checked_provider_url};
 
 pub(crate) use bridge::reached;
-pub use bridge::{BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion};
+pub use bridge::{
+    BridgeAddress, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion,
+};
 pub use error::{ConfigError, ConfigErrors, TooOpen};
 pub use flapping::FlappingLimit;
 pub use hook::{HookKind, HookPlan, HookSettings};

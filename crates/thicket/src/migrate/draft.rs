@@ -161,6 +161,9 @@ impl Draft {
         for listener in &mut self.listeners {
             choose_transport(listener);
         }
+        for bridge in &mut self.bridges {
+            choose_bridge_transport(&mut bridge.settings);
+        }
         self.remarks.sort();
         let mut text = String::from("# Written by `thicket migrate`.\n");
         if self.is_open() {
@@ -298,6 +301,16 @@ pub fn host_and_port(host: &str, port: &str) -> String {
 /// The remark at a listener without a host.
 pub fn for_ipv4(port: &str) -> String {
     format!("taken over for IPv4; for IPv6 add a listener at [::]:{port}")
+}
+
+/// A bridge with files for TLS uses it.
+fn choose_bridge_transport(bridge: &mut Table) {
+    let has_tls = ["tls_ca", "tls_certificate", "tls_key"]
+        .iter()
+        .any(|key| bridge.contains_key(*key));
+    if let Some(Value::String(address)) = bridge.get_mut("address").filter(|_| has_tls) {
+        *address = format!("tls://{address}");
+    }
 }
 
 /// TLS is a matter of having a certificate there, and of a transport here.

@@ -30,7 +30,6 @@ const SERVICE: &str = "is for the service manager to say: deploy/thicket.service
 const TLS: &str = "a node speaks TLS 1.2 and 1.3 with the ciphers of rustls";
 const NO_PLUGIN: &str =
     "there are no plugins: use users, acl, jwt_key or auth_hook (docs/access.md)";
-const BRIDGE_TLS: &str = "bridges speak plain TCP only";
 
 /// Options with nothing to decide. Those that need a look are in [`take`].
 const OPTIONS: &[(&str, Take)] = &[
@@ -49,11 +48,14 @@ const OPTIONS: &[(&str, Take)] = &[
         "autosave_on_changes",
         No("a node writes what must survive as it comes; see `sync`"),
     ),
-    ("bridge_cafile", No(BRIDGE_TLS)),
-    ("bridge_capath", No(BRIDGE_TLS)),
-    ("bridge_certfile", No(BRIDGE_TLS)),
-    ("bridge_keyfile", No(BRIDGE_TLS)),
-    ("bridge_insecure", No(BRIDGE_TLS)),
+    ("bridge_cafile", BridgeText("tls_ca")),
+    ("bridge_capath", No("name one file in the bridge's tls_ca")),
+    ("bridge_certfile", BridgeText("tls_certificate")),
+    ("bridge_keyfile", BridgeText("tls_key")),
+    (
+        "bridge_insecure",
+        No("the certificate of the other broker is always checked"),
+    ),
     ("capath", No("name one file in tls_client_ca")),
     ("certfile", ListenerText("tls_certificate")),
     ("cafile", ListenerText("tls_client_ca")),
