@@ -69,6 +69,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// `id`: if it is a publication that may be sent again.
+    #[inline]
     pub fn set_publication(&mut self, id: Option<&'a PublicationId>) {
         self.publication = id;
         let (topic, payload) = (self.publish.topic, self.publish.payload);
