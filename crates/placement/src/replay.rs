@@ -1,6 +1,7 @@
 //! Recorded arrivals, by name, through a strategy.
 
 mod advice;
+mod bundles;
 mod moves;
 
 pub use advice::{Advisor, Change, Outcome, Relocation};

@@ -399,6 +399,25 @@ fn advise_says_what_each_change_moves_and_gains_and_what_it_costs() {
     assert_eq!(head, ["change", "node_count", "moves"]);
 }
 
+/// A dashboard of all topics at one node, and a publisher at each.
+const DASHBOARD: &str = r#"{"cluster":{"nodes":["n1","n2"]}}
+{"client":"dash","subscribe":["t/+"],"nodes":{"t/+":"n1"}}
+{"client":"p1","publish":["t/1"],"nodes":{"t/1":"n1"}}
+{"client":"p2","publish":["t/2"],"nodes":{"t/2":"n2"}}
+"#;
+
+#[test]
+fn advise_never_splits_a_filter_with_wildcards() {
+    let file = Scratch::new("dashboard", DASHBOARD);
+    for change in ["rebalance", "add", "remove n1", "remove n2"] {
+        let moves = objects(&["advise", file.path(), "--json", "--show", change]);
+        for moved in moves.iter().filter(|row| row["client"] == "dash") {
+            let topics = moved["topics"].as_array().expect("topics");
+            assert_eq!(topics.len(), 2, "{change}: {moved}");
+        }
+    }
+}
+
 #[test]
 fn advise_refuses_what_it_cannot_know_by_its_name() {
     let file = Scratch::new("crossed-too", CROSSED);

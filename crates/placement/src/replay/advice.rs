@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::bundles::Bundles;
 use super::moves::Moves;
 use super::{Arrival, Replay};
 use crate::cluster::{BrokerId, ClientId, Cluster, Traffic};
@@ -12,8 +13,13 @@ use crate::placer::Assignment;
 use crate::simulator::CpuWeights;
 use crate::strategy::{Interest, Limits, MatchingOptions, StrategyKind};
 
-/// Clients that have something at a node that is gone, with all their topics.
-type Displaced = Vec<(ClientId, Vec<Interest>)>;
+/// A cluster as recorded, as far as its nodes are still there.
+struct Restored {
+    replay: Replay,
+    /// Clients that have something at a node that is gone, with all their topics.
+    displaced: Vec<(ClientId, Vec<Interest>)>,
+    bundles: Bundles,
+}
 
 /// A change of the nodes of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +60,7 @@ pub struct Outcome {
     pub moves: Vec<Relocation>,
 }
 
-/// The clients of a cluster, where they are now.
+/// The clients of a cluster, where they are now. A filter with wildcards stays in one session.
 pub struct Advisor {
     nodes: Vec<String>,
     arrivals: Vec<Arrival>,
@@ -99,7 +105,7 @@ impl Advisor {
             cost: None,
         };
         let nodes = advisor.nodes.clone();
-        advisor.now = advisor.restored(&nodes)?.0;
+        advisor.now = advisor.restored(&nodes)?.replay;
         Ok(advisor)
     }
 
@@ -119,7 +125,7 @@ impl Advisor {
     ) -> Result<(), ParameterError> {
         self.cost = Some(Box::new(cost));
         let nodes = self.nodes.clone();
-        self.now = self.restored(&nodes)?.0;
+        self.now = self.restored(&nodes)?.replay;
         Ok(())
     }
 
@@ -135,12 +141,25 @@ impl Advisor {
     /// A node is added that is there, or removed that is not, or none would be left.
     pub fn after(&self, change: &Change, max_moves: usize) -> Result<Outcome, ParameterError> {
         let (nodes, may_move) = self.changed(change)?;
-        let (mut replay, displaced) = self.restored(&nodes)?;
+        let Restored {
+            mut replay,
+            mut displaced,
+            bundles,
+        } = self.restored(&nodes)?;
+        // Filters with wildcards go where what they match is published, so they come last.
+        displaced.sort_by_key(|(client, _)| bundles.has(*client));
         for (client, interests) in displaced {
-            replay.placer.arrive(client, &interests)?;
+            let placer = &mut replay.placer;
+            if bundles.has(client) {
+                let left = placer.assignments(client);
+                let most = self.limits.max_sessions();
+                let kept = bundles.placed(placer.cluster(), (client, &interests), left, most);
+                placer.restore(client, &kept)?;
+            }
+            placer.arrive(client, &interests)?;
         }
         if may_move {
-            Moves::new(&mut replay.placer, self.limits, self.weights).improve(max_moves);
+            Moves::new(&mut replay.placer, &bundles, self.limits, self.weights).improve(max_moves);
         }
         let moves = self.relocations(&nodes, &replay);
         Ok(outcome(&nodes, &replay, moves))
@@ -182,8 +201,8 @@ impl Advisor {
         Ok(left)
     }
 
-    /// Every client where it is as far as that node is among `nodes`, and the clients that have something that is not.
-    fn restored(&self, nodes: &[String]) -> Result<(Replay, Displaced), ParameterError> {
+    /// Every client where it is as far as that node is among `nodes`.
+    fn restored(&self, nodes: &[String]) -> Result<Restored, ParameterError> {
         let mut replay = replay(nodes.len(), self.limits)?;
         if let Some(cost) = &self.cost {
             let of = |from: usize, to: usize| cost(&nodes[from], &nodes[to]);
@@ -194,7 +213,7 @@ impl Advisor {
             replay.announce(arrival)?;
         }
         let brokers = |name: &str| nodes.iter().position(|node| node == name);
-        let mut displaced = Vec::new();
+        let (mut displaced, mut bundles) = (Vec::new(), Bundles::default());
         for arrival in &self.arrivals {
             let is_new = !replay.clients.numbers.contains_key(&arrival.client);
             if arrival.leave || !is_new {
@@ -203,6 +222,9 @@ impl Advisor {
             }
             let client = ClientId(replay.clients.number(&arrival.client));
             let interests = replay.interests(arrival)?;
+            for filter in arrival.subscribe.iter().filter(|it| super::is_wildcard(it)) {
+                bundles.add(client, &replay.topics.matching(filter));
+            }
             let mut at = Vec::new();
             for (interest, name) in interests.iter().zip(self.nodes_of(&replay, arrival)?) {
                 if let Some(broker) = brokers(name) {
@@ -214,7 +236,11 @@ impl Advisor {
                 displaced.push((client, interests));
             }
         }
-        Ok((replay, displaced))
+        Ok(Restored {
+            replay,
+            displaced,
+            bundles,
+        })
     }
 
     /// The nodes of the interests of an arrival, in their order.
@@ -442,6 +468,86 @@ mod tests {
         assert_eq!(topics, 6);
         let drained = advisor.after(&Change::Remove(only("c")), 100).unwrap();
         assert!(drained.traffic.internal() < died.traffic.internal());
+    }
+
+    /// Where all that a client has is after these moves; it had `topics` at `from`.
+    fn nodes_after(outcome: &Outcome, client: &str, from: &str, topics: &[&str]) -> Vec<String> {
+        let moved = |topic: &&str| {
+            let mut own = outcome.moves.iter().filter(|it| it.client == client);
+            own.find(|it| it.topics.iter().any(|moved| moved == topic))
+        };
+        let nodes: BTreeSet<String> = topics
+            .iter()
+            .map(|topic| moved(topic).map_or(from, |it| it.to.as_str()).to_owned())
+            .collect();
+        nodes.into_iter().collect()
+    }
+
+    #[test]
+    fn a_filter_with_wildcards_moves_as_a_whole_or_not_at_all() {
+        let mut all = vec![arrival("dash", &[], &["t/+"], "n1")];
+        for number in 1..=2 {
+            let (name, topic) = (format!("p{number}"), format!("t/{number}"));
+            all.push(arrival(&name, &[(&topic, 1.0)], &[], &format!("n{number}")));
+        }
+        let two = advisor(&["n1", "n2"], all.clone()).unwrap();
+        let topics = ["t/1", "t/2"];
+        let after = two.after(&Change::Rebalance, 100).unwrap();
+        assert_eq!(
+            nodes_after(&after, "dash", "n1", &topics).len(),
+            1,
+            "{after:?}"
+        );
+        let grown = two.after(&Change::Add("n3".into()), 100).unwrap();
+        assert_eq!(nodes_after(&grown, "dash", "n1", &topics).len(), 1);
+        // Its node is removed, or dies.
+        all.extend([
+            arrival("load", &[("x", 4.0)], &["x"], "n3"),
+            arrival("more", &[("y", 4.0)], &["y"], "n2"),
+        ]);
+        let three = advisor(&["n1", "n2", "n3"], all).unwrap();
+        for change in [Change::Remove(only("n1")), Change::Death(only("n1"))] {
+            let after = three.after(&change, 100).unwrap();
+            let nodes = nodes_after(&after, "dash", "n1", &topics);
+            assert_eq!(nodes.len(), 1, "{change:?}: {after:?}");
+        }
+    }
+
+    #[test]
+    fn gains_are_those_that_whole_filters_allow() {
+        // Whole filters can lower this only by using one node for everything, which has more work for the busiest.
+        let mut all = Vec::new();
+        for number in 0..4 {
+            let (name, topic) = (format!("p{number}"), format!("t/{number}"));
+            let node = if number < 2 { "a" } else { "b" };
+            all.push(arrival(&name, &[(&topic, 10.0)], &[], node));
+            all.push(arrival(&format!("d{number}"), &[], &["t/+"], node));
+        }
+        let advisor = advisor(&["a", "b"], all).unwrap();
+        let after = advisor.after(&Change::Rebalance, 100).unwrap();
+        for number in 0..4 {
+            let from = if number < 2 { "a" } else { "b" };
+            let topics = ["t/0", "t/1", "t/2", "t/3"];
+            let nodes = nodes_after(&after, &format!("d{number}"), from, &topics);
+            assert_eq!(nodes.len(), 1, "{:?}", after.moves);
+        }
+        let (now, then) = (advisor.now().traffic, after.traffic);
+        assert_eq!(now.internal(), 40.0);
+        assert_eq!(then.internal(), 40.0, "with both nodes in use: {then:?}");
+    }
+
+    #[test]
+    fn a_dashboard_of_a_node_that_dies_goes_where_most_of_it_is_published() {
+        let all = vec![
+            arrival("dash", &[], &["t/+"], "a"),
+            arrival("p1", &[("t/1", 1.0)], &[], "b"),
+            arrival("p2", &[("t/2", 5.0)], &[], "c"),
+        ];
+        let advisor = advisor(&["a", "b", "c"], all).unwrap();
+        let died = advisor.after(&Change::Death(only("a")), 0).unwrap();
+        assert_eq!(died.moves.len(), 1, "{:?}", died.moves);
+        assert_eq!(died.moves[0].to, "c");
+        assert_eq!(died.traffic.internal(), 1.0);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! What is lowered is the sum of the squares of the work of the brokers: it falls both when work moves from a busy broker to an idle one, and when
 //! messages between brokers disappear. A message that costs more than one between neighbours counts as that much more work of a broker with mean
 //! load. A step moves what one client has of one topic, all that one client has, or all clients of one topic; the step with the largest gain a
-//! session that moves comes first. Gains are computed again when their step is about to be made.
+//! session that moves comes first. What a filter with wildcards matches moves with its client as a whole. Gains are computed again when their step is about to be made.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use super::bundles::Bundles;
 use crate::cluster::{BrokerId, ClientId, Cluster, TopicId};
 use crate::placer::{Assignment, Placer};
 use crate::simulator::CpuWeights;
@@ -22,6 +23,7 @@ const ROUNDS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Moves<'a> {
     placer: &'a mut Placer,
+    bundles: &'a Bundles,
     limits: Limits,
     weights: CpuWeights,
     /// Of each broker.
@@ -33,11 +35,11 @@ pub(super) struct Moves<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    /// What a client has of a topic.
+    /// What a client has of a topic, or of all that a filter with wildcards of the client matches.
     Part(ClientId, TopicId, BrokerId),
     /// All that a client has.
     Client(ClientId, BrokerId),
-    /// All clients of a topic.
+    /// All clients of a topic that need not move others with it.
     Topic(TopicId, BrokerId),
 }
 
@@ -77,7 +79,12 @@ impl PartialEq for Candidate {
 impl Eq for Candidate {}
 
 impl<'a> Moves<'a> {
-    pub(super) fn new(placer: &'a mut Placer, limits: Limits, weights: CpuWeights) -> Self {
+    pub(super) fn new(
+        placer: &'a mut Placer,
+        bundles: &'a Bundles,
+        limits: Limits,
+        weights: CpuWeights,
+    ) -> Self {
         let cluster = placer.cluster();
         let traffic = cluster.traffic();
         let work = traffic.brokers.iter().map(|it| weights.work(it)).collect();
@@ -91,6 +98,7 @@ impl<'a> Moves<'a> {
         }
         Self {
             placer,
+            bundles,
             limits,
             weights,
             work,
@@ -131,14 +139,14 @@ impl<'a> Moves<'a> {
         let mut steps = Vec::new();
         for number in 0..self.client_count {
             let client = ClientId(number as u32);
-            let assignments = self.placer.assignments(client);
+            let parts = self.parts(client);
             for to in &brokers {
-                if !assignments.is_empty() {
+                if !parts.is_empty() {
                     steps.push(Step::Client(client, *to));
                 }
-                if assignments.len() > 1 {
-                    let parts = assignments.iter();
-                    steps.extend(parts.map(|it| Step::Part(client, it.topic, *to)));
+                if parts.len() > 1 {
+                    let parts = parts.iter();
+                    steps.extend(parts.map(|topic| Step::Part(client, *topic, *to)));
                 }
             }
         }
@@ -147,6 +155,18 @@ impl<'a> Moves<'a> {
             steps.extend(brokers.iter().map(|to| Step::Topic(topic, *to)));
         }
         steps
+    }
+
+    /// One topic of each part of a client that may move without the rest.
+    fn parts(&self, client: ClientId) -> Vec<TopicId> {
+        let mut bundles = BTreeSet::new();
+        let topics = self.placer.assignments(client).iter().map(|it| it.topic);
+        topics
+            .filter(|topic| match self.bundles.of(client, *topic) {
+                Some(whole) => bundles.insert(whole),
+                None => true,
+            })
+            .collect()
     }
 
     /// What a step gains a session that moves; `None`: nothing, or it may not be made.
@@ -168,7 +188,10 @@ impl<'a> Moves<'a> {
         let of = |client: ClientId, topic: Option<TopicId>, to: BrokerId| {
             let assignments = self.placer.assignments(client).iter();
             assignments
-                .filter(move |it| it.broker != to && topic.is_none_or(|topic| it.topic == topic))
+                .filter(move |it| {
+                    let is_part = |topic| self.bundles.are_together(client, it.topic, topic);
+                    it.broker != to && topic.is_none_or(is_part)
+                })
                 .map(move |assignment| Shift {
                     client,
                     assignment: *assignment,
@@ -180,6 +203,7 @@ impl<'a> Moves<'a> {
             Step::Client(client, to) => of(client, None, to).collect(),
             Step::Topic(topic, to) => {
                 let clients = self.clients_of[topic.index()].iter();
+                let clients = clients.filter(|it| self.bundles.of(**it, topic).is_none());
                 let moving = clients.flat_map(|client| of(*client, Some(topic), to));
                 // A client that would have too many sessions stays; the rest may move without it.
                 moving.filter(|shift| self.is_allowed(&[*shift])).collect()
