@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -19,6 +20,12 @@ def plan(*arguments):
     if ran.returncode != 0:
         raise AssertionError(ran.stderr)
     return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def placed_clients(node):
+    """Of the cluster, as the metrics of a node count them."""
+    found = re.search(r"^thicket_placements (\d+)$", node.ask("/metrics").decode(), re.MULTILINE)
+    return int(found[1])
 
 
 def ask(node, path, method="GET", body=None):
@@ -116,6 +123,8 @@ class Live(RawCases, ThreeNodes):
         for number, topic in enumerate(topics):
             body = {"client_id": self.client_id(f"kp{number}"), "publish": [topic], "rates": {topic: 10}}
             self.assertEqual(ask(nodes[0], "/v1/placements", "POST", body)[0], 200)
+        for node in nodes:
+            wait_until(lambda node=node: placed_clients(node) >= len(topics), "a node knows all placements")
         name = self.client_id("k")
         by_id = {entry["id"]: entry["name"] for entry in json.loads(nodes[0].ask("/v1/nodes"))}
         body = {"client_id": name, "subscribe": topics, "max_sessions": 4}

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use thicket_bridge::Monitor;
 use thicket_node::{
-    Hub, HubMemoryReport, Now, PlacementError, PlacementReport, PlacementRequest, Published,
-    RedirectionReport, SessionScope, Worker,
+    Hub, Now, PlacementError, PlacementReport, PlacementRequest, Published, RedirectionReport,
+    SessionScope, Worker,
 };
 use tokio::sync::oneshot;
 
@@ -326,10 +326,6 @@ impl Inspector {
         })));
         let answer = tokio::time::timeout(PATIENCE, answer).await.ok();
         answer.and_then(Result::ok).ok_or(Silence { thread })
-    }
-
-    pub(super) async fn hub_memory(&self) -> Result<HubMemoryReport, Silence> {
-        self.of_hub(Hub::memory).await
     }
 
     pub(super) async fn memory(&self) -> Result<MemoryLedger, Silence> {

@@ -5,6 +5,7 @@ mod disk;
 mod hooks;
 mod limits;
 mod otlp;
+mod placements;
 mod rebalance;
 
 use super::guard::Guard;
@@ -31,13 +32,15 @@ pub(crate) async fn table(inspector: &Inspector) -> Result<Table, Silence> {
     let traffic = inspector.traffic().await?.total;
     let nodes = inspector.nodes().await?;
     let ready = inspector.readiness().await?.is_ok();
-    let retained_bytes = inspector.hub_memory().await?.retained_bytes;
+    let of_hub = inspector.of_hub(|hub| (hub.memory().retained_bytes, hub.remembered()));
+    let (retained_bytes, tables) = of_hub.await?;
     let overlay = inspector.overlay().await?;
     let mut page = of_node(&traffic, &nodes, ready, &inspector.counters);
     limits::append(&mut page, inspector, &traffic, retained_bytes);
     page.membership(&inspector.membership().await?);
     page.loads(&nodes);
     page.redirections(&inspector.redirections().await?);
+    placements::append(&mut page, &tables);
     rebalance::append(&mut page, &inspector.rebalance_counts().await?);
     if let Some(disk) = &inspector.disk {
         disk::append(&mut page, disk);
