@@ -1,5 +1,7 @@
 //! What is where: publishers and subscribers of each topic at each broker, and the traffic that follows from it.
 
+use std::collections::BTreeMap;
+
 use crate::distance::Distances;
 use crate::error::{ParameterError, at_least, check_rate};
 use crate::model::{jain, overhead};
@@ -90,6 +92,8 @@ pub struct Cluster {
     subscription_counts: Vec<u32>,
     internal: f64,
     distances: Distances,
+    /// See [`Cluster::set_matches`].
+    matches: BTreeMap<TopicId, Vec<BrokerId>>,
 }
 
 impl Cluster {
@@ -118,6 +122,7 @@ impl Cluster {
             subscription_counts: vec![0; broker_count],
             internal: 0.0,
             distances: Distances::default(),
+            matches: BTreeMap::new(),
         })
     }
 
@@ -144,6 +149,29 @@ impl Cluster {
         let listening = self.brokers().filter(|other| self.listens(topic, *other));
         let costs = listening.map(|other| self.distances.between(other, broker));
         costs.min_by(f64::total_cmp).unwrap_or(1.0)
+    }
+
+    /// Brokers that receive topics besides those with subscriptions to them, as filters with wildcards match there. Those of before are forgotten.
+    pub(crate) fn set_matches(&mut self, matches: BTreeMap<TopicId, Vec<BrokerId>>) {
+        self.matches = matches;
+    }
+
+    /// Whether a filter with wildcards matches `topic` at `broker`.
+    pub(crate) fn is_matched(&self, topic: TopicId, broker: BrokerId) -> bool {
+        let matching = self.matches.get(&topic);
+        matching.is_some_and(|brokers| brokers.contains(&broker))
+    }
+
+    /// Cost of a message from `broker` to the nearest one where a filter with wildcards matches `topic`; 0 if that is `broker`, or if there is none.
+    pub(crate) fn nearest_match(&self, topic: TopicId, broker: BrokerId) -> f64 {
+        if self.is_matched(topic, broker) {
+            return 0.0;
+        }
+        let matching = self.matches.get(&topic).map_or(&[][..], Vec::as_slice);
+        let costs = matching
+            .iter()
+            .map(|it| self.distances.between(broker, *it));
+        costs.min_by(f64::total_cmp).unwrap_or(0.0)
     }
 
     /// Adds a topic whose publishers are expected to send `expected_rate` messages per second in total.

@@ -14,6 +14,7 @@ use crate::cluster::{BrokerId, ClientId, Cluster, Dimension, TopicId};
 use crate::distance::Distances;
 use crate::error::{ParameterError, check_rate};
 use crate::placer::Placer;
+use crate::replay::{is_wildcard, matches};
 use crate::strategy::{Interest, Limits, MatchingOptions, Role, StrategyKind};
 
 /// Messages a second that a topic is expected to have when its rate is unknown.
@@ -24,6 +25,8 @@ const WORTH: f64 = 0.01;
 const FOLLOWS_LATER: f64 = 0.5;
 /// How fast bringing a topic to one more node gets cheaper with its subscriptions.
 const POPULARITY_DISCOUNT: f64 = 0.3;
+/// Of new topics with filters with wildcards, for one request.
+const MOST_COMPARISONS: usize = 65_536;
 
 /// A topic or filter that a client subscribes to.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,6 +94,8 @@ pub struct ControlPlane {
     placer: Placer,
     /// Those that a placed client publishes or subscribes to.
     topics: BTreeMap<String, TopicId>,
+    /// Of these, filters with wildcards.
+    wildcards: BTreeMap<String, TopicId>,
     /// By topic; empty for one that is free.
     topic_names: Vec<String>,
     /// Numbers of topics that no client has any more.
@@ -123,6 +128,7 @@ impl ControlPlane {
             gamma,
             placer: Placer::new(Cluster::new(nodes.len())?, strategy),
             topics: BTreeMap::new(),
+            wildcards: BTreeMap::new(),
             topic_names: Vec::new(),
             free_topics: Vec::new(),
             clients: BTreeMap::new(),
@@ -166,7 +172,10 @@ impl ControlPlane {
         let interests = self.interests(asked)?;
         self.keep_what_stays(id, asked, &interests, home)?;
         self.placer.allow_sessions(asked.max_sessions.max(1));
+        let attracted = self.attracted(id, &interests, asked.max_sessions);
+        self.placer.cluster_mut().set_matches(attracted);
         let placed = self.placer.arrive_near(id, &interests, home)?;
+        self.placer.cluster_mut().set_matches(BTreeMap::new());
         let mut changed = vec![self.note(&asked.client_id, id)];
         let moved: BTreeSet<ClientId> = placed.redirected.iter().map(|it| it.0).collect();
         for moved in moved.into_iter().filter(|moved| *moved != id) {
@@ -340,7 +349,9 @@ impl ControlPlane {
             if is_wanted || !cluster.publishers(topic).is_empty() || name.is_empty() {
                 continue;
             }
-            self.topics.remove(&std::mem::take(name));
+            let name = std::mem::take(name);
+            self.topics.remove(&name);
+            self.wildcards.remove(&name);
             self.free_topics.push(topic);
         }
     }
@@ -415,6 +426,9 @@ impl ControlPlane {
             topic
         };
         self.topics.insert(name.to_owned(), topic);
+        if is_wildcard(name) {
+            self.wildcards.insert(name.to_owned(), topic);
+        }
         Ok(topic)
     }
 
@@ -467,6 +481,55 @@ impl ControlPlane {
             }
         }
         self.placer.restore(id, &kept)
+    }
+
+    /// For topics that the client is about to publish and nobody wants by their names: the brokers where a filter with wildcards matches them, as far as
+    /// the topic leaves the broker's input within gamma. What subscribers still wait for does not count: a filter waits for ever.
+    fn attracted(
+        &self,
+        id: ClientId,
+        interests: &[Interest],
+        max_sessions: usize,
+    ) -> BTreeMap<TopicId, Vec<BrokerId>> {
+        let mut attracted = BTreeMap::new();
+        if self.wildcards.is_empty() {
+            return attracted;
+        }
+        let cluster = self.placer.cluster();
+        let held: BTreeSet<TopicId> = self.topics_of(id).into_iter().collect();
+        let new: Vec<(TopicId, f64)> = interests
+            .iter()
+            .filter(|one| !held.contains(&one.topic) && cluster.listening_count(one.topic) == 0)
+            .filter_map(|one| Some((one.topic, one.role.publish_rate()?)))
+            .collect();
+        let arriving: f64 = new.iter().map(|(_, rate)| rate).sum();
+        let total = cluster.total_load(Dimension::Input) + arriving;
+        let bound = self.gamma * total / cluster.broker_count() as f64;
+        let mut input = cluster.loads(Dimension::Input).to_vec();
+        let filters = MOST_COMPARISONS / new.len().max(1);
+        for (topic, rate) in new {
+            let name = &self.topic_names[topic.index()];
+            let filters = self.wildcards.iter().take(filters);
+            let matching = filters.filter(|(filter, _)| matches(filter, name));
+            let filters: Vec<TopicId> = matching.map(|(_, filter)| *filter).collect();
+            // All of a client with one session comes along.
+            let coming = if max_sessions > 1 { rate } else { arriving };
+            let has_room = |broker: &BrokerId| input[broker.index()] + coming <= bound;
+            let listens = |broker: &BrokerId| {
+                let mut filters = filters.iter();
+                filters.any(|filter| cluster.listens(*filter, *broker))
+            };
+            let all = cluster.brokers();
+            let brokers: Vec<BrokerId> = all.filter(|it| listens(it) && has_room(it)).collect();
+            // It will be at one of them.
+            for broker in brokers.iter().filter(|_| max_sessions > 1) {
+                input[broker.index()] += rate;
+            }
+            if !brokers.is_empty() {
+                attracted.insert(topic, brokers);
+            }
+        }
+        attracted
     }
 
     /// Records where a client is now.
@@ -947,6 +1010,106 @@ mod tests {
         assert!(only_node_of(&control, "far") < 3);
         control.place(&wild("near", 1, 2)).unwrap();
         assert_eq!(only_node_of(&control, "near"), 2);
+    }
+
+    /// Three nodes with as much load each, in messages a second, and a dashboard of `filter`. Where the dashboard is.
+    fn dashboard(filter: &str, load: u32) -> (ControlPlane, u64) {
+        let mut control = control(&[1, 2, 3]);
+        for number in 0..load {
+            let name = format!("load-{number}");
+            let topic = [format!("load/{number}")];
+            let node = u64::from(number % 3) + 1;
+            control.restore(&seen(&name, node, &topic, &topic)).unwrap();
+        }
+        let dash = place(&mut control, &asked("dash", &[], &[filter], 4));
+        (control, dash.sessions[0].node)
+    }
+
+    fn input_of(control: &ControlPlane) -> (Vec<f64>, f64) {
+        let input = control.cluster().loads(Dimension::Input).to_vec();
+        let mean = input.iter().sum::<f64>() / input.len() as f64;
+        (input, mean)
+    }
+
+    #[test]
+    fn publishers_go_to_a_node_with_a_filter_with_wildcards_that_matches() {
+        let (mut control, dash) = dashboard("hall/+/power", 300);
+        for number in 0..12 {
+            let name = format!("p{number}");
+            let (power, other) = (format!("hall/{number}/power"), format!("hall/{number}"));
+            control.place(&asked(&name, &[&power], &[], 4)).unwrap();
+            assert_eq!(only_node_of(&control, &name), dash, "{number}");
+            let name = format!("unmatched-{number}");
+            control.place(&asked(&name, &[&other], &[], 4)).unwrap();
+        }
+        let mut others = (0..12).map(|it| only_node_of(&control, &format!("unmatched-{it}")));
+        assert!(others.any(|node| node != dash), "these go by load");
+        // One that a client wants by its name goes there.
+        let away = dash % 3 + 1;
+        let wants = seen("wants", away, &[], &["hall/x/power".to_owned()]);
+        control.restore(&wants).unwrap();
+        control
+            .place(&asked("x", &["hall/x/power"], &[], 4))
+            .unwrap();
+        assert_eq!(only_node_of(&control, "x"), away);
+        // When the dashboard leaves, nothing attracts any more.
+        assert!(control.remove("dash"));
+        for number in 0..12 {
+            let (name, topic) = (format!("q{number}"), format!("hall/q{number}/power"));
+            control.place(&asked(&name, &[&topic], &[], 4)).unwrap();
+        }
+        let mut late = (0..12).map(|it| only_node_of(&control, &format!("q{it}")));
+        assert!(late.any(|node| node != dash));
+    }
+
+    #[test]
+    fn a_dashboard_attracts_the_first_publishers_of_a_cluster_too() {
+        let (mut control, dash) = dashboard("hall/+/power", 0);
+        let mut at_dash = 0;
+        for number in 0..60 {
+            let (name, topic) = (format!("p{number}"), format!("hall/{number}/power"));
+            control.place(&asked(&name, &[&topic], &[], 4)).unwrap();
+            at_dash += u32::from(only_node_of(&control, &name) == dash);
+        }
+        // Gamma is 1.1, and the mean is 20.
+        assert!((20..=22).contains(&at_dash), "{at_dash}");
+    }
+
+    #[test]
+    fn a_filter_that_matches_everything_pulls_no_node_above_gamma() {
+        // With hardly any load, and a rate of the filter that is as high as that of all publishers.
+        let (mut control, dash) = dashboard("#", 0);
+        let mut wild = asked("dash", &[], &["#"], 4);
+        wild.subscribe[0].rate = Some(600.0);
+        control.place(&wild).unwrap();
+        for number in 0..600 {
+            let (name, topic) = (format!("p{number}"), format!("hall/{number}/power"));
+            control.place(&asked(&name, &[&topic], &[], 4)).unwrap();
+            let (input, mean) = input_of(&control);
+            let at_dash = input[dash as usize - 1];
+            // The first ones are more than a tenth each.
+            assert!(at_dash <= (1.1 * mean).max(10.0), "{number}: {input:?}");
+        }
+        let (input, mean) = input_of(&control);
+        let at_dash = input[dash as usize - 1];
+        assert!(at_dash > 1.05 * mean, "it prefers that node: {input:?}");
+        // Clients with several topics and one session.
+        for number in 0..40 {
+            let topics: Vec<String> = (0..30).map(|it| format!("one/{number}/{it}")).collect();
+            let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+            let name = format!("one-{number}");
+            control.place(&asked(&name, &topics, &[], 1)).unwrap();
+            let (input, mean) = input_of(&control);
+            let at_dash = input[dash as usize - 1];
+            assert!(at_dash <= 1.1 * mean, "{number}: {input:?}");
+        }
+        // One client with many topics.
+        let topics: Vec<String> = (0..300).map(|it| format!("many/{it}")).collect();
+        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+        control.place(&asked("many", &topics, &[], 4)).unwrap();
+        let (input, mean) = input_of(&control);
+        let at_dash = input[dash as usize - 1];
+        assert!(at_dash <= 1.1 * mean, "{input:?}");
     }
 
     #[test]

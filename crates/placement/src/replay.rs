@@ -230,7 +230,7 @@ impl Names {
     }
 }
 
-fn is_wildcard(filter: &str) -> bool {
+pub(crate) fn is_wildcard(filter: &str) -> bool {
     filter.contains(['+', '#'])
 }
 
@@ -256,7 +256,7 @@ fn check_filter(filter: &str) -> Result<(), ParameterError> {
 }
 
 /// Whether a topic filter matches a topic name [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.2-1].
-fn matches(filter: &str, name: &str) -> bool {
+pub(crate) fn matches(filter: &str, name: &str) -> bool {
     if name.starts_with('$') && filter.starts_with(['+', '#']) {
         return false;
     }

@@ -183,7 +183,12 @@ impl<'a> Room<'a> {
         };
         let mut best: Option<(f64, usize, f64)> = None;
         for place in 0..self.used.len() {
-            let [input_left, output_left] = self.left[place];
+            let [input_left, mut output_left] = self.left[place];
+            let cluster = self.fairness.cluster;
+            if output == 0.0 && cluster.is_matched(interest.topic, self.used[place]) {
+                // What the filter there receives is part of its load already.
+                output_left = 0.0;
+            }
             if !self.fairness.lenient && (input > input_left || output > output_left) {
                 continue;
             }

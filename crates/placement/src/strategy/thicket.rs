@@ -165,10 +165,8 @@ impl Thicket {
                         }
                         if let Some(rate) = interest.role.publish_rate() {
                             cost += rate * input;
-                            if publisher_misses(cluster, interest.topic, *broker) {
-                                let near = cluster.nearest_listener(interest.topic, *broker);
-                                cost += rate * discount * near;
-                            }
+                            cost +=
+                                rate * discount * publisher_miss(cluster, interest.topic, *broker);
                         }
                         cost
                     }),
@@ -178,9 +176,13 @@ impl Thicket {
     }
 }
 
-/// Whether a publisher at `broker` sends one copy more than it would at a broker with a subscriber.
-fn publisher_misses(cluster: &Cluster, topic: TopicId, broker: BrokerId) -> bool {
-    cluster.listening_count(topic) > 0 && !cluster.listens(topic, broker)
+/// What the copy costs that a publisher at `broker` sends, and would not at a broker with a subscriber, or with a filter with wildcards that matches.
+fn publisher_miss(cluster: &Cluster, topic: TopicId, broker: BrokerId) -> f64 {
+    if cluster.listening_count(topic) > 0 {
+        cluster.nearest_listener(topic, broker)
+    } else {
+        cluster.nearest_match(topic, broker)
+    }
 }
 
 #[cfg(test)]
