@@ -9,6 +9,7 @@ pub use advice::{Advisor, Change, Outcome, Relocation};
 use std::collections::BTreeMap;
 
 use crate::cluster::{BrokerId, ClientId, Cluster, TopicId, Traffic};
+use crate::distance::Distances;
 use crate::error::{ParameterError, check_rate};
 use crate::placer::Placer;
 use crate::strategy::{Interest, Role, Strategy};
@@ -128,6 +129,11 @@ impl Replay {
             flagged: placed.flagged,
             redirected,
         })
+    }
+
+    /// Sets the costs of messages between brokers, which the strategy [`Thicket`](crate::Thicket) weighs.
+    pub fn set_distances(&mut self, distances: Distances) {
+        self.placer.cluster_mut().set_distances(distances);
     }
 
     /// The traffic of the cluster as it is now.

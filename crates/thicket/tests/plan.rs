@@ -399,6 +399,73 @@ fn advise_says_what_each_change_moves_and_gains_and_what_it_costs() {
     assert_eq!(head, ["change", "node_count", "moves"]);
 }
 
+#[test]
+fn replay_says_what_a_month_of_traffic_between_sites_costs_before_and_after() {
+    let file = Scratch::new("crossed-replay", CROSSED);
+    let replay = ["replay", file.path(), "--json"];
+    let summary = |more: &[&str]| {
+        let mut rows = objects(&[&replay[..], more].concat());
+        rows.pop().expect("a summary")
+    };
+    assert!(summary(&[]).get("egress_a_month").is_none());
+    let priced = summary(&["--price-per-gb", "0.1"]);
+    assert_eq!(priced["egress_a_month_now"], 259.2);
+    assert_eq!(priced["egress_a_month"], 0.0);
+    assert_eq!(priced["by_price"]["egress_a_month"], 0.0);
+    // At one site there is nothing to pay.
+    let one_site = ["--price-per-gb", "0.1", "--site", "a=x", "--site", "b=x"];
+    assert_eq!(summary(&one_site)["egress_a_month_now"], 0.0);
+    // A broker more than there are nodes is a site of its own.
+    let more = summary(&["--price-per-gb", "0.1", "--brokers", "3"]);
+    assert_eq!(more["egress_a_month_now"], 259.2);
+    let bare = Scratch::new("bare-replay", FIGURE_9);
+    let found = complaint(&["replay", bare.path(), "--site-cost", "10"]);
+    assert!(found.contains("nodes: must be named"), "{found}");
+    let text = DASHBOARD.replace(",\"nodes\":{\"t/+\":\"n1\"}", "");
+    let partly = Scratch::new("partly-located", &text);
+    let priced = ["replay", partly.path(), "--json", "--price-per-gb", "1"];
+    let rows = objects(&[&priced[..], &["--message-bytes", "100"]].concat());
+    let summary = rows.last().expect("a summary");
+    assert_eq!(
+        summary["egress_a_month_now"],
+        Value::Null,
+        "it is not known"
+    );
+    assert!(summary["egress_a_month"].is_number());
+}
+
+#[test]
+fn replay_by_price_keeps_traffic_at_its_site() {
+    let mut text = String::from(
+        "{\"cluster\":{\"nodes\":[\"a\",\"b\",\"c\",\"d\"],\"message_bytes\":1000,\
+         \"sites\":{\"a\":\"x\",\"b\":\"x\",\"c\":\"y\",\"d\":\"y\"}}}\n",
+    );
+    for number in 0..40 {
+        text.push_str(&format!(
+            "{{\"client\":\"p{number}\",\"publish\":[\"t/{number}\"],\"rates\":{{\"t/{number}\":10}}}}\n"
+        ));
+    }
+    for number in 0..40 {
+        let topics: Vec<String> = (0..6)
+            .map(|it| format!("\"t/{}\"", (number * (7 + it) + it) % 40))
+            .collect();
+        let topics: std::collections::BTreeSet<String> = topics.into_iter().collect();
+        let topics: Vec<String> = topics.into_iter().collect();
+        text.push_str(&format!(
+            "{{\"client\":\"s{number}\",\"subscribe\":[{}]}}\n",
+            topics.join(",")
+        ));
+    }
+    let file = Scratch::new("two-sites", &text);
+    let arguments = ["--json", "--max-sessions", "2", "--price-per-gb", "0.1"];
+    let rows = objects(&[&["replay", file.path()], &arguments[..]].concat());
+    let summary = rows.last().expect("a summary");
+    let plain = summary["egress_a_month"].as_f64().expect("a number");
+    let by_price = summary["by_price"]["egress_a_month"].as_f64();
+    let by_price = by_price.expect("a number");
+    assert!(by_price < plain, "{summary}");
+}
+
 /// A dashboard of all topics at one node, and a publisher at each.
 const DASHBOARD: &str = r#"{"cluster":{"nodes":["n1","n2"]}}
 {"client":"dash","subscribe":["t/+"],"nodes":{"t/+":"n1"}}

@@ -10,7 +10,7 @@ use thicket_placement::{Advisor, Change, CpuWeights, Outcome, Relocation};
 use super::arguments::FairOptions;
 use super::price::{Prices, Tariff};
 use super::recording::Source;
-use super::rows::{Format, Row, object, render};
+use super::rows::{Format, Row, object, render, rounded};
 
 /// The name of the node that is added.
 const NEW_NODE: &str = "new-node";
@@ -224,12 +224,6 @@ impl Scale {
             })
             .collect()
     }
-}
-
-/// To hundredths.
-fn rounded(number: f64) -> f64 {
-    // Adding 0 takes the sign off a zero.
-    (number * 100.0).round() / 100.0 + 0.0
 }
 
 fn move_row(relocation: &Relocation) -> Row {

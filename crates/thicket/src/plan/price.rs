@@ -20,7 +20,7 @@ pub(super) struct Prices {
     /// Price of a GB (10^9 bytes) that goes from one site to another; with it a month of thirty days is counted.
     #[arg(long, value_name = "PRICE", allow_negative_numbers = true)]
     price_per_gb: Option<f64>,
-    /// A message between sites counts as so many between nodes of one site: each change is also planned by that, beside the one that does not
+    /// A message between sites counts as so many between nodes of one site: everything is also planned by that, beside the plan that does not
     /// weigh where its traffic goes [default with --price-per-gb: 10]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     site_cost: Option<f64>,

@@ -3,12 +3,15 @@
 use std::io::Write as _;
 
 use anyhow::Context as _;
-use serde_json::Value;
-use thicket_placement::{Arrival, Step, StrategyKind, Traffic};
+use serde_json::{Map, Value};
+use thicket_placement::{
+    Advisor, Arrival, CpuWeights, Distances, Limits, MatchingOptions, Step, StrategyKind, Traffic,
+};
 
 use super::arguments::{FairOptions, OpenChoices, parse_strategy};
-use super::recording::Source;
-use super::rows::{Format, Row, object, render};
+use super::price::{Prices, Tariff};
+use super::recording::{Recording, Source};
+use super::rows::{Format, Row, object, render, rounded};
 
 /// Brokers of a recording that names none.
 const BROKERS: usize = 8;
@@ -31,31 +34,52 @@ pub(super) struct Replay {
     seed: u64,
     #[command(flatten)]
     choices: OpenChoices,
+    #[command(flatten)]
+    prices: Prices,
     /// Print one JSON object an arrival, and one with the traffic at the end.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(arguments: &Replay) -> anyhow::Result<()> {
-    let limits = arguments.fair.limits()?;
-    let strategy = arguments
-        .strategy
-        .build(limits, arguments.choices.options()?, arguments.seed);
-    let recording = arguments.source.recording()?;
-    let known = Some(recording.cluster.nodes.len()).filter(|count| *count > 0);
+    let run = Run {
+        strategy: arguments.strategy,
+        limits: arguments.fair.limits()?,
+        options: arguments.choices.options()?,
+        seed: arguments.seed,
+        recording: arguments.source.recording()?,
+    };
+    let cluster = &run.recording.cluster;
+    let known = Some(cluster.nodes.len()).filter(|count| *count > 0);
     let brokers = arguments.brokers.or(known).unwrap_or(BROKERS);
-    let mut replay = thicket_placement::Replay::new(brokers, strategy)?;
-    let arrivals = &recording.arrivals;
-    for (place, arrival) in arrivals {
-        replay.announce(arrival).with_context(|| place.clone())?;
+    let tariff = arguments.prices.tariff(cluster)?;
+    let cost = arguments
+        .prices
+        .cost_between(&arguments.prices.sites(cluster)?)?;
+    anyhow::ensure!(
+        known.is_some() || tariff.is_none() && cost.is_none(),
+        "nodes: must be named by a line with `cluster`: record with `--from live --save FILE`"
+    );
+    let names = names(&cluster.nodes, brokers);
+    let (replay, mut rows) = run.replay(brokers, None)?;
+    let mut summary = summary_row(&replay.traffic());
+    if let Some(tariff) = &tariff {
+        let now = run.month_now(tariff);
+        summary
+            .set("egress_a_month_now", now.map_or(Value::Null, Value::from))
+            .set("egress_a_month", month(tariff, &names, &replay));
     }
-    let mut rows = Vec::new();
-    for (place, arrival) in arrivals {
-        let step = replay.handle_arrival(arrival);
-        let step = step.with_context(|| place.clone())?;
-        rows.push(step_row(arrival, &step));
+    if let Some(cost) = cost {
+        let of = |from: usize, to: usize| cost(&names[from], &names[to]);
+        let (replay, _) = run.replay(brokers, Some(Distances::new(brokers, of)?))?;
+        let mut by_price = Map::new();
+        by_price.insert("internal".into(), replay.traffic().internal().into());
+        if let Some(tariff) = &tariff {
+            let month = month(tariff, &names, &replay);
+            by_price.insert("egress_a_month".into(), month.into());
+        }
+        summary.set("by_price", by_price);
     }
-    let summary = summary_row(&replay.traffic());
     let text = if arguments.json {
         rows.push(summary);
         render(&rows, Format::Json)
@@ -65,6 +89,62 @@ pub(super) fn run(arguments: &Replay) -> anyhow::Result<()> {
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// What a replay starts from.
+struct Run {
+    strategy: StrategyKind,
+    limits: Limits,
+    options: MatchingOptions,
+    seed: u64,
+    recording: Recording,
+}
+
+impl Run {
+    /// All arrivals, and a row for each.
+    fn replay(
+        &self,
+        brokers: usize,
+        distances: Option<Distances>,
+    ) -> anyhow::Result<(thicket_placement::Replay, Vec<Row>)> {
+        let strategy = self.strategy.build(self.limits, self.options, self.seed);
+        let mut replay = thicket_placement::Replay::new(brokers, strategy)?;
+        if let Some(distances) = distances {
+            replay.set_distances(distances);
+        }
+        let arrivals = &self.recording.arrivals;
+        for (place, arrival) in arrivals {
+            replay.announce(arrival).with_context(|| place.clone())?;
+        }
+        let mut rows = Vec::new();
+        for (place, arrival) in arrivals {
+            let step = replay.handle_arrival(arrival);
+            let step = step.with_context(|| place.clone())?;
+            rows.push(step_row(arrival, &step));
+        }
+        Ok((replay, rows))
+    }
+
+    /// A month with all clients where the recording has them; `None`: it does not say where all of them are.
+    fn month_now(&self, tariff: &Tariff) -> Option<f64> {
+        let nodes = self.recording.cluster.nodes.clone();
+        let arrivals = self.recording.arrivals.iter();
+        let arrivals = arrivals.map(|(_, arrival)| arrival.clone()).collect();
+        let now = Advisor::new(nodes, arrivals, self.limits, CpuWeights::default());
+        let now = now.ok()?.now();
+        Some(rounded(tariff.month(&now.nodes, &now.flows)))
+    }
+}
+
+fn month(tariff: &Tariff, names: &[String], replay: &thicket_placement::Replay) -> f64 {
+    rounded(tariff.month(names, &replay.flows()))
+}
+
+/// Names of brokers: those of the nodes, in their order, as far as there are so many.
+fn names(nodes: &[String], brokers: usize) -> Vec<String> {
+    let new = (0..).map(|number| format!("broker {number}"));
+    let new = new.skip(nodes.len()).filter(|name| !nodes.contains(name));
+    nodes.iter().cloned().chain(new).take(brokers).collect()
 }
 
 fn step_row(arrival: &Arrival, step: &Step) -> Row {

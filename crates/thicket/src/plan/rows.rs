@@ -61,6 +61,12 @@ pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
     )
 }
 
+/// To hundredths.
+pub(super) fn rounded(number: f64) -> f64 {
+    // Adding 0 takes the sign off a zero.
+    (number * 100.0).round() / 100.0 + 0.0
+}
+
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
