@@ -436,7 +436,10 @@ impl ControlPlane {
         let mut interests = Vec::new();
         for (name, rate) in &asked.publish {
             let topic = self.topic(name, None)?;
-            let known = self.placer.cluster().rate(topic);
+            let cluster = self.placer.cluster();
+            // The rate of a topic is that of all its publishers.
+            let publishers = cluster.publishers(topic).len().max(1);
+            let known = cluster.rate(topic) / publishers as f64;
             let rate = rate.unwrap_or(if known > 0.0 { known } else { UNKNOWN_RATE });
             let role = Role::Publisher { rate };
             interests.push(Interest { topic, role });
@@ -926,6 +929,19 @@ mod tests {
             after < 0.55 * before && refused < 1.0,
             "{before} {after} {refused}"
         );
+    }
+
+    #[test]
+    fn publishers_of_a_topic_that_do_not_know_their_rates_do_not_double_it() {
+        let mut control = control(&[1, 2, 3]);
+        let mut unknown = asked("p0", &["t"], &[], 1);
+        unknown.publish[0].1 = None;
+        for number in 0..30 {
+            unknown.client_id = format!("p{number}");
+            control.place(&unknown).unwrap();
+            control.place(&unknown).unwrap();
+        }
+        assert_eq!(control.cluster().total_load(Dimension::Input), 30.0);
     }
 
     #[test]
