@@ -127,6 +127,10 @@ class BridgeCases:
     def there_port(self):
         return self.mosquitto.port
 
+    def bridged_port(self):
+        """Where the bridge connects."""
+        return self.mosquitto.port
+
     def subscriber(self, port, topic, *arguments):
         return mosquitto_clients.Subscriber(port, "-V", "mqttv5", "-t", topic, "-q", 2, *arguments)
 
@@ -193,7 +197,7 @@ class OneBridgeCases(BridgeCases):
         api = f"127.0.0.1:{self.cluster.nodes[0].http_port}"
         table = mosquitto_clients.run(nodes.BINARY, "ctl", "bridges", "--api", api)
         self.assertIn("bridge-0", table)
-        self.assertIn(f"127.0.0.1:{self.there_port()}", table)
+        self.assertIn(f"127.0.0.1:{self.bridged_port()}", table)
 
 
 class TwoBridgesCases(BridgeCases):
@@ -246,6 +250,9 @@ class OneBridgeOverTls(OneBridgeCases, BrokerTest):
             f'tls_certificate = "{certificate}"\ntls_key = "{key}"'
         )
 
+    def bridged_port(self):
+        return self.tls_port
+
 
 class OneBridgeOverWebSocket(OneBridgeCases, BrokerTest):
     """Mosquitto's WebSocket."""
@@ -258,6 +265,9 @@ class OneBridgeOverWebSocket(OneBridgeCases, BrokerTest):
     @classmethod
     def address(cls):
         return f'address = "ws://127.0.0.1:{cls.websocket_port}/mqtt"'
+
+    def bridged_port(self):
+        return self.websocket_port
 
 
 class OneBridge311(OneBridgeCases, BrokerTest):

@@ -46,6 +46,8 @@ pub struct LogStatus {
     pub bytes: u64,
     /// Bytes of records that can be stored for sure; what would need more is refused.
     pub room: u64,
+    /// The disk has less space than the log's next segment should have.
+    pub is_short: bool,
     /// Bytes of values that can be stored for sure; new sessions and subscriptions that would need more are refused.
     pub values_room: u64,
 }

@@ -17,6 +17,7 @@ const EMPTY_DISK: LogStatus = LogStatus {
     segment: 0,
     bytes: 0,
     room: u64::MAX,
+    is_short: false,
     values_room: u64::MAX,
 };
 

@@ -218,6 +218,7 @@ mod tests {
         flow.settle(STREAM, 1, 900);
         assert_eq!(flow.resend_at(after), None);
     }
+
     #[test]
     fn a_lost_acknowledgement_is_noticed_while_others_come() {
         let (mut flow, after) = (Flow::default(), Duration::from_secs(2));

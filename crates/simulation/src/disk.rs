@@ -126,6 +126,7 @@ impl Disk {
             segment,
             bytes: segments.map_or(0, |it| it.values().map(bytes_of).sum()),
             room: self.room,
+            is_short: false,
             values_room: self.room,
         }
     }

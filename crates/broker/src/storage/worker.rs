@@ -287,6 +287,7 @@ impl WorkerStorage {
             bytes: log.needed_bytes(),
             // Only allocated space counts: it stays available even if other processes fill the disk.
             room: log.room().saturating_sub(record_bytes(0)),
+            is_short: log.is_short(),
             values_room: self.store_room,
         }
     }
@@ -412,6 +413,7 @@ const fn stored_status(room: u64) -> LogStatus {
         segment: 0,
         bytes: 0,
         room,
+        is_short: false,
         values_room: room,
     }
 }

@@ -16,6 +16,10 @@ use crate::Now;
 /// Bytes written for a checkpoint in one round.
 const BYTES_PER_ROUND: usize = 1024 * 1024;
 
+/// On a disk that is short of space the log is checked after so many reports of its state, which come every ten milliseconds or more often: whether
+/// a queue has been emptied shows only by a look at every session.
+const SHORT_LOOKS: u32 = 100;
+
 /// What a session accepted of one publisher.
 const PUBLISHER_BYTES: u64 = 16 + Generations::LEN as u64 + 12;
 
@@ -39,8 +43,8 @@ pub(super) struct Checkpoints {
     next_name: u64,
     /// The log is checked again when it has this many bytes,
     look_at: u64,
-    /// or when less than half of these bytes wait for clients.
-    waiting: u64,
+    /// or, on a disk that is short of space, after so many reports of its state.
+    look_in: u32,
     /// The segment the last one ended in.
     ended_in: u64,
 }
@@ -51,7 +55,7 @@ impl Checkpoints {
             current: None,
             next_name: 1,
             look_at: small_log_bytes,
-            waiting: 0,
+            look_in: 0,
             ended_in: 0,
         }
     }
@@ -61,20 +65,24 @@ impl Checkpoints {
         self.next_name = self.next_name.max(name + 1);
     }
 
-    /// Begins a checkpoint if the log is at least twice what is needed of it, or if it is nearly full and anything can be gained.
+    /// Begins a checkpoint if the log is at least twice what is needed of it, or if it is nearly full and anything can be gained. On a disk that is
+    /// short of space only if what is needed is sure to fit: it is needed twice until the checkpoint is complete.
     pub(super) fn begin_if_worthwhile(&mut self, cx: &Context) {
         let status = cx.journal.status();
-        let is_short = cx.journal.is_full() && status.segment > self.ended_in;
-        let waiting = cx.sessions.waiting().bytes;
-        let is_emptier = waiting < self.waiting / 2;
-        let is_due = status.bytes >= self.look_at || is_short || is_emptier;
+        let may_gain = status.segment > self.ended_in;
+        let is_full = cx.journal.is_full() && may_gain;
+        self.look_in = self.look_in.saturating_sub(1);
+        let is_short = status.is_short && may_gain && self.look_in == 0;
+        let is_due = status.bytes >= self.look_at || is_full || is_short;
         if self.current.is_some() || !is_due {
             return;
         }
         let live = live_bytes(cx);
         self.look_at = (2 * live).max(live + cx.config.small_log_bytes);
-        self.waiting = waiting;
-        if status.bytes < self.look_at && !(is_short && live <= status.room / 2) {
+        self.look_in = SHORT_LOOKS;
+        let fits = live < status.room / 2;
+        let is_large = status.bytes >= self.look_at && !status.is_short;
+        if !(is_large || (is_full || status.is_short) && fits) {
             return;
         }
         self.current = Some(Checkpoint {

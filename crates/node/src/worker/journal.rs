@@ -62,6 +62,7 @@ impl Journal {
                 segment: 0,
                 bytes: 0,
                 room: u64::MAX,
+                is_short: false,
                 values_room: u64::MAX,
             },
             done: None,
