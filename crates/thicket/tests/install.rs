@@ -136,11 +136,12 @@ fn a_bridge_of_mosquitto_becomes_one_of_ours() {
 
 #[test]
 fn a_bridge_of_mosquitto_over_tls_stays_one() {
-    let text = migrated(
+    // The files are not there, so the configuration is not checked.
+    let text = out(&migrate(
         "allow_anonymous true\nlistener 1883 127.0.0.1\n\
          connection plant\naddress mosquitto.example:8883\nbridge_cafile /ca\nbridge_certfile /c\nbridge_keyfile /k\n\
          topic site/# out\n",
-    );
+    ));
     for line in [
         "address = \"tls://mosquitto.example:8883\"",
         "tls_ca = \"/ca\"",
