@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use thicket_overlay::NodeId;
 use thicket_session::{
     server::{MessageId, MessageStream},
     time::Instant,
@@ -115,17 +114,17 @@ impl Session {
         since.collect::<Marks>().union(&self.marks)
     }
 
-    /// Whether a message reached the session at the node `own`, or where it was before.
-    /// `streams`: what reached its worker.
+    /// Whether a message reached the session at the worker with this stream, or where it was before. `streams`: what reached that worker, from other
+    /// workers of its node too: nothing comes here that nobody here wants.
     pub fn has_come(
         &self,
         id: MessageId,
-        own: NodeId,
+        own: MessageStream,
         streams: &BTreeMap<MessageStream, Mark>,
     ) -> bool {
         let mark = streams.get(&id.stream_id());
         let came = |mark: &Mark| mark.has(id.number) || mark.had(id.number);
-        let has_come = id.node == own.0 || mark.is_some_and(came);
+        let has_come = id.stream_id() == own || mark.is_some_and(came);
         let came_since = |begun: &Rc<Begun>| begun.is_before(id, mark);
         let came_before = self.marks.contain(id);
         let has_come_since = has_come && self.begun.as_ref().is_none_or(came_since);

@@ -177,7 +177,7 @@ impl Primaries {
         key: SessionKey,
         moved: queue::Moved,
     ) {
-        let place = cx.place();
+        let (place, own) = (cx.place(), cx.own_stream());
         let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
@@ -204,7 +204,7 @@ impl Primaries {
             let theirs = queue
                 .iter()
                 .chain(merging.in_flight.iter().filter_map(unacknowledged));
-            let (own, marks) = (cx.config.node, &cx.arrivals.marks);
+            let marks = &cx.arrivals.marks;
             let has_come = |id: &MessageId| session.has_come(*id, own, marks);
             let come: BTreeSet<MessageId> = theirs.filter_map(plain).filter(has_come).collect();
             let begun = |id: &&MessageId| merging.begun.is_before(**id, marks.get(&id.stream_id()));

@@ -86,7 +86,7 @@ pub(super) fn handle_reached_backup(
     let id = message_id(reached.origin, record.number);
     let stored = session.stored;
     let has_come =
-        session.imported.contains(&id) || session.has_come(id, cx.config.node, &cx.arrivals.marks);
+        session.imported.contains(&id) || session.has_come(id, cx.own_stream(), &cx.arrivals.marks);
     let route = cx.route(record.topic);
     let recipient = route
         .recipients
