@@ -504,6 +504,7 @@ fn branches_of_branches_lose_nothing_in_runs_that_once_failed() {
         (Tree, 200_000),
         (Flood, 200_009),
         (Tree, 200_015),
+        (Topic, 210_002),
     ];
     play_runs(name, Plan::OVERLAPPING_MAJORITY, majority.to_vec());
     let paused = [(Flood, 200_001), (Mesh, 300_003)];
