@@ -72,16 +72,19 @@ impl Checkpoints {
         let may_gain = status.segment > self.ended_in;
         let is_full = cx.journal.is_full() && may_gain;
         self.look_in = self.look_in.saturating_sub(1);
-        let is_short = status.is_short && may_gain && self.look_in == 0;
-        let is_due = status.bytes >= self.look_at || is_full || is_short;
+        let is_due = if status.is_short {
+            may_gain && self.look_in == 0
+        } else {
+            status.bytes >= self.look_at || is_full
+        };
         if self.current.is_some() || !is_due {
             return;
         }
         let live = live_bytes(cx);
         self.look_at = (2 * live).max(live + cx.config.small_log_bytes);
         self.look_in = SHORT_LOOKS;
-        let fits = live < status.room / 2;
         let is_large = status.bytes >= self.look_at && !status.is_short;
+        let fits = live < status.room / 2;
         if !(is_large || (is_full || status.is_short) && fits) {
             return;
         }
