@@ -45,4 +45,4 @@ pub use machine::{
 };
 pub use rule::{Direction, Retain, Rule, RuleConfig, RuleError, Side};
 pub use runner::{Monitor, Running, start};
-pub use stream::{Connection, Dial, TcpDial};
+pub use stream::{Connection, Dial};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thicket_bridge::{Connection, Dial, Monitor, Running, TcpDial, start};
+use thicket_bridge::{Connection, Dial, Monitor, Running, start};
 use thicket_transport::client::{Target, Writer, connect};
 use thicket_transport::tls::ClientTls;
 
@@ -25,7 +25,8 @@ impl Bridges {
         node_name: &str,
         address: SocketAddr,
     ) -> Result<Self, StartError> {
-        let local = Arc::new(TcpDial::new(reached(address).to_string()));
+        let own = BridgeAddress::tcp(reached(address).to_string());
+        let local = Arc::new(LayeredDial(own));
         let run = |plan: &BridgePlan| {
             let remote = LayeredDial(plan.address.clone());
             let config = plan.config(node, node_name);

@@ -121,20 +121,8 @@ fn a_lab_that_is_killed_leaves_nothing_behind() {
         eprintln!("skipped: {error}");
         return;
     }
-    let file = folder.path().join("scenario.toml");
-    std::fs::write(&file, format!("{SCENARIO}seconds = 600\n")).unwrap();
+    let mut child = start(folder.path(), &format!("{SCENARIO}seconds = 600\n"));
     let out = folder.path().join("out");
-    let mut child = lab(&[
-        "run",
-        file.to_str().unwrap(),
-        "--out",
-        out.to_str().unwrap(),
-        "-q",
-    ])
-    .stdout(Stdio::null())
-    .stderr(Stdio::null())
-    .spawn()
-    .unwrap();
     let pid = child.id();
     wait_for(&mut child, || {
         out.join("brokers/mesh-c0-r1/s3/output.log").is_file()
@@ -168,21 +156,9 @@ fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
         eprintln!("skipped: {error}");
         return;
     }
-    let file = folder.path().join("scenario.toml");
     let sweep = "[[sweep]]\nkey = \"workload.messages\"\nvalues = [10, 100000]\n";
-    std::fs::write(&file, format!("{SCENARIO}messages = 1\n{sweep}")).unwrap();
+    let mut child = start(folder.path(), &format!("{SCENARIO}messages = 1\n{sweep}"));
     let out = folder.path().join("out");
-    let mut child = lab(&[
-        "run",
-        file.to_str().unwrap(),
-        "--out",
-        out.to_str().unwrap(),
-        "-q",
-    ])
-    .stdout(Stdio::null())
-    .stderr(Stdio::null())
-    .spawn()
-    .unwrap();
     wait_for(&mut child, || out.join("samples/mesh-c0-r1.csv").is_file());
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -194,10 +170,10 @@ fn an_interrupted_lab_keeps_what_it_measured_and_cleans_up() {
     assert!(!janitor::found().iter().any(|&(lab, _)| lab == child.id()));
 }
 
-/// Starts a run of two repeats into `folder`.
-fn start_two(folder: &Path, addition: &str) -> Child {
+/// Starts a run of a scenario into `folder`.
+fn start(folder: &Path, scenario: &str) -> Child {
     let file = folder.join("scenario.toml");
-    std::fs::write(&file, format!("repeats = 2{SCENARIO}{addition}")).unwrap();
+    std::fs::write(&file, scenario).unwrap();
     let out = folder.join("out");
     lab(&[
         "run",
@@ -220,7 +196,10 @@ fn finished_runs_of_a_lab_that_is_killed_are_kept() {
         eprintln!("skipped: {error}");
         return;
     }
-    let mut child = start_two(folder.path(), "messages = 10\n");
+    let mut child = start(
+        folder.path(),
+        &format!("repeats = 2{SCENARIO}messages = 10\n"),
+    );
     let out = folder.path().join("out");
     wait_for(&mut child, || out.join("results.json").is_file());
     child.kill().unwrap();
@@ -241,7 +220,10 @@ fn a_run_whose_link_process_dies_is_kept_as_invalid_and_the_next_goes_on() {
         eprintln!("skipped: {error}");
         return;
     }
-    let mut child = start_two(folder.path(), "seconds = 1\n");
+    let mut child = start(
+        folder.path(),
+        &format!("repeats = 2{SCENARIO}seconds = 1\n"),
+    );
     let fabric_of = |lab: u32| {
         let tasks = std::fs::read_dir(format!("/proc/{lab}/task")).ok()?;
         let children = tasks

@@ -161,6 +161,19 @@ pub struct BridgeAddress {
     pub websocket: Option<String>,
 }
 
+impl BridgeAddress {
+    /// HOST:PORT over plain TCP.
+    pub(crate) fn tcp(text: String) -> Self {
+        let (host, port) = text.rsplit_once(':').unwrap_or_default();
+        Self {
+            place: Place::Tcp(host.to_owned(), port.parse().unwrap_or_default()),
+            tls: None,
+            websocket: None,
+            text,
+        }
+    }
+}
+
 /// A bridge, checked. Values that depend on the node's name and identity are filled in when these are known.
 #[derive(Debug, Clone)]
 pub struct BridgePlan {
@@ -296,7 +309,6 @@ fn address(table: &BridgeSettings, faults: &mut Faults) -> BridgeAddress {
         None => (rest, DEFAULT_PATH),
     };
     let place = faults.or_default(host_and_port("bridge.address", place.to_owned()));
-    let (host, port) = place.rsplit_once(':').unwrap_or_default();
     let names_tls =
         table.tls_ca.is_some() || table.tls_certificate.is_some() || table.tls_key.is_some();
     if names_tls && !has_tls {
@@ -318,10 +330,10 @@ fn address(table: &BridgeSettings, faults: &mut Faults) -> BridgeAddress {
         faults.keep(tls.load());
     }
     BridgeAddress {
-        place: Place::Tcp(host.to_owned(), port.parse().unwrap_or_default()),
         tls,
         websocket: is_websocket.then(|| path.to_owned()),
-        text,
+        text: text.clone(),
+        ..BridgeAddress::tcp(place)
     }
 }
 

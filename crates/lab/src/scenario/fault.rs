@@ -62,6 +62,22 @@ pub enum Action {
 }
 
 impl Action {
+    /// The keys of a fault that it uses.
+    const fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Cut | Self::Heal => &["link"],
+            Self::Slow => &["link", "to"],
+            Self::Partition => &["sites"],
+            Self::Kill
+            | Self::PowerOff
+            | Self::Pause
+            | Self::Resume
+            | Self::Restart
+            | Self::Join
+            | Self::Drain => &["site"],
+        }
+    }
+
     /// The name in a scenario.
     const fn name(self) -> &'static str {
         match self {
@@ -101,18 +117,7 @@ impl Fault {
             ("sites", !self.sites.is_empty()),
             ("to", self.to.is_some()),
         ];
-        let used: &[&str] = match self.action {
-            Action::Cut | Action::Heal => &["link"],
-            Action::Slow => &["link", "to"],
-            Action::Partition => &["sites"],
-            Action::Kill
-            | Action::PowerOff
-            | Action::Pause
-            | Action::Resume
-            | Action::Restart
-            | Action::Join
-            | Action::Drain => &["site"],
-        };
+        let used = self.action.keys();
         match given
             .iter()
             .find(|(key, is_given)| *is_given && !used.contains(key))
@@ -128,17 +133,8 @@ impl Fault {
 
     /// Whether it concerns the broker of its site.
     #[must_use]
-    pub const fn is_of_broker(&self) -> bool {
-        match self.action {
-            Action::Kill
-            | Action::PowerOff
-            | Action::Pause
-            | Action::Resume
-            | Action::Restart
-            | Action::Join
-            | Action::Drain => true,
-            Action::Cut | Action::Heal | Action::Partition | Action::Slow => false,
-        }
+    pub fn is_of_broker(&self) -> bool {
+        self.action.keys().contains(&"site")
     }
 
     /// An error unless it is possible in this network; `at` precedes the key.
