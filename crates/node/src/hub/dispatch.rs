@@ -72,8 +72,7 @@ impl Hub {
                 .ownership
                 .handle_not_fetched(&mut self.cx, now, request, is_elsewhere),
             Message::Fetched { request, part } => {
-                self.ownership
-                    .handle_fetched(&mut self.cx, now, request, part)
+                self.ownership.handle_fetched(&mut self.cx, request, part)
             }
             Message::Drain { request } => self.ownership.handle_drain(&mut self.cx, node, request),
             Message::Barrier { request } => {

@@ -399,11 +399,10 @@ impl Hub {
                 .handle_session(&mut self.cx, now, from, &client_id, state, epoch),
             ToHub::Fetched { request, answer } => {
                 self.ownership
-                    .handle_worker_fetched(&mut self.cx, request, &answer)
+                    .handle_worker_fetched(&mut self.cx, now, request, &answer)
             }
             ToHub::Drained { request, queue } => {
-                self.ownership
-                    .handle_drained(&mut self.cx, now, request, queue)
+                self.ownership.handle_drained(&mut self.cx, request, queue)
             }
             ToHub::Imported { request } => {
                 self.ownership.handle_imported(&mut self.cx, now, request)

@@ -54,7 +54,7 @@ pub(crate) enum ToHub {
     Fetched { request: u64, answer: Fetched },
     /// The queue of a branch.
     Drained { request: u64, queue: Vec<u8> },
-    /// The interests of what was imported are settled.
+    /// The interests of what was imported are settled; or the queue has been taken in.
     Imported { request: u64 },
     /// A backup was promoted, with this epoch: its primary handed it over, or, `is_beside`, has it too.
     TakenOver {

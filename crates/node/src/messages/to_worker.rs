@@ -68,7 +68,7 @@ pub(crate) enum ToWorker {
         client_id: Arc<str>,
         may_contest: bool,
     },
-    /// Another node is to have the session. Disconnect its client, keep queueing, answer `Fetched`.
+    /// Another node, or for a merge another worker of this one, is to have the session. Disconnect its client, keep queueing, answer `Fetched`.
     Fetch {
         request: u64,
         client_id: Arc<str>,
@@ -91,8 +91,12 @@ pub(crate) enum ToWorker {
         snapshot: Vec<u8>,
         merge: Merge,
     },
-    /// The queue of a branch.
-    ImportQueue { client_id: Arc<str>, queue: Vec<u8> },
+    /// The queue of a branch. Answered by `Imported` when all of the branch is stored, and backups that are up have it.
+    ImportQueue {
+        request: u64,
+        client_id: Arc<str>,
+        queue: Vec<u8>,
+    },
     /// The rest of a branch is not sent.
     Forget { client_id: Arc<str> },
     /// From another worker: it offers a connection whose messages go there; its messages and the sender's, a second.

@@ -11,7 +11,10 @@ use super::{
     replication::Primaries,
     sessions::OwedAcknowledgement,
 };
-use crate::{ConnectionId, Now, messages::NumberRuns};
+use crate::{
+    ConnectionId, Now,
+    messages::{NumberRuns, ToHub},
+};
 
 /// PUBACK or PUBREC.
 pub(super) fn acknowledge(
@@ -103,7 +106,7 @@ impl Worker {
                     refuse_record(cx, from, origin, number);
                     continue;
                 }
-                Debt::Will(_) => {
+                Debt::Will(_) | Debt::Merge(_) => {
                     cx.debts.met.push(debt);
                     continue;
                 }
@@ -168,6 +171,7 @@ impl Worker {
                     number,
                 } => self.cx.batches.admit(from, origin, number),
                 Debt::Will(number) => self.primaries.settle_will(&mut self.cx, number),
+                Debt::Merge(request) => self.cx.send_to_hub(ToHub::Imported { request }),
             }
         }
         self.primaries.settle_forgotten(&mut self.cx, now);

@@ -7,6 +7,7 @@
 //! | settled | | every node sends their messages here too |
 //! | drain | the queue is sent | |
 //! | queue | | messages that did not arrive here are taken in |
+//! | store | | all of it is stored, and at the backups |
 //! | evict | the session ends without a will | |
 
 use std::{rc::Rc, sync::Arc};
@@ -144,21 +145,25 @@ impl Primaries {
         &mut self,
         cx: &mut Context,
         now: Now,
+        request: u64,
         client_id: &str,
         bytes: &[u8],
     ) {
-        let Some(key) = cx.sessions.find(client_id) else {
-            return;
-        };
-        match queue::decode(bytes, now.instant) {
-            Some(moved) => self.finish_merge(cx, now, key, moved),
-            None => {
+        let key = cx.sessions.find(client_id);
+        let key = key.filter(|key| cx.sessions.get(*key).is_some_and(|it| it.merging.is_some()));
+        let moved = queue::decode(bytes, now.instant);
+        match (key, moved) {
+            (Some(key), Some(moved)) => self.finish_merge(cx, now, key, moved, Some(request)),
+            (Some(key), None) => {
                 if let Some(session) = cx.sessions.get_mut(key) {
                     session.merging = None;
                 }
                 let message = "a queue from another node is unreadable";
                 cx.event(EventLevel::Error, message, Vec::new());
+                cx.send_to_hub(ToHub::Imported { request });
             }
+            // It has ended meanwhile.
+            (None, _) => cx.send_to_hub(ToHub::Imported { request }),
         }
     }
 }

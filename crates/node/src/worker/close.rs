@@ -161,6 +161,9 @@ impl Worker {
             let answer = Fetched::Gone;
             cx.send_to_hub_after_records(ToHub::Fetched { request, answer });
         }
+        if let Some(request) = session.merge_to_report {
+            cx.send_to_hub(ToHub::Imported { request });
+        }
         Some(session)
     }
 

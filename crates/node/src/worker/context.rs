@@ -136,8 +136,11 @@ impl Context {
         self.up.iter().any(|up| up.node == node)
     }
 
-    /// The version in which records and sessions are sent to another node.
+    /// The version in which records and sessions are sent to another node, or to another worker of this one.
     pub fn journal_version(&self, node: NodeId) -> JournalVersion {
+        if node == self.config.node {
+            return JournalVersion::V2;
+        }
         let found = self.up.iter().find(|up| up.node == node);
         found.map_or(JournalVersion::V1, |up| up.journal)
     }

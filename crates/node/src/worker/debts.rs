@@ -65,6 +65,8 @@ pub(super) enum Debt {
     },
     /// Nobody: another node is to forget the will with this number when all recipients have it.
     Will(u64),
+    /// The hub: a branch of a session has been taken in, by this number.
+    Merge(u64),
 }
 
 /// Who published a message.

@@ -83,7 +83,10 @@ impl Worker {
             return false;
         };
         let first = session.stored.backups.covered().next();
-        let (true, Some(first)) = (session.role.is_primary(), first) else {
+        let may_go = session.role.is_primary()
+            && session.merging.is_none()
+            && session.merge_to_report.is_none();
+        let (true, Some(first)) = (may_go, first) else {
             return false;
         };
         let Some(to) = self.cx.journal.streams.node_of(first.stream) else {

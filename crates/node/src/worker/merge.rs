@@ -81,7 +81,8 @@ impl Worker {
         moved: queue::Moved,
     ) {
         self.take_subscriptions(now, key, snapshot, merge);
-        self.primaries.finish_merge(&mut self.cx, now, key, moved);
+        self.primaries
+            .finish_merge(&mut self.cx, now, key, moved, None);
     }
 
     fn take_subscriptions(
@@ -169,13 +170,14 @@ impl Primaries {
         }
     }
 
-    /// The other one's queue has arrived.
+    /// The other one's queue has arrived. `request`: by which the hub is answered when all of the session is stored.
     pub(super) fn finish_merge(
         &mut self,
         cx: &mut Context,
         now: Now,
         key: SessionKey,
         moved: queue::Moved,
+        request: Option<u64>,
     ) {
         let (place, own) = (cx.place(), cx.own_stream());
         let Some(session) = cx.sessions.get_mut(key) else {
@@ -215,13 +217,14 @@ impl Primaries {
             session.take_in(place, *merging, queue, &come)
         };
         session.divergence = after;
+        session.merge_to_report = request;
         cx.traffic.merged_sessions += 1;
         cx.traffic.merged_messages += merged;
         let fields = vec![
             ("client_id", session.client_id.to_string()),
             ("messages", merged.to_string()),
         ];
-        self.store_whole(cx, now, key);
+        self.store_merged(cx, now, key);
         cx.event(
             EventLevel::Info,
             "a session that two nodes had is one again",

@@ -392,9 +392,13 @@ impl Worker {
                 merge,
             } => self.handle_import(now, request, &snapshot, merge),
             ToWorker::Forget { client_id } => handle_forget(&mut self.cx, &client_id),
-            ToWorker::ImportQueue { client_id, queue } => {
+            ToWorker::ImportQueue {
+                request,
+                client_id,
+                queue,
+            } => {
                 self.primaries
-                    .handle_import_queue(&mut self.cx, now, &client_id, &queue);
+                    .handle_import_queue(&mut self.cx, now, request, &client_id, &queue);
             }
             ToWorker::RetainedPage {
                 query,

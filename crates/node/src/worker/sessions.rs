@@ -106,6 +106,8 @@ pub(super) struct Session {
     pub ancestors: Ancestors,
     /// A branch that is being merged.
     pub merging: Option<Box<Merging>>,
+    /// The hub's number of a merge that is reported when the backups have what was taken in.
+    pub merge_to_report: Option<u64>,
     /// The sequence of its next message when the node started with what was stored; 0: another node has had all of it since.
     pub interrupted_at: u64,
 }
@@ -186,6 +188,7 @@ impl Session {
             ancestors: Ancestors::default(),
             divergence: None,
             merging: None,
+            merge_to_report: None,
             interrupted_at: 0,
             grant: None,
             rights: None,

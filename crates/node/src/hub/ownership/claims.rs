@@ -451,6 +451,7 @@ impl Ownership {
             }
         }
         self.advance_claim(cx, now, client_id);
+        self.merge_own_branch(cx, client_id);
     }
 
     /// Asks again what was deferred, gives up what took too long.

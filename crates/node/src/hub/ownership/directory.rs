@@ -13,7 +13,7 @@ use crate::{
         context::Context,
         control::{Message, Registration},
     },
-    messages::{SessionState, ToWorker},
+    messages::SessionState,
 };
 
 /// Bytes of client identifiers in one `Register`.
@@ -82,27 +82,8 @@ impl Ownership {
                         is_connected: false,
                     });
                 if entry.is_open && entry.home != from {
-                    // Backups of one session, from different nodes, were promoted in two workers.
-                    let loser = if epoch > entry.epoch {
-                        entry.home
-                    } else {
-                        from
-                    };
-                    let is_older = loser == from;
-                    let client_id = Arc::clone(client_id);
-                    let may_contest = false;
-                    let evict = ToWorker::Evict {
-                        client_id,
-                        may_contest,
-                    };
-                    cx.send_to_worker(loser, evict);
-                    if is_older {
-                        return;
-                    }
+                    return self.note_own_branch(cx, from, client_id, epoch);
                 }
-                let Some(entry) = cx.directory.entries.get_mut(client_id) else {
-                    return;
-                };
                 entry.home = from;
                 entry.epoch = entry.epoch.max(epoch);
                 entry.is_open = true;
@@ -118,10 +99,14 @@ impl Ownership {
             return;
         };
         if entry.home != from {
+            self.own_branch_ended(cx, now, from, client_id);
             return;
         }
         entry.is_open = false;
         self.moves_lose_session(client_id);
+        if self.adopt_own_branch(cx, now, client_id, is_opening) {
+            return;
+        }
         // A connection on its way there opens another one.
         if !is_opening {
             cx.directory.entries.remove(client_id);

@@ -7,6 +7,7 @@
 //! | `claims` | for the clients that connect here: asks the registrar, and informs the worker when it has the session |
 //! | `moves` | fetches sessions from other nodes, and hands over those that are claimed elsewhere |
 //! | `relocations` | sessions between two workers of this node |
+//! | `own_branches` | sessions that two workers of this node have |
 //! | `barriers` | nothing for a session is on its way any more |
 //! | `replication` | backups on their way, and their promotion |
 
@@ -14,6 +15,7 @@ pub(super) mod barriers;
 pub(super) mod claims;
 pub(super) mod directory;
 pub(super) mod moves;
+pub(super) mod own_branches;
 pub(super) mod registrar;
 pub(super) mod relocations;
 pub(super) mod replication;
@@ -22,8 +24,8 @@ use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
 use self::{
-    barriers::Barriers, claims::Claims, moves::Moves, registrar::Registrar,
-    relocations::Relocations, replication::Replication,
+    barriers::Barriers, claims::Claims, moves::Moves, own_branches::OwnBranches,
+    registrar::Registrar, relocations::Relocations, replication::Replication,
 };
 use super::context::Context;
 use crate::Now;
@@ -35,6 +37,7 @@ pub(super) struct Ownership {
     claims: Claims,
     moves: Moves,
     relocations: Relocations,
+    own_branches: OwnBranches,
     barriers: Barriers,
     replication: Replication,
 }

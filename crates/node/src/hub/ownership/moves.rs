@@ -1,7 +1,8 @@
 //! Sessions that other nodes ask for: because their clients connected there, or because both nodes had them.
 //!
 //! The node that claims asks. A session is handed over by the stream of its backups (the worker's `switchover`). If both nodes had it, the other
-//! branch is read (the worker's `branches`): fetch, import, drain, queue.
+//! branch is read (the worker's `branches`): fetch, import, drain, queue; it ends when all of it is stored here. So is the branch that another
+//! worker of this node has (`own_branches`): then this node is both sides.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -51,6 +52,8 @@ enum Stage {
     Fetching,
     Importing,
     Draining,
+    /// All of the branch is here. It ends when what it had is stored here, and at the backups.
+    Storing,
 }
 
 /// A session on its way to another node.
@@ -110,6 +113,50 @@ impl Ownership {
         purpose: Purpose,
         branch: Option<Arrival>,
     ) {
+        let request = self.expect_from(client_id, source, branch);
+        let fetch = Message::Fetch {
+            request,
+            client_id,
+            purpose,
+        };
+        cx.send(source, &fetch);
+    }
+
+    /// Has the worker `home` take in the branch that the worker `other` has.
+    pub(super) fn merge_between_workers(
+        &mut self,
+        cx: &mut Context,
+        client_id: &Arc<str>,
+        (home, other): (WorkerId, WorkerId),
+        merge: Merge,
+    ) {
+        let arrival = Arrival {
+            home,
+            merge,
+            stage: Stage::Fetching,
+            parts: Vec::new(),
+        };
+        let own = cx.own();
+        let request = self.expect_from(client_id, own, Some(arrival));
+        self.fetch_from_worker(cx, (own, request), client_id, other, Purpose::Merge);
+    }
+
+    /// Ends a merge of two workers of this node.
+    pub(super) fn end_merge_between_workers(&mut self, own: NodeId, client_id: &str) {
+        let is_its = |node: NodeId, of: &str| node == own && of == client_id;
+        let arriving = &mut self.moves.arriving;
+        arriving.retain(|_, it| !is_its(it.source, &it.client_id));
+        let leaving = &mut self.moves.leaving;
+        leaving.retain(|_, it| !is_its(it.to, &it.client_id));
+    }
+
+    /// The number of a new request for a session.
+    fn expect_from(
+        &mut self,
+        client_id: &Arc<str>,
+        source: NodeId,
+        branch: Option<Arrival>,
+    ) -> u64 {
         let request = self.next_request();
         let arriving = Arriving {
             client_id: Arc::clone(client_id),
@@ -117,12 +164,7 @@ impl Ownership {
             branch,
         };
         self.moves.arriving.insert(request, arriving);
-        let fetch = Message::Fetch {
-            request,
-            client_id,
-            purpose,
-        };
-        cx.send(source, &fetch);
+        request
     }
 
     /// There is nothing to fetch at the other node.
@@ -137,11 +179,16 @@ impl Ownership {
             return self.finish_move(cx, now, request);
         }
         let Some(Arriving {
-            client_id, branch, ..
+            client_id,
+            source,
+            branch,
         }) = self.moves.arriving.remove(&request)
         else {
             return;
         };
+        if source == cx.own() {
+            return self.settle_relocation(cx, now, &client_id);
+        }
         match branch {
             Some(_) => self.end_claim(cx, now, &client_id, None),
             None => self.retry_claim(now, &client_id),
@@ -151,7 +198,6 @@ impl Ownership {
     pub(in crate::hub) fn handle_fetched(
         &mut self,
         cx: &mut Context,
-        now: Now,
         request: u64,
         part: Part<'_>,
     ) {
@@ -179,21 +225,23 @@ impl Ownership {
                 };
                 cx.send_to_worker_after_records(home, import);
             }
-            Stage::Importing => debug_assert!(false, "a queue is sent when it is asked for"),
+            Stage::Importing | Stage::Storing => {
+                debug_assert!(false, "a queue is sent once, when it is asked for");
+            }
             Stage::Draining => {
-                let client_id = Arc::clone(client_id);
+                arrival.stage = Stage::Storing;
                 let queue = ToWorker::ImportQueue {
-                    client_id,
+                    request,
+                    client_id: Arc::clone(client_id),
                     queue: bytes,
                 };
                 cx.send_to_worker_after_records(home, queue);
-                self.finish_move(cx, now, request);
             }
         }
     }
 
-    /// All nodes send the messages of the branch here too.
-    pub(in crate::hub) fn handle_imported(&mut self, cx: &mut Context, _now: Now, request: u64) {
+    /// All nodes send the messages of the branch here too; later, its queue has been taken in.
+    pub(in crate::hub) fn handle_imported(&mut self, cx: &mut Context, now: Now, request: u64) {
         let Some(Arriving {
             source,
             branch: Some(arrival),
@@ -202,13 +250,25 @@ impl Ownership {
         else {
             return;
         };
+        if arrival.stage == Stage::Storing {
+            return self.finish_move(cx, now, request);
+        }
         arrival.stage = Stage::Draining;
         let source = *source;
-        cx.send(source, &Message::Drain { request });
+        if source == cx.own() {
+            self.handle_drain(cx, source, request);
+        } else {
+            cx.send(source, &Message::Drain { request });
+        }
     }
 
     fn finish_move(&mut self, cx: &mut Context, now: Now, request: u64) {
-        if let Some(arriving) = self.moves.arriving.remove(&request) {
+        let Some(arriving) = self.moves.arriving.remove(&request) else {
+            return;
+        };
+        if arriving.source == cx.own() {
+            self.settle_relocation(cx, now, &arriving.client_id);
+        } else {
             self.grant(cx, now, &arriving.client_id);
         }
     }
@@ -239,9 +299,21 @@ impl Ownership {
             return cx.send(to, &gone);
         };
         let (client_id, home) = (Arc::clone(client_id), entry.home);
+        self.fetch_from_worker(cx, (to, request), &client_id, home, purpose);
+    }
+
+    /// Asks the worker that has it for a session that `to` asked for by the number `request`.
+    fn fetch_from_worker(
+        &mut self,
+        cx: &mut Context,
+        (to, request): (NodeId, u64),
+        client_id: &Arc<str>,
+        home: WorkerId,
+        purpose: Purpose,
+    ) {
         let local = self.next_request();
         let leaving = Leaving {
-            client_id: Arc::clone(&client_id),
+            client_id: Arc::clone(client_id),
             to,
             request,
             home,
@@ -250,7 +322,7 @@ impl Ownership {
         self.moves.leaving.insert(local, leaving);
         let fetch = ToWorker::Fetch {
             request: local,
-            client_id,
+            client_id: Arc::clone(client_id),
             to,
             purpose,
         };
@@ -261,6 +333,7 @@ impl Ownership {
     pub(in crate::hub) fn handle_worker_fetched(
         &mut self,
         cx: &mut Context,
+        now: Now,
         local: u64,
         answer: &Fetched,
     ) {
@@ -274,6 +347,9 @@ impl Ownership {
             Fetched::Gone | Fetched::Elsewhere => {
                 self.moves.leaving.remove(&local);
                 let is_elsewhere = matches!(answer, Fetched::Elsewhere);
+                if to == cx.own() {
+                    return self.handle_not_fetched(cx, now, request, is_elsewhere);
+                }
                 let refused = Message::NotFetched {
                     request,
                     is_elsewhere,
@@ -329,13 +405,7 @@ impl Ownership {
         }
     }
 
-    pub(in crate::hub) fn handle_drained(
-        &mut self,
-        cx: &mut Context,
-        _now: Now,
-        local: u64,
-        queue: Vec<u8>,
-    ) {
+    pub(in crate::hub) fn handle_drained(&mut self, cx: &mut Context, local: u64, queue: Vec<u8>) {
         let Some(leaving) = self.moves.leaving.get_mut(&local) else {
             return;
         };
@@ -407,6 +477,10 @@ impl Ownership {
     }
 
     fn send_parts(&mut self, cx: &mut Context, to: NodeId, request: u64, bytes: &[u8]) {
+        if to == cx.own() {
+            let is_last = true;
+            return self.handle_fetched(cx, request, Part { bytes, is_last });
+        }
         let last = bytes.len().saturating_sub(1) / PART_BYTES;
         for (index, chunk) in bytes.chunks(PART_BYTES).enumerate() {
             let part = Part {
@@ -520,6 +594,10 @@ impl Ownership {
         let request = arriving
             .find(|(_, it)| is_its(it))
             .map(|(request, _)| *request);
+        if from == cx.own() {
+            // The worker that was to take in the other one's branch has reported the end of its session before.
+            return;
+        }
         match request.and_then(|request| self.give_up_move(cx, request)) {
             Some((_, Kind::Handover)) => {
                 // What is claimed here is not registered as what is here: the registrar is informed that there is another one.
@@ -606,11 +684,13 @@ impl Ownership {
         }
     }
 
+    /// The requests that a node has not answered completely.
     fn arriving_from(&self, node: NodeId) -> Vec<u64> {
+        let is_storing = |branch: &Arrival| branch.stage == Stage::Storing;
         self.moves
             .arriving
             .iter()
-            .filter(|(_, arriving)| arriving.source == node)
+            .filter(|(_, it)| it.source == node && !it.branch.as_ref().is_some_and(is_storing))
             .map(|(request, _)| *request)
             .collect()
     }

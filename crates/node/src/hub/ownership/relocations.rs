@@ -1,5 +1,5 @@
-//! Sessions that move from one worker of this node to another with their connections. While one is under way no client claims it, and requests of
-//! other nodes for it wait.
+//! Sessions that move from one worker of this node to another with their connections, or that two workers have (`own_branches`). While that is under
+//! way no client claims them, and requests of other nodes for them wait.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -38,7 +38,8 @@ pub(in crate::hub) enum Postponed {
 
 #[derive(Debug)]
 struct Relocation {
-    deadline: Instant,
+    /// `None`: both workers report the result in any case.
+    deadline: Option<Instant>,
     postponed: Vec<Postponed>,
 }
 
@@ -55,7 +56,16 @@ impl Relocations {
 
     /// When one is given up.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.under_way.values().map(|it| it.deadline).min()
+        self.under_way.values().filter_map(|it| it.deadline).min()
+    }
+
+    /// Requests for the session wait from now on.
+    pub fn begin(&mut self, client_id: &Arc<str>, deadline: Option<Instant>) {
+        let relocation = Relocation {
+            deadline,
+            postponed: Vec::new(),
+        };
+        self.under_way.insert(Arc::clone(client_id), relocation);
     }
 
     /// Puts off a request until the session is settled; `Err`: it is now. A node asks at most twice before it is answered.
@@ -98,12 +108,8 @@ impl Ownership {
             && !self.is_leaving(&client_id)
             && !self.relocations.has(&client_id);
         if is_granted {
-            let relocation = Relocation {
-                deadline: now.instant + PATIENCE,
-                postponed: Vec::new(),
-            };
-            let client_id = Arc::clone(&client_id);
-            self.relocations.under_way.insert(client_id, relocation);
+            let deadline = now.instant + PATIENCE;
+            self.relocations.begin(&client_id, Some(deadline));
         }
         let answer = ToWorker::Relocation {
             client_id,
@@ -130,10 +136,12 @@ impl Ownership {
         self.settle_relocation(cx, now, client_id);
     }
 
-    fn settle_relocation(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
+    /// Continues with what waited.
+    pub(super) fn settle_relocation(&mut self, cx: &mut Context, now: Now, client_id: &Arc<str>) {
         let Some(relocation) = self.relocations.under_way.remove(client_id) else {
             return;
         };
+        self.settle_own_branch(cx, now, client_id);
         for what in relocation.postponed {
             match what {
                 Postponed::Fetch {
@@ -152,11 +160,13 @@ impl Ownership {
             }
         }
         self.advance_claim(cx, now, client_id);
+        self.merge_own_branch(cx, client_id);
     }
 
     /// Continues with what waits for sessions that ended with their connections.
     pub(super) fn expire_relocations(&mut self, cx: &mut Context, now: Now) {
-        let is_due = |relocation: &Relocation| relocation.deadline <= now.instant;
+        let is_due =
+            |relocation: &Relocation| relocation.deadline.is_some_and(|at| at <= now.instant);
         let under_way = self.relocations.under_way.iter();
         let due: Vec<_> = under_way
             .filter(|(_, relocation)| is_due(relocation))

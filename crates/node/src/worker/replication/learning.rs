@@ -1,5 +1,7 @@
 //! Which nodes hold a session's backups, and how these receive all of it.
 
+use std::{cell::Cell, rc::Rc};
+
 use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
@@ -9,11 +11,14 @@ use super::{
 };
 use crate::{
     Now,
+    messages::ToHub,
     worker::{
         SessionKey,
         context::Context,
-        journal::{write_messages, write_taken},
+        debts::Debt,
+        journal::{write_messages, write_taken, write_whole},
         sessions::Session,
+        switchover::leave_backups,
     },
 };
 
@@ -38,10 +43,14 @@ pub(super) fn write_members(streams: &mut Streams, stored: StoredAs, backups: u8
 
 impl Primaries {
     /// Queues sessions without all their backups for a full sync, at the pace of the backups; of sessions that end with their connections the wills.
-    pub(super) fn sync_under_replicated(&mut self, cx: &Context) {
+    pub(super) fn sync_under_replicated(&mut self, cx: &mut Context) {
         let wanted = cx.wanted_backups();
         if wanted == 0 {
-            self.to_sync.clear();
+            for (key, serial) in std::mem::take(&mut self.to_sync) {
+                if cx.sessions.get_same(key, serial).is_some() {
+                    report_merged(cx, key);
+                }
+            }
             return;
         }
         let lacks = |session: &Session| {
@@ -65,7 +74,7 @@ impl Primaries {
     pub(in super::super) fn backup_new(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
         self.covers.note_uncovered(cx, key);
         if cx.wanted_backups() == 0 {
-            return;
+            return report_merged(cx, key);
         }
         let Some(session) = cx.sessions.get(key) else {
             return;
@@ -218,7 +227,7 @@ impl Primaries {
         let mut has_changed = false;
         let session = cx.sessions.get(key);
         if session.is_some_and(|session| session.role.handed().is_some()) {
-            return;
+            return report_merged(cx, key);
         }
         while let Some(session) = cx.sessions.get(key) {
             let backups = session.stored.backups;
@@ -237,6 +246,23 @@ impl Primaries {
         }
         if has_changed {
             replicate_members(cx, key);
+        }
+        report_merged(cx, key);
+    }
+
+    /// A branch was taken into a session. Its backups so far are kept until they have been sent all of it.
+    pub(in super::super) fn store_merged(&mut self, cx: &mut Context, now: Now, key: SessionKey) {
+        let own = cx.config.node;
+        let stored = cx.sessions.get(key).map(|session| session.stored);
+        let backups = stored.unwrap_or_default().backups;
+        let members: Vec<NodeId> = backups
+            .synced()
+            .filter_map(|backup| cx.journal.streams.node_of(backup.stream))
+            .collect();
+        leave_backups(cx, key, own);
+        if write_whole(cx, now, key) {
+            self.adopt_backups(cx, key, &members);
+            self.backup_new(cx, now, key);
         }
     }
 
@@ -316,6 +342,31 @@ impl Primaries {
             stream.wait(Level::Held, Release::Learned(key, number));
         } else {
             stream.note_covered();
+        }
+    }
+}
+
+/// A merge is reported as soon as the backups have what the session took in.
+fn report_merged(cx: &mut Context, key: SessionKey) {
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let Some(request) = session.merge_to_report.take() else {
+        return;
+    };
+    let streams = &cx.journal.streams;
+    let backups: Vec<u8> = (session.stored.backups.synced())
+        .map(|backup| backup.stream)
+        .filter(|index| streams.node_of(*index).is_some())
+        .collect();
+    if backups.is_empty() {
+        return cx.send_to_hub(ToHub::Imported { request });
+    }
+    let count = Rc::new(Cell::new(backups.len() as u8));
+    for index in backups {
+        if let Some(stream) = cx.journal.streams.get_mut(index) {
+            let release = Release::Debt(Debt::Merge(request), Some(Rc::clone(&count)));
+            stream.wait(Level::Applied, release);
         }
     }
 }

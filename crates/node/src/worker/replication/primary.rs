@@ -450,7 +450,7 @@ pub(in super::super) fn wait_for_backups(
     // A publisher's acknowledgement counts what it waits for itself, and so does a will.
     let shared = match debt {
         Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
-        Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) => None,
+        Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) | Debt::Merge(_) => None,
     };
     for index in 0..u64::BITS as u8 {
         if outgoing.waits_for & (1 << index) != 0
@@ -471,7 +471,7 @@ impl Worker {
             restart_stream(&mut self.cx, node);
             self.switch_again(now, node);
         }
-        self.primaries.sync_under_replicated(&self.cx);
+        self.primaries.sync_under_replicated(&mut self.cx);
     }
 
     /// Sends what backups and learners are to have of this round. Once a round, when all of it is stored.

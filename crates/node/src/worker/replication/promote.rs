@@ -1,9 +1,9 @@
 //! Promotion of backups: of a node that is down, and of one that hands sessions over.
 
-use std::{rc::Rc, sync::Arc};
+use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 
 use thicket_overlay::NodeId;
-use thicket_session::server::Ancestor;
+use thicket_session::server::{Ancestor, MessageId};
 
 use super::{
     backup::{Backup, SourceKey},
@@ -258,7 +258,8 @@ impl Worker {
         let source_epoch = backup.epoch;
         let merge = Merge {
             node: own,
-            epoch: epoch.max(source_epoch),
+            // Above both, as if it had been claimed: backups of either are out of date.
+            epoch: epoch.max(source_epoch).promoted(),
             source_epoch,
         };
         let reason = Reason::Branch(None);
@@ -302,6 +303,14 @@ impl Session {
         let mut pending: Vec<Pending> = pending.into_iter().collect();
         // Drops what its publisher sent again and the primary would have passed over.
         pending.retain(|it| self.is_new_message(&it.delivery, it.is_seen));
+        if is_learning {
+            // What it was sent with the full sync may still arrive by itself: others had kept it for this node.
+            let arrived: BTreeSet<MessageId> =
+                pending.iter().map(|it| it.delivery.message.id()).collect();
+            let sent = known.iter().filter(|id| id.is_sent());
+            self.imported
+                .extend(sent.filter(|id| !arrived.contains(id)));
+        }
         let from = Ancestor {
             node: source.0.0,
             worker: source.1,

@@ -421,3 +421,63 @@ fn a_clean_start_on_one_side_ends_what_the_other_one_has() {
         assert_eq!(messages(world, back), ["PUBLISH b 'wanted' q1"]);
     });
 }
+
+/// Two nodes that meet again die before they have merged the branches of a session, and a third one has backups of both: in two workers, or in one.
+#[test]
+fn branches_are_merged_where_backups_of_both_are_promoted() {
+    // The times after which two workers of the third node, or one, promote backups.
+    for (seed, after) in [(40, 195), (111, 150), (299, 90), (6, 25), (28, 135)] {
+        let weather = [Weather::CALM, Weather::ROUGH][seed as usize % 2];
+        let mut world = World::new(seed, weather);
+        for workers in [2, 1, 2, 1] {
+            let node = world.add_node(NodeSpec {
+                backups: 2,
+                ..NodeSpec::new(workers)
+            });
+            world.start(node);
+        }
+        let world = &mut world;
+        become_covered(world);
+        let client = client_at(world, 0, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(client, "a", 2);
+        become_covered(world);
+        let across = [(0, 1), (0, 3), (2, 1), (2, 3)];
+        for (one, other) in across {
+            world.net.part(one, other, Parting::Cut);
+        }
+        world.run_for(3_000);
+        world.subscribe(client, "north", 2);
+        world.hang_up(client);
+        let there = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK present");
+        world.subscribe(there, "south", 2);
+        world.hang_up(there);
+        for (node, topic) in [(0, "north"), (1, "south"), (0, "a"), (1, "a")] {
+            publish_at(world, node, topic, &format!("from {node}"), 2);
+        }
+        world.run_for(3_000);
+        for (one, other) in across {
+            world.net.heal(one, other);
+        }
+        world.run_for(after);
+        world.kill(0);
+        world.kill(1);
+        become_covered(world);
+        let back = world.connect(2, resuming(V5, "away", 1000));
+        let came = messages(world, back);
+        let expected = [
+            "PUBLISH a 'from 0' q2",
+            "PUBLISH a 'from 1' q2",
+            "PUBLISH north 'from 0' q2",
+            "PUBLISH south 'from 1' q2",
+        ];
+        assert_eq!(came, expected, "seed {seed}");
+        let traffic = [2, 3].map(|node| world.traffic(node)).concat();
+        let merged: u64 = traffic.iter().map(|it| it.merged_sessions).sum();
+        assert!(merged > 0, "seed {seed}");
+        for topic in ["a", "north", "south"] {
+            publish_at(world, 3, topic, "after", 2);
+        }
+        let expected = ["a", "north", "south"].map(|topic| format!("PUBLISH {topic} 'after' q2"));
+        assert_eq!(messages(world, back), expected, "seed {seed}");
+    }
+}
