@@ -4,7 +4,7 @@
 mod to_hub;
 mod to_worker;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{cmp::Ordering, net::SocketAddr, sync::Arc};
 
 use thicket_mqtt::{PacketId, Qos};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
@@ -446,12 +446,10 @@ pub(crate) fn peer_text(peer: SocketAddr) -> String {
     peer.to_string()
 }
 
-/// Whether `key` is `$share/name/filter`.
-pub(crate) fn is_share_key(key: &str, name: &str, filter: &str) -> bool {
-    key.strip_prefix("$share/")
-        .and_then(|rest| rest.strip_prefix(name))
-        .and_then(|rest| rest.strip_prefix('/'))
-        .is_some_and(|rest| rest == filter)
+/// How `key` and `$share/name/filter` are ordered: to find one among thousands of a topic.
+pub(crate) fn compare_share_key(key: &str, name: &str, filter: &str) -> Ordering {
+    let parts = ["$share/", name, "/", filter];
+    key.bytes().cmp(parts.iter().flat_map(|part| part.bytes()))
 }
 
 #[cfg(test)]

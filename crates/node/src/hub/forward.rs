@@ -11,7 +11,7 @@ use super::{Hub, interests::Wanted, retained::Observed};
 use crate::{
     EventLevel, HubOutput, Now, WorkerId,
     messages::{
-        ForwardEntry, NumberRuns, Origin, ToWorker, WorkerMessage, is_share_key, push_number,
+        ForwardEntry, NumberRuns, Origin, ToWorker, WorkerMessage, compare_share_key, push_number,
     },
 };
 
@@ -393,10 +393,9 @@ impl Hub {
         }
         let mut recipients = 0;
         for (name, filter) in record.shared.iter() {
-            let group = route
-                .groups
-                .iter()
-                .find(|(key, _)| is_share_key(key, name, filter));
+            let groups = &route.groups;
+            let group = groups.binary_search_by(|(key, _)| compare_share_key(key, name, filter));
+            let group = group.ok().and_then(|index| groups.get(index));
             // Without members here any worker can find where there are some.
             let worker = group
                 .and_then(|(_, places)| self.wanted.choose(places))
@@ -404,6 +403,7 @@ impl Hub {
             self.cx.outgoing.add_record(worker, origin, bytes);
             recipients += 1;
         }
+        self.wanted.note_work(u64::from(recipients));
         recipients
     }
 

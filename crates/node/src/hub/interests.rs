@@ -23,6 +23,8 @@ const CACHED_BYTES: usize = 16 * 1024 * 1024;
 
 /// Steps in the tree of filters after which a round reads no more from links: some ten milliseconds.
 const STEPS_PER_ROUND: u64 = 200_000;
+/// What a change of an interest counts as: it changes a tree, and is sent to all workers and nodes.
+const STEPS_PER_CHANGE: u64 = 100;
 
 /// The workers with subscriptions to one filter.
 #[derive(Debug, Default)]
@@ -46,7 +48,7 @@ pub(super) type Places = Vec<(WorkerId, Interest)>;
 #[derive(Debug)]
 pub(super) struct WorkerRoute {
     pub plain: Vec<WorkerId>,
-    /// `$share/name/filter` with the workers that have members.
+    /// `$share/name/filter` with the workers that have members, ascending.
     pub groups: Vec<(Arc<str>, Places)>,
 }
 
@@ -105,6 +107,7 @@ impl Wanted {
 
     /// Applies a worker's change. Returns the interest of the whole node in the filter now.
     fn apply(&mut self, worker: WorkerId, change: &InterestChange) -> Option<Interest> {
+        self.steps += STEPS_PER_CHANGE;
         let workers = self.tree.entry(&change.key.filter);
         let places = match &change.key.share_name {
             None => &mut workers.plain,
@@ -129,7 +132,9 @@ impl Wanted {
             persistent: left.persistent || right.persistent,
             weight: left.weight.saturating_add(right.weight),
         });
-        workers.groups.retain(|_, group| !group.places.is_empty());
+        if let (Some(name), None) = (&change.key.share_name, whole) {
+            workers.groups.remove(name);
+        }
         let unused = workers.plain.is_empty() && workers.groups.is_empty();
         self.tree.touch();
         if unused {
@@ -141,6 +146,11 @@ impl Wanted {
     /// Whether this round has searched for recipients enough: clients determine how long that takes, by their filters and topics.
     pub const fn has_looked_enough(&self) -> bool {
         self.steps >= STEPS_PER_ROUND
+    }
+
+    /// Counts work besides searches.
+    pub const fn note_work(&mut self, steps: u64) {
+        self.steps += steps;
     }
 
     /// Another round begins.
@@ -176,11 +186,17 @@ impl Wanted {
                 (Arc::clone(&group.key), places.collect())
             }));
         });
+        groups.sort_unstable_by(|(left, _), (right, _)| Arc::cmp(left, right));
+        groups.shrink_to_fit();
+        let places = groups
+            .iter()
+            .map(|(_, places): &(_, Places)| places.capacity());
+        let places = places.sum::<usize>() * size_of::<(WorkerId, Interest)>();
+        let bytes = 64 + plain.len() + groups.len() * size_of::<(Arc<str>, Places)>() + places;
         let route = Rc::new(WorkerRoute {
             plain: plain.into_iter().collect(),
             groups,
         });
-        let bytes = 64 + route.plain.len() + route.groups.len() * 128;
         self.cache
             .insert(topic, generation, Rc::clone(&route), bytes);
         route
@@ -375,6 +391,8 @@ impl Hub {
             // All its interests; what was kept of them from before is void.
             announced = self.wanted.send_again(slot, &BTreeMap::new());
         }
+        self.wanted
+            .note_work(STEPS_PER_CHANGE * changes.len() as u64);
         let keys = self.wanted.remote.entry(slot).or_default();
         for change in changes {
             // A group whose name no client could have chosen is ignored.

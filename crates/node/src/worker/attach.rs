@@ -159,6 +159,7 @@ impl Worker {
     ) -> (SessionKey, bool) {
         let expiry = granted_expiry(&self.cx, connect);
         self.publish_recovered_wills(now, Some(client_id));
+        self.end_if_over(now, client_id);
         if let Some(old) = self.cx.sessions.find(client_id) {
             self.take_over(now, old, connect.clean_start);
         }

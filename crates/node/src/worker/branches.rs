@@ -96,6 +96,7 @@ impl Worker {
                 return;
             }
         };
+        self.end_if_over(now, &snapshot.client_id);
         match self.cx.sessions.find(&snapshot.client_id) {
             Some(key) => self.begin_merge(now, request, key, snapshot, merge),
             None => {

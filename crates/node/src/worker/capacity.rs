@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     OnFull, Peer,
-    messages::{Origin, ToHub, ToWorker, is_share_key},
+    messages::{Origin, ToHub, ToWorker},
 };
 
 /// Which sessions here a message is for.
@@ -34,13 +34,14 @@ impl Audience<'_> {
     }
 
     fn groups<'r>(&self, route: &'r Route) -> impl Iterator<Item = &'r GroupRoute> {
-        route.groups.iter().filter(move |group| match self {
-            Self::Everybody { .. } => true,
-            Self::Subscribers => false,
-            Self::Members(chosen) => chosen
-                .iter()
-                .any(|(name, filter)| is_share_key(&group.key, name, filter)),
-        })
+        let (all, chosen) = match self {
+            Self::Everybody { .. } => (&*route.groups, None),
+            Self::Subscribers => (&[][..], None),
+            Self::Members(chosen) => (&[][..], Some(chosen)),
+        };
+        let chosen = chosen.into_iter().flat_map(|chosen| chosen.iter());
+        let chosen = chosen.filter_map(|(name, filter)| route.group(name, filter));
+        all.iter().chain(chosen)
     }
 
     /// Whether one of the members here must get it.

@@ -89,16 +89,17 @@ impl Worker {
             return;
         }
         session.handle_disconnected(now.instant);
+        let ends = !session.is_persistent() && cause != Cause::Moved;
+        let (serial, client_id) = (session.serial, Rc::clone(&session.client_id));
         self.queries.cancel_replays(&mut self.cx, key);
+        if ends {
+            return self.end_in_turn(now, key);
+        }
         self.cx.set_members_connected(key, false);
         let Some(session) = self.cx.sessions.get(key) else {
             return;
         };
-        let (serial, client_id) = (session.serial, Rc::clone(&session.client_id));
         if !session.is_persistent() {
-            if cause != Cause::Moved {
-                self.end_session(now, key);
-            }
             return;
         }
         if cause == Cause::Moved {
@@ -152,6 +153,7 @@ impl Worker {
         for filter in session.subscriptions.keys() {
             changes.extend(cx.interests.unsubscribe(key, filter));
         }
+        cx.effort.spend_on_changes(session.subscriptions.len());
         cx.announce(changes);
         cx.journal.forget(&session);
         primaries.end_will_backup(cx, &session.client_id, session.will_backup.take());
@@ -268,7 +270,7 @@ impl Worker {
             // It is moving to another node, which continues the count from there.
         } else if due <= now.instant {
             self.cx.traffic.expired_sessions += 1;
-            self.end_session(now, key);
+            self.end_in_turn(now, key);
         } else {
             self.cx.timers.set(
                 due,
@@ -288,6 +290,7 @@ impl Worker {
                 .disconnect(id, ReasonCode::ServerShuttingDown, "the node stops");
             self.detach(now, id, Cause::Closed);
         }
+        self.end_all_over(now);
         self.end_round(now);
     }
 }

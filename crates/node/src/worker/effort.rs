@@ -1,12 +1,15 @@
 //! How much a worker does in one round. Clients choose how much work their messages make: a thousand overlapping filters make a publication of a few
 //! bytes expensive. So a round ends when a certain amount was done, and the rest waits for the next: bytes of connections, which are not read from
-//! meanwhile, and messages of other threads, in their order.
+//! meanwhile, messages of other threads, in their order, and sessions that end.
+//!
+//! Changes of interests make work for all workers and nodes. While many are on their way (`subscribe`), packets that make more wait, and so does the
+//! end of sessions that have subscriptions: a session whose client has gone is over, but stays until its turn, or until its client is back.
 
 use std::collections::VecDeque;
 
 use thicket_overlay::record::Records;
 
-use super::{Worker, context::Context};
+use super::{SessionKey, Worker, context::Context};
 use crate::{
     ConnectionId, Now, Peer,
     messages::{Origin, WorkerMessage},
@@ -14,6 +17,8 @@ use crate::{
 
 /// What a round does before it ends: some ten milliseconds. A unit is a step in a tree of filters, or a delivery.
 const ROUND: u64 = 200_000;
+/// What a change of an interest counts as: it changes several trees here, and those of all other workers and nodes.
+const CHANGE: u64 = 100;
 /// What one connection, or one message of another thread, may use of it at a time.
 const TURN: u64 = 50_000;
 
@@ -25,6 +30,10 @@ pub(super) struct Effort {
     turn_ends: u64,
     connections: VecDeque<ConnectionId>,
     messages: VecDeque<(Peer, Left)>,
+    /// Too many changes of interests are on their way: connections whose next packet makes more wait, and sessions that would end.
+    is_congested: bool,
+    subscribing: VecDeque<ConnectionId>,
+    ending: VecDeque<(SessionKey, u64)>,
 }
 
 /// A message that waits.
@@ -44,6 +53,11 @@ impl Effort {
     #[inline]
     pub const fn spend(&mut self, units: u64) {
         self.spent += units;
+    }
+
+    /// Counts changes of interests.
+    pub const fn spend_on_changes(&mut self, count: usize) {
+        self.spend(CHANGE * count as u64);
     }
 
     /// Whether what is being handled has had its turn.
@@ -66,7 +80,20 @@ impl Effort {
 
     /// Whether something waits for the next round.
     pub fn has_left(&self) -> bool {
-        !self.connections.is_empty() || !self.messages.is_empty()
+        let may_change = !self.is_congested;
+        !self.connections.is_empty()
+            || !self.messages.is_empty()
+            || (may_change && !(self.subscribing.is_empty() && self.ending.is_empty()))
+    }
+
+    /// Whether clients may change no more interests for now.
+    pub const fn is_congested(&self) -> bool {
+        self.is_congested
+    }
+
+    /// Interests have changed, or are settled.
+    pub const fn set_congested(&mut self, is_congested: bool) {
+        self.is_congested = is_congested;
     }
 }
 
@@ -77,6 +104,17 @@ pub(super) fn leave_unfinished(cx: &mut Context, id: ConnectionId) {
     {
         connection.is_unfinished = true;
         cx.effort.connections.push_back(id);
+        cx.set_reading(id, false);
+    }
+}
+
+/// Leaves a SUBSCRIBE or UNSUBSCRIBE, and what follows it, until fewer changes of interests are on their way.
+pub(super) fn leave_subscribing(cx: &mut Context, id: ConnectionId) {
+    if let Some(connection) = cx.connections.get_mut(id)
+        && !connection.is_unfinished
+    {
+        connection.is_unfinished = true;
+        cx.effort.subscribing.push_back(id);
         cx.set_reading(id, false);
     }
 }
@@ -121,6 +159,23 @@ impl Worker {
                 } => self.handle_records(now, from, origin, Records::after(&topic, &bytes)),
             }
         }
+        self.cx.effort.begin_turn();
+        while !self.cx.effort.is_over()
+            && !self.cx.effort.is_congested
+            && let Some((key, serial)) = self.cx.effort.ending.pop_front()
+        {
+            if self.cx.sessions.get_same(key, serial).is_some() {
+                self.end_session(now, key);
+            }
+        }
+        if !self.cx.effort.is_congested {
+            let Effort {
+                connections,
+                subscribing,
+                ..
+            } = &mut self.cx.effort;
+            connections.append(subscribing);
+        }
         for _ in 0..self.cx.effort.connections.len() {
             self.cx.effort.begin_turn();
             if self.cx.effort.is_over() {
@@ -130,6 +185,40 @@ impl Worker {
                 return;
             };
             self.resume_connection(now, id);
+        }
+    }
+
+    /// Ends a session, at once or when its turn comes: its subscriptions end with it, and a client may have thousands.
+    pub(super) fn end_in_turn(&mut self, now: Now, key: SessionKey) {
+        let Some(session) = self.cx.sessions.get_mut(key) else {
+            return;
+        };
+        let effort = &mut self.cx.effort;
+        let may_end = !effort.is_congested && !effort.is_over() && effort.ending.is_empty();
+        if may_end || session.subscriptions.is_empty() {
+            return self.end_session(now, key);
+        }
+        if !session.is_over {
+            session.is_over = true;
+            effort.ending.push_back((key, session.serial));
+        }
+    }
+
+    /// Ends what a client identifier had, if it is over.
+    pub(super) fn end_if_over(&mut self, now: Now, client_id: &str) {
+        let key = self.cx.sessions.find(client_id);
+        let session = key.and_then(|key| self.cx.sessions.get(key));
+        if let Some(key) = key.filter(|_| session.is_some_and(|session| session.is_over)) {
+            self.end_session(now, key);
+        }
+    }
+
+    /// Ends all that are over.
+    pub(super) fn end_all_over(&mut self, now: Now) {
+        for (key, serial) in std::mem::take(&mut self.cx.effort.ending) {
+            if self.cx.sessions.get_same(key, serial).is_some() {
+                self.end_session(now, key);
+            }
         }
     }
 

@@ -29,7 +29,7 @@ use crate::{
     marks::Mark,
     messages::{
         ForwardEntry, HubMessage, NumberRuns, Origin, Place, ToHub, ToWorker, WorkerMessage,
-        is_share_key, push_number,
+        push_number,
     },
 };
 
@@ -430,11 +430,9 @@ impl Worker {
             cx.journal.note(&outgoing);
         } else {
             for (name, filter) in record.shared.iter() {
-                let group = route
-                    .groups
-                    .iter()
-                    .find(|group| is_share_key(&group.key, name, filter));
-                let Some(group) = group else { continue };
+                let Some(group) = route.group(name, filter) else {
+                    continue;
+                };
                 let here = choose_here(cx, group);
                 let is_here =
                     |index: &usize| !is_handed_over(cx, group.local[*index].recipient.session);

@@ -14,7 +14,7 @@ use thicket_session::{
 use super::SessionKey;
 use crate::{
     Remembered, WorkerId,
-    messages::{Interest, InterestChange, Place},
+    messages::{Interest, InterestChange, Place, compare_share_key},
 };
 
 /// Topics whose routes are cached.
@@ -198,6 +198,7 @@ pub(super) struct Route {
     /// Why no client may publish to the topic.
     pub refusal: Option<ReasonCode>,
     pub recipients: Vec<Recipient>,
+    /// Ascending by key.
     pub groups: Vec<GroupRoute>,
     /// Other workers of this node with matching subscriptions, and the highest QoS there, ascending.
     pub workers: Vec<(WorkerId, Qos)>,
@@ -216,6 +217,30 @@ pub(super) struct Route {
 }
 
 impl Route {
+    /// The shared subscription of that name and filter, if it matches.
+    pub fn group(&self, name: &str, filter: &str) -> Option<&GroupRoute> {
+        let of = |group: &GroupRoute| compare_share_key(&group.key, name, filter);
+        let index = self.groups.binary_search_by(of).ok()?;
+        self.groups.get(index)
+    }
+
+    /// Bytes of memory that it occupies, roughly.
+    fn bytes(&self) -> usize {
+        let identifiers = |recipient: &Recipient| size_of_val(recipient.identifiers.as_slice());
+        let recipients = self.recipients.iter().map(identifiers).sum::<usize>();
+        let of_group = |group: &GroupRoute| {
+            group.local.capacity() * size_of::<LocalCandidate>()
+                + group.peers.capacity() * size_of::<(Place, Interest)>()
+        };
+        size_of::<Self>()
+            + self.recipients.capacity() * size_of::<Recipient>()
+            + recipients
+            + self.groups.capacity() * size_of::<GroupRoute>()
+            + self.groups.iter().map(of_group).sum::<usize>()
+            + self.workers.capacity() * size_of::<(WorkerId, Qos)>()
+            + (self.nodes.len() + self.nodes_qos0.len()) * 4
+    }
+
     /// Whether the topic has no recipient anywhere.
     pub fn is_empty(&self) -> bool {
         self.recipients.is_empty()
@@ -468,14 +493,9 @@ impl Interests {
             return Rc::clone(route);
         }
         let route = Rc::new(self.compute_route(topic, may_receive));
-        let bytes = size_of::<Route>()
-            + route.recipients.len() * size_of::<Recipient>()
-            + route.groups.len() * 256
-            + route.workers.len() * 2
-            + (route.nodes.len() + route.nodes_qos0.len()) * 4;
         let before = self
             .cache
-            .insert(topic, generation, Rc::clone(&route), bytes);
+            .insert(topic, generation, Rc::clone(&route), route.bytes());
         if let Some(before) = before {
             route.published.set(before.published.get());
         }
@@ -518,6 +538,8 @@ impl Interests {
         }
         let subscribed = recipients.len();
         recipients.retain(|recipient| may_receive(recipient.session));
+        // Thousands of filters may have made one recipient.
+        recipients.shrink_to_fit();
         let mut route = Route {
             published: Cell::new(0),
             is_observed: Cell::new(self.is_traced || self.is_observed(topic)),
@@ -652,19 +674,20 @@ impl Recipient {
 /// One recipient a session: overlapping subscriptions make one copy with all identifiers [MQTT-3.3.4-4].
 fn merge(mut recipients: Vec<Recipient>) -> Vec<Recipient> {
     recipients.sort_by_key(|recipient| recipient.session);
-    let mut merged: Vec<Recipient> = Vec::with_capacity(recipients.len());
-    for recipient in recipients {
-        match merged.last_mut() {
-            Some(last) if last.session == recipient.session => {
-                last.qos = last.qos.max(recipient.qos);
-                last.no_local &= recipient.no_local;
-                last.retain_as_published |= recipient.retain_as_published;
-                for identifier in recipient.identifiers.as_slice() {
-                    last.identifiers.add(*identifier);
-                }
-            }
-            Some(_) | None => merged.push(recipient),
-        }
+    let is_one = |left: &Recipient, right: &Recipient| left.session == right.session;
+    let mut merged = Vec::new();
+    for of_session in recipients.chunk_by(is_one) {
+        let identifiers = of_session.iter().flat_map(|it| it.identifiers.as_slice());
+        let mut identifiers: Vec<u32> = identifiers.copied().collect();
+        identifiers.sort_unstable();
+        identifiers.dedup();
+        merged.push(Recipient {
+            session: of_session[0].session,
+            qos: of_session.iter().map(|it| it.qos).max().unwrap_or_default(),
+            no_local: of_session.iter().all(|it| it.no_local),
+            retain_as_published: of_session.iter().any(|it| it.retain_as_published),
+            identifiers: MatchedIdentifiers::from_slice(&identifiers),
+        });
     }
     merged
 }

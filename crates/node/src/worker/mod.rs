@@ -325,6 +325,7 @@ impl Worker {
                 self.handle_interest_settled(sequence, retained);
             }
             ToWorker::Peers { sequence, changes } => {
+                self.cx.effort.spend_on_changes(changes.len());
                 self.groups.apply_interests(&mut self.cx, now, &changes);
                 // What was published here before was not sent there by these interests: if it is retained, the hub must have it before it reports the
                 // position of the retained messages [MQTT-3.3.1-9].

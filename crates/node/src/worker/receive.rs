@@ -11,7 +11,7 @@ use super::{
     authentication::{handle_auth, handle_auth_bytes},
     connect::{handle_first_bytes, maximum_packet_size},
     context::Context,
-    effort::leave_unfinished,
+    effort::{leave_subscribing, leave_unfinished},
     minority::check_handshake,
     operate::bound_half_open,
 };
@@ -95,6 +95,10 @@ impl Worker {
             let (session, version) = (attached.session, attached.version);
             if self.cx.effort.is_over() {
                 leave_unfinished(&mut self.cx, id);
+                break;
+            }
+            if self.cx.effort.is_congested() && changes_subscriptions(bytes[used]) {
+                leave_subscribing(&mut self.cx, id);
                 break;
             }
             match self.handle_next(now, id, session, (version, maximum), &bytes[used..]) {
@@ -211,6 +215,11 @@ impl Worker {
         self.end_connection(now, id);
         Ok(())
     }
+}
+
+/// Whether a packet that begins like this is SUBSCRIBE or UNSUBSCRIBE (5.0, 2.1.2).
+const fn changes_subscriptions(first_byte: u8) -> bool {
+    matches!(first_byte >> 4, 8 | 10)
 }
 
 /// While its CONNECT is examined a client is not read from: what it sends meanwhile stays in the kernel, and so does its end, which would

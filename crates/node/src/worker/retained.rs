@@ -242,7 +242,10 @@ impl Queries {
                 replay.phase = ReplayPhase::Paused;
             }
         } else {
-            session.replays.retain(|replay| replay.query != query);
+            let is_it = |replay: &mut Replay| replay.query == query;
+            if session.replays.pop_front_if(is_it).is_none() {
+                session.replays.retain(|replay| replay.query != query);
+            }
             self.open.remove(&query);
             if session.replays.is_empty() && session.gated_subacks == 0 {
                 session.overtaken.end();
@@ -264,18 +267,17 @@ impl Queries {
         &mut self,
         cx: &mut Context,
         key: SessionKey,
-        filter: &SubscriptionFilter,
+        filters: &BTreeSet<SubscriptionFilter>,
     ) {
-        if filter.is_shared() {
-            // It has none, and a filter beside it that is not shared keeps its own.
-            return;
-        }
+        // A shared one has none, and a filter beside it that is not shared keeps its own.
+        let plain = filters.iter().filter(|filter| !filter.is_shared());
+        let plain: BTreeSet<_> = plain.map(|filter| &filter.filter).collect();
         let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
         let (ended, kept) = std::mem::take(&mut session.replays)
             .into_iter()
-            .partition(|replay| replay.filter == filter.filter);
+            .partition(|replay| plain.contains(&replay.filter));
         session.replays = kept;
         for replay in Vec::from(ended) {
             let replay: Replay = replay;

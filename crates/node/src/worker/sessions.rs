@@ -106,6 +106,8 @@ pub(super) struct Session {
     pub ancestors: Ancestors,
     /// A branch that is being merged.
     pub merging: Option<Box<Merging>>,
+    /// It ends when its turn comes.
+    pub is_over: bool,
     /// The hub's number of a merge that is reported when the backups have what was taken in.
     pub merge_to_report: Option<u64>,
     /// The sequence of its next message when the node started with what was stored; 0: another node has had all of it since.
@@ -188,6 +190,7 @@ impl Session {
             ancestors: Ancestors::default(),
             divergence: None,
             merging: None,
+            is_over: false,
             merge_to_report: None,
             interrupted_at: 0,
             grant: None,

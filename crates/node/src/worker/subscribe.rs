@@ -1,6 +1,6 @@
 //! SUBSCRIBE and UNSUBSCRIBE. A SUBACK waits until every reachable node has applied what it changes (rule 4 between nodes).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use thicket_mqtt::{
     Packet, PacketId, ReasonCode, RetainHandling, Suback, Subscribe, SubscribeFilter, Unsuback,
@@ -24,6 +24,10 @@ use crate::{
     messages::{InterestChange, ToHub},
 };
 
+/// Changes of interests on their way to all nodes, above which clients wait before they make more (`effort`): one packet can make ten thousand, and so
+/// can the end of a session. Each keeps every worker and node busy for some microseconds.
+const UNSETTLED: usize = 5_000;
+
 /// What waits for interests to be settled.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
@@ -31,6 +35,9 @@ pub(super) struct Gates {
     sent: u64,
     settled: u64,
     waiting: VecDeque<(u64, Gate)>,
+    /// Changes that not every reachable node has applied, by sequence, and their number.
+    unsettled: VecDeque<(u64, usize)>,
+    changes: usize,
 }
 
 /// Something that waits.
@@ -91,12 +98,17 @@ impl Gates {
         }
     }
 
-    /// Retained messages are not sent for a filter that was unsubscribed before its SUBACK was sent [MQTT-3.10.4-2].
-    fn cancel_replays_of(&mut self, session: SessionKey, unsubscribed: &SubscriptionFilter) {
+    /// Retained messages are not sent for filters that were unsubscribed before their SUBACK was sent [MQTT-3.10.4-2].
+    fn cancel_replays_of(
+        &mut self,
+        session: SessionKey,
+        unsubscribed: &BTreeSet<SubscriptionFilter>,
+    ) {
         for (_, gate) in &mut self.waiting {
             match gate {
                 Gate::Suback(gated) if gated.session == session => {
-                    gated.replays.retain(|(filter, _)| filter != unsubscribed);
+                    let replays = &mut gated.replays;
+                    replays.retain(|(filter, _)| !unsubscribed.contains(filter));
                 }
                 Gate::Suback(_) | Gate::Import { .. } | Gate::TakenOver { .. } => {}
             }
@@ -106,6 +118,11 @@ impl Gates {
     /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
     pub const fn is_settled(&self) -> bool {
         self.settled >= self.sent
+    }
+
+    /// Whether so many changes are on their way that clients have to wait before they make more.
+    pub const fn are_congested(&self) -> bool {
+        self.changes > UNSETTLED
     }
 
     /// The sequence of the last change that was sent to the hub.
@@ -157,6 +174,7 @@ impl Worker {
                 Err(reason_code) => reason_codes.push(reason_code),
             }
         }
+        self.cx.effort.spend_on_changes(subscribe.filters.len());
         self.primaries.covers.note_uncovered(&mut self.cx, key);
         let asks_place = ask_place_of(&mut self.cx, id, subscribe);
         if changes.is_empty() && (!replays.is_empty() || asks_place) {
@@ -286,6 +304,7 @@ impl Worker {
         }
         let mut reason_codes = Vec::with_capacity(unsubscribe.filters.len());
         let mut changes = Vec::new();
+        let mut unsubscribed = BTreeSet::new();
         for text in &unsubscribe.filters {
             let filter = match parse_filter(cx, id, text) {
                 Ok(filter) => filter,
@@ -310,11 +329,13 @@ impl Worker {
                 None => ReasonCode::NoSubscriptionExisted,
             };
             changes.extend(cx.interests.unsubscribe(key, &filter));
-            end_overtaking(cx, key);
-            cx.gates.cancel_replays_of(key, &filter);
-            queries.cancel_replays_of(cx, key, &filter);
+            unsubscribed.insert(filter);
             reason_codes.push(code);
         }
+        end_overtaking(cx, key);
+        cx.gates.cancel_replays_of(key, &unsubscribed);
+        queries.cancel_replays_of(cx, key, &unsubscribed);
+        cx.effort.spend_on_changes(unsubscribe.filters.len());
         if reason_codes.contains(&ReasonCode::Success) {
             restart_rates(cx, now, id);
         }
@@ -361,6 +382,12 @@ impl Worker {
     /// Every reachable node has applied our changes up to `sequence`.
     pub(super) fn handle_interest_settled(&mut self, sequence: u64, retained: u64) {
         self.cx.gates.settled = self.cx.gates.settled.max(sequence);
+        while let Some((_, count)) =
+            (self.cx.gates.unsettled).pop_front_if(|(waits_for, _)| *waits_for <= sequence)
+        {
+            self.cx.gates.changes -= count;
+        }
+        self.cx.effort.set_congested(self.cx.gates.are_congested());
         while let Some((_, gate)) = self
             .cx
             .gates
@@ -488,6 +515,11 @@ impl Context {
     fn send_interests(&mut self, changes: Vec<InterestChange>) {
         self.gates.sent += 1;
         let sequence = self.gates.sent;
+        if !changes.is_empty() {
+            self.gates.unsettled.push_back((sequence, changes.len()));
+            self.gates.changes += changes.len();
+            self.effort.set_congested(self.gates.are_congested());
+        }
         // What was published before must be kept before the hub reports the position of the retained messages.
         self.send_to_hub_after_records(ToHub::Interest { sequence, changes });
     }

@@ -42,6 +42,7 @@ impl Worker {
         (to, purpose): (NodeId, Purpose),
     ) {
         self.publish_recovered_wills(now, Some(client_id));
+        self.end_if_over(now, client_id);
         let Some(key) = self.cx.sessions.find(client_id) else {
             self.primaries
                 .answer_ended(&mut self.cx, request, client_id);

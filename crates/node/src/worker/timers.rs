@@ -72,7 +72,11 @@ impl Worker {
         if self.cx.effort.has_left() {
             self.resume_left(now);
         }
-        while let Some(timer) = self.cx.timers.pop_due(now.instant) {
+        // Thousands of sessions may expire at once.
+        self.cx.effort.begin_turn();
+        while !self.cx.effort.is_over()
+            && let Some(timer) = self.cx.timers.pop_due(now.instant)
+        {
             match timer {
                 Timer::Connect { connection, serial } => {
                     handle_connect_timeout(&mut self.cx, connection, serial)

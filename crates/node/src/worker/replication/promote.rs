@@ -193,6 +193,7 @@ impl Worker {
         let Some(client_id) = self.cx.sessions.get(key).map(|it| Rc::clone(&it.client_id)) else {
             return false;
         };
+        self.end_if_over(now, &client_id);
         if let Some(here) = self.cx.sessions.find(&client_id) {
             if self
                 .cx

@@ -72,6 +72,10 @@ fn pubrel_for_unknown_id_is_answered_with_packet_identifier_not_found() {
         world.expect(client, &["PUBCOMP 9 0x92"]);
         world.send(client, &Packet::Pubrec(plain(9)));
         world.expect(client, &["PUBREL 9 0x92"]);
+        // What was refused there ends with that [MQTT-4.3.3-4].
+        let refused = Acknowledgement::new(id(9), ReasonCode::UnspecifiedError);
+        world.send(client, &Packet::Pubrec(refused));
+        world.expect(client, &[]);
     });
     play(|world| {
         let client = world.client(resuming(V311, "client", 0), "CONNACK");

@@ -1,11 +1,14 @@
 //! Limits of both sides: Receive Maximum, Maximum Packet Size, topic aliases, message expiry, queues.
 
-use thicket_mqtt::{Acknowledgement, Connect, Packet, PacketId, Publish, ReasonCode, Subscribe};
+use thicket_mqtt::{
+    Acknowledgement, Connect, Packet, PacketId, Publish, ReasonCode, Subscribe, SubscribeFilter,
+    SubscriptionOptions,
+};
 
 use thicket_node::OnFull;
 
-use super::{V5, V311, id, play, play_with, qos, resuming};
-use thicket_simulation::{World, net::Weather, node::NodeSpec};
+use super::{V5, V311, cluster::client_at, id, play, play_with, qos, resuming};
+use thicket_simulation::{TesterId, World, net::Weather, node::NodeSpec};
 
 fn plain(packet_id: u16) -> Acknowledgement<'static> {
     Acknowledgement::new(id(packet_id), ReasonCode::Success)
@@ -385,4 +388,115 @@ fn a_burst_that_is_dear_to_match_does_not_keep_others_waiting() {
     world.run_for(1_000);
     come += world.tester(dear).take_heard().len();
     assert_eq!(come, MESSAGES, "none is lost");
+}
+
+/// A SUBSCRIBE of many filters that no other client has.
+fn subscribe_to_many(world: &mut World, client: TesterId, packet_id: u16, name: &str, count: u16) {
+    let filters: Vec<String> = (0..count).map(|it| format!("{name}/{it}/+")).collect();
+    let asked = filters.iter().map(|filter| SubscribeFilter {
+        filter,
+        options: SubscriptionOptions::default(),
+    });
+    let subscribe = Subscribe {
+        filters: asked.collect(),
+        ..Subscribe::new(id(packet_id), "", qos(0))
+    };
+    world.send(client, &Packet::Subscribe(subscribe));
+}
+
+/// Subscriptions of all sessions of a node.
+fn subscriptions(world: &World, node: usize) -> usize {
+    let sessions = world.sessions().into_iter();
+    let of_node = sessions.filter(|(at, _)| *at == node);
+    of_node.map(|(_, session)| session.subscriptions).sum()
+}
+
+#[test]
+fn a_client_makes_no_more_changes_than_other_nodes_keep_up_with() {
+    let mut world = World::new(1, Weather::CALM);
+    for _ in 0..2 {
+        let node = world.add_node(NodeSpec::new(1));
+        world.start(node);
+    }
+    let world = &mut world;
+    world.run_for(1_000);
+    let client = client_at(world, 0, Connect::new(V5, "client"), "CONNACK");
+    // No answer comes from there.
+    world.pause(1);
+    for part in 1..=9 {
+        subscribe_to_many(world, client, part, &format!("part-{part}"), 1_000);
+    }
+    world.run_for(100);
+    assert_eq!(subscriptions(world, 0), 6_000);
+    world.resume(1);
+    world.run_for(1_000);
+    assert_eq!(subscriptions(world, 0), 9_000);
+    assert_eq!(world.tester(client).take_heard().len(), 9);
+}
+
+#[test]
+fn sessions_that_end_at_once_end_in_turns_and_are_over_for_their_clients() {
+    let mut world = World::new(1, Weather::CALM);
+    for _ in 0..2 {
+        let node = world.add_node(NodeSpec::new(1));
+        world.start(node);
+    }
+    let world = &mut world;
+    world.run_for(1_000);
+    let clients: Vec<TesterId> = (0..10)
+        .map(|number| {
+            let name = format!("client-{number}");
+            let connect = Connect {
+                clean_start: false,
+                ..Connect::new(V5, &name)
+            };
+            let client = client_at(world, 0, connect, "CONNACK");
+            subscribe_to_many(world, client, 1, &name, 1_000);
+            world.run_for(500);
+            client
+        })
+        .collect();
+    assert_eq!(subscriptions(world, 0), 10_000);
+    world.pause(1);
+    for client in clients {
+        world.hang_up(client);
+    }
+    world.run_for(100);
+    assert_eq!(subscriptions(world, 0), 4_000);
+    let connect = Connect {
+        clean_start: false,
+        ..Connect::new(V5, "client-9")
+    };
+    let back = world.connect(0, connect);
+    world.run_for(100);
+    let said = world.tester(back).take_heard();
+    assert_eq!(said, ["CONNACK"], "the session before is over");
+    world.resume(1);
+    world.run_for(1_000);
+    assert_eq!(subscriptions(world, 0), 0);
+    let publisher = client_at(world, 1, Connect::new(V5, "publisher"), "CONNACK");
+    world.publish(publisher, "client-9/0/a", "x", 1, 1);
+    world.expect(publisher, &["PUBACK 1 0x10"]);
+    assert!(world.tester(back).take_heard().is_empty());
+}
+
+/// Clients before 5.0 cannot be told that a message was refused.
+#[test]
+fn a_topic_with_too_many_levels_is_counted_for_clients_of_every_version() {
+    play_with(
+        |spec| spec.limits.topic_levels = 3,
+        |world| {
+            let old = world.client(resuming(V311, "old", 0), "CONNACK");
+            world.publish(old, "a/b/c/d", "", 1, 1);
+            world.expect(old, &["PUBACK 1"]);
+            world.publish(old, "a/b/c", "", 1, 2);
+            world.expect(old, &["PUBACK 2"]);
+            let new = world.plain("new");
+            world.publish(new, "a/b/c/d", "", 1, 1);
+            world.expect(new, &["PUBACK 1 0x90"]);
+            let traffic = world.traffic(0);
+            let refused: u64 = traffic.iter().map(|it| it.refused_messages).sum();
+            assert_eq!(refused, 2);
+        },
+    );
 }
