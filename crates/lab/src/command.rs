@@ -1,6 +1,7 @@
 //! Commands of the system, each with its answer in the error.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::LabError;
@@ -12,9 +13,20 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<String, LabError> {
 
 /// The same with `input` on standard input.
 pub fn feed(program: &str, arguments: &[&str], input: &str) -> Result<String, LabError> {
+    feed_with(program, arguments, input, &[])
+}
+
+/// The same with these variables in its environment.
+pub fn feed_with(
+    program: &str,
+    arguments: &[&str],
+    input: &str,
+    env: &[(&str, &Path)],
+) -> Result<String, LabError> {
     let name = || format!("{program} {}", arguments.join(" "));
     let mut child = Command::new(program)
         .args(arguments)
+        .envs(env.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -37,6 +37,7 @@ pub mod capture;
 mod certificate;
 pub mod child;
 pub mod cluster;
+pub mod delay;
 pub mod driver;
 pub mod environment;
 pub mod fabric;

@@ -4,21 +4,31 @@ use std::fmt::Write as _;
 use std::io::{BufReader, Write};
 use std::net::SocketAddrV4;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command as Process, Stdio};
 
 use serde::{Deserialize, Serialize};
 
 use crate::command;
+use crate::delay::Delay;
 use crate::error::LabError;
 use crate::fabric::{
     self, Answer, Command, Device, Forwarding, Interface, Plan, Report, Router, WireLink,
 };
+use crate::janitor;
 use crate::net::{self, Site, wan};
 use crate::topology::{LinkShape, Topology, link_addresses, router_address};
 
 /// Bytes of a full frame.
 const FRAME_BYTES: f64 = 1514.0;
+/// The value that stands for one standard deviation in a table of netem.
+const TABLE_UNIT: f64 = 8192.0;
+/// The greatest value in such a table, in those units: it is below the greatest of 16 bits.
+const TABLE_REACH: f64 = 3.99;
+/// The variable that tells `tc` where tables of distributions are.
+const TABLE_FOLDER: &str = "TC_LIB_DIR";
+/// The rate of a link without one whose delay varies: netem keeps the order of frames only where it has a rate.
+const IN_ORDER: &str = " rate 10gbit";
 
 /// What delays the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -256,20 +266,78 @@ fn shape_by_kernel(
     how: &str,
 ) -> Result<(), LabError> {
     let link = topology.links[index];
+    let table = Table::of(&shape.delay);
+    let (folder, name) = table_file(index);
+    if let Some(table) = &table {
+        let file = folder.join(format!("{name}.dist"));
+        std::fs::create_dir_all(&folder)
+            .and_then(|()| std::fs::write(&file, table.to_text()))
+            .map_err(LabError::io(file.display()))?;
+    }
+    let table = table.as_ref().map(|table| (table, &*name));
     for (own, other) in [(link.a, link.b), (link.b, link.a)] {
-        let line = netem_line(&wan(other), shape, how);
-        command::feed("tc", &["-n", &sites[own].router, "-batch", "-"], &line)?;
+        let line = netem_line(&wan(other), shape, table, how);
+        let arguments = ["-n", &sites[own].router, "-batch", "-"];
+        command::feed_with("tc", &arguments, &line, &[(TABLE_FOLDER, &folder)])?;
     }
     Ok(())
 }
 
-/// The line for `tc -batch`. netem's limit also counts packets in the delay, so it is the queue's limit plus those.
-fn netem_line(device: &str, shape: &LinkShape, how: &str) -> String {
-    let delay_us = (shape.one_way_ms * 1000.0).round();
+/// The folder of tables of this lab, and the name of a link's table.
+fn table_file(link: usize) -> (PathBuf, String) {
+    let folder = janitor::folder(std::process::id()).join("tc");
+    (folder, format!("link{link}"))
+}
+
+/// A law as a table of netem, which draws one of the values and gives a frame the delay `centre_us + value / 8192 * spread_us`.
+#[derive(Debug, Clone, PartialEq)]
+struct Table {
+    centre_us: f64,
+    spread_us: f64,
+    values: Vec<i32>,
+}
+
+impl Table {
+    /// The table of a law; `None` for a constant.
+    fn of(delay: &Delay) -> Option<Self> {
+        let all = delay.quantiles();
+        let (first, last) = (all.first()?, all.last()?);
+        if delay.is_constant() {
+            return None;
+        }
+        let centre = f64::midpoint(*first, *last);
+        let spread = (last - first) / 2.0 / TABLE_REACH;
+        let value = |ms: &f64| ((ms - centre) / spread * TABLE_UNIT).round() as i32;
+        Some(Self {
+            centre_us: 1000.0 * centre,
+            spread_us: 1000.0 * spread,
+            values: all.iter().map(value).collect(),
+        })
+    }
+
+    /// The form of a file for `tc`.
+    fn to_text(&self) -> String {
+        let words: Vec<String> = self.values.iter().map(i32::to_string).collect();
+        words.join("\n") + "\n"
+    }
+}
+
+/// The line for `tc -batch`, with the link's table and its name where the delay varies. netem's limit also counts packets in the delay, so it is the
+/// queue's limit plus those.
+fn netem_line(device: &str, shape: &LinkShape, table: Option<(&Table, &str)>, how: &str) -> String {
+    let longest_ms = shape.delay.quantiles().last().copied().unwrap_or(0.0);
+    let delay = match table {
+        None => format!("{}us", (longest_ms * 1000.0).round()),
+        Some((table, name)) => format!(
+            "{:.1}us {:.1}us distribution {name}",
+            table.centre_us, table.spread_us
+        ),
+    };
     let (rate, limit) = match shape.bandwidth_mbit {
+        None if table.is_some() => (IN_ORDER.to_owned(), 100_000),
         None => (String::new(), 100_000),
         Some(mbit) => {
-            let in_delay = (mbit * shape.one_way_ms * 1000.0 / 8.0 / FRAME_BYTES).ceil() as u32;
+            let in_delay = (mbit * longest_ms * 1000.0 / 8.0 / FRAME_BYTES).ceil() as u32;
             (
                 format!(" rate {}kbit", (mbit * 1000.0).round()),
                 shape.queue_packets + in_delay,
@@ -277,7 +345,7 @@ fn netem_line(device: &str, shape: &LinkShape, how: &str) -> String {
         }
     };
     format!(
-        "qdisc {how} dev {device} root netem limit {limit} delay {delay_us}us loss {}%{rate}\n",
+        "qdisc {how} dev {device} root netem limit {limit} delay {delay} loss {}%{rate}\n",
         shape.loss_percent
     )
 }
@@ -374,21 +442,95 @@ mod tests {
     #[test]
     fn netem_gets_a_limit_that_holds_the_delay_and_the_queue() {
         let mut shape = LinkShape {
-            one_way_ms: 2.5,
+            delay: Delay::Constant { ms: 2.5 },
             bandwidth_mbit: Some(10.0),
             queue_packets: 100,
             loss_percent: 0.0,
         };
         assert_eq!(
-            netem_line("wan2", &shape, "add"),
+            netem_line("wan2", &shape, None, "add"),
             "qdisc add dev wan2 root netem limit 103 delay 2500us loss 0% rate 10000kbit\n"
         );
         shape.bandwidth_mbit = None;
         shape.loss_percent = 100.0;
         assert_eq!(
-            netem_line("wan2", &shape, "change"),
+            netem_line("wan2", &shape, None, "change"),
             "qdisc change dev wan2 root netem limit 100000 delay 2500us loss 100%\n"
         );
+    }
+
+    /// The delay that the kernel makes of a value of a table (`tabledist` of `net/sched/sch_netem.c`), in ns.
+    fn by_kernel(centre_ns: i64, spread_ns: i64, value: i64) -> i64 {
+        const SCALE: i64 = 8192;
+        let part = (spread_ns % SCALE) * value;
+        let half = if part >= 0 { SCALE / 2 } else { -SCALE / 2 };
+        (part + half) / SCALE + (spread_ns / SCALE) * value + centre_ns
+    }
+
+    #[test]
+    fn the_kernel_draws_a_law_from_its_table() {
+        let delays = [
+            Delay::Uniform {
+                min_ms: 5.0,
+                max_ms: 15.0,
+            },
+            Delay::Normal {
+                mean_ms: 10.0,
+                sd_ms: 2.5,
+            },
+            Delay::LogNormal {
+                mean_ms: 10.0,
+                sd_ms: 13.0,
+            },
+            Delay::Pareto {
+                min_ms: 5.0,
+                shape: 2.5,
+            },
+        ];
+        for delay in delays {
+            let table = Table::of(&delay).unwrap();
+            // `tc` reads numbers of 16 bits, at most 16,384 of them.
+            let is_read = |value: &i32| i16::try_from(*value).is_ok();
+            assert!(table.values.iter().all(is_read) && table.values.len() <= 16_384);
+            let ns = |us: f64| (1000.0 * us).round() as i64;
+            let (centre_ns, spread_ns) = (ns(table.centre_us), ns(table.spread_us));
+            let drawn: Vec<f64> = (table.values.iter())
+                .map(|value| by_kernel(centre_ns, spread_ns, i64::from(*value)) as f64 / 1e6)
+                .collect();
+            let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
+            let expected = delay.mean_ms();
+            assert!((mean - expected).abs() < 0.01 * expected, "{delay:?}");
+            for share in [0.05, 0.5, 0.95, 0.99] {
+                let found = drawn[(share * drawn.len() as f64) as usize];
+                let expected = delay.quantile_ms(share);
+                assert!(
+                    (found - expected).abs() < 0.01 * expected,
+                    "{delay:?} at {share}: {found}, expected {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_delay_that_varies_names_its_table_and_keeps_the_order() {
+        let shape = LinkShape {
+            delay: Delay::Uniform {
+                min_ms: 5.0,
+                max_ms: 15.0,
+            },
+            bandwidth_mbit: None,
+            queue_packets: 100,
+            loss_percent: 0.0,
+        };
+        let table = Table::of(&shape.delay).unwrap();
+        let line = netem_line("wan2", &shape, Some((&table, "link0")), "add");
+        assert_eq!(
+            line,
+            "qdisc add dev wan2 root netem limit 100000 delay 10000.0us 1252.8us distribution link0 loss 0% rate 10gbit\n"
+        );
+        let lines = table.to_text();
+        assert_eq!(lines.lines().count(), 4096);
+        assert_eq!(lines.lines().next(), Some("-32686"));
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use thicket_bench::namespace::inside;
+use thicket_bench::random::Random;
 
+use crate::delay::Delay;
 use crate::error::LabError;
 use crate::net::{self, Site};
 use crate::priority::Priority;
@@ -38,8 +40,10 @@ pub struct PairRtt {
     pub a: String,
     /// The other.
     pub b: String,
-    /// The sum over the links.
+    /// The median over the path of links.
     pub expected_ms: f64,
+    /// Where the median of so many probes is by chance, from and to: both are `expected_ms` where no delay varies.
+    pub by_chance_ms: [f64; 2],
     /// Fastest.
     pub min_ms: f64,
     /// Median.
@@ -51,11 +55,12 @@ pub struct PairRtt {
 }
 
 impl PairRtt {
-    /// Whether the median is as in the scenario, within 0.5 ms or 5 %.
+    /// Whether the median is as in the scenario, within 0.5 ms or 5 %, beyond what is chance.
     #[must_use]
     pub fn is_right(&self) -> bool {
         let allowed = TOLERANCE_MS.max(self.expected_ms * TOLERANCE);
-        (self.p50_ms - self.expected_ms).abs() <= allowed
+        let [least, most] = self.by_chance_ms;
+        (least - allowed..=most + allowed).contains(&self.p50_ms)
     }
 
     /// The pair with its figures, for a message.
@@ -66,6 +71,33 @@ impl PairRtt {
             self.a, self.b, self.expected_ms, self.p50_ms, self.p99_ms
         )
     }
+}
+
+/// Draws from which quantiles of a path are taken.
+const DRAWS: usize = 20_000;
+/// The normal quantile of what is no longer chance: one of 3000 medians is beyond it on either side.
+const CHANCE: f64 = 3.6;
+
+/// The median round trip over links with these delays each way, and where that of `probes` probes is by chance.
+fn expected_ms(delays: &[Delay], probes: usize) -> (f64, [f64; 2]) {
+    if delays.iter().all(Delay::is_constant) {
+        let sum = 2.0 * delays.iter().map(Delay::mean_ms).sum::<f64>();
+        return (sum, [sum; 2]);
+    }
+    let mut random = Random::new(1);
+    let mut round_trip = || -> f64 {
+        let both_ways = delays.iter().chain(delays);
+        both_ways.map(|delay| delay.draw_ms(&mut random)).sum()
+    };
+    let mut drawn: Vec<f64> = (0..DRAWS).map(|_| round_trip()).collect();
+    drawn.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let place = (share * DRAWS as f64) as usize;
+        drawn[place.min(DRAWS - 1)]
+    };
+    // How many of the probes are below the true median is binomial.
+    let apart = CHANCE / 2.0 / (probes.max(1) as f64).sqrt();
+    (at(0.5), [at((0.5 - apart).max(0.0)), at(0.5 + apart)])
 }
 
 /// Probes every pair `probes` times, and again if some median is off: a busy machine may have delayed the prober, not the network.
@@ -170,10 +202,12 @@ fn figures(
         let place = ((samples.len() as f64 * share).ceil() as usize).max(1) - 1;
         samples.get(place).copied().unwrap_or(f64::NAN)
     };
+    let (expected_ms, by_chance_ms) = expected_ms(&topology.delays(a, b), probes);
     PairRtt {
         a: topology.sites[a].clone(),
         b: topology.sites[b].clone(),
-        expected_ms: topology.rtt_ms(a, b),
+        expected_ms,
+        by_chance_ms,
         min_ms: at(0.0),
         p50_ms: at(0.5),
         p99_ms: at(0.99),
@@ -240,6 +274,7 @@ mod tests {
             a: "s1".to_owned(),
             b: "s2".to_owned(),
             expected_ms,
+            by_chance_ms: [expected_ms; 2],
             min_ms: p50_ms,
             p50_ms,
             p99_ms: p50_ms,
@@ -263,5 +298,23 @@ mod tests {
                 "{expected} {measured}"
             );
         }
+    }
+
+    #[test]
+    fn a_median_of_few_probes_may_be_off_by_chance_and_no_more() {
+        assert_eq!(
+            expected_ms(&[Delay::Constant { ms: 2.5 }; 2], 15),
+            (10.0, [10.0; 2])
+        );
+        // The sum of two uniform delays is triangular: its quantile at a share p below one half is 10 + 10 sqrt(2 p).
+        let uniform = Delay::Uniform {
+            min_ms: 5.0,
+            max_ms: 15.0,
+        };
+        let (median, [least, most]) = expected_ms(&[uniform], 400);
+        assert!((median - 20.0).abs() < 0.1, "{median}");
+        let expected = 10.0 + 10.0 * (2.0_f64 * 0.41).sqrt();
+        assert!((least - expected).abs() < 0.1, "{least}");
+        assert!((most - (40.0 - expected)).abs() < 0.1, "{most}");
     }
 }

@@ -32,7 +32,7 @@ pub fn screen(before: &Status, now: &Status, seconds: f64) -> String {
         };
         links.row([
             format!("{a} - {b}"),
-            format!("{:.2}", 2.0 * shape.one_way_ms),
+            shape.delay.round_trip(),
             shape.bandwidth_mbit.map_or("-".to_owned(), number),
             state,
             each(since.bytes_ab, 0.008),
@@ -46,6 +46,7 @@ pub fn screen(before: &Status, now: &Status, seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delay::Delay;
     use crate::testbed::Carried;
     use crate::topology::LinkShape;
 
@@ -57,7 +58,7 @@ mod tests {
                 "s1".to_owned(),
                 "s2".to_owned(),
                 LinkShape {
-                    one_way_ms: 2.5,
+                    delay: Delay::Constant { ms: 2.5 },
                     bandwidth_mbit: None,
                     queue_packets: 100,
                     loss_percent,

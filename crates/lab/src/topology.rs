@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thicket_bench::random::Random;
 
+use crate::delay::Delay;
 use crate::scenario::{LinkSettings, Network, Shape};
 
 /// Default number of packets that may wait for a link of limited rate.
@@ -15,8 +16,8 @@ const QUEUE_PACKETS: u32 = 100;
 /// The effect of a link on packets in each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LinkShape {
-    /// Delay each way in milliseconds.
-    pub one_way_ms: f64,
+    /// Delay each way.
+    pub delay: Delay,
     /// Rate in Mbit/s of Ethernet frames.
     pub bandwidth_mbit: Option<f64>,
     /// Packets that may wait for the rate.
@@ -67,7 +68,7 @@ impl Topology {
             links.push(Link {
                 a,
                 b,
-                shape: shape(&settings, &mut random),
+                shape: shape(&settings, &mut random)?,
             });
         }
         for (number, link) in network.links.iter().enumerate() {
@@ -115,13 +116,20 @@ impl Topology {
         Some(path)
     }
 
-    /// Round trip between two sites on idle links, in milliseconds.
+    /// Mean round trip between two sites on idle links, in milliseconds.
     #[must_use]
     pub fn rtt_ms(&self, from: usize, to: usize) -> f64 {
+        let delays = self.delays(from, to);
+        delays.iter().map(|delay| 2.0 * delay.mean_ms()).sum()
+    }
+
+    /// The delays on the path between two sites, each way.
+    #[must_use]
+    pub fn delays(&self, from: usize, to: usize) -> Vec<Delay> {
         let path = self.path(from, to).unwrap_or_default();
         path.iter()
-            .map(|&link| 2.0 * self.links[link].shape.one_way_ms)
-            .sum()
+            .map(|&link| self.links[link].shape.delay)
+            .collect()
     }
 
     /// The first link on the path.
@@ -209,14 +217,19 @@ pub fn link_addresses(link: usize) -> [Ipv4Addr; 2] {
     [Ipv4Addr::from(base + 1), Ipv4Addr::from(base + 2)]
 }
 
-fn shape(settings: &LinkSettings, random: &mut Random) -> LinkShape {
-    let deviation = settings
-        .one_way_sd_ms
-        .map_or(0.0, crate::scenario::NonNegative::value);
-    // A draw for every link, so that a change of one link's settings does not affect the others.
-    let draw = normal(random);
-    LinkShape {
-        one_way_ms: (settings.mean_one_way_ms() + deviation * draw).max(0.0),
+fn shape(settings: &LinkSettings, random: &mut Random) -> Result<LinkShape, String> {
+    let law = settings.one_way("network.link")?;
+    let drawn = Delay::Constant {
+        ms: law.draw_ms(&mut random.clone()),
+    };
+    // Every link takes the two numbers that a draw uses at most, so that a change of one link's settings does not affect the others.
+    (random.unit(), random.unit());
+    Ok(LinkShape {
+        delay: if settings.is_drawn_per_link() {
+            drawn
+        } else {
+            law
+        },
         bandwidth_mbit: settings
             .bandwidth_mbit
             .map(crate::scenario::Positive::value),
@@ -224,19 +237,16 @@ fn shape(settings: &LinkSettings, random: &mut Random) -> LinkShape {
         loss_percent: settings
             .loss_percent
             .map_or(0.0, crate::scenario::Percent::value),
-    }
+    })
 }
 
 /// Settings of a link after a change at run time; nothing is drawn.
 #[must_use]
 pub fn changed(settings: &LinkSettings, before: &LinkShape) -> LinkShape {
-    let has_delay = settings.rtt_ms.is_some() || settings.one_way_ms.is_some();
+    let given = settings.has_delay().then(|| settings.one_way("to"));
     LinkShape {
-        one_way_ms: if has_delay {
-            settings.mean_one_way_ms()
-        } else {
-            before.one_way_ms
-        },
+        // Faults are checked before they are injected.
+        delay: given.and_then(Result::ok).unwrap_or(before.delay),
         bandwidth_mbit: settings
             .bandwidth_mbit
             .map_or(before.bandwidth_mbit, |rate| Some(rate.value())),
@@ -245,12 +255,6 @@ pub fn changed(settings: &LinkSettings, before: &LinkShape) -> LinkShape {
             .loss_percent
             .map_or(before.loss_percent, crate::scenario::Percent::value),
     }
-}
-
-/// Standard normal (Box and Muller).
-fn normal(random: &mut Random) -> f64 {
-    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
 fn pairs(network: &Network, names: &[String], random: &mut Random) -> Vec<(usize, usize)> {
@@ -359,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_random_network_is_connected_and_the_same_for_a_seed() {
-        let text = "sites = 12\nshape = \"random\"\nextra_links = 5\nlink = { one_way_ms = 10, one_way_sd_ms = 2.5 }";
+        let text = "sites = 12\nshape = \"random\"\nextra_links = 5\nlink.delay = { law = \"normal\", mean_ms = 10, sd_ms = 2.5, drawn = \"per-link\" }";
         let one = topology(text);
         assert_eq!(one.links.len(), 16);
         assert_eq!(one, topology(text));
@@ -368,7 +372,7 @@ mod tests {
         let mean: f64 = one
             .links
             .iter()
-            .map(|link| link.shape.one_way_ms)
+            .map(|link| link.shape.delay.mean_ms())
             .sum::<f64>()
             / 16.0;
         assert!((7.0..13.0).contains(&mean), "{mean}");
@@ -398,7 +402,10 @@ mod tests {
             "sites = 3\nlink = { rtt_ms = 5, bandwidth_mbit = 10 }\n[[links]]\nbetween = [\"s3\", \"s1\"]\nlink = { one_way_ms = 40 }",
         );
         let link = topology.link_between("s1", "s3").unwrap();
-        assert_eq!(topology.links[link].shape.one_way_ms, 40.0);
+        assert_eq!(
+            topology.links[link].shape.delay,
+            Delay::Constant { ms: 40.0 }
+        );
         assert_eq!(topology.links[link].shape.bandwidth_mbit, Some(10.0));
         assert_eq!(topology.rtt_ms(0, 1), 5.0);
     }

@@ -50,9 +50,8 @@
 //!     world.add_node(NodeSpec::new(1));
 //!     world.start(node);
 //! }
-//! let link = Link::of_millis(25);
 //! for (from, to) in [(0, 1), (1, 0)] {
-//!     let way = world.net.links.add(link);
+//!     let way = world.net.links.add(Link::of_millis(25));
 //!     world.net.links.set_route(Host::Node(from), Host::Node(to), vec![way]);
 //! }
 //! world.run_until(10_000, World::is_whole).expect("the nodes find each other");

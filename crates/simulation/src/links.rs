@@ -5,6 +5,7 @@
 //! arrives one retransmission later, and what follows it waits.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::random::Random;
 
@@ -25,10 +26,10 @@ pub enum Host {
 }
 
 /// The properties of one direction of a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// One-way delay, microseconds: least and most.
-    pub delay_micros: (u64, u64),
+    /// One-way delays, microseconds: ascending, at least one, each as likely as any other. Each write has one of them.
+    pub delays_micros: Arc<[u64]>,
     /// Bytes a second; `None`: unlimited.
     pub bytes_per_second: Option<u64>,
     /// Segments lost, in millionths.
@@ -40,9 +41,9 @@ pub struct Link {
 impl Link {
     /// A link with this delay in milliseconds and no other property.
     #[must_use]
-    pub const fn of_millis(delay: u64) -> Self {
+    pub fn of_millis(delay: u64) -> Self {
         Self {
-            delay_micros: (delay * 1_000, delay * 1_000),
+            delays_micros: Arc::new([delay * 1_000]),
             bytes_per_second: None,
             loss_millionths: 0,
             header_bytes: 0,
@@ -139,8 +140,8 @@ impl Links {
     /// The minimum time of a byte from one host to another over idle links, ms; `None` without a route.
     pub(crate) fn delay(&self, from: Host, to: Host) -> Option<u64> {
         let route = self.routes.get(&(from, to))?;
-        let delay = |id: &LinkId| self.links[id.0].link.delay_micros.0;
-        Some(route.iter().map(delay).sum::<u64>().div_ceil(1_000))
+        let delay = |id: &LinkId| self.links[id.0].link.delays_micros.first().copied();
+        Some(route.iter().filter_map(delay).sum::<u64>().div_ceil(1_000))
     }
 }
 
@@ -166,10 +167,11 @@ impl State {
             };
             self.busy_until = at.last;
         }
-        let (least, most) = self.link.delay_micros;
-        let mut late = random.between(least, most);
+        let delays = &self.link.delays_micros;
+        let mut late = *random.pick(delays);
+        let typical = delays[delays.len() / 2];
         for _ in 0..segments {
-            let mut wait = RETRANSMISSION.max(2 * most);
+            let mut wait = RETRANSMISSION.max(2 * typical);
             while self.link.loss_millionths > 0
                 && random.chance(self.link.loss_millionths.min(999_999), 1_000_000)
             {

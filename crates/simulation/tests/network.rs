@@ -31,7 +31,7 @@ const STILL: Weather = Weather {
 fn pair(link: Link) -> (World, [LinkId; 2]) {
     let mut world = World::new(7, STILL);
     let ways = [(0, 1), (1, 0)].map(|(from, to)| {
-        let way = world.net.links.add(link);
+        let way = world.net.links.add(link.clone());
         let hosts = [Host::Node(from), Host::Node(to)];
         world.net.links.set_route(hosts[0], hosts[1], vec![way]);
         way
@@ -191,7 +191,7 @@ fn forty_nodes_find_each_other_and_repair_their_trees_when_one_is_gone() {
 #[test]
 fn a_delay_between_two_milliseconds_is_right_in_the_mean() {
     let (mut world, _) = pair(Link {
-        delay_micros: (2_250, 2_250),
+        delays_micros: [2_250].into(),
         ..Link::of_millis(0)
     });
     let subscriber = client_at(&mut world, 1, "subscriber");

@@ -108,9 +108,8 @@ impl Wire {
                 return;
             };
             frame.truncate(len);
-            let draw = self.random.unit();
             let now_ns = self.now_ns();
-            let due_ns = self.shapers[port].admit(now_ns, len, draw);
+            let due_ns = self.shapers[port].admit(now_ns, len, &mut self.random);
             match due_ns {
                 Some(due_ns) if self.frames.len() < MAX_FRAMES => {
                     let due_ns = due_ns.saturating_sub(HEAD_START_NS).max(now_ns);

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Place, plain};
+use crate::delay::Delay;
 use crate::error::LabError;
 use crate::scenario::{Action, Fault};
 use crate::topology::LinkShape;
@@ -11,7 +12,7 @@ use crate::topology::LinkShape;
 const FOR_EVER_S: f64 = 86_400.0;
 
 /// The link between every pair of brokers: the sum of the delays on the path, its narrowest rate, the combined loss of its links.
-pub fn links(place: &Place<'_>) -> Vec<Value> {
+pub fn links(place: &Place<'_>) -> Result<Vec<Value>, LabError> {
     let count = place.brokers();
     let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
     pairs
@@ -23,18 +24,27 @@ pub fn links(place: &Place<'_>) -> Vec<Value> {
                 .collect();
             let (a, b) = (&place.topology.sites[a], &place.topology.sites[b]);
             let name = format!("link-{}-{}", plain(a), plain(b));
-            Some(json!({
+            let spec = match netem(&shapes) {
+                Ok(spec) => spec,
+                Err(reason) => {
+                    return Some(Err(LabError::Misuse(format!(
+                        "between {a} and {b}: {reason}"
+                    ))));
+                }
+            };
+            Some(Ok(json!({
                 "apiVersion": "chaos-mesh.org/v1alpha1", "kind": "NetworkChaos",
                 "metadata": { "name": name, "namespace": place.name },
-                "spec": between(place, &[a], &[b], netem(&shapes))
-            }))
+                "spec": between(place, &[a], &[b], spec)
+            })))
         })
         .collect()
 }
 
 /// One action with all its parts: of two resources on the same pods, Chaos Mesh keeps only the later one.
-fn netem(shapes: &[&LinkShape]) -> Map<String, Value> {
-    let delay_ms: f64 = shapes.iter().map(|shape| shape.one_way_ms).sum();
+fn netem(shapes: &[&LinkShape]) -> Result<Map<String, Value>, String> {
+    let delay_ms: f64 = shapes.iter().map(|shape| shape.delay.mean_ms()).sum();
+    let jitter_ms = jitter_ms(shapes)?;
     let passes: f64 = shapes
         .iter()
         .map(|shape| 1.0 - shape.loss_percent / 100.0)
@@ -45,7 +55,7 @@ fn netem(shapes: &[&LinkShape]) -> Map<String, Value> {
     let latency = format!("{:.0}us", 1000.0 * delay_ms);
     spec.insert(
         "delay".to_owned(),
-        json!({ "latency": latency, "jitter": "0ms", "correlation": "0" }),
+        json!({ "latency": latency, "jitter": format!("{:.0}us", 1000.0 * jitter_ms), "correlation": "0" }),
     );
     let loss = (10_000.0 * (1.0 - passes)).round() / 100.0;
     if loss > 0.0 {
@@ -58,7 +68,25 @@ fn netem(shapes: &[&LinkShape]) -> Map<String, Value> {
         let rate = format!("{:.0}kbit", 1000.0 * mbit);
         spec.insert("rate".to_owned(), json!({ "rate": rate }));
     }
-    spec
+    Ok(spec)
+}
+
+/// How far the delay of a path is from its mean at most: a jitter of Chaos Mesh is uniform around the latency, and so is that of one link here.
+fn jitter_ms(shapes: &[&LinkShape]) -> Result<f64, String> {
+    let varied = shapes.iter().map(|shape| shape.delay);
+    let varied: Vec<Delay> = varied.filter(|delay| !delay.is_constant()).collect();
+    match varied[..] {
+        [] => Ok(0.0),
+        [Delay::Uniform { min_ms, max_ms }] => Ok((max_ms - min_ms) / 2.0),
+        [delay] => Err(format!(
+            "a delay that is {} has no counterpart in Chaos Mesh, whose jitter is uniform",
+            delay.describe().unwrap_or_default()
+        )),
+        _ => Err(
+            "delays of several links on the path vary, and their sum has no counterpart in Chaos Mesh, whose jitter is uniform"
+                .to_owned(),
+        ),
+    }
 }
 
 /// A specification between the brokers of some sites and those of others, both ways.

@@ -157,7 +157,7 @@ impl Place<'_> {
         std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
         let files = [
             ("0-brokers.json", pods::brokers(self)?),
-            ("1-links.json", chaos::links(self)),
+            ("1-links.json", chaos::links(self)?),
             ("2-load.json", pods::load(self)),
         ];
         for (name, items) in files {
@@ -362,6 +362,37 @@ do = "heal"
     }
 
     #[test]
+    #[test]
+    fn a_uniform_delay_is_a_jitter_and_other_laws_are_refused() {
+        let with = |delay: &str| {
+            let text = TEXT.replace("rtt_ms = 10,", &format!("delay = {{ {delay} }},"));
+            text.replace(
+                "key = \"network.link.rtt_ms\"\nvalues = [10, 50]",
+                "key = \"network.link.queue_packets\"\nvalues = [100]",
+            )
+            .replace("shape = \"line\"", "shape = \"full-mesh\"")
+        };
+        let (folder, _) = exported(&with("law = \"uniform\", min_ms = 5, max_ms = 15")).unwrap();
+        let links = read(folder.path(), "thicket-topic-n0/1-links.json");
+        let delay = &links["items"][0]["spec"]["delay"];
+        assert_eq!(delay["latency"], "10000us");
+        assert_eq!(delay["jitter"], "5000us");
+        let uniform = with("law = \"uniform\", min_ms = 5, max_ms = 15");
+        for (text, expected) in [
+            (
+                with("law = \"pareto\", min_ms = 5, shape = 2.5"),
+                "between s1 and s2: a delay that is Pareto from 5 ms, shape 2.5 has no counterpart",
+            ),
+            (
+                uniform.replace("full-mesh", "line"),
+                "between s1 and s3: delays of several links",
+            ),
+        ] {
+            let error = exported(&text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
     fn what_has_no_counterpart_is_refused_by_name() {
         let pause = TEXT.replace(
             "do = \"cut\"\nlink = [\"s1\", \"s2\"]",

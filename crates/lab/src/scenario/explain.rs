@@ -95,10 +95,13 @@ impl Scenario {
                 String::new()
             };
             lines.push(format!(
-                "link:         {} - {}  RTT {:.2} ms, {rate}{loss}",
+                "link:         {} - {}  RTT {:.2} ms{law}, {rate}{loss}",
+            let law = shape.delay.describe().map_or(String::new(), |law| {
+                format!(" in the mean, each way {law} for every packet")
+            });
                 names[link.a],
                 names[link.b],
-                2.0 * shape.one_way_ms
+                2.0 * shape.delay.mean_ms()
             ));
         }
         lines

@@ -158,10 +158,16 @@ impl Fault {
             }
             Action::Cut | Action::Slow => {
                 self.check_link(topology, at)?;
-                if self.action == Action::Slow && self.to.is_none() {
-                    return Err(format!("{at}to: it is missing, the link's new settings"));
+                match (self.action, &self.to) {
+                    (Action::Slow, None) => {
+                        Err(format!("{at}to: it is missing, the link's new settings"))
+                    }
+                    (_, Some(to)) if to.is_drawn_per_link() => Err(format!(
+                        "{at}to.delay.drawn: per-link is drawn before brokers start, expected per-packet"
+                    )),
+                    (_, Some(to)) => to.check(&format!("{at}to")),
+                    (_, None) => Ok(()),
                 }
-                Ok(())
             }
             Action::Heal if self.link.is_none() => Ok(()),
             Action::Heal => self.check_link(topology, at),

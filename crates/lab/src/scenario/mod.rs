@@ -1,5 +1,6 @@
 //! A scenario: one TOML file with what to build, what to run on it and what to vary.
 
+mod delay;
 mod explain;
 mod fault;
 mod lines;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use delay::{DelayLaw, Drawn, Law};
 pub use fault::{Action, Fault};
 pub(crate) use lines::with_line;
 pub use measure::{CRASH_PER_S, Death, Measure};
@@ -528,6 +530,61 @@ messages = 20
     #[test]
     fn values_of_a_sweep_may_move_several_keys_together() {
         let sweep = "[[sweep]]\nkey = \"workload.rate_per_s\"\nvalues = [10, 20]\nwith = { \"workload.messages\" = [5, 9] }\n";
+    #[test]
+    fn a_delay_has_a_law_with_its_parameters() {
+        let with = |link: &str| SMALL.replace("{ rtt_ms = 5 }", link);
+        let uniform = "{ delay = { law = \"uniform\", min_ms = 5, max_ms = 15 } }";
+        let (scenario, cells) = Scenario::parse(&with(uniform)).unwrap();
+        let text = scenario.explain(&cells);
+        let expected =
+            "s1 - s2  RTT 20.00 ms in the mean, each way uniform from 5 to 15 ms for every packet";
+        assert!(text.contains(expected), "{text}");
+        let once = with(&uniform.replace("max_ms", "drawn = \"per-link\", max_ms"));
+        let (scenario, cells) = Scenario::parse(&once).unwrap();
+        assert!(!scenario.explain(&cells).contains("for every packet"));
+        for (link, expected) in [
+            (
+                "{ delay = { law = \"uniform\", min_ms = 5 } }",
+                "line 6, network.link.delay.max_ms: it is missing, uniform needs min_ms and max_ms",
+            ),
+            (
+                "{ delay = { law = \"uniform\", min_ms = 5, max_ms = 5 } }",
+                "network.link.delay.max_ms: 5 is not above min_ms, 5",
+            ),
+            (
+                "{ delay = { law = \"normal\", mean_ms = 5, sd_ms = 1, shape = 2 } }",
+                "network.link.delay.shape: normal does not use it, only mean_ms and sd_ms",
+            ),
+            (
+                "{ delay = { law = \"log-normal\", mean_ms = 0, sd_ms = 1 } }",
+                "network.link.delay.mean_ms: 0 has no logarithm",
+            ),
+            (
+                "{ delay = { law = \"pareto\", min_ms = 5, shape = 1 } }",
+                "network.link.delay.shape: 1 is not above 1, so the delay has no mean",
+            ),
+            ("{ delay = { law = \"cauchy\" } }", "line 6"),
+            (
+                "{ rtt_ms = 5, delay = { law = \"pareto\", min_ms = 5, shape = 2 } }",
+                "line 6, network.link: rtt_ms and delay say the same thing twice",
+            ),
+        ] {
+            let error = Scenario::parse(&with(link)).unwrap_err();
+            assert!(error.contains(expected), "{link}: {error}");
+        }
+        let slow = "[[fault]]\nat_s = 1\ndo = \"slow\"\nlink = [\"s1\", \"s2\"]\n";
+        for (to, expected) in [
+            ("{ rtt_ms = 5, one_way_ms = 2 }", "fault.0.to: rtt_ms and"),
+            (
+                "{ delay = { law = \"uniform\", min_ms = 5, max_ms = 6, drawn = \"per-link\" } }",
+                "fault.0.to.delay.drawn: per-link",
+            ),
+        ] {
+            let error = Scenario::parse(&format!("{SMALL}{slow}to = {to}\n")).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
         let (_, cells) = Scenario::parse(&format!("{SMALL}{sweep}")).unwrap();
         let seen: Vec<_> = cells
             .iter()

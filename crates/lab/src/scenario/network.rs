@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::delay::{DelayLaw, Drawn};
 use super::units::{NonNegative, Percent, Positive};
+use crate::delay::Delay;
 
 /// Maximum number of sites in virtual time.
 const MAX_SITES: usize = 1_000;
@@ -66,8 +68,8 @@ pub struct LinkSettings {
     pub rtt_ms: Option<NonNegative>,
     /// Delay each way in milliseconds, instead of `rtt_ms`.
     pub one_way_ms: Option<NonNegative>,
-    /// Standard deviation of the delay each way: drawn once for each link, by the seed, not below 0.
-    pub one_way_sd_ms: Option<NonNegative>,
+    /// Delay each way by a law, instead of `rtt_ms`.
+    pub delay: Option<DelayLaw>,
     /// Rate each way in Mbit/s, counted on Ethernet frames; absent: no limit.
     pub bandwidth_mbit: Option<Positive>,
     /// Packets that may wait for a link of limited rate (default 100).
@@ -91,36 +93,57 @@ impl LinkSettings {
     /// These settings, with missing ones taken from `base`.
     #[must_use]
     pub fn over(self, base: Self) -> Self {
-        // A delay replaces the other form of it.
-        let has_delay = self.rtt_ms.is_some() || self.one_way_ms.is_some();
+        // A delay replaces the other forms of it.
+        let delays = if self.has_delay() { self } else { base };
         Self {
-            rtt_ms: if has_delay { self.rtt_ms } else { base.rtt_ms },
-            one_way_ms: if has_delay {
-                self.one_way_ms
-            } else {
-                base.one_way_ms
-            },
-            one_way_sd_ms: self.one_way_sd_ms.or(base.one_way_sd_ms),
+            rtt_ms: delays.rtt_ms,
+            one_way_ms: delays.one_way_ms,
+            delay: delays.delay,
             bandwidth_mbit: self.bandwidth_mbit.or(base.bandwidth_mbit),
             queue_packets: self.queue_packets.or(base.queue_packets),
             loss_percent: self.loss_percent.or(base.loss_percent),
         }
     }
 
-    /// Mean delay each way in milliseconds.
+    /// Whether a delay is given, in any form.
     #[must_use]
-    pub fn mean_one_way_ms(&self) -> f64 {
-        let halved = self.rtt_ms.map(|rtt| rtt.value() / 2.0);
-        let one_way = self.one_way_ms.map(NonNegative::value);
-        one_way.or(halved).unwrap_or(0.0)
+    pub const fn has_delay(&self) -> bool {
+        self.rtt_ms.is_some() || self.one_way_ms.is_some() || self.delay.is_some()
     }
 
-    fn check(&self, key: &str) -> Result<(), String> {
-        if self.rtt_ms.is_some() && self.one_way_ms.is_some() {
+    /// The delay each way; an error names the key below `key`, that of these settings.
+    pub fn one_way(&self, key: &str) -> Result<Delay, String> {
+        if let Some(law) = &self.delay {
+            return law.delay(&format!("{key}.delay"));
+        }
+        let halved = self.rtt_ms.map(|rtt| rtt.value() / 2.0);
+        let one_way = self.one_way_ms.map(NonNegative::value);
+        let ms = one_way.or(halved).unwrap_or(0.0);
+        Ok(Delay::Constant { ms })
+    }
+
+    /// Whether the delay is drawn once for the link.
+    #[must_use]
+    pub fn is_drawn_per_link(&self) -> bool {
+        self.delay.is_some_and(|law| law.drawn == Drawn::PerLink)
+    }
+
+    /// An error names the key below `key`, that of these settings.
+    pub(super) fn check(&self, key: &str) -> Result<(), String> {
+        let given = [
+            ("rtt_ms", self.rtt_ms.is_some()),
+            ("one_way_ms", self.one_way_ms.is_some()),
+            ("delay", self.delay.is_some()),
+        ];
+        let given: Vec<&str> = (given.into_iter())
+            .filter_map(|(name, is_given)| is_given.then_some(name))
+            .collect();
+        if let [first, second, ..] = given[..] {
             return Err(format!(
-                "{key}: rtt_ms and one_way_ms say the same thing twice, give one"
+                "{key}: {first} and {second} say the same thing twice, give one"
             ));
         }
+        self.one_way(key)?;
         if self.queue_packets == Some(0) {
             return Err(format!("{key}.queue_packets: 0 lets no packet through"));
         }

@@ -10,6 +10,7 @@ use thicket_simulation::net::{Parting, Weather};
 
 use super::playable::spec;
 use crate::cluster::Repair;
+use crate::delay::Delay;
 use crate::results::{LinkTraffic, Phase};
 use crate::scenario::{Scenario, System};
 use crate::testbed::Carried;
@@ -32,16 +33,36 @@ pub(super) struct SimulatedLab {
     ways: Vec<[LinkId; 2]>,
     /// The current settings of each link.
     shapes: Vec<LinkShape>,
+    laws: Laws,
     cut: BTreeSet<usize>,
     before: Vec<Carried>,
     since: u64,
 }
 
+/// Laws with their quantiles, which links share.
+#[derive(Debug, Default)]
+struct Laws(Vec<(Delay, Arc<[u64]>)>);
+
+impl Laws {
+    /// The quantiles of a law in microseconds.
+    fn quantiles(&mut self, law: &Delay) -> Arc<[u64]> {
+        if let Some((_, known)) = self.0.iter().find(|(known, _)| known == law) {
+            return Arc::clone(known);
+        }
+        let micros = |ms: f64| (1_000.0 * ms).round() as u64;
+        let all: Arc<[u64]> = law.quantiles().into_iter().map(micros).collect();
+        // A constant has one, and each link may have its own.
+        if !law.is_constant() {
+            self.0.push((*law, Arc::clone(&all)));
+        }
+        all
+    }
+}
+
 /// One direction of a link in virtual time. What TCP would keep at the sender waits in the link, so its queue has no limit.
-fn link(shape: &LinkShape) -> Link {
-    let delay = (1_000.0 * shape.one_way_ms).round() as u64;
+fn link(shape: &LinkShape, laws: &mut Laws) -> Link {
     Link {
-        delay_micros: (delay, delay),
+        delays_micros: laws.quantiles(&shape.delay),
         bytes_per_second: shape.bandwidth_mbit.map(|mbit| (mbit * 125_000.0) as u64),
         loss_millionths: (shape.loss_percent * 10_000.0).round() as u64,
         header_bytes: HEADER_BYTES,
@@ -61,8 +82,9 @@ impl SimulatedLab {
         let mut world = World::new(scenario.seed + repeat, STILL);
         world.net.is_thorough = false;
         world.stop_when(Arc::clone(interrupted));
+        let mut laws = Laws::default();
         let ways: Vec<[LinkId; 2]> = (topology.links.iter())
-            .map(|it| [(); 2].map(|()| world.net.links.add(link(&it.shape))))
+            .map(|it| [(); 2].map(|()| world.net.links.add(link(&it.shape, &mut laws))))
             .collect();
         for from in 0..names.len() {
             for to in (0..names.len()).filter(|to| *to != from) {
@@ -92,6 +114,7 @@ impl SimulatedLab {
             shapes: topology.links.iter().map(|link| link.shape).collect(),
             topology,
             ways,
+            laws,
             cut: BTreeSet::new(),
             before: Vec::new(),
             since: 0,
@@ -114,7 +137,8 @@ impl SimulatedLab {
     pub fn set_link(&mut self, at: usize, shape: &LinkShape) {
         self.shapes[at] = *shape;
         for way in self.ways[at] {
-            self.world.net.links.set(way, link(shape));
+            let changed = link(shape, &mut self.laws);
+            self.world.net.links.set(way, changed);
         }
     }
 

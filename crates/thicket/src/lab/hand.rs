@@ -14,7 +14,9 @@ use thicket_lab::cluster::Cluster;
 use thicket_lab::driver::{Brokers, Driver};
 use thicket_lab::hand::{Order, Reply, clients_of, order, serve};
 use thicket_lab::janitor;
-use thicket_lab::scenario::{Action, Fault, LinkSettings, NonNegative, Percent, Positive};
+use thicket_lab::scenario::{
+    Action, DelayLaw, Fault, LinkSettings, NonNegative, Percent, Positive,
+};
 use thicket_lab::summary::number;
 use thicket_lab::testbed::{Setup, Testbed, check_machine};
 use thicket_lab::topology::{Topology, broker_address};
@@ -150,7 +152,7 @@ pub struct Link {
 pub struct Set {
     #[command(flatten)]
     link: Link,
-    /// rtt=50ms, delay=25ms (each way; us, ms, s), bandwidth=10mbit (kbit, mbit, gbit), queue=100, loss=1%; without a unit ms, mbit and %
+    /// rtt=50ms, delay=25ms (each way; us, ms, s) or by a law for each packet, delay=uniform:5ms:15ms, normal:MEAN:SD, log-normal:MEAN:SD or pareto:MIN:SHAPE, bandwidth=10mbit (kbit, mbit, gbit), queue=100, loss=1%; without a unit ms, mbit and %
     #[arg(value_name = "KEY=VALUE", required = true)]
     settings: Vec<String>,
 }
@@ -243,7 +245,7 @@ pub fn status() -> anyhow::Result<()> {
     for (a, b, shape, carried) in &status.links {
         links.row([
             format!("{a} - {b}"),
-            format!("{:.2}", 2.0 * shape.one_way_ms),
+            shape.delay.round_trip(),
             shape.bandwidth_mbit.map_or("-".to_owned(), number),
             if shape.loss_percent >= 100.0 {
                 "cut".to_owned()
@@ -270,24 +272,11 @@ fn setting(settings: &mut LinkSettings, text: &str) -> Result<(), String> {
         .ok_or(format!("{text} is not KEY=VALUE"))?;
     // The first unit is that of the key in a file.
     let units: &[(&str, f64)] = match key {
-        "rtt" | "delay" => &[("ms", 1.0), ("us", 0.001), ("s", 1000.0)],
-        "bandwidth" => &[("mbit", 1.0), ("kbit", 0.001), ("gbit", 1000.0)],
-        "loss" => &[("%", 1.0)],
-        _ => &[],
-    };
-    let in_unit = |(unit, factor): &(&str, f64)| Some((value.strip_suffix(unit)?, *factor));
-    let (digits, factor) = units.iter().find_map(in_unit).unwrap_or((value, 1.0));
-    let number: f64 = digits.parse().map_err(|_| {
-        let units: Vec<&str> = units.iter().map(|(unit, _)| *unit).collect();
-        match &units[..] {
-            [] => format!("{text}: {value} is no number"),
-            units => format!(
-                "{text}: {value} is no number, with one of the units {} or without",
-                units.join(", ")
-            ),
-        }
-    })?;
-    let number = number * factor;
+    if let ("delay", Some((law, parameters))) = (key, value.split_once(':')) {
+        settings.delay = Some(law_of(law, parameters).map_err(|error| format!("{text}: {error}"))?);
+        return Ok(());
+    }
+    let number = number_of(key, value).map_err(|error| format!("{text}: {error}"))?;
     let named = |error: String| format!("{text}: {error}");
     match key {
         "rtt" => settings.rtt_ms = Some(NonNegative::try_from(number).map_err(named)?),
@@ -305,11 +294,47 @@ fn setting(settings: &mut LinkSettings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// A number in the unit that its key has in a file, as in `50ms`.
+fn number_of(key: &str, value: &str) -> Result<f64, String> {
+        "rtt" | "delay" => &[("ms", 1.0), ("us", 0.001), ("s", 1000.0)],
+        "bandwidth" => &[("mbit", 1.0), ("kbit", 0.001), ("gbit", 1000.0)],
+        "loss" => &[("%", 1.0)],
+        _ => &[],
+    };
+    let in_unit = |(unit, factor): &(&str, f64)| Some((value.strip_suffix(unit)?, *factor));
+    let (digits, factor) = units.iter().find_map(in_unit).unwrap_or((value, 1.0));
+    let number: f64 = digits.parse().map_err(|_| {
+        let units: Vec<&str> = units.iter().map(|(unit, _)| *unit).collect();
+        match &units[..] {
+            [] => format!("{value} is no number"),
+            units => format!(
+                "{value} is no number, with one of the units {} or without",
+                units.join(", ")
+            ),
+        }
+    })?;
+    Ok(number * factor)
+}
+
+/// A law with two parameters, as in `uniform:5ms:15ms`.
+fn law_of(law: &str, parameters: &str) -> Result<DelayLaw, String> {
+    let (first, second) = parameters
+        .split_once(':')
+        .ok_or(format!("{law} has two parameters, as in {law}:5ms:15ms"))?;
+    // The shape is a number without a unit.
+    let second = match law {
+        "pareto" => number_of("shape", second)?,
+        _ => number_of("delay", second)?,
+    };
+    DelayLaw::named(law, [number_of("delay", first)?, second])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    use thicket_lab::delay::Delay;
     fn settings_of_a_link_are_read_with_or_without_units() {
         let mut settings = LinkSettings::default();
         for text in ["rtt=50ms", "loss=1%", "bandwidth=10mbit", "queue=20"] {
@@ -326,7 +351,18 @@ mod tests {
         assert_eq!(settings.bandwidth_mbit.map(Positive::value), Some(0.01));
         for (text, expected) in [
             ("rtt=50mbit", "units ms, us, s"),
+        let mut settings = LinkSettings::default();
+        setting(&mut settings, "delay=log-normal:10ms:500us").unwrap();
+        let delay = Delay::LogNormal {
+            mean_ms: 10.0,
+            sd_ms: 0.5,
+        };
+        assert_eq!(settings.one_way("to"), Ok(delay));
             ("loss=1ms", "units %"),
+            ("delay=uniform:15ms:5ms", "uniform.max_ms: 5 is not above"),
+            ("delay=uniform:15ms", "two parameters"),
+            ("delay=pareto:5ms:2ms", "2ms is no number"),
+            ("delay=cauchy:5:2", "cauchy is no law of a delay: uniform,"),
             ("queue=5ms", "no number"),
             ("rtt=x", "no number"),
             ("loss=101", "percentage"),
