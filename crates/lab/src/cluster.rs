@@ -202,7 +202,7 @@ impl Cluster {
             nodes.len()
         };
         for nodes in nodes.chunks(together.max(1)) {
-            wait_connected(nodes, Duration::from_secs(self.driver.patience_s))
+            wait_connected(nodes, Duration::from_secs(self.driver.patience_s), None)
                 .map_err(|reason| LabError::NotReady(format!("{}: {reason}", self.system.name)))?;
         }
         self.formed_s = start.elapsed().as_secs_f64();
@@ -652,12 +652,16 @@ fn children(topology: &Topology, site: usize, peers: &[Peer]) -> Vec<Peer> {
 }
 
 /// Waits until a message of a client at every node reaches a client at every node, exactly once.
-pub fn wait_connected(nodes: &[Node], patience: Duration) -> Result<(), String> {
+pub fn wait_connected(
+    nodes: &[Node],
+    patience: Duration,
+    login: Option<&(String, String)>,
+) -> Result<(), String> {
     let start = Instant::now();
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let last = match try_all(nodes, attempt) {
+        let last = match try_all(nodes, attempt, login) {
             Ok(None) => return Ok(()),
             Ok(Some(reason)) => reason,
             Err(error) => error.to_string(),
@@ -672,13 +676,18 @@ pub fn wait_connected(nodes: &[Node], patience: Duration) -> Result<(), String> 
 }
 
 /// Sends one message from each node to all; returns what is wrong, if anything.
-fn try_all(nodes: &[Node], attempt: u32) -> Result<Option<String>, LabError> {
+fn try_all(
+    nodes: &[Node],
+    attempt: u32,
+    login: Option<&(String, String)>,
+) -> Result<Option<String>, LabError> {
     let workload = Workload::FanOut {
         publishers: nodes.len(),
         subscribers: nodes.len(),
     };
     let mut clients = Clients::new(nodes.to_vec(), workload);
     clients.qos = Qos::AtLeastOnce;
+    clients.login = login.cloned();
     clients.prefix = format!("ready{}-{attempt}", std::process::id());
     let mut generator = Generator::connect(clients)?;
     let load = Load::Closed { window: 1 };

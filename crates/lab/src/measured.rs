@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use thicket_bench::crash::{self, CrashLoad, CrashNode, CrashResult, Deaths, NodeControl};
-use thicket_bench::generator::{Arrivals, Generator, Node, Scenario as Clients, Watch};
+use thicket_bench::generator::{Generator, Node, Scenario as Clients, Watch};
 use thicket_bench::idle;
 use thicket_bench::namespace;
 use thicket_bench::search::{Criterion, SearchSettings, Step, search};
@@ -30,6 +30,8 @@ const STABLE: Criterion = Criterion::Stable {
     tolerance_per_s: 100.0,
     tolerance_share: 0.02,
 };
+/// Load before each step of a search, unless the workload says another length.
+const WARM_UP: Duration = Duration::from_millis(500);
 /// Cores that a generator of one thread uses at its limit: the rest of the core goes to the kernel's own work.
 const GENERATOR_CORES: f64 = 0.9;
 /// How far such a generator is behind its schedule, in ms: at high rates it also uses the whole core while it is on time.
@@ -128,8 +130,11 @@ fn throughput(
         }),
         from_per_s: from_per_s.value(),
         precision: precision.value(),
-        arrivals: Arrivals::Constant,
-        warm_up: Duration::from_millis(500),
+        arrivals: scenario.workload.spacing(),
+        warm_up: scenario
+            .workload
+            .warm_up_s
+            .map_or(WARM_UP, |seconds| Duration::from_secs_f64(seconds.value())),
         step: Duration::from_secs_f64(step_s.value()),
     };
     let found = search(&mut generator, &settings, &watch, &mut |_| {})?;

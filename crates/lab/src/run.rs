@@ -316,7 +316,9 @@ impl Bench<'_> {
             .map(|text| Node::resolve(text))
             .collect();
         let nodes = nodes?;
-        crate::cluster::wait_connected(&nodes, Duration::from_secs(driver.patience_s))
+        let login = self.cells[cells[0]].scenario.workload.login();
+        let patience = Duration::from_secs(driver.patience_s);
+        crate::cluster::wait_connected(&nodes, patience, login.as_ref())
             .map_err(LabError::NotReady)?;
         for &cell in cells {
             self.check_interrupted()?;
@@ -619,7 +621,10 @@ fn groups(cells: &[Cell]) -> Vec<Vec<usize>> {
 
 /// Whether brokers are in the same state after a run as before it.
 fn leaves_no_trace(scenario: &Scenario) -> bool {
-    scenario.faults.is_empty()
+    // Sessions of subscribers outlive a run.
+    let leaves_sessions = scenario.workload.persistent;
+    !leaves_sessions
+        && scenario.faults.is_empty()
         && !matches!(scenario.measure, Measure::Crash { .. } | Measure::Placement)
 }
 

@@ -26,17 +26,22 @@ fn play(text: &str) -> Results {
 /// The same, until the flag is set.
 fn play_until(text: &str, interrupted: &Arc<AtomicBool>) -> Results {
     let folder = tempfile::tempdir().unwrap();
+    play_into(text, interrupted, folder.path())
+}
+
+/// The same, with its files in a folder.
+fn play_into(text: &str, interrupted: &Arc<AtomicBool>, folder: &Path) -> Results {
     let (scenario, cells) = Scenario::parse(text).unwrap();
     let options = Options {
         program: Path::new("thicket"),
         backend: Backend::Wire,
-        folder: folder.path(),
+        folder,
         interrupted,
         say: &|_| {},
     };
     let playable = Playable::check(Path::new("t.toml"), text, &scenario, &cells).unwrap();
     playable.run(&options).unwrap();
-    Results::load(folder.path()).unwrap()
+    Results::load(folder).unwrap()
 }
 
 /// The same, of a scenario whose runs must be valid.
@@ -101,6 +106,76 @@ fn a_narrow_link_takes_as_long_as_its_rate_says() {
         // 80 ms at 10 Mbit/s, 4.5 % of headers, 10 ms of delay.
         let delay = run.metrics["delay_mean_ms"];
         assert!((93.0..98.0).contains(&delay), "{}: {delay}", run.system);
+    }
+}
+
+#[test]
+fn publications_come_as_a_poisson_process_if_asked() {
+    let gaps = |arrivals: &str| -> Vec<f64> {
+        let text = TEXT
+            .replace("rate_per_s = 20", &format!("{arrivals}rate_per_s = 20"))
+            .replace("subscribers = 2", "subscribers = 1")
+            .replace("messages = 20", "messages = 400");
+        let folder = tempfile::tempdir().unwrap();
+        let results = play_into(&text, &Arc::default(), folder.path());
+        let samples = results.runs[0].samples.clone().unwrap();
+        let csv = std::fs::read_to_string(folder.path().join(samples)).unwrap();
+        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let header = lines.next().unwrap();
+        let sent = header.iter().position(|name| name.starts_with("sent"));
+        let sent: Vec<f64> = lines
+            .map(|line| line[sent.unwrap()].parse().unwrap())
+            .collect();
+        sent.windows(2).map(|two| two[1] - two[0]).collect()
+    };
+    let variation = |gaps: &[f64]| {
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>();
+        (variance / gaps.len() as f64).sqrt() / mean
+    };
+    assert!(variation(&gaps("")) < 0.05);
+    let poisson = variation(&gaps("arrivals = \"poisson\", "));
+    assert!((0.85..1.15).contains(&poisson), "{poisson}");
+}
+
+#[test]
+fn persistent_sessions_are_replicated_between_nodes() {
+    let bytes = |text: &str| play_well(text)[0].metrics["publish_own_link_bytes"];
+    let plain = bytes(TEXT);
+    let persistent = bytes(&TEXT.replace("qos = 1", "qos = 1, persistent = true"));
+    assert!(persistent > 1.2 * plain, "{persistent}, {plain}");
+}
+
+#[test]
+fn a_message_without_number_and_time_is_refused_with_its_line() {
+    let text = TEXT.replace("qos = 1", "qos = 1, payload_bytes = 4");
+    let (scenario, cells) = Scenario::parse(&text).unwrap();
+    let refused = Playable::check(Path::new("t.toml"), &text, &scenario, &cells);
+    let error = refused.unwrap_err().to_string();
+    assert!(
+        error.contains("t.toml: line 5, workload.payload_bytes: 4 is below 16"),
+        "{error}"
+    );
+}
+
+#[test]
+fn messages_have_the_delays_of_the_links_law() {
+    let text = TEXT
+        .replace(
+            "rtt_ms = 20",
+            "delay = { law = \"uniform\", min_ms = 5, max_ms = 45 }",
+        )
+        .replace("messages = 20", "messages = 400")
+        .replace("qos = 1, ", "");
+    for run in play_well(&text) {
+        let metrics = &run.metrics;
+        let [mean, median, least_of_the_last] =
+            ["delay_mean_ms", "delay_p50_ms", "delay_p99_ms"].map(|name| metrics[name]);
+        // 800 arrivals, two at a time over one link: the standard error of the mean is 0.6 ms.
+        assert!((23.0..27.5).contains(&mean), "{}: {mean}", run.system);
+        assert!((21.0..29.0).contains(&median), "{}: {median}", run.system);
+        assert!((43.0..=47.0).contains(&least_of_the_last), "{}", run.system);
+        assert!(metrics["delay_max_ms"] <= 47.0, "{}", run.system);
     }
 }
 

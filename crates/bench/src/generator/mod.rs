@@ -25,6 +25,7 @@ pub use fleet::Fleet;
 pub use receiving::Sample;
 pub use run::{Progress, Watch};
 pub use scenario::{Arrivals, Load, Node, Scenario, Span, Until};
+pub use schedule::Schedule;
 
 use crate::BenchError;
 use crate::wire::Properties;

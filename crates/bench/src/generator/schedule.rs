@@ -36,6 +36,7 @@ enum Kind {
 
 impl Schedule {
     /// A schedule from `start_ns` on, over `streams` streams (at least 1), `rate_per_s` messages a second in all.
+    #[must_use]
     pub fn new(
         arrivals: Arrivals,
         rate_per_s: f64,
@@ -80,6 +81,7 @@ impl Schedule {
     }
 
     /// When the next message is due.
+    #[must_use]
     pub fn next_due_ns(&self) -> u64 {
         self.next.0
     }

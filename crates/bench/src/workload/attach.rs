@@ -20,6 +20,11 @@ pub enum Attachment {
     Locality50Overlays,
     /// All publishers at the first node, all subscribers at the second (BORDER IV-B, Overlays 6).
     Locality0,
+    /// Publishers in turn over the first nodes, subscribers in turn over the rest.
+    Apart {
+        /// How many nodes are those of publishers; all of them leave none for subscribers, which are at the last one then.
+        publisher_nodes: usize,
+    },
 }
 
 /// The nodes of publishers and of subscribers, as indices below `nodes`.
@@ -50,6 +55,16 @@ pub fn attach(
         Attachment::Locality100 => (vec![0; publishers], vec![0; subscribers]),
         Attachment::Locality50Border => (vec![0; publishers], anywhere(subscribers)),
         Attachment::Locality0 => (vec![0; publishers], vec![1 % nodes; subscribers]),
+        Attachment::Apart { publisher_nodes } => {
+            let first = publisher_nodes.clamp(1, nodes);
+            let others = (nodes - first).max(1);
+            let publisher = |client: usize| client % first;
+            let subscriber = |client: usize| nodes - others + client % others;
+            (
+                (0..publishers).map(publisher).collect(),
+                (0..subscribers).map(subscriber).collect(),
+            )
+        }
     }
 }
 
@@ -66,11 +81,15 @@ mod tests {
         );
         assert_eq!(fixed(Attachment::Locality100, 3), (vec![0; 3], vec![0; 4]));
         assert_eq!(fixed(Attachment::Locality0, 3), (vec![0; 3], vec![1; 4]));
+        let apart = |publisher_nodes| fixed(Attachment::Apart { publisher_nodes }, 5);
+        assert_eq!(apart(2), (vec![0, 1, 0], vec![2, 3, 4, 2]));
+        assert_eq!(apart(4), (vec![0, 1, 2], vec![4; 4]));
         for how in [
             Attachment::RoundRobin,
             Attachment::Random,
             Attachment::Locality50Border,
             Attachment::Locality0,
+            Attachment::Apart { publisher_nodes: 1 },
         ] {
             assert_eq!(
                 fixed(how, 1),

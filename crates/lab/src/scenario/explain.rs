@@ -1,5 +1,7 @@
 //! A scenario described in words.
 
+use thicket_bench::generator::Arrivals;
+
 use super::measure::CRASH_PER_S;
 use super::{Cell, Measure, Placement, Scenario};
 use crate::topology::Topology;
@@ -94,11 +96,11 @@ impl Scenario {
             } else {
                 String::new()
             };
-            lines.push(format!(
-                "link:         {} - {}  RTT {:.2} ms{law}, {rate}{loss}",
             let law = shape.delay.describe().map_or(String::new(), |law| {
                 format!(" in the mean, each way {law} for every packet")
             });
+            lines.push(format!(
+                "link:         {} - {}  RTT {:.2} ms{law}, {rate}{loss}",
                 names[link.a],
                 names[link.b],
                 2.0 * shape.delay.mean_ms()
@@ -124,6 +126,13 @@ impl Scenario {
 
     fn load_lines(&self) -> Vec<String> {
         let workload = &self.workload;
+        let spacing = match workload.spacing() {
+            Arrivals::Constant => String::new(),
+            Arrivals::Poisson => " as Poisson processes".to_owned(),
+            Arrivals::LogNormal {
+                coefficient_of_variation,
+            } => format!(" with log-normal gaps (variation {coefficient_of_variation})"),
+        };
         let rate = match (workload.rate_per_s, workload.window) {
             _ if matches!(self.measure, Measure::Crash { .. }) => {
                 let rate = workload
@@ -132,7 +141,7 @@ impl Scenario {
                 format!("{rate} messages/s")
             }
             _ if self.measure.has_own_load() => "as the measurement says".to_owned(),
-            (Some(rate), _) => format!("{} messages/s", rate.value()),
+            (Some(rate), _) => format!("{} messages/s{spacing}", rate.value()),
             (None, window) => format!("{} messages on their way a publisher", window.unwrap_or(1)),
         };
         let length = match (workload.messages, workload.seconds) {
@@ -171,7 +180,7 @@ impl Scenario {
                 "load:         {}, {} bytes at QoS {}, {rate}, {length}",
                 pattern, workload.payload_bytes, qos
             ),
-            format!("clients:      {place}"),
+            format!("clients:      {place}{}", workload.of_clients()),
             format!(
                 "phases:       control {} s, subscriptions with {} s of rest, publish",
                 self.phases.control_s.value(),

@@ -175,6 +175,16 @@ impl Measure {
         !matches!(self, Self::Load | Self::Placement)
     }
 
+    /// Whether it works only with messages that have number and time.
+    #[must_use]
+    pub const fn needs_stamps(&self) -> bool {
+        match self {
+            Self::Crash { .. } | Self::Placement => true,
+            Self::Throughput { below_mean_ms, .. } => below_mean_ms.is_some(),
+            Self::Load | Self::Connections { .. } | Self::Arrivals { .. } => false,
+        }
+    }
+
     /// The measurement in words; `None` for the plain load.
     #[must_use]
     pub fn describe(&self) -> Option<String> {

@@ -23,7 +23,7 @@ pub(crate) use sweep::in_cell;
 pub use sweep::{Cell, Sweep};
 pub use thicket_bench::workload::Pattern;
 pub use units::{NonNegative, Percent, Positive};
-pub use workload::{Placement, Version, Workload, clients};
+pub use workload::{Placement, Reference, Sites, Spacing, Version, Workload, clients};
 
 use crate::LabError;
 use crate::measured::placement;
@@ -374,7 +374,7 @@ impl Scenario {
         }
         let names = self.network.names()?;
         self.network.check(&names)?;
-        self.workload.check(&names, self.measure.has_own_load())?;
+        self.workload.check(&names, &self.measure)?;
         self.measure.check(&names, &self.network)?;
         match self.measure {
             Measure::Placement => self.check_placement()?,
@@ -396,8 +396,8 @@ impl Scenario {
             publishers,
             subscribers,
         } = &self.workload.placement
-            && let Some(site) = [publishers, subscribers]
-                .into_iter()
+            && let Some(site) = (publishers.names().iter())
+                .chain(subscribers.names())
                 .find(|site| self.network.later.contains(site))
         {
             return Err(format!(
@@ -463,8 +463,11 @@ impl Scenario {
         if workload.rate_per_s.is_none() || workload.seconds.is_none() {
             return refuse("rate_per_s", "the load is rate_per_s for some seconds");
         }
-        if workload.qos != 0 || workload.tls || workload.warm_up_s.is_some() {
-            return refuse("qos", "messages have QoS 0, without TLS and warm_up_s");
+        if workload.qos != 0 || workload.tls {
+            return refuse("qos", "messages have QoS 0, without TLS");
+        }
+        if let Some(key) = workload.of_generator() {
+            return refuse(key, "clients are those of the client library, without it");
         }
         if !self.network.later.is_empty() || !self.faults.is_empty() {
             return Err(
@@ -528,9 +531,6 @@ messages = 20
     }
 
     #[test]
-    fn values_of_a_sweep_may_move_several_keys_together() {
-        let sweep = "[[sweep]]\nkey = \"workload.rate_per_s\"\nvalues = [10, 20]\nwith = { \"workload.messages\" = [5, 9] }\n";
-    #[test]
     fn a_delay_has_a_law_with_its_parameters() {
         let with = |link: &str| SMALL.replace("{ rtt_ms = 5 }", link);
         let uniform = "{ delay = { law = \"uniform\", min_ms = 5, max_ms = 15 } }";
@@ -585,6 +585,9 @@ messages = 20
         }
     }
 
+    #[test]
+    fn values_of_a_sweep_may_move_several_keys_together() {
+        let sweep = "[[sweep]]\nkey = \"workload.rate_per_s\"\nvalues = [10, 20]\nwith = { \"workload.messages\" = [5, 9] }\n";
         let (_, cells) = Scenario::parse(&format!("{SMALL}{sweep}")).unwrap();
         let seen: Vec<_> = cells
             .iter()
@@ -699,6 +702,132 @@ messages = 20
     }
 
     #[test]
+    fn a_workload_has_the_options_of_the_load_generator() {
+        use thicket_bench::generator::{Arrivals, Load, Node};
+        use thicket_bench::workload::Workload as Plan;
+        let text = SMALL.replace(
+            "pattern = \"fan-out\"",
+            "pattern = \"iot\"\ndepth = 3\nlevels = [0, 1, 3]\narrivals = \"log-normal\"\nvariation = 0.7\npersistent = true\nuser = \"u\"\nredirect = \"ignore\"\npayload_bytes = 4",
+        );
+        let (scenario, cells) = Scenario::parse(&text).unwrap();
+        let names = scenario.network.names().unwrap();
+        let nodes: Vec<Node> = names
+            .iter()
+            .map(|_| Node::resolve("127.0.0.1").unwrap())
+            .collect();
+        let clients = clients(&scenario, &names, &nodes, "p", 1);
+        let Plan::Iot {
+            level_probabilities,
+            ..
+        } = &clients.workload
+        else {
+            panic!("{:?}", clients.workload);
+        };
+        assert_eq!(level_probabilities, &[0.0, 1.0, 3.0]);
+        assert!(clients.persistent);
+        assert_eq!(clients.login.unwrap().0, "u");
+        assert_eq!(clients.redirect, thicket_bench::arrivals::Redirect::Ignore);
+        assert_eq!(clients.payload_len, 4);
+        let arrivals = Arrivals::LogNormal {
+            coefficient_of_variation: 0.7,
+        };
+        let load = Load::Open {
+            rate_per_s: 10.0,
+            arrivals,
+        };
+        assert_eq!(scenario.workload.load(), load);
+        let words = scenario.explain(&cells);
+        for expected in ["log-normal gaps (variation 0.7)", "user name u", "persist"] {
+            assert!(words.contains(expected), "{words}");
+        }
+    }
+
+    #[test]
+    fn clients_are_spread_over_named_sites() {
+        use thicket_bench::generator::Node;
+        let with = |publishers: &str, subscribers: &str| {
+            let sites = format!("{{ publishers = {publishers}, subscribers = {subscribers} }}");
+            SMALL.replace(
+                "messages = 20",
+                &format!("messages = 20\nplacement = {{ sites = {sites} }}"),
+            )
+        };
+        let text = with("\"s2\"", "[\"s3\", \"s1\", \"s3\"]");
+        let (scenario, cells) = Scenario::parse(&text).unwrap();
+        let words = scenario.explain(&cells);
+        let expected = "publishers at s2, subscribers at s3, s1, s3 in turn";
+        assert!(words.contains(expected), "{words}");
+        let names = scenario.network.names().unwrap();
+        let node = |name: &String| Node {
+            name: name.clone(),
+            ..Node::resolve("127.0.0.1").unwrap()
+        };
+        let nodes: Vec<Node> = names.iter().map(node).collect();
+        let clients = clients(&scenario, &names, &nodes, "p", 1);
+        let count = clients.nodes.len();
+        let (publishers, subscribers) =
+            thicket_bench::workload::attach(clients.attachment, count, 2, 6, 1);
+        let at = |node: &usize| clients.nodes[*node].name.as_str();
+        let sites: Vec<&str> = publishers.iter().chain(&subscribers).map(at).collect();
+        assert_eq!(sites, ["s2", "s2", "s3", "s1", "s3", "s3", "s1", "s3"]);
+        for (publishers, subscribers, expected) in [
+            (
+                "\"s1\"",
+                "[\"s2\", \"s9\"]",
+                "line 14, workload.placement.sites.subscribers: there is no site s9",
+            ),
+            ("[]", "\"s2\"", "one site at least"),
+            ("5", "\"s2\"", "a list of such names"),
+        ] {
+            let error = Scenario::parse(&with(publishers, subscribers)).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        let later = with("\"s1\"", "[\"s2\", \"s3\"]")
+            .replace("sites = 3\n", "sites = 3\nlater = [\"s3\"]\n");
+        let error = Scenario::parse(&later).unwrap_err();
+        assert!(error.contains("s3 has no broker at first"), "{error}");
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused_with_line_and_key() {
+        for (from, to, expected) in [
+            (
+                "rate_per_s = 10",
+                "window = 5\narrivals = \"poisson\"",
+                "line 13, workload.arrivals: only a load at rate_per_s",
+            ),
+            (
+                "rate_per_s = 10",
+                "rate_per_s = 10\nvariation = 0.5",
+                "line 13, workload.variation: only log-normal",
+            ),
+            (
+                "\"fan-out\"",
+                "\"fan-out\"\nlevels = [1, 1]",
+                "line 12, workload.levels: the pattern does not use it",
+            ),
+            (
+                "\"fan-out\"",
+                "\"iot\"\nlevels = [1, 1]",
+                "workload: 2 level probabilities for a tree of 4 levels",
+            ),
+            (
+                "\"fan-out\"",
+                "\"iot\"\nalpha = 1\ndepth = 2\nlevels = [1, 1]",
+                "line 14, workload.levels: alpha says the same",
+            ),
+            (
+                "messages = 20",
+                "persistent = true\n[measure]\nkind = \"crash\"\nsite = \"s2\"",
+                "line 13, workload.persistent: measure.kind = \"crash\"",
+            ),
+        ] {
+            let error = Scenario::parse(&SMALL.replace(from, to)).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
     fn a_report_has_figures_that_are_known() {
         let text = |name: &str| format!("report = [\"delay_mean_ms\", \"{name}\"]{SMALL}");
         Scenario::parse(&text("lost_messages")).unwrap();
@@ -785,6 +914,11 @@ workload = { pattern = "social", topics = 4, subscribers = 2, topics_per_subscri
             (", placement = \"random\"", "", "workload.placement"),
             ("seconds = 1", "messages = 1", "workload.rate_per_s"),
             ("seconds = 1", "seconds = 1, qos = 1", "workload.qos"),
+            (
+                "seconds = 1",
+                "seconds = 1, arrivals = \"poisson\"",
+                "workload.arrivals: with measure.kind = placement",
+            ),
             (
                 "measure = { kind = \"placement\" }",
                 "",

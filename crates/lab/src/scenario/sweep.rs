@@ -203,6 +203,10 @@ fn text(value: &toml::Value) -> String {
             let leaves: Vec<String> = table.values().map(text).collect();
             leaves.join(" / ")
         }
+        toml::Value::Array(all) => {
+            let all: Vec<String> = all.iter().map(text).collect();
+            all.join("+")
+        }
         other => other.to_string(),
     }
 }
@@ -217,5 +221,7 @@ mod tests {
             toml::from_str("v = { sites = { publishers = \"s1\", subscribers = \"s2\" } }")
                 .unwrap();
         assert_eq!(text(&value["v"]), "s1 / s2");
+        let list: toml::Table = toml::from_str("v = [\"s1\", \"s2\"]").unwrap();
+        assert_eq!(text(&list["v"]), "s1+s2");
     }
 }

@@ -1,15 +1,25 @@
 //! Clients and load as in the file, in the terms of the load generator.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use thicket_bench::arrivals::Redirect;
 use thicket_bench::generator::{self, Arrivals, Load, Node, Span, Until};
 use thicket_bench::workload::{Attachment, Figures, Pattern, Workload as Plan};
 use thicket_mqtt::{ProtocolVersion, Qos};
 
 use super::network::known;
 use super::units::{NonNegative, Positive};
-use super::{Phases, Scenario};
+use super::{Measure, Phases, Scenario};
+
+/// The password of `workload.user`: a variable, as files with passwords are passed on.
+const PASSWORD: &str = "THICKET_BENCH_PASSWORD";
+/// Bytes of number and time in a payload.
+const STAMP: usize = 16;
+/// Default standard deviation of log-normal gaps over their mean.
+const VARIATION: f64 = 0.5;
 
 /// The workload of a scenario.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -38,13 +48,16 @@ pub struct Workload {
     /// Children of a node in the tree of `iot`.
     #[serde(default)]
     pub fan_out: Option<usize>,
+    /// Probability of each level of the tree of `iot`, the root first, instead of `alpha`.
+    #[serde(default)]
+    pub levels: Option<Vec<f64>>,
     /// Groups of `shared`.
     #[serde(default)]
     pub groups: Option<usize>,
     /// Members of each group of `shared`.
     #[serde(default)]
     pub members: Option<usize>,
-    /// Payload; at least 16 bytes, for number and time.
+    /// Payload. It has number and time in 16 bytes: below that there is no delay, below 4 messages are only counted.
     #[serde(default = "payload")]
     pub payload_bytes: usize,
     /// Quality of service of publications and subscriptions.
@@ -56,6 +69,12 @@ pub struct Workload {
     /// Open loop: messages a second of all publishers together.
     #[serde(default)]
     pub rate_per_s: Option<Positive>,
+    /// Open loop: spacing of the messages.
+    #[serde(default)]
+    pub arrivals: Spacing,
+    /// Standard deviation of log-normal gaps over their mean (default 0.5).
+    #[serde(default)]
+    pub variation: Option<Positive>,
     /// Closed loop: messages in transit for each publisher.
     #[serde(default)]
     pub window: Option<u32>,
@@ -68,6 +87,15 @@ pub struct Workload {
     /// Load before the measured interval.
     #[serde(default)]
     pub warm_up_s: Option<NonNegative>,
+    /// Subscribers have sessions that outlive their connections.
+    #[serde(default)]
+    pub persistent: bool,
+    /// User name of all clients; the password is in THICKET_BENCH_PASSWORD.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// How a Server Reference in a CONNACK is handled.
+    #[serde(default)]
+    pub redirect: Reference,
     /// Clients use TLS, on another port of the same brokers.
     #[serde(default)]
     pub tls: bool,
@@ -86,6 +114,30 @@ pub enum Version {
     /// MQTT 5.0.
     #[serde(rename = "5")]
     V5,
+}
+
+/// Spacing of messages in an open loop.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spacing {
+    /// Even, the publishers in turn.
+    #[default]
+    Constant,
+    /// A Poisson process at each publisher.
+    Poisson,
+    /// Log-normal gaps at each publisher.
+    LogNormal,
+}
+
+/// How a Server Reference in a CONNACK is handled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reference {
+    /// The client goes there, once.
+    #[default]
+    Follow,
+    /// It is an error.
+    Ignore,
 }
 
 /// Where clients are: each connects to the broker of its own site.
@@ -109,13 +161,66 @@ pub enum Placement {
     /// Publishers at the first site, subscribers at the second.
     #[serde(rename = "locality-0")]
     Locality0,
-    /// Publishers at one named site, subscribers at another: `{ sites = { publishers = "s1", subscribers = "s4" } }`.
+    /// Publishers at named sites in turn, subscribers at others: `{ sites = { publishers = "s1", subscribers = ["s3", "s4"] } }`.
     Sites {
-        /// Site of all publishers.
-        publishers: String,
-        /// Site of all subscribers.
-        subscribers: String,
+        /// Sites of publishers.
+        publishers: Sites,
+        /// Sites of subscribers.
+        subscribers: Sites,
     },
+}
+
+/// Named sites, each as often as it is named: a name, or a list that has one at least.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Sites(Vec<String>);
+
+impl Sites {
+    /// Their names.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Sites {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0[..] {
+            [only] => formatter.write_str(only),
+            several => write!(formatter, "{} in turn", several.join(", ")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Sites {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SitesVisitor)
+    }
+}
+
+struct SitesVisitor;
+
+impl<'de> Visitor<'de> for SitesVisitor {
+    type Value = Sites;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the name of a site, or a list of such names")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<Sites, E> {
+        Ok(Sites(vec![name.to_owned()]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Sites, A::Error> {
+        let mut names = Vec::new();
+        while let Some(name) = list.next_element()? {
+            names.push(name);
+        }
+        if names.is_empty() {
+            return Err(de::Error::invalid_length(0, &"one site at least"));
+        }
+        Ok(Sites(names))
+    }
 }
 
 const fn payload() -> usize {
@@ -123,16 +228,26 @@ const fn payload() -> usize {
 }
 
 impl Workload {
-    /// `is_measured`: the measurement has its own load, so rate and length may be missing.
-    pub(super) fn check(&self, names: &[String], is_measured: bool) -> Result<(), String> {
+    /// Checks it in combination with the measurement, which may have its own load: rate and length may be missing then.
+    pub(super) fn check(&self, names: &[String], measure: &Measure) -> Result<(), String> {
+        let is_measured = measure.has_own_load();
         if self.qos > 2 {
             return Err(format!("workload.qos: {} is not 0, 1 or 2", self.qos));
         }
-        if self.payload_bytes < 16 {
+        if self.payload_bytes < STAMP && measure.needs_stamps() {
             return Err(format!(
-                "workload.payload_bytes: {} is below 16, the bytes of number and time",
+                "workload.payload_bytes: {} is below {STAMP}, the bytes of number and time",
                 self.payload_bytes
             ));
+        }
+        if self.arrivals != Spacing::Constant && self.rate_per_s.is_none() && !is_measured {
+            return Err("workload.arrivals: only a load at rate_per_s has a spacing".to_owned());
+        }
+        if self.variation.is_some() && self.arrivals != Spacing::LogNormal {
+            return Err("workload.variation: only log-normal arrivals have one".to_owned());
+        }
+        if self.levels.is_some() && self.alpha.is_some() {
+            return Err("workload.levels: alpha says the same thing, give one".to_owned());
         }
         if self.rate_per_s.is_some() == self.window.is_some() && !is_measured {
             return Err("workload: give rate_per_s (open loop) or window (closed loop)".to_owned());
@@ -146,8 +261,11 @@ impl Workload {
                 publishers,
                 subscribers,
             } => {
-                known(publishers, names, "workload.placement.sites.publishers")?;
-                known(subscribers, names, "workload.placement.sites.subscribers")?;
+                for (sites, role) in [(publishers, "publishers"), (subscribers, "subscribers")] {
+                    let key = format!("workload.placement.sites.{role}");
+                    let mut named = sites.names().iter();
+                    named.try_for_each(|site| known(site, names, &key))?;
+                }
             }
             Placement::Locality0 if names.len() < 2 => {
                 return Err("workload.placement: locality-0 needs two sites".to_owned());
@@ -173,6 +291,7 @@ impl Workload {
             ("alpha", self.alpha.is_some()),
             ("depth", self.depth.is_some()),
             ("fan_out", self.fan_out.is_some()),
+            ("levels", self.levels.is_some()),
             ("groups", self.groups.is_some()),
             ("members", self.members.is_some()),
         ]
@@ -187,7 +306,7 @@ impl Workload {
             Pattern::Pair => &["publishers"],
             Pattern::FanOut | Pattern::FanIn => &["publishers", "subscribers"],
             Pattern::Social => &["topics", "subscribers", "topics_per_subscriber", "alpha"],
-            Pattern::Iot => &["depth", "fan_out", "alpha", "subscribers"],
+            Pattern::Iot => &["depth", "fan_out", "alpha", "levels", "subscribers"],
             Pattern::Shared => &["publishers", "groups", "members"],
         };
         match (self.parameters().into_iter()).find(|key| !used.contains(key)) {
@@ -205,13 +324,16 @@ impl Workload {
             ("window", self.window.is_some()),
             ("messages", self.messages.is_some()),
             ("seconds", self.seconds.is_some()),
-            ("warm_up_s", self.warm_up_s.is_some()),
             ("mqtt", self.mqtt != Version::default()),
             ("tls", self.tls),
             ("placement", self.placement != Placement::default()),
         ];
         let others = (others.into_iter()).filter_map(|(key, is_given)| is_given.then_some(key));
-        let unused = self.parameters().into_iter().chain(others).next();
+        let of_generator = self.of_generator().into_iter();
+        let unused = (self.parameters().into_iter())
+            .chain(others)
+            .chain(of_generator)
+            .next();
         let unused = unused.or((self.pattern != Pattern::FanOut).then_some("pattern"));
         match unused {
             Some(key) => Err(format!(
@@ -220,6 +342,19 @@ impl Workload {
             )),
             None => Ok(()),
         }
+    }
+
+    /// The keys given that only the load generator's clients follow.
+    pub(super) fn of_generator(&self) -> Option<&'static str> {
+        [
+            ("warm_up_s", self.warm_up_s.is_some()),
+            ("arrivals", self.arrivals != Spacing::Constant),
+            ("persistent", self.persistent),
+            ("user", self.user.is_some()),
+            ("redirect", self.redirect != Reference::Follow),
+        ]
+        .into_iter()
+        .find_map(|(key, is_given)| is_given.then_some(key))
     }
 
     /// The pattern with its parameters.
@@ -233,10 +368,41 @@ impl Workload {
             alpha: self.alpha,
             depth: self.depth,
             fan_out: self.fan_out,
-            levels: None,
+            levels: self.levels.clone(),
             groups: self.groups,
             members: self.members,
         })
+    }
+
+    /// What is special about its clients, in words that continue a sentence; empty if nothing is.
+    #[must_use]
+    pub(super) fn of_clients(&self) -> String {
+        let user = self.user.as_ref();
+        let user = user.map(|name| format!("user name {name}, password in {PASSWORD}"));
+        let sessions = self.persistent.then(|| "sessions persist".to_owned());
+        let references = (self.redirect == Reference::Ignore)
+            .then(|| "a Server Reference is an error".to_owned());
+        let all = [user, sessions, references].into_iter().flatten();
+        all.fold(String::new(), |words, one| format!("{words}; {one}"))
+    }
+
+    /// Spacing of the messages of an open loop.
+    #[must_use]
+    pub fn spacing(&self) -> Arrivals {
+        match self.arrivals {
+            Spacing::Constant => Arrivals::Constant,
+            Spacing::Poisson => Arrivals::Poisson,
+            Spacing::LogNormal => Arrivals::LogNormal {
+                coefficient_of_variation: self.variation.map_or(VARIATION, Positive::value),
+            },
+        }
+    }
+
+    /// User name and password of the clients.
+    #[must_use]
+    pub fn login(&self) -> Option<(String, String)> {
+        let user = self.user.clone()?;
+        Some((user, std::env::var(PASSWORD).unwrap_or_default()))
     }
 
     /// The rate or window of the load.
@@ -245,7 +411,7 @@ impl Workload {
         match (self.rate_per_s, self.window) {
             (Some(rate), _) => Load::Open {
                 rate_per_s: rate.value(),
-                arrivals: Arrivals::Constant,
+                arrivals: self.spacing(),
             },
             (None, window) => Load::Closed {
                 window: window.unwrap_or(1),
@@ -299,11 +465,10 @@ pub fn clients(
             publishers,
             subscribers,
         } => {
-            let two = vec![
-                nodes[at(publishers)].clone(),
-                nodes[at(subscribers)].clone(),
-            ];
-            (two, Attachment::Locality0)
+            let publisher_nodes = publishers.names().len();
+            let all = publishers.names().iter().chain(subscribers.names());
+            let nodes = all.map(|site| nodes[at(site)].clone()).collect();
+            (nodes, Attachment::Apart { publisher_nodes })
         }
     };
     let mut clients = generator::Scenario::new(nodes, workload.plan());
@@ -314,6 +479,12 @@ pub fn clients(
     };
     clients.qos = Qos::from_bits(workload.qos).unwrap_or_default();
     clients.payload_len = workload.payload_bytes;
+    clients.persistent = workload.persistent;
+    clients.login = workload.login();
+    clients.redirect = match workload.redirect {
+        Reference::Follow => Redirect::Follow,
+        Reference::Ignore => Redirect::Ignore,
+    };
     clients.prefix = prefix.to_owned();
     clients.seed = seed;
     clients.settle = Duration::from_secs_f64(scenario.phases.settle_s.value());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use thicket_bench::generator::{self, Node};
+use thicket_bench::generator::{self, Node, Schedule};
 use thicket_bench::stamp::{Stamp, StampForm};
 use thicket_bench::workload::attach;
 use thicket_mqtt::{Publish, SubscribeFilter, SubscriptionOptions};
@@ -20,6 +20,8 @@ use crate::scenario::{Measure, Scenario, clients};
 
 /// Clients that connect or subscribe in one millisecond.
 const AT_ONCE: usize = 100;
+/// Expiry of persistent sessions, as that of the load generator.
+const SESSION_EXPIRY_S: u32 = 60;
 /// Maximum number of problems reported.
 const MOST_PROBLEMS: usize = 10;
 
@@ -103,9 +105,16 @@ impl<'a> Load<'a> {
                 None => format!("{}-p{client}", self.settings.prefix),
                 Some(subscriber) => format!("{}-s{subscriber}", self.settings.prefix),
             };
+            let is_subscriber = client >= self.publishers;
+            let mut config = ClientConfig::new(self.settings.version, id);
+            let mut clean_start = CleanStart::Yes;
+            if self.settings.persistent && is_subscriber {
+                config.session_expiry_interval = SESSION_EXPIRY_S;
+                clean_start = CleanStart::No;
+            }
             let world = &mut self.lab.world;
-            let index = world.add_client(ClientConfig::new(self.settings.version, id));
-            world.connect_client(index, self.sites[client], CleanStart::Yes);
+            let index = world.add_client(config);
+            world.connect_client(index, self.sites[client], clean_start);
             if client % AT_ONCE == AT_ONCE - 1 {
                 self.advance(self.lab.world.net.now + 1);
             }
@@ -243,10 +252,18 @@ impl<'a> Load<'a> {
             .seconds
             .map_or(u64::MAX, |seconds| measured_from + millis(seconds.value()));
         match (workload.rate_per_s, workload.window) {
-            (Some(rate), _) => {
+            (Some(rate), _) if self.publishers > 0 => {
                 let warm = (rate.value() * warm_up_s).ceil() as u64;
-                self.publish_at_rate(rate.value(), budget.saturating_add(warm), end, line);
+                let schedule = Schedule::new(
+                    workload.spacing(),
+                    rate.value(),
+                    self.publishers as u32,
+                    start * 1_000_000,
+                    self.settings.seed,
+                );
+                self.publish_by(schedule, budget.saturating_add(warm), end, line);
             }
+            (Some(_), _) => {}
             (None, window) => self.publish_in_window(window.unwrap_or(1), budget, end, line),
         }
         let sent_until = self.lab.world.net.now;
@@ -292,17 +309,16 @@ impl<'a> Load<'a> {
         (phase, metrics)
     }
 
-    /// Message k is due k intervals after the start, from the streams in turn.
-    fn publish_at_rate(&mut self, rate: f64, budget: u64, end: u64, line: &mut TimeLine) {
-        let start = self.lab.world.net.now;
-        let streams = self.publishers as u64;
-        let due = |message: u64| start + (1e3 * message as f64 / rate) as u64;
-        let mut message = 0;
-        let is_over = |lab: &SimulatedLab| streams == 0 || lab.world.is_stopped();
-        while message < budget && due(message) < end && !is_over(self.lab) {
-            self.pass_until(due(message), line);
-            self.send((message % streams) as usize);
-            message += 1;
+    /// Publishes the messages of a schedule, which is that of the load generator: by default evenly, from the streams in turn.
+    fn publish_by(&mut self, mut schedule: Schedule, budget: u64, end: u64, line: &mut TimeLine) {
+        // Times that are a whole number of milliseconds may be a nanosecond less.
+        let in_ms = |due_ns: u64| (due_ns + 500) / 1_000_000;
+        let mut left = budget;
+        while left > 0 && in_ms(schedule.next_due_ns()) < end && !self.lab.world.is_stopped() {
+            let (due_ns, stream) = schedule.pop();
+            self.pass_until(in_ms(due_ns), line);
+            self.send(stream as usize);
+            left -= 1;
         }
         if end < u64::MAX {
             self.pass_until(end, line);

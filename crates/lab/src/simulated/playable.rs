@@ -7,6 +7,9 @@ use thicket_simulation::spec::NodeSpec;
 use crate::error::LabError;
 use crate::scenario::{Cell, Measure, Scenario, System, with_line};
 
+/// Bytes of number and time in a payload.
+const FULL: usize = 16;
+
 /// A scenario that can be played.
 #[derive(Debug)]
 pub struct Playable<'a> {
@@ -33,6 +36,17 @@ impl<'a> Playable<'a> {
                 file: file.to_owned(),
                 reason: with_line(text, format!("{key} of {}: {why}", system.name)),
             })?;
+        }
+        let workloads = cells.iter().map(|cell| &cell.scenario.workload);
+        let short = workloads.map(|it| it.payload_bytes).find(|it| *it < FULL);
+        if let Some(bytes) = short {
+            let why = format!(
+                "workload.payload_bytes: {bytes} is below {FULL}: in virtual time every message has number and time"
+            );
+            return Err(LabError::Scenario {
+                file: file.to_owned(),
+                reason: with_line(text, why),
+            });
         }
         Ok(Self {
             text,
@@ -116,6 +130,9 @@ fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
                 "measure.kind = arrivals: where clients are sent follows CPU, so nothing is published".to_owned(),
             ),
             Measure::Load | Measure::Crash { .. } => {}
+        }
+        if scenario.workload.user.is_some() {
+            add("workload.user: nodes ask nobody for a password, so clients have none".to_owned());
         }
         if scenario.workload.tls {
             add(
