@@ -14,6 +14,7 @@ use crate::janitor::{self, socket};
 use crate::net;
 use crate::scenario::Fault;
 use crate::testbed::{Carried, Testbed};
+use crate::unprivileged;
 
 /// Interval between checks for orders.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -63,6 +64,9 @@ pub fn serve(
     // A socket left by a dead lab with the same process number.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).map_err(LabError::io(path.display()))?;
+    if unprivileged::is_inside() {
+        janitor::mark_user_namespace().map_err(LabError::io("temporary folder"))?;
+    }
     let result = take_orders(&listener, testbed, &mut cluster, interrupted);
     let _ = std::fs::remove_file(&path);
     result

@@ -20,6 +20,8 @@ use crate::net::{self, PREFIX};
 const RUN: &str = "/run";
 const SOCKET: &str = ".sock";
 const FOLDER: &str = "thicket-lab-";
+/// A file in the folder of a lab that runs by hand in a user namespace: its socket cannot be seen from outside.
+const IN_USER_NAMESPACE: &str = "user-namespace";
 /// Longest wait for killed processes to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -163,6 +165,22 @@ pub fn folder(lab: u32) -> PathBuf {
     std::env::temp_dir().join(format!("{FOLDER}{lab}"))
 }
 
+/// Leaves a sign outside of this lab's user namespace, by which other commands of the user find it.
+pub fn mark_user_namespace() -> io::Result<()> {
+    let folder = folder(std::process::id());
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(IN_USER_NAMESPACE), "")
+}
+
+/// Labs of this user that run by hand in user namespaces.
+#[must_use]
+pub fn in_user_namespaces() -> Vec<u32> {
+    let folders = of_labs(&std::env::temp_dir(), FOLDER, "").into_iter();
+    let marked = folders.filter(|(_, folder)| folder.join(IN_USER_NAMESPACE).exists());
+    let labs = marked.map(|(lab, _)| lab);
+    labs.filter(|&lab| is_alive(lab)).collect()
+}
+
 /// Sockets and folders of labs of this user.
 fn files() -> Vec<(u32, PathBuf)> {
     let sockets = of_labs(Path::new(RUN), PREFIX, SOCKET);
@@ -229,6 +247,34 @@ mod tests {
         let labs = of_labs(names.path(), PREFIX, SOCKET);
         assert_eq!(labs.len(), 1);
         assert_eq!(labs[0].0, 12);
+    }
+
+    #[test]
+    fn a_lab_in_a_user_namespace_is_found_by_its_sign_while_it_runs() {
+        // The number of a process that is no lab, and one that none has.
+        for lab in [1, u32::MAX - 1] {
+            let folder = folder(lab);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(IN_USER_NAMESPACE), "").unwrap();
+            assert!(!in_user_namespaces().contains(&lab));
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+        // A program that looks like a lab.
+        let sleep = ["-c", "read line", "sh", "lab"];
+        let mut child = std::process::Command::new("sh")
+            .args(sleep)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let folder = folder(child.id());
+        std::fs::create_dir_all(&folder).unwrap();
+        assert!(!in_user_namespaces().contains(&child.id()));
+        std::fs::write(folder.join(IN_USER_NAMESPACE), "").unwrap();
+        let found = in_user_namespaces();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        assert!(found.contains(&child.id()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The lab of a user who is not root: in its own user namespace, if the kernel permits one.
 //!
-//! In it, the user is root over new network namespaces and mounts, and over nothing else. It ends with its last process.
+//! In it, the user is root over new network namespaces and mounts, and over nothing else. It ends with its last process. Commands on a network that runs
+//! by hand enter the namespaces of that one.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -8,6 +9,7 @@ use std::process::Command;
 
 use crate::command;
 use crate::error::LabError;
+use crate::janitor;
 
 /// Set for the program in the namespace.
 const INSIDE: &str = "THICKET_LAB_USER_NAMESPACE";
@@ -42,6 +44,44 @@ pub fn enter_if_needed(program: &Path) -> Result<(), LabError> {
         .env(INSIDE, "1")
         .exec();
     Err(refused(error.to_string()))
+}
+
+/// Does nothing for root, or if no lab of this user runs by hand in a user namespace. Otherwise this program starts again, with the same arguments, in
+/// that namespace: names of network namespaces and the lab's socket are there.
+pub fn join_running(program: &Path) -> Result<(), LabError> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let lab = match janitor::in_user_namespaces()[..] {
+        [] => return Ok(()),
+        [lab] => lab,
+        ref several => {
+            return Err(LabError::Misuse(format!(
+                "{} networks run by hand, these commands are for one",
+                several.len()
+            )));
+        }
+    };
+    let failed =
+        |reason: String| LabError::Machine(format!("the user namespace of lab {lab}: {reason}"));
+    if command::find("nsenter").is_none() {
+        return Err(failed("nsenter is missing (package util-linux)".to_owned()));
+    }
+    let folder = std::env::current_dir().map_err(LabError::io("current folder"))?;
+    let mut enter = Command::new("nsenter");
+    enter.args(["--target", &lab.to_string(), "--user", "--mount"]);
+    enter.arg("--preserve-credentials");
+    // The current folder would be the root of the other namespace's files.
+    let mut stay = std::ffi::OsString::from("--wd=");
+    stay.push(&folder);
+    let error = enter
+        .arg(stay)
+        .arg("--")
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .exec();
+    Err(failed(error.to_string()))
 }
 
 fn refusal(reason: &str) -> String {

@@ -20,6 +20,7 @@ use thicket_lab::scenario::{
 use thicket_lab::summary::number;
 use thicket_lab::testbed::{Setup, Testbed, check_machine};
 use thicket_lab::topology::{Topology, broker_address};
+use thicket_lab::unprivileged;
 
 use super::plan::BackendChoice;
 use super::{load, show};
@@ -61,6 +62,8 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
         "{}: brokers that run elsewhere cannot be started; --bare starts none",
         system.name
     );
+    let program = std::env::current_exe()?;
+    unprivileged::enter_if_needed(&program)?;
     check_machine()?;
     janitor::clean_dead()?;
     let names = scenario.network.names().map_err(anyhow::Error::msg)?;
@@ -70,7 +73,6 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
-    let program = std::env::current_exe()?;
     let own = janitor::folder(std::process::id());
     let folder = arguments.out.as_ref().unwrap_or(&own);
     let mut testbed = Testbed::up(&Setup {
@@ -270,8 +272,6 @@ fn setting(settings: &mut LinkSettings, text: &str) -> Result<(), String> {
     let (key, value) = text
         .split_once('=')
         .ok_or(format!("{text} is not KEY=VALUE"))?;
-    // The first unit is that of the key in a file.
-    let units: &[(&str, f64)] = match key {
     if let ("delay", Some((law, parameters))) = (key, value.split_once(':')) {
         settings.delay = Some(law_of(law, parameters).map_err(|error| format!("{text}: {error}"))?);
         return Ok(());
@@ -296,6 +296,8 @@ fn setting(settings: &mut LinkSettings, text: &str) -> Result<(), String> {
 
 /// A number in the unit that its key has in a file, as in `50ms`.
 fn number_of(key: &str, value: &str) -> Result<f64, String> {
+    // The first unit is that of the key in a file.
+    let units: &[(&str, f64)] = match key {
         "rtt" | "delay" => &[("ms", 1.0), ("us", 0.001), ("s", 1000.0)],
         "bandwidth" => &[("mbit", 1.0), ("kbit", 0.001), ("gbit", 1000.0)],
         "loss" => &[("%", 1.0)],
@@ -332,9 +334,9 @@ fn law_of(law: &str, parameters: &str) -> Result<DelayLaw, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thicket_lab::delay::Delay;
 
     #[test]
-    use thicket_lab::delay::Delay;
     fn settings_of_a_link_are_read_with_or_without_units() {
         let mut settings = LinkSettings::default();
         for text in ["rtt=50ms", "loss=1%", "bandwidth=10mbit", "queue=20"] {
@@ -349,8 +351,6 @@ mod tests {
         assert_eq!(settings.rtt_ms.map(NonNegative::value), Some(100.0));
         assert_eq!(settings.one_way_ms.map(NonNegative::value), Some(0.5));
         assert_eq!(settings.bandwidth_mbit.map(Positive::value), Some(0.01));
-        for (text, expected) in [
-            ("rtt=50mbit", "units ms, us, s"),
         let mut settings = LinkSettings::default();
         setting(&mut settings, "delay=log-normal:10ms:500us").unwrap();
         let delay = Delay::LogNormal {
@@ -358,11 +358,13 @@ mod tests {
             sd_ms: 0.5,
         };
         assert_eq!(settings.one_way("to"), Ok(delay));
-            ("loss=1ms", "units %"),
+        for (text, expected) in [
             ("delay=uniform:15ms:5ms", "uniform.max_ms: 5 is not above"),
             ("delay=uniform:15ms", "two parameters"),
             ("delay=pareto:5ms:2ms", "2ms is no number"),
             ("delay=cauchy:5:2", "cauchy is no law of a delay: uniform,"),
+            ("rtt=50mbit", "units ms, us, s"),
+            ("loss=1ms", "units %"),
             ("queue=5ms", "no number"),
             ("rtt=x", "no number"),
             ("loss=101", "percentage"),

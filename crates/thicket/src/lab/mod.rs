@@ -12,8 +12,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use thicket_lab::requirements;
 use thicket_lab::scenario::{Cell, Scenario};
+use thicket_lab::{requirements, unprivileged};
 
 /// Arguments of `thicket lab`.
 #[derive(Debug, Args)]
@@ -82,8 +82,28 @@ fn show(text: &str) -> anyhow::Result<()> {
     }
 }
 
+impl Command {
+    /// Whether it is for the network that is up.
+    const fn is_for_running(&self) -> bool {
+        matches!(
+            self,
+            Self::Exec(_)
+                | Self::Set(_)
+                | Self::Cut(_)
+                | Self::Heal(_)
+                | Self::Broker(_)
+                | Self::Status
+                | Self::Watch(_)
+                | Self::Down(_)
+        )
+    }
+}
+
 /// Runs a command of the lab.
 pub fn run(lab: Lab) -> anyhow::Result<()> {
+    if lab.command.is_for_running() {
+        unprivileged::join_running(&std::env::current_exe()?)?;
+    }
     match lab.command {
         Command::Check(arguments) => plan::check(&arguments),
         Command::Verify(arguments) => plan::verify(&arguments),
