@@ -1,8 +1,9 @@
-//! Brings the results of an export's load pods into one folder.
+//! Brings the results of an export's jobs into one folder.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::pods::{COLLECTED, KEEP, RESULTS};
 use super::{INDEX, Index};
 use crate::command;
 use crate::error::LabError;
@@ -19,29 +20,14 @@ pub fn collect(exported: &Path, out: &Path, say: &dyn Fn(&str)) -> Result<Result
     }
     let mut all: Option<Results> = None;
     for part in &index.parts {
-        let state = command::run(
-            "kubectl",
-            &[
-                "-n",
-                &part.name,
-                "get",
-                "pod",
-                "load",
-                "-o",
-                "jsonpath={.status.containerStatuses[?(@.name==\"load\")].state.terminated.exitCode}",
-            ],
-        )?;
-        if state.trim().is_empty() {
-            return Err(LabError::NotReady(format!(
-                "{}: its load still runs",
-                part.name
-            )));
-        }
+        let pod = ended_pod(&part.name)?;
         let folder = out.join("parts").join(&part.name);
         std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
-        copy(&part.name, &folder)?;
-        say(&format!("{}: collected", part.name));
+        copy(&part.name, &pod, &folder)?;
         let results = Results::load(&folder)?;
+        let inside = ["-n", &part.name, "exec", &pod, "-c", KEEP, "--"];
+        command::run("kubectl", &[&inside[..], &["touch", COLLECTED]].concat())?;
+        say(&format!("{}: collected", part.name));
         let mut moved = move_samples(&part.name, results, &folder, out)?;
         for run in &mut moved.runs {
             run.parameters.splice(0..0, part.parameters.clone());
@@ -59,11 +45,26 @@ pub fn collect(exported: &Path, out: &Path, say: &dyn Fn(&str)) -> Result<Result
     Ok(all)
 }
 
+/// The pod of a namespace's job, whose load has ended.
+fn ended_pod(namespace: &str) -> Result<String, LabError> {
+    const EACH: &str = "jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[?(@.name==\"load\")].state.terminated.exitCode}{\"\\n\"}{end}";
+    let select = ["get", "pod", "-l", "job-name=load", "-o", EACH];
+    let pods = command::run("kubectl", &[&["-n", namespace][..], &select].concat())?;
+    let wait = |why: &str| LabError::NotReady(format!("{namespace}: its load {why}"));
+    let line = pods.lines().next().unwrap_or_default();
+    let mut words = line.split_whitespace();
+    match (words.next(), words.next()) {
+        (Some(pod), Some(_exit_code)) => Ok(pod.to_owned()),
+        (Some(_), None) => Err(wait("still runs")),
+        (None, _) => Err(wait("was not started")),
+    }
+}
+
 /// Copies the folder of results from the pod, as an archive.
-fn copy(namespace: &str, folder: &Path) -> Result<(), LabError> {
+fn copy(namespace: &str, pod: &str, folder: &Path) -> Result<(), LabError> {
     let mut source = Command::new("kubectl")
-        .args(["-n", namespace, "exec", "load", "-c", "keep", "--"])
-        .args(["tar", "-c", "-C", "/results/run", "."])
+        .args(["-n", namespace, "exec", pod, "-c", KEEP, "--"])
+        .args(["tar", "-c", "-C", RESULTS, "."])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

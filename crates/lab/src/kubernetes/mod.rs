@@ -1,6 +1,6 @@
-//! A scenario for a Kubernetes cluster with Chaos Mesh: brokers and load as pods, links and faults as Chaos Mesh resources.
+//! A scenario for a Kubernetes cluster with Chaos Mesh: brokers as pods, the load as a job, links and faults as Chaos Mesh resources.
 //!
-//! The load pod runs the same scenario with the driver `external`, so results have the same form. Each system and each network of a sweep is a
+//! The job runs the same scenario with the driver `external`, so results have the same form. Each system and each network of a sweep is a
 //! folder with a namespace of its own; [`collect`] brings their results into one.
 
 mod chaos;
@@ -334,6 +334,23 @@ do = "heal"
     }
 
     #[test]
+    fn the_load_is_a_job_that_runs_once_and_ends_when_its_results_are_collected() {
+        let (folder, _) = exported(TEXT).unwrap();
+        let load = read(folder.path(), "thicket-topic-n0/2-load.json");
+        let job = &load["items"][1];
+        assert_eq!(job["kind"], "Job");
+        assert_eq!(job["apiVersion"], "batch/v1");
+        assert_eq!(job["spec"]["backoffLimit"], 0);
+        let pod = &job["spec"]["template"]["spec"];
+        assert_eq!(pod["restartPolicy"], "Never");
+        let containers = pod["containers"].as_array().unwrap();
+        let names: Vec<_> = containers.iter().map(|it| &it["name"]).collect();
+        assert_eq!(names, ["load", "keep"]);
+        let keep = containers[1]["command"][2].as_str().unwrap();
+        assert!(keep.contains(&format!("[ -e {} ] && exit 0", pods::COLLECTED)));
+    }
+
+    #[test]
     fn a_pair_without_a_link_has_the_delay_and_loss_of_its_way() {
         let (folder, _) = exported(TEXT).unwrap();
         let links = read(folder.path(), "thicket-topic-n0/1-links.json");
@@ -345,23 +362,6 @@ do = "heal"
         assert_eq!(spec["rate"]["rate"], "10000kbit");
     }
 
-    #[test]
-    fn a_cut_lasts_until_it_is_healed() {
-        let (folder, _) = exported(TEXT).unwrap();
-        let faults = read(folder.path(), "thicket-topic-n0/3-faults.json").to_string();
-        assert!(faults.contains("\"deadline\":\"2000ms\""), "{faults}");
-        assert!(faults.contains("\"deadline\":\"3000ms\""), "{faults}");
-        assert!(faults.contains("\"action\":\"partition\""), "{faults}");
-    }
-
-    #[test]
-    fn a_sweep_over_systems_or_faults_cannot_be_exported() {
-        let text = format!("{TEXT}[[sweep]]\nkey = \"fault.0.at_s\"\nvalues = [1, 2]\n");
-        let error = exported(&text).unwrap_err().to_string();
-        assert!(error.contains("sweep of fault.0.at_s"), "{error}");
-    }
-
-    #[test]
     #[test]
     fn a_uniform_delay_is_a_jitter_and_other_laws_are_refused() {
         let with = |delay: &str| {
@@ -393,6 +393,23 @@ do = "heal"
         }
     }
 
+    #[test]
+    fn a_cut_lasts_until_it_is_healed() {
+        let (folder, _) = exported(TEXT).unwrap();
+        let faults = read(folder.path(), "thicket-topic-n0/3-faults.json").to_string();
+        assert!(faults.contains("\"deadline\":\"2000ms\""), "{faults}");
+        assert!(faults.contains("\"deadline\":\"3000ms\""), "{faults}");
+        assert!(faults.contains("\"action\":\"partition\""), "{faults}");
+    }
+
+    #[test]
+    fn a_sweep_over_systems_or_faults_cannot_be_exported() {
+        let text = format!("{TEXT}[[sweep]]\nkey = \"fault.0.at_s\"\nvalues = [1, 2]\n");
+        let error = exported(&text).unwrap_err().to_string();
+        assert!(error.contains("sweep of fault.0.at_s"), "{error}");
+    }
+
+    #[test]
     fn what_has_no_counterpart_is_refused_by_name() {
         let pause = TEXT.replace(
             "do = \"cut\"\nlink = [\"s1\", \"s2\"]",

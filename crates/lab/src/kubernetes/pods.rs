@@ -1,4 +1,4 @@
-//! Brokers and load as pods.
+//! Brokers as pods, the load as a job.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,19 @@ use crate::topology::Topology;
 
 /// The folder of a broker's files.
 const FOLDER: &str = "/lab";
-/// The container that keeps the results until they are collected.
+/// Name of the job, of the label of its pod, and of the container that puts the load on the brokers.
+pub const LOAD: &str = "load";
+/// Name of the container that keeps the results.
+pub const KEEP: &str = "keep";
+/// Its image.
 const KEEPER: &str = "busybox:1.36";
+/// The folder of results in the load's pod.
+pub const RESULTS: &str = "/results/run";
+/// The file that says that they are collected.
+pub const COLLECTED: &str = "/results/collected";
+/// Waits for that file, a day at most.
+const KEEP_UNTIL_COLLECTED: &str =
+    "for second in $(seq 86400); do [ -e /results/collected ] && exit 0; sleep 1; done; exit 1";
 
 /// Namespace, service and pods of the brokers.
 pub fn brokers(place: &Place<'_>) -> Result<Vec<Value>, LabError> {
@@ -122,7 +133,7 @@ fn children(topology: &Topology, site: usize, peers: &[Peer]) -> Vec<Peer> {
         .collect()
 }
 
-/// The scenario and the pod that runs it; a second container keeps the results.
+/// The scenario and the job that runs it once. A second container keeps the results until [`super::collect`] has them, and ends the job then.
 pub fn load(place: &Place<'_>) -> Vec<Value> {
     let config = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -131,17 +142,16 @@ pub fn load(place: &Place<'_>) -> Vec<Value> {
     });
     let results = json!({ "name": "results", "mountPath": "/results" });
     let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": "load", "namespace": place.name, "labels": { "app": "load" } },
+        "metadata": { "labels": { "app": LOAD } },
         "spec": {
             "restartPolicy": "Never",
             "containers": [
                 {
-                    "name": "load", "image": place.load_image,
-                    "command": ["thicket", "lab", "run", "/scenario/scenario.toml", "--out", "/results/run"],
+                    "name": LOAD, "image": place.load_image,
+                    "command": ["thicket", "lab", "run", "/scenario/scenario.toml", "--out", RESULTS],
                     "volumeMounts": [{ "name": "scenario", "mountPath": "/scenario" }, results]
                 },
-                { "name": "keep", "image": KEEPER, "command": ["sleep", "86400"], "volumeMounts": [results] }
+                { "name": KEEP, "image": KEEPER, "command": ["sh", "-c", KEEP_UNTIL_COLLECTED], "volumeMounts": [results] }
             ],
             "volumes": [
                 { "name": "scenario", "configMap": { "name": "scenario" } },
@@ -149,5 +159,11 @@ pub fn load(place: &Place<'_>) -> Vec<Value> {
             ]
         }
     });
-    vec![config, pod]
+    // A second attempt would be another experiment: the brokers are not those of the first any more.
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": { "name": LOAD, "namespace": place.name, "labels": { "app": LOAD } },
+        "spec": { "backoffLimit": 0, "template": pod }
+    });
+    vec![config, job]
 }
