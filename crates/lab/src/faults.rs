@@ -10,13 +10,12 @@ use crate::error::LabError;
 use crate::scenario::{Action, Fault};
 use crate::testbed::Testbed;
 use crate::topology::changed;
+use crate::usage::Usage;
 
 /// Interval between checks of the clock and of the load.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Interval between checks of brokers that start.
 const LOOK: Duration = Duration::from_millis(50);
-/// The time over which CPU usage is averaged.
-const CPU_OVER: Duration = Duration::from_secs(2);
 
 /// A fault requested by another thread, with the channel for the answer.
 pub type Wanted = (Fault, Sender<Result<(), String>>);
@@ -30,110 +29,120 @@ pub struct Followed {
     pub joined_s: Vec<f64>,
     /// What of the time line did not happen, each with the reason.
     pub missed: Vec<String>,
+    /// CPU of the brokers meanwhile.
+    pub usage: Option<Usage>,
     /// Why the time line ended before the load, if it did.
     pub error: Option<LabError>,
 }
 
-/// Injects each fault when it is due, and those requested meanwhile, until `stop` or an error.
-///
-/// An interruption kills the brokers, which ends the load at once.
-pub fn follow(
-    faults: &[Fault],
-    testbed: &mut Testbed,
-    cluster: &mut Cluster,
-    orders: &Receiver<Wanted>,
-    stop: &dyn Fn() -> bool,
-    interrupted: &dyn Fn() -> bool,
-) -> Followed {
-    let mut followed = Followed::default();
-    let ended = follow_until(
-        faults,
-        testbed,
-        cluster,
-        orders,
-        stop,
-        interrupted,
-        &mut followed,
-    );
-    followed.error = ended.err();
-    followed
+/// A time line with what it acts on.
+#[allow(missing_debug_implementations, reason = "it holds functions")]
+pub struct TimeLine<'a> {
+    /// Its faults.
+    pub faults: &'a [Fault],
+    /// The network.
+    pub testbed: &'a mut Testbed,
+    /// The brokers.
+    pub cluster: &'a mut Cluster,
+    /// Faults requested by other threads.
+    pub orders: &'a Receiver<Wanted>,
+    /// Whether the load has ended.
+    pub stop: &'a dyn Fn() -> bool,
+    /// Whether the user interrupts: the brokers are killed then, which ends the load at once.
+    pub interrupted: &'a dyn Fn() -> bool,
 }
 
-fn follow_until(
-    faults: &[Fault],
-    testbed: &mut Testbed,
-    cluster: &mut Cluster,
-    orders: &Receiver<Wanted>,
-    stop: &dyn Fn() -> bool,
-    interrupted: &dyn Fn() -> bool,
-    followed: &mut Followed,
-) -> Result<(), LabError> {
-    let start = Instant::now();
-    let mut due: Vec<&Fault> = faults.iter().collect();
-    due.sort_by(|a, b| a.at_s.value().total_cmp(&b.at_s.value()));
-    let mut due = due.into_iter().peekable();
-    let mut load = Busiest::new(testbed);
-    let mut starting: Vec<usize> = Vec::new();
-    let mut looked = start;
-    while !stop() {
-        if interrupted() {
-            (0..testbed.sites.len()).for_each(|site| cluster.kill(testbed, site));
-        }
-        if let Ok((fault, answer)) = orders.try_recv() {
-            let done = apply(&fault, testbed, cluster);
-            let at_s = start.elapsed().as_secs_f64();
-            followed.done.push((at_s, fault.describe()));
-            // A requester that does not wait for the answer has ended.
-            let _ = answer.send(done.map_err(|error| error.to_string()));
-        }
-        let now_s = start.elapsed().as_secs_f64();
-        let is_due = |fault: &&Fault| {
-            let enough = |percent| load.percent >= percent;
-            fault.at_s.value() <= now_s
-                && fault
-                    .when_cpu_percent
-                    .is_none_or(|percent| enough(percent.value()))
-        };
-        match due.next_if(is_due) {
-            Some(fault) => {
-                apply(fault, testbed, cluster)?;
-                if fault.action == Action::Join {
-                    starting.extend(site_of(fault, testbed));
-                }
-                let at_s = start.elapsed().as_secs_f64();
-                followed.done.push((at_s, fault.describe()));
-            }
-            None => std::thread::sleep(PAUSE),
-        }
-        load.look(testbed);
-        if !starting.is_empty() && looked.elapsed() >= LOOK {
-            looked = Instant::now();
-            let mut waiting = Vec::new();
-            for site in starting {
-                match cluster.look(testbed, site)? {
-                    None => waiting.push(site),
-                    Some(_) => {
-                        cluster.join(testbed, site)?;
-                        let name = &testbed.topology.sites[site];
-                        let took_s = cluster.since_start_s(site);
-                        followed.joined_s.push(took_s);
-                        let what = format!("{name} is ready, {took_s:.2} s after its start");
-                        let at_s = start.elapsed().as_secs_f64();
-                        followed.done.push((at_s, what));
-                    }
-                }
-            }
-            starting = waiting;
-        }
+impl TimeLine<'_> {
+    /// Injects each fault when it is due, and those requested meanwhile, until the load has ended or an error occurs.
+    pub fn follow(&mut self) -> Followed {
+        let mut followed = Followed::default();
+        let mut usage = Usage::begin(cpu_s(self.testbed));
+        followed.error = self.follow_until(&mut usage, &mut followed).err();
+        followed.usage = Some(usage);
+        followed
     }
-    let ended_s = start.elapsed().as_secs_f64();
-    followed.missed = due.map(|fault| missed(fault, ended_s)).collect();
-    let late = starting.into_iter().map(|site| {
-        let name = &testbed.topology.sites[site];
-        format!("the broker of {name} was not ready when the load ended, after {ended_s:.1} s")
-    });
-    followed.missed.extend(late);
-    Ok(())
+
+    fn follow_until(&mut self, usage: &mut Usage, followed: &mut Followed) -> Result<(), LabError> {
+        let start = Instant::now();
+        let mut due: Vec<&Fault> = self.faults.iter().collect();
+        due.sort_by(|a, b| a.at_s.value().total_cmp(&b.at_s.value()));
+        let mut due = due.into_iter().peekable();
+        let mut starting: Vec<usize> = Vec::new();
+        let mut looked = start;
+        while !(self.stop)() {
+            if (self.interrupted)() {
+                (0..self.testbed.sites.len())
+                    .for_each(|site| self.cluster.kill(self.testbed, site));
+            }
+            if let Ok((fault, answer)) = self.orders.try_recv() {
+                let done = apply(&fault, self.testbed, self.cluster);
+                followed.note(start, fault.describe());
+                // A requester that does not wait for the answer has ended.
+                let _ = answer.send(done.map_err(|error| error.to_string()));
+            }
+            match due.next_if(|fault| is_due(fault, start, usage.busiest_percent())) {
+                Some(fault) => {
+                    apply(fault, self.testbed, self.cluster)?;
+                    if fault.action == Action::Join {
+                        starting.extend(site_of(fault, self.testbed));
+                    }
+                    followed.note(start, fault.describe());
+                }
+                None => std::thread::sleep(PAUSE),
+            }
+            usage.look(|| cpu_s(self.testbed));
+            if !starting.is_empty() && looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                starting = self.let_join(starting, start, followed)?;
+            }
+        }
+        let ended_s = start.elapsed().as_secs_f64();
+        followed.missed = due.map(|fault| missed(fault, ended_s)).collect();
+        let late = starting.into_iter().map(|site| {
+            let name = &self.testbed.topology.sites[site];
+            format!("the broker of {name} was not ready when the load ended, after {ended_s:.1} s")
+        });
+        followed.missed.extend(late);
+        Ok(())
+    }
+
+    /// Lets those of the starting brokers join that are ready; returns the others.
+    fn let_join(
+        &mut self,
+        starting: Vec<usize>,
+        start: Instant,
+        followed: &mut Followed,
+    ) -> Result<Vec<usize>, LabError> {
+        let mut waiting = Vec::new();
+        for site in starting {
+            if self.cluster.look(self.testbed, site)?.is_none() {
+                waiting.push(site);
+                continue;
+            }
+            self.cluster.join(self.testbed, site)?;
+            let name = &self.testbed.topology.sites[site];
+            let took_s = self.cluster.since_start_s(site);
+            followed.joined_s.push(took_s);
+            followed.note(
+                start,
+                format!("{name} is ready, {took_s:.2} s after its start"),
+            );
+        }
+        Ok(waiting)
+    }
+}
+
+impl Followed {
+    fn note(&mut self, start: Instant, what: String) {
+        self.done.push((start.elapsed().as_secs_f64(), what));
+    }
+}
+
+/// Whether a fault is due when the busiest broker uses this much CPU.
+fn is_due(fault: &Fault, start: Instant, percent: f64) -> bool {
+    let threshold = fault.when_cpu_percent;
+    fault.at_s.value() <= start.elapsed().as_secs_f64()
+        && threshold.is_none_or(|threshold| percent >= threshold.value())
 }
 
 /// Why a fault did not happen; the load ended after `ended_s`.
@@ -148,34 +157,6 @@ pub fn missed(fault: &Fault, ended_s: f64) -> String {
         _ => format!(
             "a fault did not happen ({what}): it was due at {at_s} s, and the load ended after {ended_s:.1} s"
         ),
-    }
-}
-
-/// The CPU usage of the busiest broker, in percent of a core.
-struct Busiest {
-    at: Instant,
-    used: Vec<f64>,
-    percent: f64,
-}
-
-impl Busiest {
-    fn new(testbed: &Testbed) -> Self {
-        Self {
-            at: Instant::now(),
-            used: cpu_s(testbed),
-            percent: 0.0,
-        }
-    }
-
-    fn look(&mut self, testbed: &Testbed) {
-        let elapsed = self.at.elapsed();
-        if elapsed < CPU_OVER {
-            return;
-        }
-        let used = cpu_s(testbed);
-        let each = used.iter().zip(&self.used).map(|(now, then)| now - then);
-        self.percent = 100.0 * each.fold(0.0, f64::max) / elapsed.as_secs_f64();
-        (self.at, self.used) = (Instant::now(), used);
     }
 }
 

@@ -62,6 +62,7 @@ pub mod simulated;
 pub mod testbed;
 pub mod topology;
 pub mod unprivileged;
+pub mod usage;
 
 pub mod compare;
 pub mod report;

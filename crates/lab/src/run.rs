@@ -92,6 +92,20 @@ fn layering(has_tls: bool) -> Result<Layering, LabError> {
     })
 }
 
+/// A network with the round trips that were measured in it.
+struct Built {
+    testbed: Testbed,
+    pairs: Vec<PairRtt>,
+}
+
+/// Cells of one network in which a system runs, in one repeat.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    repeat: u64,
+    cells: &'a [usize],
+    system: &'a System,
+}
+
 /// The state of a running experiment.
 struct Bench<'a> {
     options: &'a Options<'a>,
@@ -162,7 +176,12 @@ impl Bench<'_> {
             .collect();
         let is_external = |driver: &Driver| driver.brokers == Brokers::External;
         for (system, driver) in systems.iter().filter(|(_, driver)| is_external(driver)) {
-            self.external(repeat, cells, system, driver)?;
+            let part = Part {
+                repeat,
+                cells,
+                system,
+            };
+            self.external(part, driver)?;
         }
         if systems.iter().all(|(_, driver)| is_external(driver)) {
             return Ok(());
@@ -183,25 +202,30 @@ impl Bench<'_> {
         for (system, driver) in systems.iter().filter(|(_, driver)| !is_external(driver)) {
             let mut left = cells;
             while !left.is_empty() {
-                let (mut testbed, pairs) = match network.take() {
+                let mut built: Built = match network.take() {
                     Some(network) => network,
                     None => self.build(&setup)?,
                 };
-                let done = self.system(repeat, left, &mut testbed, &pairs, system, driver)?;
+                let part = Part {
+                    repeat,
+                    cells: left,
+                    system,
+                };
+                let done = self.system(part, driver, &mut built)?;
                 left = &left[done..];
                 // What is left of a network without its link process is removed before the next one is built.
-                network = testbed.links.is_up().then_some((testbed, pairs));
+                network = built.testbed.links.is_up().then_some(built);
             }
         }
         Ok(())
     }
 
     /// A network with its round trips.
-    fn build(&mut self, setup: &Setup<'_>) -> Result<(Testbed, Vec<PairRtt>), LabError> {
+    fn build(&mut self, setup: &Setup<'_>) -> Result<Built, LabError> {
         let testbed = Testbed::up(setup)?;
         self.facts.links_first &= testbed.links.realtime;
         let pairs = probe::round_trips(&testbed.topology, &testbed.sites, PROBES)?;
-        Ok((testbed, pairs))
+        Ok(Built { testbed, pairs })
     }
 
     /// A system as it is in a cell.
@@ -214,21 +238,23 @@ impl Bench<'_> {
     /// A system's cells on one network. Returns how many of them have their run now: fewer than all if the link process has ended.
     fn system(
         &mut self,
-        repeat: u64,
-        cells: &[usize],
-        testbed: &mut Testbed,
-        pairs: &[PairRtt],
-        system: &System,
+        part: Part<'_>,
         driver: &Driver,
+        built: &mut Built,
     ) -> Result<usize, LabError> {
+        let Part {
+            repeat,
+            cells,
+            system,
+        } = part;
         self.check_interrupted()?;
         let folder = self.folder(
             "brokers",
             &format!("{}-c{}-r{repeat}", system.name, cells[0]),
         )?;
-        testbed.renew_groups()?;
+        built.testbed.renew_groups()?;
         let started = Cluster::start(
-            testbed,
+            &built.testbed,
             driver,
             &self.with_arguments(system, cells[0]),
             self.options.program,
@@ -249,23 +275,22 @@ impl Bench<'_> {
                 return Ok(cells.len());
             }
         };
-        let done = self.cells_of(repeat, cells, testbed, pairs, system, &mut cluster);
-        cluster.stop(testbed);
+        let done = self.cells_of(part, built, &mut cluster);
+        cluster.stop(&built.testbed);
         done
     }
 
     fn cells_of(
         &mut self,
-        repeat: u64,
-        cells: &[usize],
-        testbed: &mut Testbed,
-        pairs: &[PairRtt],
-        system: &System,
+        part: Part<'_>,
+        built: &mut Built,
         cluster: &mut Cluster,
     ) -> Result<usize, LabError> {
-        for (number, &cell) in cells.iter().enumerate() {
+        let Built { testbed, pairs } = built;
+        let repeat = part.repeat;
+        for (number, &cell) in part.cells.iter().enumerate() {
             self.check_interrupted()?;
-            let mut run = self.empty(repeat, cell, system);
+            let mut run = self.empty(repeat, cell, part.system);
             for pair in pairs.iter().filter(|pair| !pair.is_right()) {
                 run.invalid.push(pair.describe());
             }
@@ -289,7 +314,7 @@ impl Bench<'_> {
                 return Ok(number + 1);
             }
         }
-        Ok(cells.len())
+        Ok(part.cells.len())
     }
 
     /// The system, with arguments for its nodes on the placement of clients if that is measured.
@@ -303,13 +328,12 @@ impl Bench<'_> {
         system
     }
 
-    fn external(
-        &mut self,
-        repeat: u64,
-        cells: &[usize],
-        system: &System,
-        driver: &Driver,
-    ) -> Result<(), LabError> {
+    fn external(&mut self, part: Part<'_>, driver: &Driver) -> Result<(), LabError> {
+        let Part {
+            repeat,
+            cells,
+            system,
+        } = part;
         let nodes: Result<Vec<Node>, _> = system
             .addresses
             .iter()
@@ -396,8 +420,15 @@ impl Bench<'_> {
             if let Some((testbed, cluster)) = &mut lab {
                 let stop = || done.load(Ordering::Relaxed);
                 let interrupted = || self.options.interrupted.load(Ordering::Relaxed);
-                let faults = &scenario.faults;
-                followed = faults::follow(faults, testbed, cluster, &wanted, &stop, &interrupted);
+                let mut line = faults::TimeLine {
+                    faults: &scenario.faults,
+                    testbed,
+                    cluster,
+                    orders: &wanted,
+                    stop: &stop,
+                    interrupted: &interrupted,
+                };
+                followed = line.follow();
             }
             drop(wanted);
             run.faults = followed.done;
@@ -407,6 +438,15 @@ impl Bench<'_> {
             let mut measured = worker
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            if let (Some((_, cluster)), Some(usage)) = (&lab, &followed.usage)
+                && !scenario.faults.is_empty()
+            {
+                let sites = names.iter().enumerate();
+                let sites =
+                    sites.map(|(site, name)| cluster.has_broker(site).then(|| name.clone()));
+                let plot = usage.plot(&sites.collect::<Vec<_>>(), &run.faults);
+                measured.time_line = plot.map(|plot| plot.to_svg()).or(measured.time_line);
+            }
             if let Some(longest_s) = followed.joined_s.into_iter().reduce(f64::max) {
                 measured.metrics.insert("join_s".to_owned(), longest_s);
             }
