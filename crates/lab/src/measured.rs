@@ -348,7 +348,7 @@ fn death(
     Ok(Measured {
         metrics: death_metrics(&result),
         samples: Some(tenths_csv(&result)),
-        time_line: Some(crash::time_line("What came to subscribers over time", &result).to_svg()),
+        time_line: Some(crash::time_line("Deliveries and connections over time", &result).to_svg()),
         ..Measured::default()
     })
 }

@@ -210,6 +210,7 @@ pub(super) fn publish(
     let mut elsewhere = None;
     loop {
         let (mut dialog, session_present) = plan.connect(elsewhere)?;
+        let _connected = plan.ledger.connected();
         if !is_first && !session_present {
             publisher.result.sessions_lost += 1;
         }
@@ -352,6 +353,7 @@ pub(super) fn subscribe(plan: &Plan) -> Result<Vec<Reconnect>, BenchError> {
     let mut elsewhere = None;
     loop {
         let (mut dialog, session_present) = plan.connect(elsewhere)?;
+        let _connected = plan.ledger.connected();
         let connected_at = Instant::now();
         if let Some(lost_at) = lost_at {
             reconnects.push(Reconnect {

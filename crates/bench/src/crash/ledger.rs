@@ -14,6 +14,8 @@ pub(super) const STAMP: usize = 16;
 
 /// Length of a step of the timeline.
 pub(super) const TENTH_S: f64 = 0.1;
+/// Most changes of the number of connections kept.
+const MAX_CHANGES: usize = 1_000_000;
 /// Most steps kept: a day.
 const MAX_TENTHS: usize = 864_000;
 
@@ -40,6 +42,8 @@ pub(super) struct Ledger {
     received: Vec<Mutex<Vec<Vec<u8>>>>,
     /// By subscriber: messages in each tenth of a second since the start.
     rates: Vec<Mutex<Vec<u32>>>,
+    /// Clients connected after each change, with its time in seconds since the start.
+    connections: Mutex<Vec<(f64, u32)>>,
     began: Instant,
     /// Deliveries of all kinds, to detect that no more arrive.
     receipts: AtomicU64,
@@ -56,6 +60,7 @@ impl Ledger {
                 .map(|_| Mutex::new(vec![Vec::new(); publishers]))
                 .collect(),
             rates: (0..subscribers).map(|_| Mutex::default()).collect(),
+            connections: Mutex::default(),
             began: Instant::now(),
             receipts: AtomicU64::new(0),
             in_service: AtomicUsize::new(0),
@@ -71,6 +76,23 @@ impl Ledger {
 
     pub fn in_service(&self) -> usize {
         self.in_service.load(Ordering::Relaxed)
+    }
+
+    /// A client is connected, until the value is dropped.
+    pub fn connected(&self) -> Connected<'_> {
+        self.note_connections(|before| before + 1);
+        Connected(self)
+    }
+
+    fn note_connections(&self, change: impl Fn(u32) -> u32) {
+        let mut all = lock(&self.connections);
+        let before = all.last().map_or(0, |(_, count)| *count);
+        // The last one is kept up to date, so that later counts are right.
+        if all.len() == MAX_CHANGES {
+            all.pop();
+        }
+        // The clock is read under the lock: times rise.
+        all.push((self.now_s(), change(before)));
     }
 
     /// Counts a redirection of a client.
@@ -156,7 +178,18 @@ impl Ledger {
             result.doubled_by.push(doubled);
         }
         result.redirects = self.redirects.load(Ordering::Relaxed);
+        result.connections.clone_from(&lock(&self.connections));
         result.tenths_by = self.rates.iter().map(|rates| lock(rates).clone()).collect();
+    }
+}
+
+/// A client that is connected.
+#[derive(Debug)]
+pub(super) struct Connected<'a>(&'a Ledger);
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.note_connections(|before| before.saturating_sub(1));
     }
 }
 

@@ -126,6 +126,8 @@ pub struct CrashResult {
     pub resume_ms: Vec<f64>,
     /// Messages to each subscriber in each tenth of a second since the start.
     pub tenths_by: Vec<Vec<u32>>,
+    /// Clients connected after each change of their number, with its time in seconds since the start.
+    pub connections: Vec<(f64, u32)>,
     /// Times of the faults, in seconds since the start.
     pub faults_s: Vec<f64>,
     /// Times at which subscribers had reconnected, likewise.

@@ -1,12 +1,27 @@
-//! Deliveries over time, around the faults (Comparison Fig. 5).
+//! Deliveries and connections over time, around the faults (Comparison Fig. 5).
 
 use super::CrashResult;
 use super::ledger::TENTH_S;
+use crate::report::chart::{Chart, Pane};
 use crate::report::{Plot, Scale, Series};
 
-/// Messages a second at each subscriber, with a spike at each fault and one at each reconnect.
+/// Two panes: messages a second at each subscriber, with a spike at each fault and one at each reconnect; and the number of connected clients.
 #[must_use]
-pub fn time_line(title: &str, result: &CrashResult) -> Plot {
+pub fn time_line(title: &str, result: &CrashResult) -> Chart {
+    let rates = rates(result);
+    let mut connections = connections(result);
+    // One legend explains both panes: what is in one of them only has a colour of its own.
+    for curve in &mut connections.curves {
+        let same = rates.curves.iter().find(|other| other.label == curve.label);
+        curve.colour = same.map_or(rates.curves.len(), |other| other.colour);
+    }
+    Chart {
+        title: title.to_owned(),
+        panes: vec![rates, connections],
+    }
+}
+
+fn rates(result: &CrashResult) -> Pane {
     let most = result.tenths_by.iter().flatten().copied().max();
     let top = f64::from(most.unwrap_or(1).max(1)) / TENTH_S;
     let rate = |(index, tenths): (usize, &Vec<u32>)| Series {
@@ -17,30 +32,54 @@ pub fn time_line(title: &str, result: &CrashResult) -> Plot {
             .map(|(at, &count)| (at as f64 * TENTH_S, f64::from(count) / TENTH_S))
             .collect(),
     };
-    let mark = |name: &str, times: &[f64], height: f64| {
-        let mut times = times.to_vec();
-        times.sort_by(f64::total_cmp);
-        let spike = |&at: &f64| [(at, 0.0), (at, height), (at, 0.0)];
-        Series {
-            name: name.to_owned(),
-            points: times.iter().flat_map(spike).collect(),
-        }
-    };
     let mut series: Vec<Series> = result.tenths_by.iter().enumerate().map(rate).collect();
-    for (name, times, height) in [
-        ("fault", &result.faults_s, top),
-        ("reconnected", &result.reconnected_s, top / 2.0),
-    ] {
-        if !times.is_empty() {
-            series.push(mark(name, times, height));
-        }
+    series.extend(spikes("fault", &result.faults_s, top));
+    series.extend(spikes("reconnected", &result.reconnected_s, top / 2.0));
+    over_time("What came to subscribers", "messages/s", series)
+}
+
+/// The number of connected clients, which changes at once, up to the end of the deliveries.
+fn connections(result: &CrashResult) -> Pane {
+    let mut points = Vec::new();
+    let mut before = 0.0;
+    for &(at_s, count) in &result.connections {
+        points.push((at_s, before));
+        before = f64::from(count);
+        points.push((at_s, before));
     }
-    Plot {
+    let most = result.connections.iter().map(|(_, count)| *count).max();
+    let top = f64::from(most.unwrap_or(0));
+    let mut series = vec![Series {
+        name: "connected clients".to_owned(),
+        points,
+    }];
+    series.extend(spikes("fault", &result.faults_s, top));
+    over_time("Connections", "clients", series)
+}
+
+/// A line that rises from 0 at each of the times; `None` without any.
+fn spikes(name: &str, times: &[f64], height: f64) -> Option<Series> {
+    let mut times = times.to_vec();
+    times.sort_by(f64::total_cmp);
+    let spike = |&at: &f64| [(at, 0.0), (at, height), (at, 0.0)];
+    let points: Vec<(f64, f64)> = times.iter().flat_map(spike).collect();
+    (!points.is_empty()).then(|| Series {
+        name: name.to_owned(),
+        points,
+    })
+}
+
+fn over_time(title: &str, y_label: &str, series: Vec<Series>) -> Pane {
+    let plot = Plot {
         title: title.to_owned(),
         x_label: "time in s".to_owned(),
-        y_label: "messages/s".to_owned(),
+        y_label: y_label.to_owned(),
         scale: Scale::Linear,
         series,
+    };
+    Pane {
+        title: title.to_owned(),
+        ..plot.pane()
     }
 }
 
@@ -49,17 +88,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_faults_and_reconnects_are_on_one_axis() {
+    fn rates_and_connections_are_side_by_side_with_the_faults_in_both() {
         let result = CrashResult {
             tenths_by: vec![vec![10, 0, 30]],
+            connections: vec![(0.0, 1), (0.05, 2), (0.1, 1), (0.2, 2)],
             faults_s: vec![0.1],
             reconnected_s: vec![0.2],
             ..CrashResult::default()
         };
-        let plot = time_line("t", &result);
-        let names: Vec<&str> = plot.series.iter().map(|it| it.name.as_str()).collect();
-        assert_eq!(names, ["subscriber 1", "fault", "reconnected"]);
-        assert_eq!(plot.series[0].points[2], (0.2, 300.0));
-        assert_eq!(plot.series[1].points[1], (0.1, 300.0));
+        let chart = time_line("t", &result);
+        let names = |pane: usize| -> Vec<&str> {
+            let curves = chart.panes[pane].curves.iter();
+            curves.map(|it| it.label.as_str()).collect()
+        };
+        assert_eq!(names(0), ["subscriber 1", "fault", "reconnected"]);
+        assert_eq!(names(1), ["connected clients", "fault"]);
+        let at = |pane: usize, curve: usize, point: usize| {
+            let point = chart.panes[pane].curves[curve].points[point];
+            (point.x, point.y)
+        };
+        assert_eq!(at(0, 0, 2), (0.2, 300.0));
+        assert_eq!(at(0, 1, 1), (0.1, 300.0));
+        // Two clients until the fault, one of them until it has reconnected.
+        assert_eq!([at(1, 0, 3), at(1, 0, 4)], [(0.05, 2.0), (0.1, 2.0)]);
+        assert_eq!([at(1, 0, 5), at(1, 0, 6)], [(0.1, 1.0), (0.2, 1.0)]);
+        let colours: Vec<usize> = chart.panes[1].curves.iter().map(|it| it.colour).collect();
+        assert_eq!(colours, [3, 1]);
+        let svg = chart.to_svg();
+        for words in ["messages/s", "clients", "connected clients", "fault"] {
+            assert!(svg.contains(&format!("\n{words}\n")), "{words}");
+        }
     }
 }

@@ -26,6 +26,7 @@ fn part_to_html(part: &Part) -> String {
         Part::Warning(sentence) => format!("<p class=\"warning\">{}</p>\n", escape(sentence)),
         Part::Table(table) => table.to_html(),
         Part::Plot(plot) => plot.to_svg(),
+        Part::Chart(chart) => chart.to_svg(),
     }
 }
 

@@ -7,6 +7,8 @@ mod plot;
 mod table;
 mod tell;
 
+use chart::Chart;
+
 pub use arrivals::arrivals_report;
 pub use html::to_html;
 pub use plot::{Plot, Scale, Series};
@@ -33,6 +35,8 @@ pub enum Part {
     Table(Table),
     /// A plot: only in HTML.
     Plot(Plot),
+    /// Several panes: only in HTML.
+    Chart(Chart),
 }
 
 impl Report {
@@ -59,7 +63,7 @@ impl Report {
                 Part::Text(sentence) => text.push_str(&format!("{sentence}\n")),
                 Part::Warning(sentence) => text.push_str(&format!("warning: {sentence}\n")),
                 Part::Table(table) => text.push_str(&format!("\n{}\n", table.to_text())),
-                Part::Plot(_) => {}
+                Part::Plot(_) | Part::Chart(_) => {}
             }
         }
         text

@@ -39,6 +39,16 @@ impl Plot {
     /// The plot as SVG, which is a file of its own and an element of HTML.
     #[must_use]
     pub fn to_svg(&self) -> String {
+        let chart = Chart {
+            title: self.title.clone(),
+            panes: vec![self.pane()],
+        };
+        chart.to_svg()
+    }
+
+    /// Its axes and lines.
+    #[must_use]
+    pub fn pane(&self) -> Pane {
         let curve = |(colour, series): (usize, &Series)| Curve {
             label: series.name.clone(),
             colour,
@@ -47,19 +57,14 @@ impl Plot {
                 .map(|&(x, y)| Point { x, y, spread: 0.0 })
                 .collect(),
         };
-        let pane = Pane {
+        Pane {
             title: String::new(),
             x_label: self.x_label.clone(),
             y_label: self.y_label.clone(),
             scale: self.scale,
             from_zero: true,
             curves: self.series.iter().enumerate().map(curve).collect(),
-        };
-        let chart = Chart {
-            title: self.title.clone(),
-            panes: vec![pane],
-        };
-        chart.to_svg()
+        }
     }
 }
 

@@ -337,8 +337,8 @@ fn report(results: &Results) -> Report {
     }
     report.push(Part::Table(table));
     for (index, result) in results.repeats.iter().enumerate() {
-        let title = format!("Repeat {}: what came to subscribers over time", index + 1);
-        report.push(Part::Plot(time_line(&title, result)));
+        let title = format!("Repeat {}: deliveries and connections over time", index + 1);
+        report.push(Part::Chart(time_line(&title, result)));
     }
     let resumes: Vec<f64> = results
         .repeats

@@ -309,12 +309,13 @@ fn plot(arguments: &Placement, report: &Report) -> anyhow::Result<()> {
         return Ok(());
     };
     let plots = report.parts.iter().filter_map(|part| match part {
-        Part::Plot(plot) => Some(plot),
+        Part::Plot(plot) => Some(plot.to_svg()),
+        Part::Chart(chart) => Some(chart.to_svg()),
         Part::Text(_) | Part::Warning(_) | Part::Table(_) => None,
     });
-    for (index, plot) in plots.enumerate() {
+    for (index, svg) in plots.enumerate() {
         let path = format!("{}-{}.svg", name.display(), index + 1);
-        std::fs::write(&path, plot.to_svg()).with_context(|| format!("cannot write {path}"))?;
+        std::fs::write(&path, svg).with_context(|| format!("cannot write {path}"))?;
     }
     Ok(())
 }
