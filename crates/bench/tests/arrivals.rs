@@ -60,6 +60,24 @@ fn places(outcome: &ArrivalsOutcome) -> Vec<(String, usize)> {
 }
 
 #[test]
+fn a_publisher_whose_turn_is_at_a_broker_that_is_down_goes_to_the_next() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let down = Node::resolve(&listener.local_addr().unwrap().to_string()).unwrap();
+    drop(listener);
+    let up = broker();
+    let nodes = vec![up.clone(), down.clone()];
+    let outcome = run(
+        &arrivals(nodes, Attach::RoundRobin),
+        &Watch::default(),
+        &mut |_, _| {},
+    )
+    .unwrap();
+    let mut expected = vec![(up.name, 4), (down.name, 0)];
+    expected.sort();
+    assert_eq!(places(&outcome), expected);
+}
+
+#[test]
 fn publishers_go_to_brokers_in_turn_and_keep_their_own_rates() {
     let mut nodes = vec![broker(), broker()];
     nodes.sort_by(|one, other| one.name.cmp(&other.name));

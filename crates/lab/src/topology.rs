@@ -223,7 +223,8 @@ fn shape(settings: &LinkSettings, random: &mut Random) -> Result<LinkShape, Stri
         ms: law.draw_ms(&mut random.clone()),
     };
     // Every link takes the two numbers that a draw uses at most, so that a change of one link's settings does not affect the others.
-    (random.unit(), random.unit());
+    random.unit();
+    random.unit();
     Ok(LinkShape {
         delay: if settings.is_drawn_per_link() {
             drawn

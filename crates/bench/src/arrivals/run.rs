@@ -270,12 +270,12 @@ impl Run<'_> {
         }
     }
 
-    /// Tries another dispatcher, if there is one.
+    /// Tries another dispatcher or broker, if there is one.
     fn next_entry(&mut self, index: usize, source: io::Error) -> Result<(), BenchError> {
         let publisher = &self.publishers[index];
         let next = publisher.entry + 1;
         let nodes = &self.arrivals.nodes;
-        let may_go = self.arrivals.attach == Attach::Dispatch && publisher.hops == 0;
+        let may_go = self.arrivals.attach != Attach::Redirect && publisher.hops == 0;
         if !may_go || next >= nodes.len() + index % nodes.len() {
             return Err(BenchError::Unreachable {
                 node: self.brokers[publisher.broker].name.clone(),

@@ -35,7 +35,7 @@ pub enum ArrivalOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attach {
-    /// At the brokers in turn, as DNS round robin answers.
+    /// At the brokers in turn, as DNS round robin answers; at the next one if one does not answer.
     RoundRobin,
     /// At a dispatcher; at the next one if it does not answer.
     Dispatch,
