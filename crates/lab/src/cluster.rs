@@ -19,7 +19,7 @@ use crate::driver::{Brokers, Counter, Driver, Peer, Ready, fill, with_peer};
 use crate::error::LabError;
 use crate::measured::placement;
 use crate::net;
-use crate::scenario::{Attach, System};
+use crate::scenario::{Attach, Layers, System};
 use crate::testbed::{Testbed, ended};
 use crate::topology::{Topology, broker_address, client_address};
 
@@ -35,8 +35,6 @@ const GRACE: Duration = Duration::from_secs(3);
 const LAST_LINES: usize = 3;
 const LAST_CHARACTERS: usize = 600;
 const PORT: u16 = 1883;
-/// The port of clients with TLS.
-pub const TLS_PORT: u16 = 8883;
 
 /// How arriving publishers find their brokers.
 #[derive(Debug, Clone)]
@@ -107,30 +105,30 @@ pub struct Cluster {
     pub formed_s: f64,
     /// What clients of each site connect to.
     pub nodes: Vec<Node>,
-    /// Whether brokers listen for TLS too.
-    has_tls: bool,
+    /// What brokers listen for, too.
+    layers: Layers,
     dispatcher: Option<Child>,
 }
 
 impl Cluster {
-    /// Starts the system's brokers and waits until messages pass from each to each. Logs and files are in `folder`. With `has_tls` they listen for
-    /// TLS too.
+    /// Starts the system's brokers and waits until messages pass from each to each. Logs and files are in `folder`. They listen for `layers`
+    /// too, which the driver knows.
     pub fn start(
         testbed: &Testbed,
         driver: &Driver,
         system: &System,
         own_program: &Path,
         folder: &Path,
-        has_tls: bool,
+        layers: Layers,
     ) -> Result<Self, LabError> {
         let refuse = |reason: &str| LabError::Driver {
             driver: system.driver.clone(),
             reason: reason.to_owned(),
         };
-        if has_tls && driver.tls.is_none() {
-            return Err(refuse(
-                "workload.tls: it does not say how its brokers use TLS",
-            ));
+        if let Some(key) = driver.lacks(layers) {
+            return Err(refuse(&format!(
+                "workload.{key}: it does not say how its brokers listen for that"
+            )));
         }
         if system.attach == Attach::Dispatcher && driver.dispatcher.is_none() {
             return Err(refuse("system.attach = dispatcher: it has none"));
@@ -159,7 +157,7 @@ impl Cluster {
             started: vec![(Instant::now(), None); topology.sites.len()],
             formed_s: 0.0,
             nodes: nodes.collect(),
-            has_tls,
+            layers,
             dispatcher: None,
         };
         if let Err(error) = cluster.start_all(testbed) {
@@ -307,16 +305,13 @@ impl Cluster {
         let (dir, places) = self.places(site)?;
         if self.children[site].is_none() {
             let children = children(&testbed.topology, site, &self.peers);
-            if self.has_tls {
+            if self.layers.tls {
                 certificate::write(&dir, &self.peers[site].address)?;
             }
             self.driver
-                .write_files(&places, &children, &self.peers, self.has_tls, &dir)?;
+                .write_files(&places, &children, &self.peers, self.layers, &dir)?;
         }
-        let mut words = self.driver.start.clone();
-        if self.has_tls {
-            words.extend(self.driver.tls.iter().flatten().cloned());
-        }
+        let mut words = self.driver.start_words(self.layers);
         words.extend(self.system.args.iter().cloned());
         self.started[site] = (Instant::now(), None);
         self.children[site] = Some(self.spawn(testbed, site, &words, "output.log")?);

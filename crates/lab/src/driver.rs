@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::command;
 use crate::error::LabError;
-use crate::scenario::System;
+use crate::scenario::{Layers, System};
 
 const BUILT_IN: [(&str, &str); 9] = [
     ("thicket", include_str!("../drivers/thicket.toml")),
@@ -69,6 +69,12 @@ pub struct Driver {
     /// Words added to `start` if clients use TLS; `None`: TLS is not supported by this driver.
     #[serde(default)]
     pub tls: Option<Vec<String>>,
+    /// Words added to `start` if clients use WebSocket; `None`: WebSocket is not supported by this driver.
+    #[serde(default)]
+    pub websocket: Option<Vec<String>>,
+    /// Words added to those of `tls` and `websocket` if clients use WebSocket over TLS.
+    #[serde(default)]
+    pub websocket_over_tls: Vec<String>,
     /// The process that sends clients to brokers, for systems that attach clients by it.
     #[serde(default)]
     pub dispatcher: Option<Dispatcher>,
@@ -217,6 +223,12 @@ pub struct Template {
     /// Added where clients use TLS; the certificate is `{dir}/tls.pem`, its key `{dir}/tls.key`.
     #[serde(default)]
     pub tls: String,
+    /// Added where clients use WebSocket.
+    #[serde(default)]
+    pub websocket: String,
+    /// Added where clients use WebSocket over TLS, to the two before.
+    #[serde(default)]
+    pub websocket_over_tls: String,
     /// Its mode; 0644 by default.
     #[serde(default)]
     pub mode: Option<u32>,
@@ -407,6 +419,30 @@ impl Driver {
         places
     }
 
+    /// Words of a broker's command line, before placeholders are filled in.
+    #[must_use]
+    pub fn start_words(&self, layers: Layers) -> Vec<String> {
+        let [tls, websocket, both] = layers.parts();
+        let none = Vec::new();
+        let parts = [
+            (tls, self.tls.as_ref().unwrap_or(&none)),
+            (websocket, self.websocket.as_ref().unwrap_or(&none)),
+            (both, &self.websocket_over_tls),
+        ];
+        let added = parts.into_iter().filter(|(is_used, _)| *is_used);
+        let added = added.flat_map(|(_, words)| words);
+        self.start.iter().chain(added).cloned().collect()
+    }
+
+    /// The key of the workload that this driver does not know how to serve, if there is one.
+    #[must_use]
+    pub fn lacks(&self, layers: Layers) -> Option<&'static str> {
+        if layers.tls && self.tls.is_none() {
+            return Some("tls");
+        }
+        (layers.websocket && self.websocket.is_none()).then_some("websocket")
+    }
+
     /// Path, text and mode of each file of a broker.
     #[must_use]
     pub fn texts(
@@ -414,12 +450,19 @@ impl Driver {
         places: &BTreeMap<String, String>,
         children: &[Peer],
         all: &[Peer],
-        has_tls: bool,
+        layers: Layers,
     ) -> Vec<(String, String, Option<u32>)> {
+        let [tls, websocket, both] = layers.parts();
         let one = |file: &Template| {
             let mut text = fill(&file.text, places);
-            if has_tls {
-                text.push_str(&fill(&file.tls, places));
+            for (is_used, part) in [
+                (tls, &file.tls),
+                (websocket, &file.websocket),
+                (both, &file.websocket_over_tls),
+            ] {
+                if is_used {
+                    text.push_str(&fill(part, places));
+                }
             }
             for (part, peers) in [(&file.each_child, children), (&file.each_broker, all)] {
                 for peer in peers {
@@ -437,10 +480,10 @@ impl Driver {
         places: &BTreeMap<String, String>,
         children: &[Peer],
         all: &[Peer],
-        has_tls: bool,
+        layers: Layers,
         dir: &Path,
     ) -> Result<(), LabError> {
-        for (path, text, mode) in self.texts(places, children, all, has_tls) {
+        for (path, text, mode) in self.texts(places, children, all, layers) {
             write_file(&dir.join(path), &text, mode)?;
         }
         Ok(())

@@ -46,9 +46,10 @@ fn check_system(scenario: &Scenario, system: &System, driver: &Driver) -> Result
         name, driver: kind, ..
     } = system;
     let sites = scenario.network.names()?;
-    if scenario.workload.tls && driver.tls.is_none() && driver.brokers != Brokers::External {
+    let lacks = driver.lacks(scenario.workload.layers());
+    if let (Some(key), true) = (lacks, driver.brokers != Brokers::External) {
         return Err(format!(
-            "workload.tls: the driver {kind} of system {name} does not say how its brokers use TLS"
+            "workload.{key}: the driver {kind} of system {name} does not say how its brokers listen for that"
         ));
     }
     if system.attach == Attach::Dispatcher && driver.dispatcher.is_none() {
@@ -184,6 +185,19 @@ seconds = 3
             let error = checked(&text).unwrap_err();
             assert!(error.contains(expected), "{addition}: {error}");
         }
+    }
+
+    #[test]
+    fn what_clients_have_over_tcp_is_what_the_driver_knows() {
+        let text = TEXT
+            .replace("mosquitto", "rabbitmq")
+            .replace("rate_per_s", "tls = true\nwebsocket = true\nrate_per_s");
+        let error = checked(&text).unwrap_err();
+        assert!(
+            error.contains("line 12, workload.websocket: the driver rabbitmq of system single"),
+            "{error}"
+        );
+        checked(&text.replace("rabbitmq", "mosquitto")).unwrap();
     }
 
     #[test]

@@ -16,7 +16,7 @@ use thicket_bench::generator::{Generator, Node};
 use thicket_bench::process;
 use thicket_transport::tls::ClientTls;
 
-use crate::cluster::{Cluster, TLS_PORT, repaired_max_s};
+use crate::cluster::{Cluster, repaired_max_s};
 use crate::driver::{Brokers, Driver};
 use crate::environment::environment;
 use crate::error::LabError;
@@ -26,7 +26,7 @@ use crate::links::Backend;
 use crate::measured::{Measured, measure, placement};
 use crate::probe::{self, PairRtt};
 use crate::results::{self, BrokerUse, Environment, LinkTraffic, Phase, Results, Run};
-use crate::scenario::{Cell, Measure, Scenario, System, clients};
+use crate::scenario::{Cell, Layers, Measure, Scenario, System, clients};
 use crate::testbed::{Carried, Setup, Testbed};
 use crate::topology::Topology;
 
@@ -36,6 +36,8 @@ const PROBES: usize = 15;
 const LATE_SHARE: f64 = 0.01;
 /// The 99 % quantile of the normal distribution.
 const NORMAL_99: f64 = 2.326;
+/// The path of WebSocket at all brokers.
+const WEBSOCKET_PATH: &str = "/mqtt";
 /// Results that are not whole yet say this.
 pub(crate) const UNFINISHED: &str = "the lab did not come to its end";
 /// How far clients may be behind their schedule.
@@ -71,24 +73,28 @@ pub struct Options<'a> {
     pub say: &'a dyn Fn(&str),
 }
 
-/// The brokers' addresses for clients, with the TLS port if they use TLS.
-fn of_tls(mut nodes: Vec<Node>, has_tls: bool) -> Vec<Node> {
-    for node in nodes.iter_mut().filter(|_| has_tls) {
-        node.address.set_port(TLS_PORT);
+/// The brokers' addresses for clients, with the port for what these have over TCP.
+fn of_layers(mut nodes: Vec<Node>, layers: Layers) -> Vec<Node> {
+    for node in &mut nodes {
+        node.address.set_port(layers.port());
     }
     nodes
 }
 
 /// Clients accept any certificate.
-fn layering(has_tls: bool) -> Result<Layering, LabError> {
+fn layering(layers: Layers) -> Result<Layering, LabError> {
     let tls = ClientTls {
         insecure: true,
         ..ClientTls::default()
     };
     let refused = |error| LabError::Machine(format!("TLS: {error}"));
     Ok(Layering {
-        tls: has_tls.then(|| tls.load()).transpose().map_err(refused)?,
-        websocket: None,
+        tls: layers
+            .tls
+            .then(|| tls.load())
+            .transpose()
+            .map_err(refused)?,
+        websocket: layers.websocket.then(|| WEBSOCKET_PATH.to_owned()),
     })
 }
 
@@ -259,7 +265,7 @@ impl Bench<'_> {
             &self.with_arguments(system, cells[0]),
             self.options.program,
             &folder,
-            self.uses_tls(),
+            self.layers(),
         );
         let mut cluster = match started {
             Ok(cluster) => cluster,
@@ -380,9 +386,14 @@ impl Bench<'_> {
             .push(idle.since(&start, "control", &names, lab.as_ref()));
         let seed = scenario.seed + repeat;
         let prefix = format!("l{}-{}-{cell}-{repeat}", std::process::id(), run.system);
-        let nodes = of_tls(nodes, scenario.workload.tls && lab.is_some());
+        let layers = scenario.workload.layers();
+        let nodes = if lab.is_some() {
+            of_layers(nodes, layers)
+        } else {
+            nodes
+        };
         let mut clients = clients(scenario, &names, &nodes, &prefix, seed);
-        clients.layering = layering(scenario.workload.tls)?;
+        clients.layering = layering(layers)?;
         let entrance = lab
             .as_ref()
             .map(|(testbed, cluster)| cluster.entrance(testbed));
@@ -547,9 +558,13 @@ impl Bench<'_> {
         so_far.save(self.options.folder)
     }
 
-    /// Whether clients use TLS in any cell: cells that differ only in load share running brokers.
-    fn uses_tls(&self) -> bool {
-        self.cells.iter().any(|cell| cell.scenario.workload.tls)
+    /// What clients have over TCP in any cell: cells that differ only in load share running brokers.
+    fn layers(&self) -> Layers {
+        let each = self
+            .cells
+            .iter()
+            .map(|cell| cell.scenario.workload.layers());
+        each.fold(Layers::default(), Layers::or)
     }
 
     fn empty(&self, repeat: u64, cell: usize, system: &System) -> Run {

@@ -316,6 +316,20 @@ fn wait_for(child: &mut Child, done: impl Fn() -> bool) {
     }
 }
 
+#[test]
+fn clients_use_tls_and_websocket_and_both() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let sweep =
+        |key: &str| format!("[[sweep]]\nkey = \"workload.{key}\"\nvalues = [false, true]\n");
+    let both = sweep("tls") + &sweep("websocket");
+    let Some((_, results)) = run(folder.path(), &format!("messages = 20\n{both}")) else {
+        return;
+    };
+    assert_eq!(figure(&results, "delivered_messages"), [120.0; 4]);
+    assert_eq!(figure(&results, "lost_messages"), [0.0; 4]);
+}
+
 /// What the lab asks of `kubectl`, answered from folders: a pod's results are in that of its namespace.
 const KUBECTL: &str = r#"#!/bin/sh
 namespace=$2

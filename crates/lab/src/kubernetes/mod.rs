@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::driver::{Brokers, Driver};
 use crate::error::LabError;
-use crate::scenario::{Cell, Measure, Scenario, System};
+use crate::scenario::{Cell, Layers, Measure, Scenario, System};
 use crate::topology::Topology;
 
 /// Name of the file that describes the export.
@@ -83,8 +83,10 @@ pub fn export(
         Measure::Placement => Some("measure.kind placement"),
         Measure::Load | Measure::Throughput { .. } | Measure::Connections { .. } => None,
     };
-    let has_tls = cells.iter().any(|cell| cell.scenario.workload.tls);
-    if let Some(what) = needs_own_brokers.or(has_tls.then_some("workload.tls")) {
+    let layers = cells.iter().map(|cell| cell.scenario.workload.layers());
+    let has_layers = layers.fold(Layers::default(), Layers::or) != Layers::default();
+    let needs_listeners = has_layers.then_some("workload.tls or websocket");
+    if let Some(what) = needs_own_brokers.or(needs_listeners) {
         return Err(LabError::Misuse(format!(
             "{what} needs brokers that the lab itself starts"
         )));

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{PORT, Place};
 use crate::driver::{Peer, fill};
 use crate::error::LabError;
+use crate::scenario::Layers;
 use crate::topology::Topology;
 
 /// The folder of a broker's files.
@@ -60,7 +61,7 @@ fn broker(place: &Place<'_>, peers: &[Peer], site: usize) -> Result<Vec<Value>, 
     let (name, folder, program) = (place.pod(site), FOLDER.as_ref(), container.program.as_ref());
     let places = driver.places(place.system, program, program, &peers[site], peers, folder);
     let children = children(&place.topology, site, peers);
-    let files = driver.texts(&places, &children, peers, false);
+    let files = driver.texts(&places, &children, peers, Layers::default());
     let start = if container.start.is_empty() {
         &driver.start
     } else {

@@ -23,7 +23,7 @@ pub(crate) use sweep::in_cell;
 pub use sweep::{Cell, Sweep};
 pub use thicket_bench::workload::Pattern;
 pub use units::{NonNegative, Percent, Positive};
-pub use workload::{Placement, Reference, Sites, Spacing, Version, Workload, clients};
+pub use workload::{Layers, Placement, Reference, Sites, Spacing, Version, Workload, clients};
 
 use crate::LabError;
 use crate::measured::placement;
@@ -463,8 +463,8 @@ impl Scenario {
         if workload.rate_per_s.is_none() || workload.seconds.is_none() {
             return refuse("rate_per_s", "the load is rate_per_s for some seconds");
         }
-        if workload.qos != 0 || workload.tls {
-            return refuse("qos", "messages have QoS 0, without TLS");
+        if workload.qos != 0 || workload.layers() != Layers::default() {
+            return refuse("qos", "messages have QoS 0, without TLS and WebSocket");
         }
         if let Some(key) = workload.of_generator() {
             return refuse(key, "clients are those of the client library, without it");

@@ -99,6 +99,9 @@ pub struct Workload {
     /// Clients use TLS, on another port of the same brokers.
     #[serde(default)]
     pub tls: bool,
+    /// Clients use WebSocket, on another port of the same brokers, over TLS if they use that too.
+    #[serde(default)]
+    pub websocket: bool,
     /// Where clients are.
     #[serde(default)]
     pub placement: Placement,
@@ -127,6 +130,42 @@ pub enum Spacing {
     Poisson,
     /// Log-normal gaps at each publisher.
     LogNormal,
+}
+
+/// What clients have over TCP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Layers {
+    /// TLS.
+    pub tls: bool,
+    /// WebSocket, over TLS if both are used.
+    pub websocket: bool,
+}
+
+impl Layers {
+    /// Whether TLS, WebSocket, and both are used.
+    pub(crate) const fn parts(self) -> [bool; 3] {
+        [self.tls, self.websocket, self.tls && self.websocket]
+    }
+
+    /// The port of brokers for them.
+    #[must_use]
+    pub const fn port(self) -> u16 {
+        match (self.tls, self.websocket) {
+            (false, false) => 1883,
+            (true, false) => 8883,
+            (false, true) => 8083,
+            (true, true) => 8084,
+        }
+    }
+
+    /// Those of either.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self {
+            tls: self.tls || other.tls,
+            websocket: self.websocket || other.websocket,
+        }
+    }
 }
 
 /// How a Server Reference in a CONNACK is handled.
@@ -326,6 +365,7 @@ impl Workload {
             ("seconds", self.seconds.is_some()),
             ("mqtt", self.mqtt != Version::default()),
             ("tls", self.tls),
+            ("websocket", self.websocket),
             ("placement", self.placement != Placement::default()),
         ];
         let others = (others.into_iter()).filter_map(|(key, is_given)| is_given.then_some(key));
@@ -382,7 +422,11 @@ impl Workload {
         let sessions = self.persistent.then(|| "sessions persist".to_owned());
         let references = (self.redirect == Reference::Ignore)
             .then(|| "a Server Reference is an error".to_owned());
-        let all = [user, sessions, references].into_iter().flatten();
+        let tls = self.tls.then(|| "over TLS".to_owned());
+        let websocket = self.websocket.then(|| "over WebSocket".to_owned());
+        let all = [tls, websocket, user, sessions, references]
+            .into_iter()
+            .flatten();
         all.fold(String::new(), |words, one| format!("{words}; {one}"))
     }
 
@@ -395,6 +439,15 @@ impl Workload {
             Spacing::LogNormal => Arrivals::LogNormal {
                 coefficient_of_variation: self.variation.map_or(VARIATION, Positive::value),
             },
+        }
+    }
+
+    /// What its clients have over TCP.
+    #[must_use]
+    pub const fn layers(&self) -> Layers {
+        Layers {
+            tls: self.tls,
+            websocket: self.websocket,
         }
     }
 

@@ -140,6 +140,12 @@ fn left_out(scenario: &Scenario, cells: &[Cell]) -> Vec<String> {
                     .to_owned(),
             );
         }
+        if scenario.workload.websocket {
+            add(
+                "workload.websocket: clients have no WebSocket, whose cost is a question about CPU"
+                    .to_owned(),
+            );
+        }
         if scenario
             .faults
             .iter()

@@ -87,8 +87,8 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
         None
     } else {
         std::fs::create_dir_all(folder)?;
-        let has_tls = scenario.workload.tls;
-        let cluster = Cluster::start(&testbed, &driver, system, &program, folder, has_tls)?;
+        let layers = scenario.workload.layers();
+        let cluster = Cluster::start(&testbed, &driver, system, &program, folder, layers)?;
         Some(cluster)
     };
     let has_broker = |site| cluster.as_ref().is_some_and(|it| it.has_broker(site));
