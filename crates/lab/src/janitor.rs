@@ -260,12 +260,15 @@ mod tests {
             std::fs::remove_dir_all(folder).unwrap();
         }
         // A program that looks like a lab.
-        let sleep = ["-c", "read line", "sh", "lab"];
-        let mut child = std::process::Command::new("sh")
-            .args(sleep)
+        let mut child = Command::new("sh")
+            .args(["-c", "echo; read line", "sh", "lab"])
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // The kernel shows its command line only once it runs.
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut [0]).unwrap();
         let folder = folder(child.id());
         std::fs::create_dir_all(&folder).unwrap();
         assert!(!in_user_namespaces().contains(&child.id()));

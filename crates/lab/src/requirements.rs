@@ -194,7 +194,7 @@ seconds = 3
             .replace("rate_per_s", "tls = true\nwebsocket = true\nrate_per_s");
         let error = checked(&text).unwrap_err();
         assert!(
-            error.contains("line 12, workload.websocket: the driver rabbitmq of system single"),
+            error.contains("line 13, workload.websocket: the driver rabbitmq of system single"),
             "{error}"
         );
         checked(&text.replace("rabbitmq", "mosquitto")).unwrap();
