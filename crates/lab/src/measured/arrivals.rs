@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use thicket_bench::arrivals::{
-    self, Arrivals, ArrivalsOutcome, Attach as By, PublisherType, Redirect,
-};
+use thicket_bench::arrivals::{self, Arrivals, ArrivalsOutcome, Attach as By, Redirect};
 use thicket_bench::generator::{Node, Scenario as Clients, Watch};
 use thicket_bench::namespace;
 use thicket_bench::report::{Plot, Scale, Series};
@@ -22,26 +20,17 @@ pub(super) fn measure(
     entrance: Entrance,
 ) -> Result<Measured, LabError> {
     let Measure::Arrivals {
-        publishers,
-        rate_per_s,
-        heavy_rate_per_s,
-        heavy_at,
-        every_s,
-        hold_s,
+        every_s, hold_s, ..
     } = &scenario.measure
     else {
         return Err(LabError::Machine("no arrivals are asked for".to_owned()));
     };
-    let one = |rate_per_s| PublisherType {
-        count: 1,
-        rate_per_s,
-        payload_len: scenario.workload.payload_bytes,
-    };
-    let mut types = vec![one(rate_per_s.value()); *publishers];
-    types[heavy_at - 1] = one(heavy_rate_per_s.value());
+    let payload_len = scenario.workload.payload_bytes;
+    let publishers = scenario.measure.arriving(payload_len, clients.seed);
+    let publishers = publishers.map_err(LabError::Machine)?;
     let settings = Arrivals {
         nodes: entrance.nodes,
-        publishers: types,
+        publishers,
         ramp: Duration::from_secs_f64(every_s.value()),
         hold: Duration::from_secs_f64(hold_s.value()),
         attach: match entrance.attach {

@@ -1,10 +1,17 @@
 //! The measurement of each system in each cell.
 
 use serde::{Deserialize, Serialize};
+use thicket_bench::arrivals::{ArrivalOrder, PublisherType, in_order};
 
 use super::network::{Network, known};
 use super::units::{NonNegative, Positive};
 
+/// Publishers that arrive by default (Dispatcher Table II).
+const ARRIVING: usize = 10;
+/// Their messages a second, and those of the heavy one.
+const RATES_PER_S: [f64; 2] = [2_000.0, 10_000.0];
+/// The most publishers that may arrive.
+const MOST_ARRIVING: usize = 100_000;
 /// Default rate of the load of a crash, in messages a second.
 pub const CRASH_PER_S: f64 = 100.0;
 
@@ -57,20 +64,27 @@ pub enum Measure {
         #[serde(default = "after")]
         after_s: Positive,
     },
-    /// Publishers arrive one after the other, one of them heavier than the others (Dispatcher IV). They are at the first site; how they find their
-    /// broker is the system's `attach`.
+    /// Publishers arrive one after the other, one of them heavier than the others (Dispatcher IV), or of several types. They are at the first site; how
+    /// they find their broker is the system's `attach`.
     Arrivals {
-        /// Publishers, the heavy one included (Dispatcher Table II: 10).
-        #[serde(default = "ten")]
-        publishers: usize,
-        /// Messages a second of each.
-        #[serde(default = "usual_rate")]
-        rate_per_s: Positive,
-        /// Messages a second of the heavy publisher.
-        #[serde(default = "heavy_rate")]
-        heavy_rate_per_s: Positive,
+        /// Publishers, the heavy one included (default 10, as in Dispatcher Table II).
+        #[serde(default)]
+        publishers: Option<usize>,
+        /// Messages a second of each (default 2000).
+        #[serde(default)]
+        rate_per_s: Option<Positive>,
+        /// Messages a second of the heavy publisher (default 10,000).
+        #[serde(default)]
+        heavy_rate_per_s: Option<Positive>,
         /// Its place in the order of arrival, from 1.
-        heavy_at: usize,
+        #[serde(default)]
+        heavy_at: Option<usize>,
+        /// Types of publishers, instead of the four keys above.
+        #[serde(default)]
+        types: Vec<Publishers>,
+        /// The order in which they arrive.
+        #[serde(default)]
+        order: Order,
         /// Time between two arrivals.
         #[serde(default = "five")]
         every_s: Positive,
@@ -78,6 +92,30 @@ pub enum Measure {
         #[serde(default = "seven")]
         hold_s: Positive,
     },
+}
+
+/// Publishers of one type.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Publishers {
+    /// How many.
+    pub count: usize,
+    /// Messages a second of each.
+    pub rate_per_s: Positive,
+    /// Their payload (default: the workload's).
+    #[serde(default)]
+    pub payload_bytes: Option<usize>,
+}
+
+/// The order in which publishers of several types arrive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// As the types are given.
+    #[default]
+    Given,
+    /// Drawn by the seed.
+    Random,
 }
 
 /// How a broker leaves.
@@ -117,18 +155,6 @@ fn after() -> Positive {
     positive(5.0)
 }
 
-const fn ten() -> usize {
-    10
-}
-
-fn usual_rate() -> Positive {
-    positive(2_000.0)
-}
-
-fn heavy_rate() -> Positive {
-    positive(10_000.0)
-}
-
 fn five() -> Positive {
     positive(5.0)
 }
@@ -150,23 +176,86 @@ impl Measure {
             Self::Connections { count, .. } if *count == 0 || *count > 1_000_000 => {
                 Err(format!("measure.count: {count} is not from 1 to 1,000,000"))
             }
-            Self::Arrivals {
-                publishers,
-                heavy_at,
-                ..
-            } if *heavy_at == 0 || heavy_at > publishers => Err(format!(
-                "measure.heavy_at: {heavy_at} is not from 1 to {publishers}, the number of publishers"
-            )),
             Self::Arrivals { hold_s, .. } if hold_s.value() < 4.0 => Err(format!(
                 "measure.hold_s: {} is below 4, of which 2 are left out",
                 hold_s.value()
             )),
-            Self::Load
-            | Self::Placement
-            | Self::Throughput { .. }
-            | Self::Connections { .. }
-            | Self::Arrivals { .. } => Ok(()),
+            Self::Arrivals { .. } => self.arriving(0, 1).map(drop),
+            Self::Load | Self::Placement | Self::Throughput { .. } | Self::Connections { .. } => {
+                Ok(())
+            }
         }
+    }
+
+    /// Each publisher that arrives, in that order; none if that is not measured. An error names the key.
+    pub fn arriving(&self, payload_len: usize, seed: u64) -> Result<Vec<PublisherType>, String> {
+        let Self::Arrivals {
+            publishers,
+            rate_per_s,
+            heavy_rate_per_s,
+            heavy_at,
+            types,
+            order,
+            ..
+        } = self
+        else {
+            return Ok(Vec::new());
+        };
+        let of = |count: usize, rate_per_s: f64, own: Option<usize>| PublisherType {
+            count,
+            rate_per_s,
+            payload_len: own.unwrap_or(payload_len),
+        };
+        if !types.is_empty() {
+            let given = [
+                ("publishers", publishers.is_some()),
+                ("rate_per_s", rate_per_s.is_some()),
+                ("heavy_rate_per_s", heavy_rate_per_s.is_some()),
+                ("heavy_at", heavy_at.is_some()),
+            ];
+            if let Some((key, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+                return Err(format!("measure.{key}: measure.types say who arrives"));
+            }
+            let all = (types.iter()).try_fold(0_usize, |sum, it| sum.checked_add(it.count));
+            if all.is_none_or(|all| all == 0 || all > MOST_ARRIVING) {
+                return Err(format!(
+                    "measure.types: publishers are not from 1 to {MOST_ARRIVING} together"
+                ));
+            }
+            let one = |it: &Publishers| of(it.count, it.rate_per_s.value(), it.payload_bytes);
+            let types: Vec<PublisherType> = types.iter().map(one).collect();
+            let order = match order {
+                Order::Given => ArrivalOrder::Given,
+                Order::Random => ArrivalOrder::Random,
+            };
+            return Ok(in_order(&types, order, seed));
+        }
+        if *order != Order::Given {
+            return Err("measure.order: only types come in a drawn order".to_owned());
+        }
+        let Some(heavy_at) = *heavy_at else {
+            return Err(
+                "measure.heavy_at: it is missing, the place of the heavy publisher; or give types"
+                    .to_owned(),
+            );
+        };
+        let publishers = publishers.unwrap_or(ARRIVING);
+        if heavy_at == 0 || heavy_at > publishers {
+            return Err(format!(
+                "measure.heavy_at: {heavy_at} is not from 1 to {publishers}, the number of publishers"
+            ));
+        }
+        if publishers > MOST_ARRIVING {
+            return Err(format!(
+                "measure.publishers: {publishers} is more than {MOST_ARRIVING}"
+            ));
+        }
+        let [usual, heavy] = RATES_PER_S;
+        let usual = rate_per_s.map_or(usual, Positive::value);
+        let heavy = heavy_rate_per_s.map_or(heavy, Positive::value);
+        let mut all = vec![of(1, usual, None); publishers];
+        all[heavy_at - 1] = of(1, heavy, None);
+        Ok(all)
     }
 
     /// Whether the workload's own rate and length are used.
@@ -231,19 +320,38 @@ impl Measure {
                 after_s.value()
             )),
             Self::Arrivals {
-                publishers,
-                rate_per_s,
-                heavy_rate_per_s,
                 heavy_at,
+                types,
+                order,
                 every_s,
                 hold_s,
-            } => Some(format!(
-                "{publishers} publishers of {} messages/s arrive {} s apart, number {heavy_at} with {}; {} s more after it",
-                rate_per_s.value(),
-                every_s.value(),
-                heavy_rate_per_s.value(),
-                hold_s.value()
-            )),
+                ..
+            } => {
+                let each = |it: &Publishers| format!("{} of {}", it.count, it.rate_per_s.value());
+                let all = self.arriving(0, 1).unwrap_or_default();
+                let rate = |at: usize| all.get(at).map_or(0.0, |it| it.rate_per_s);
+                let who = match heavy_at {
+                    None => {
+                        let drawn = match order {
+                            Order::Given => "",
+                            Order::Random => " in a drawn order",
+                        };
+                        let types: Vec<String> = types.iter().map(each).collect();
+                        format!("publishers arrive{drawn}, {} messages/s", types.join(", "))
+                    }
+                    Some(heavy) => format!(
+                        "{} publishers of {} messages/s arrive, number {heavy} with {}",
+                        all.len(),
+                        rate(usize::from(*heavy == 1)),
+                        rate(heavy.saturating_sub(1))
+                    ),
+                };
+                Some(format!(
+                    "{who}, {} s apart; {} s more after it",
+                    every_s.value(),
+                    hold_s.value()
+                ))
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use delay::{DelayLaw, Drawn, Law};
 pub use fault::{Action, Fault};
 pub(crate) use lines::with_line;
-pub use measure::{CRASH_PER_S, Death, Measure};
+pub use measure::{CRASH_PER_S, Death, Measure, Order, Publishers};
 pub use network::{LinkOverride, LinkSettings, Network, Shape, check_built};
 pub(crate) use sweep::in_cell;
 pub use sweep::{Cell, Sweep};
@@ -434,11 +434,11 @@ impl Scenario {
         match &self.measure {
             Measure::Load | Measure::Placement => own,
             Measure::Arrivals {
-                publishers,
-                every_s,
-                hold_s,
-                ..
-            } => Some(*publishers as f64 * every_s.value() + hold_s.value()),
+                every_s, hold_s, ..
+            } => {
+                let publishers = self.measure.arriving(0, self.seed).unwrap_or_default();
+                Some(publishers.len() as f64 * every_s.value() + hold_s.value())
+            }
             Measure::Throughput { .. } | Measure::Connections { .. } | Measure::Crash { .. } => {
                 None
             }
@@ -872,6 +872,56 @@ messages = 20
         }
         let cells = cells("fault.0.at_s", "[0.5, 1.5]");
         assert_eq!(cells[1].scenario.faults[0].at_s.value(), 1.5);
+    }
+
+    #[test]
+    fn publishers_of_several_types_arrive_in_their_order() {
+        let with = |keys: &str| {
+            let text = SMALL.replace("rate_per_s = 10\nmessages = 20\n", "payload_bytes = 600\n");
+            format!("{text}[measure]\nkind = \"arrivals\"\n{keys}\n")
+        };
+        let types = "types = [{ count = 2, rate_per_s = 5 }, { count = 1, rate_per_s = 50, payload_bytes = 20 }]";
+        let (scenario, cells) = Scenario::parse(&with(types)).unwrap();
+        let arriving = |scenario: &Scenario, seed| -> Vec<(f64, usize)> {
+            let all = scenario.measure.arriving(600, seed).unwrap();
+            all.iter()
+                .map(|it| (it.rate_per_s, it.payload_len))
+                .collect()
+        };
+        let given = [(5.0, 600), (5.0, 600), (50.0, 20)];
+        assert_eq!(arriving(&scenario, 1), given);
+        let words = scenario.explain(&cells);
+        let expected = "publishers arrive, 2 of 5, 1 of 50 messages/s, 5 s apart";
+        assert!(words.contains(expected), "{words}");
+        let drawn = with(&format!("order = \"random\"\n{types}"));
+        let (scenario, _) = Scenario::parse(&drawn).unwrap();
+        assert!((1..20).any(|seed| arriving(&scenario, seed) != given));
+        let heavy = with("publishers = 3\nrate_per_s = 5\nheavy_rate_per_s = 50\nheavy_at = 2");
+        let (scenario, cells) = Scenario::parse(&heavy).unwrap();
+        let rates = [(5.0, 600), (50.0, 600), (5.0, 600)];
+        assert_eq!(arriving(&scenario, 1), rates);
+        let words = scenario.explain(&cells);
+        let expected = "3 publishers of 5 messages/s arrive, number 2 with 50, 5 s apart";
+        assert!(words.contains(expected), "{words}");
+        for (keys, expected) in [
+            (
+                format!("heavy_at = 1\n{types}"),
+                "line 15, measure.heavy_at: measure.types say who arrives",
+            ),
+            (String::new(), "measure.heavy_at: it is missing"),
+            ("heavy_at = 11".to_owned(), "11 is not from 1 to 10"),
+            (
+                "heavy_at = 1\norder = \"random\"".to_owned(),
+                "line 16, measure.order: only types",
+            ),
+            (
+                "types = [{ count = 0, rate_per_s = 5 }]".to_owned(),
+                "line 15, measure.types: publishers are not from 1",
+            ),
+        ] {
+            let error = Scenario::parse(&with(&keys)).unwrap_err();
+            assert!(error.contains(expected), "{keys}: {error}");
+        }
     }
 
     const PLACED: &str = r#"
