@@ -10,7 +10,7 @@ import { promisify } from "node:util";
 
 import { connect } from "thicket-mqtt";
 
-import { freePort, startCluster, startMosquitto } from "./support/nodes.js";
+import { Node, freePort, startCluster, startMosquitto, waitUntil } from "./support/nodes.js";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 
@@ -61,15 +61,42 @@ test("a server that says nothing is given up", async (t) => {
 
 test("the examples of the README run", async (t) => {
   const port = (await startMosquitto(t)) ?? (await startCluster(t, 1))[0]?.ports.mqtt;
-  const readme = await readFile(`${HERE}../README.md`, "utf8");
-  const examples = [...readme.matchAll(/```js\n(.*?)```/gs)].map(([, code = ""]) => code);
-  assert.equal(examples.length, 2);
-  for (const example of examples) {
-    const code = example.replaceAll("localhost:1883", `127.0.0.1:${port}`);
-    const options = { cwd: HERE, timeout: 60_000 };
-    const run = promisify(execFile)(process.execPath, ["--input-type=module", "--eval", code], options);
-    const { stdout, stderr } = await run;
-    assert.equal(stderr, "", example);
+  const examples = await examplesOfReadme();
+  assert.equal(examples.length, 3);
+  for (const example of examples.filter((code) => !code.includes(":18832"))) {
+    const stdout = await run(example.replaceAll("localhost:1883", `127.0.0.1:${port}`));
     assert.notEqual(stdout, "", example);
   }
 });
+
+test("the example of the README is placed by the listener for placements", async (t) => {
+  const ports = { mqtt: await freePort(), ws: await freePort(), http: await freePort() };
+  const placement = `127.0.0.1:${await freePort()}`;
+  const more = ["--placement-listen", placement, "--placement-listener", `127.0.0.1:${ports.mqtt}`];
+  const node = new Node("alone", ports, [], more);
+  t.after(() => node.kill());
+  await waitUntil(() => node.isReady(1), "the node to be ready");
+  const [example = ""] = (await examplesOfReadme()).filter((code) => code.includes(":18832"));
+  const code = example.replace('localhost:1883"', `127.0.0.1:${ports.mqtt}"`).replace("localhost:18832", placement);
+  assert.match(await run(code), / true\n$/);
+});
+
+async function examplesOfReadme() {
+  const readme = await readFile(`${HERE}../README.md`, "utf8");
+  return [...readme.matchAll(/```js\n(.*?)```/gs)].map(([, code = ""]) => code);
+}
+
+/**
+ * What a program prints that must say nothing on standard error.
+ * @param {string} code
+ */
+async function run(code) {
+  const options = { cwd: HERE, timeout: 60_000 };
+  const { stdout, stderr } = await promisify(execFile)(
+    process.execPath,
+    ["--input-type=module", "--eval", code],
+    options,
+  );
+  assert.equal(stderr, "", code);
+  return stdout;
+}

@@ -191,6 +191,19 @@ class Cluster(ClusterTest):
                 break
 
 
+class Listener(ClusterTest):
+    def test_the_example_of_the_readme_is_placed_by_the_listener_for_placements(self) -> None:
+        port = support.free_port()
+        cluster = support.start_cluster(1, ["--placement-listen", f"127.0.0.1:{port}"])
+        self.addCleanup(cluster.close_logs)
+        self.addCleanup(cluster.stop)
+        (example,) = (code for code in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if ":18832" in code)
+        code = example.replace('localhost:1883"', f'127.0.0.1:{cluster.nodes[0].port}"').replace("localhost:18832", f"127.0.0.1:{port}")
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertTrue(result.stdout.endswith(" True\n"), result.stdout)
+
+
 class Mosquitto(unittest.IsolatedAsyncioTestCase):
     """A plain broker: one session, no placement; and the README's examples."""
 
@@ -224,8 +237,10 @@ class Mosquitto(unittest.IsolatedAsyncioTestCase):
 
     def test_the_examples_of_the_readme_and_of_the_page_run(self) -> None:
         examples = [re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in (README, PAGE)]
-        self.assertEqual([len(of_page) for of_page in examples], [2, 1])
+        self.assertEqual([len(of_page) for of_page in examples], [3, 1])
         for example in examples[0] + examples[1]:
+            if ":18832" in example:
+                continue
             code = example.replace("localhost:1883", f"127.0.0.1:{self.port}")
             result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual((result.returncode, result.stderr), (0, ""), example)

@@ -71,8 +71,8 @@ pub enum Placement {
     Off,
     /// At the server itself, by user properties of the first session's CONNECT. A server that does not support them is a plain broker.
     Mqtt,
-    /// At a control plane, over HTTP: URLs of one or several, such as `http://127.0.0.1:18830`. Asked again when topics change. With `https`
-    /// [`Options::tls`] has the trusted authorities.
+    /// At a control plane, over HTTP: URLs of the listeners for placements of one node or several, such as `http://node-1:18832`. Asked again when
+    /// topics change. With `https` [`Options::tls`] has the trusted authorities.
     Http(Vec<String>),
 }
 
