@@ -143,8 +143,6 @@ class OverMqtt(RawCases, ThreeNodes):
             connack = self.connect(node, self.client_id("bad"), props=props)
             problem = answer_of(connack)
             self.assertEqual((connack.reason_code, problem["status"], problem["field"]), (0, 422, field))
-        connack = self.connect(node, "", props=asking(2))
-        self.assertEqual(answer_of(connack)["field"], "client_id")
 
     def test_who_does_not_ask_hears_nothing_of_it(self):
         node = self.cluster.nodes[0]
@@ -157,6 +155,33 @@ class OverMqtt(RawCases, ThreeNodes):
         props = (*asking(1, publish=[topic]), (Property.MAXIMUM_PACKET_SIZE, 200))
         connack = self.connect(node, self.client_id("small"), props=props)
         self.assertEqual((connack.reason_code, answer_of(connack)), (0, None))
+
+
+class Assigned(RawCases, ThreeNodes):
+    """A client of 5.0 without a client identifier of its own asks with the one that it is assigned."""
+
+    arguments = ("--redirect", "topics")
+
+    def test_it_is_placed_where_it_is_served(self):
+        topic = f"{self.unique}/t"
+        nodes = self.cluster.nodes
+        for at, node in enumerate(nodes):
+            call(node, "POST", body={"client_id": f"{self.unique}-{at}", "publish": [f"{topic}/{at}"]})
+        for node in nodes:
+            client = RawClient(node.port, 5)
+            self.addCleanup(client.close)
+            connack = client.try_connect("", props=asking(2, subscribe=[f"{topic}/0", f"{topic}/1"]))
+            self.assertEqual(connack.reason_code, 0, "it is served where it comes: elsewhere it would get another identifier")
+            assigned = connack.value(Property.ASSIGNED_CLIENT_IDENTIFIER)
+            placement = answer_of(connack)
+            self.assertEqual(placement["client_id"], assigned)
+            self.assertEqual(placement["sessions"][0]["client_id"], assigned)
+            _, _, known = call(node, "GET", f"/{assigned}")
+            self.assertEqual(known["sessions"], placement["sessions"])
+            topics = sorted(name for session in placement["sessions"] for name in session["subscribe"])
+            self.assertEqual(topics, [f"{topic}/0", f"{topic}/1"])
+        placed = [one["client_id"] for one in json.loads(nodes[0].ask("/v1/placements"))]
+        self.assertEqual(len([name for name in placed if name.startswith("thicket-")]), len(nodes), "one for each client")
 
 
 class Rights(Files, RawCases, ThreeNodes):

@@ -162,6 +162,12 @@ impl Claim {
         redirectable.is_some_and(|it| it.came_redirected)
     }
 
+    /// Its client could be sent elsewhere, and has no client identifier of its own.
+    pub fn is_assigned(&self) -> bool {
+        let redirectable = self.redirectable.as_ref();
+        redirectable.is_some_and(|it| it.anonymous.is_some())
+    }
+
     /// The name under which a redirection is remembered: one that the client uses again.
     pub fn remembered_as(&self) -> &str {
         let anonymous = self

@@ -218,15 +218,25 @@ impl Hub {
     }
 
     /// A client connects: it may be placed or sent elsewhere first.
+    ///
+    /// A client whose identifier is assigned has another one at the next node. So it is placed where it will be served: after the decision whether it
+    /// is sent elsewhere, which does not depend on its placement.
     fn handle_claim(&mut self, now: Now, worker: WorkerId, mut claim: Claim) {
-        if let Some(request) = claim.asks.take() {
+        let asks = claim.asks.take();
+        if let Some(request) = asks.as_ref().filter(|_| !claim.is_assigned()) {
             return self
                 .placing
-                .place_client(&mut self.cx, now, worker, claim, &request);
+                .place_client(&mut self.cx, now, worker, claim, request);
         }
         self.placing.note_arrival(&self.cx, now, &claim);
-        if !self.placing.redirects(&mut self.cx, now, worker, &claim) {
-            self.ownership.queue_claim(&mut self.cx, now, worker, claim);
+        if self.placing.redirects(&mut self.cx, now, worker, &claim) {
+            return;
+        }
+        match asks {
+            Some(request) => self
+                .placing
+                .place_client(&mut self.cx, now, worker, claim, &request),
+            None => self.ownership.queue_claim(&mut self.cx, now, worker, claim),
         }
     }
 
@@ -249,7 +259,11 @@ impl Hub {
     /// CONNECTs that waited for a placement continue.
     fn serve_placed(&mut self, now: Now) {
         while let Some((worker, claim)) = self.placing.next_answered() {
-            self.handle_claim(now, worker, claim);
+            if claim.is_assigned() {
+                self.ownership.queue_claim(&mut self.cx, now, worker, claim);
+            } else {
+                self.handle_claim(now, worker, claim);
+            }
         }
     }
 

@@ -267,14 +267,15 @@ pub(super) fn claim(cx: &mut Context, id: ConnectionId, connect: &Connect<'_>) {
         refuse_connect(cx, id, connect, &refusal);
         return;
     };
-    let client_id: Arc<str> = name.into();
+    let own_id = assigned.as_deref().unwrap_or(client_id);
     let redirectable = redirectable(cx, id, connect);
     let refusable = refusable(cx, id, connect);
-    let (asks, placed) = match placement_asked(cx, id, connect) {
+    let (asks, placed) = match placement_asked(cx, id, own_id, connect) {
         Some(Ok(request)) => (Some(Arc::new(request)), None),
         Some(Err(error)) => (None, Some(Arc::new(Err(error)))),
         None => (None, None),
     };
+    let client_id: Arc<str> = name.into();
     let Some(connection) = cx.connections.get_mut(id) else {
         return;
     };

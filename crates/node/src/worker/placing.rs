@@ -17,10 +17,11 @@ const SUBSCRIBE: &str = "thicket-subscribe";
 /// JSON: messages a second by topic or filter.
 const RATES: &str = "thicket-rates";
 
-/// What a CONNECT asks for, with names as they are in the cluster.
+/// What a CONNECT asks for, with names as they are in the cluster. `client_id`: its own, or the one that it is assigned.
 pub(super) fn placement_asked(
     cx: &Context,
     id: ConnectionId,
+    client_id: &str,
     connect: &Connect<'_>,
 ) -> Option<Result<PlacementRequest, PlacementError>> {
     let of = |wanted: &'static str| {
@@ -35,7 +36,7 @@ pub(super) fn placement_asked(
     let is_asking = connect.version == ProtocolVersion::V5;
     is_asking.then(|| {
         let asked = PlacementAsked {
-            client_id: connect.client_id.to_owned(),
+            client_id: client_id.to_owned(),
             publish: all(PUBLISH),
             subscribe: all(SUBSCRIBE),
             max_sessions: max_sessions
