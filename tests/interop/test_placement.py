@@ -6,7 +6,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from nodes import BINARY, ThreeNodes, wait_until
+from nodes import BINARY, Node, ThreeNodes, wait_until
 from test_rights import Files, passwd
 from wire import Kind, Property, RawCases, RawClient, publish
 
@@ -433,6 +433,95 @@ class ByTopic(RawCases, ThreeNodes):
         client = self.raw(elsewhere.port, "s", props=(FOLLOWS,))
         self.assertEqual(place_of(client.subscribe((topic, 1))), home)
         self.assertIsNone(place_of(client.subscribe((f"{topic}/other", 1))))
+
+
+class Sites(unittest.TestCase):
+    """Nodes say at which site they are, and what it costs to send to others."""
+
+    PRICES = ("--site-price", "milan:rome=0.02", "--site-price", "*:*=0.01")
+
+    def start(self, *arguments):
+        """A node for each, which see each other."""
+        nodes = []
+        for number, more in enumerate(arguments):
+            nodes.append(Node(f"node-{number + 1}", [node.port for node in nodes], more))
+            self.addCleanup(nodes[-1].log.close)
+            self.addCleanup(nodes[-1].stop)
+        for node in nodes:
+            self.assertTrue(node.wait_until_ready(len(nodes)), node.log_from(0))
+        return nodes
+
+    def entries(self, node):
+        return {entry["name"]: entry for entry in json.loads(node.ask("/v1/nodes"))}
+
+    def test_clients_stay_at_their_site_and_what_crosses_is_counted(self):
+        sites = ["milan", "milan", "rome"]
+        nodes = self.start(*[("--site", site, *self.PRICES) for site in sites])
+        for node in nodes:
+            wait_until(lambda n=node: [e["site"] for e in sorted(self.entries(n).values(), key=lambda e: e["name"])] == sites, "sites to be known")
+        ids = {entry["id"]: name for name, entry in self.entries(nodes[0]).items()}
+
+        def place(node, client_id, **asked):
+            status, _, placement = call(node, "POST", body={"client_id": client_id, **asked})
+            self.assertEqual(status, 200, placement)
+            return [ids[session["node"]] for session in placement["sessions"]]
+
+        self.assertEqual(place(nodes[2], "p", publish=["t"], rates={"t": 100}), ["node-3"])
+        self.assertEqual(place(nodes[2], "s", subscribe=["t"]), ["node-3"])
+        # Over loopback all are near, but messages between the sites have a price.
+        for number in range(4):
+            (where,) = place(nodes[number % 2], f"c{number}", subscribe=["t"], max_sessions=1)
+            self.assertIn(where, ("node-1", "node-2"))
+
+        explained = json.loads(nodes[0].ask("/v1/explain?client_id=c0"))
+        ranked = {ids[node["id"]]: node for node in explained["nodes"]}
+        costs = {name: (node["site"], node["price_per_gb"], node["message_cost"]) for name, node in ranked.items()}
+        self.assertEqual(costs, {"node-1": ("milan", 0, 0), "node-2": ("milan", 0, 1), "node-3": ("rome", 0.02, 10)})
+        ranked = {ids[node["id"]]: node for node in json.loads(nodes[2].ask("/v1/explain?client_id=c0"))["nodes"]}
+        self.assertEqual((ranked["node-1"]["price_per_gb"], ranked["node-1"]["message_cost"]), (0.01, 5.5))
+        shown = subprocess.run(
+            [BINARY, "ctl", "--api", f"127.0.0.1:{nodes[0].http_port}", "explain", "client", "c0"],
+            check=True, capture_output=True, text=True,
+        ).stdout
+        (row,) = [line.split() for line in shown.splitlines() if line.startswith("node-3")]
+        self.assertEqual((row[2], row[-2], row[-1]), ("rome", "0.02", "10.0"))
+
+        with RawClient(nodes[0].port) as subscriber, RawClient(nodes[2].port) as publisher:
+            subscriber.connect("c0")
+            subscriber.subscribe(("t", 0))
+            publisher.connect("p")
+
+            def is_known():
+                for _ in range(50):
+                    publisher.publish("t", b"x" * 50)
+                return any(entry["topic"] == "t" for entry in json.loads(nodes[0].ask("/v1/topics")))
+
+            wait_until(is_known, "the rate of the topic to be known everywhere")
+            ran = subprocess.run(
+                [BINARY, "plan", "replay", "--from", "live", "--api", f"127.0.0.1:{nodes[0].http_port}", "--json"],
+                check=True, capture_output=True, text=True,
+            )
+        summary = json.loads(ran.stdout.splitlines()[-1])
+        self.assertGreater(summary["egress_a_month_now"], 0, "node-1 receives what is published in Rome")
+        self.assertLessEqual(summary["by_price"]["egress_a_month"], summary["egress_a_month"])
+
+    def test_prices_that_differ_are_warned_of_and_sites_are_not(self):
+        first, _ = self.start(("--site", "a", "--site-price", "a:b=1"), ("--site", "b", "--site-price", "a:b=2"))
+        wait_until(lambda: self.entries(first)["node-2"]["disagreements"], "the difference to be noticed")
+        entry = self.entries(first)["node-2"]
+        self.assertEqual(entry["disagreements"], ['site_price = "a:b=2" there, "a:b=1" here'])
+        self.assertEqual(entry["site"], "b")
+        self.assertIn("must be the same on all", first.log_from(0))
+
+    def test_what_is_no_good_is_named(self):
+        for arguments, expected in (
+            (("--site", "a:b"), "site = "),
+            (("--site", "a", "--site-price", "a:b"), 'site_price = "a:b"'),
+            (("--site-price", "a:b=1"), "expected site"),
+        ):
+            ran = subprocess.run([BINARY, "broker", *arguments], check=False, capture_output=True, text=True)
+            self.assertNotEqual(ran.returncode, 0)
+            self.assertIn(expected, ran.stderr)
 
 
 class Deaths(ThreeNodes):

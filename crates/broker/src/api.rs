@@ -76,6 +76,8 @@ mirror! {
         hinted_messages: u64 = hinted_messages,
         /// Of them.
         hinted_bytes: u64 = hinted_bytes,
+        /// The site that it is configured with; none: it has none, or it is not up.
+        site: Option<String> = site,
         /// What it has set otherwise than the node that answers, though it must be the same on all: in words.
         disagreements: Vec<String> = disagreements | in_words,
     }

@@ -504,6 +504,8 @@ impl Node {
             listeners: bound.iter().map(likeness).collect(),
             addresses: bound.iter().filter_map(address).collect(),
             http_address: self.http_outward.clone(),
+            site: config.site.as_deref().map(Into::into),
+            site_prices: config.site_prices.clone(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use thicket_overlay::{Incarnation, NodeId};
-use thicket_placement::Policy;
+use thicket_placement::{Policy, SitePrices};
 
 use crate::{ClientAddress, ListenerLikeness, RebalanceConfig};
 
@@ -226,7 +226,7 @@ pub struct HubConfig {
 }
 
 /// When clients are sent to other nodes, and what this node announces of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RedirectionConfig {
     /// What of a load counts; `None`: clients are served where they connect, unless the node is drained.
     pub policy: Option<Policy>,
@@ -246,6 +246,10 @@ pub struct RedirectionConfig {
     pub addresses: Vec<ClientAddress>,
     /// HOST:PORT of its HTTP API.
     pub http_address: Option<Arc<str>>,
+    /// The site of this node.
+    pub site: Option<Arc<str>>,
+    /// Prices of traffic between sites. All nodes of a cluster should have the same.
+    pub site_prices: SitePrices,
 }
 
 impl Default for RedirectionConfig {
@@ -260,6 +264,8 @@ impl Default for RedirectionConfig {
             listeners: Vec::new(),
             addresses: Vec::new(),
             http_address: None,
+            site: None,
+            site_prices: SitePrices::default(),
         }
     }
 }

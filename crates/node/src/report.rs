@@ -153,6 +153,8 @@ pub struct NodeReport {
     /// What is kept here for its sessions while it is down.
     pub hinted_messages: u64,
     pub hinted_bytes: u64,
+    /// The site that it is configured with.
+    pub site: Option<String>,
     /// What is set otherwise there than at the node that answers, though it must be the same on all.
     pub disagreements: Vec<Disagreement>,
 }
@@ -577,6 +579,14 @@ pub struct RankedNode {
     pub id: String,
     /// Its load as a multiple of the mean, with what was decided and cannot show in it yet.
     pub score: f64,
+    /// The site that it is configured with.
+    pub site: Option<String>,
+    /// From the node that answers, as the two have measured it; `None`: they have no link.
+    pub round_trip: Option<std::time::Duration>,
+    /// Of a GB from the node that answers; 0: none.
+    pub price_per_gb: f64,
+    /// What a message from the node that answers to it counts as, in messages between nodes of one site; 0 for that node.
+    pub message_cost: f64,
 }
 
 /// How often clients of a node publish to a topic.

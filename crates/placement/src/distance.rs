@@ -6,7 +6,7 @@ use crate::error::ParameterError;
 /// Costs of a message from one broker to another, in messages between brokers of one site. By default all are 1.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Distances {
-    /// By broker that sends, then by broker that receives; none: all are 1.
+    /// By broker that sends, then by broker that receives; empty if all are 1.
     costs: Vec<Vec<f64>>,
 }
 
@@ -22,6 +22,9 @@ impl Distances {
         if let Some(bad) = costs.iter().flatten().find(|cost| !is_good(cost)) {
             let rule = "must be at least 1";
             return Err(ParameterError::new("cost between brokers", rule, bad));
+        }
+        if costs.iter().flatten().all(|cost| *cost == 1.0) {
+            return Ok(Self::default());
         }
         Ok(Self { costs })
     }
@@ -43,8 +46,8 @@ impl Distances {
 
     /// Whether all brokers are at one site.
     #[must_use]
-    pub fn are_even(&self) -> bool {
-        self.costs.iter().flatten().all(|cost| *cost == 1.0)
+    pub const fn are_even(&self) -> bool {
+        self.costs.is_empty()
     }
 }
 
@@ -59,6 +62,7 @@ mod tests {
         assert_eq!(even.between(BrokerId(7), BrokerId(3)), 1.0);
         let two = Distances::new(2, |from, to| if from == to { 1.0 } else { 8.0 }).unwrap();
         assert!(!two.are_even());
+        assert!(Distances::new(3, |_, _| 1.0).unwrap().are_even());
         assert_eq!(two.between(BrokerId(0), BrokerId(1)), 8.0);
         assert_eq!(two.between(BrokerId(2), BrokerId(1)), 1.0);
     }

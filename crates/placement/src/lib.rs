@@ -9,6 +9,7 @@
 //! - [`simulate`] runs a [`Workload`] through a strategy; [`Replay`] does the same for recorded arrivals by name.
 //! - An [`Advisor`] starts from where recorded clients are, and finds what it takes to add or remove a node.
 //! - [`ControlPlane`] places clients by name, and its placements are reservations.
+//! - [`SitePrices`] says what messages between sites cost.
 //! - [`Picture`] chooses a broker for a client that connects, by the present loads of brokers.
 //! - [`plan_moves`] finds which connected clients should be at another node, and what that gains.
 //! - [`Figure`] holds the paper's figures as data; [`SizeQuestion`] asks how many brokers a load needs.
@@ -49,6 +50,7 @@ mod redirect;
 mod replay;
 
 mod simulator;
+mod sites;
 mod strategy;
 
 pub use cluster::{
@@ -76,6 +78,7 @@ pub use simulator::{
     Rates, Run, Setting, Size, SizeQuestion, Statistic, Sweep, Workload, WorkloadOptions,
     final_traffic, simulate,
 };
+pub use sites::{SitePrices, check_site};
 pub use strategy::{
     ActiveBy, Decision, IdleCluster, Interest, LeastLoaded, Limits, LoadMoment, Matching,
     MatchingOptions, MissingPublisher, Optimum, PublisherIndicator, RandomAttach, Request, Role,

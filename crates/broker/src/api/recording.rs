@@ -8,6 +8,9 @@ use utoipa::ToSchema;
 pub struct RecordingPage {
     /// Identity of the node that answers.
     pub node: String,
+    /// Prices of a GB (10^9 bytes) between sites as the node is configured, each `FROM:TO=PRICE`.
+    #[serde(default)]
+    pub site_price: Vec<String>,
     /// Of this node, each once.
     pub sessions: Vec<RecordedSession>,
     /// For `?after=` of the next page; none: this is the last.

@@ -187,6 +187,20 @@ pub struct RankedNodeEntry {
     pub id: String,
     /// Its load as a multiple of the mean.
     pub score: f64,
+    /// The site that it is configured with.
+    #[serde(default)]
+    #[schema(required)]
+    pub site: Option<String>,
+    /// Round trip between the node that answers and this one, as they have measured it; 0 below one millisecond. None: they have no link.
+    #[serde(default)]
+    #[schema(required)]
+    pub round_trip_ms: Option<f64>,
+    /// Of a GB (10^9 bytes) from the node that answers to this one; 0: none.
+    #[serde(default)]
+    pub price_per_gb: f64,
+    /// What a message from the node that answers to this one counts as, in messages between nodes of one site; 0: it is that node.
+    #[serde(default)]
+    pub message_cost: f64,
 }
 
 impl From<ClientExplanation> for ClientExplanationEntry {
@@ -200,6 +214,10 @@ impl From<ClientExplanation> for ClientExplanationEntry {
         let node = |node: thicket_node::RankedNode| RankedNodeEntry {
             id: node.id,
             score: node.score,
+            site: node.site,
+            round_trip_ms: node.round_trip.map(|it| it.as_secs_f64() * 1000.0),
+            price_per_gb: node.price_per_gb,
+            message_cost: node.message_cost,
         };
         let placed = explanation.placed_as.as_ref();
         Self {

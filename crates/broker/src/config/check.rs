@@ -54,6 +54,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
     let dns = faults.or_default(dns(settings));
     let seeds = faults.or_default(all_hosts_and_ports("seed", settings.seed.as_deref()));
     let is_alone = multicast.is_none() && dns.is_none() && seeds.is_empty();
+    let (site, site_prices) = super::sites::check(settings, faults);
     let placement = listeners
         .as_deref()
         .map(|listeners| placement(settings, listeners));
@@ -131,6 +132,8 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
             1..=8,
         ) as u8,
         rebalance: faults.or_default(rebalance(settings)),
+        site,
+        site_prices,
         access,
         secret,
         link_tls,

@@ -12,7 +12,14 @@ use super::{
 };
 
 /// Keys with a list of texts: a text alone is a list of one, as it is at the flag.
-const LISTS: [&str; 5] = ["listen", "seed", "discover", "dns_name", "http_hosts"];
+const LISTS: [&str; 6] = [
+    "listen",
+    "seed",
+    "discover",
+    "dns_name",
+    "http_hosts",
+    "site_price",
+];
 /// The same in the table of a hook.
 const LISTS_OF_HOOKS: [&str; 3] = ["events", "filters", "kafka_brokers"];
 /// Tables of the file that have no flags.

@@ -16,6 +16,7 @@ mod routing;
 mod secret;
 mod settings;
 mod shared;
+mod sites;
 mod telemetry;
 mod units;
 mod users;
@@ -120,6 +121,10 @@ pub struct Config {
     pub redirect_references: u8,
     /// When connected clients are moved.
     pub rebalance: thicket_node::RebalanceConfig,
+    /// The site of this node.
+    pub site: Option<String>,
+    /// Prices of traffic between sites.
+    pub site_prices: thicket_placement::SitePrices,
     /// Who may connect.
     pub access: Access,
     /// Shared secret of the cluster, by which its nodes authenticate links and announcements.

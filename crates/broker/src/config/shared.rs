@@ -1,8 +1,12 @@
 //! Settings that must be the same on all nodes of a cluster. Nodes compare them, and warn where they differ.
 
 use thicket_node::{OnFull, Partition, SessionScope, SharedSetting};
+use thicket_overlay::fnv1a;
 
 use super::Config;
+
+/// A longer value is sent as its length and a hash: other nodes ignore it otherwise.
+const LONGEST: usize = 400;
 
 impl Config {
     /// Keys and values, as people write them.
@@ -33,6 +37,7 @@ impl Config {
             ("partition", partition.to_owned()),
             ("redirect", redirect),
             ("rebalance", self.rebalance.mode.name().to_owned()),
+            ("site_price", short(self.site_prices.to_string())),
             ("session_scope", session_scope.to_owned()),
             ("on_full", on_full.to_owned()),
             (
@@ -54,4 +59,11 @@ impl Config {
         })
         .into()
     }
+}
+
+fn short(value: String) -> String {
+    if value.len() <= LONGEST {
+        return value;
+    }
+    format!("{} bytes, hash {:016x}", value.len(), fnv1a(value.bytes()))
 }

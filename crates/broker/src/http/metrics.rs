@@ -680,6 +680,7 @@ mod tests {
             state: None,
             hinted_messages: 2,
             hinted_bytes: 300,
+            site: None,
             disagreements: Vec::new(),
         };
         let page = of_node(&traffic, &[node], true, &Counters::default());

@@ -41,12 +41,9 @@ async fn page(
     let records = inspector.session_records(after, limit + 1).await;
     let (records, next) = cut(records.map_err(silent)?, limit);
     let asked = inspector.order_hub(move |hub, now| entries(hub, now, records));
-    let (node, sessions) = asked.await.map_err(silent)?;
-    Ok(Json(RecordingPage {
-        node,
-        sessions,
-        next,
-    }))
+    let mut page = asked.await.map_err(silent)?;
+    page.next = next;
+    Ok(Json(page))
 }
 
 fn limit_of(query: &str) -> Result<usize, String> {
@@ -74,7 +71,7 @@ fn cut(mut records: Vec<SessionRecord>, limit: usize) -> (Vec<SessionRecord>, Op
     (records, next.filter(|_| !is_last))
 }
 
-fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> (String, Vec<RecordedSession>) {
+fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> RecordingPage {
     let entry = |record: SessionRecord| {
         let placed = hub.placed_name(now, &record.name);
         let (client_id, session, publish) = match placed {
@@ -91,8 +88,12 @@ fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> (String, Vec<Rec
     };
     let nodes = hub.nodes().into_iter();
     let own = nodes.filter(|node| node.is_self).map(|node| node.id);
-    let own = own.collect::<String>();
-    (own, records.into_iter().map(entry).collect())
+    RecordingPage {
+        node: own.collect(),
+        site_price: hub.site_prices().texts().collect(),
+        sessions: records.into_iter().map(entry).collect(),
+        next: None,
+    }
 }
 
 impl Inspector {

@@ -2,6 +2,8 @@
 //! it, once for each difference, and keeps it for reports.
 //!
 //! A setting that only one of two nodes has belongs to another version, and is ignored.
+//!
+//! With its settings a node sends its site, which differs from node to node and is not compared.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +15,8 @@ use crate::{Disagreement, EventLevel, SharedSetting};
 /// Limits for the settings of a node, and for the bytes of one: a node that lies must not fill the others up.
 const MAXIMUM: usize = 64;
 const MAXIMUM_BYTES: usize = 512;
+/// The key under which a node sends its site.
+const SITE: &str = "site";
 
 /// What this node has set, and what others have.
 #[derive(Debug, Default)]
@@ -71,11 +75,13 @@ impl Hub {
 
     /// Sends one node what is set here.
     pub(super) fn send_settings(&mut self, slot: NodeSlot, node: NodeId) {
-        let own = &self.agreement.own;
-        if own.is_empty() {
+        let own = self.agreement.own.iter();
+        let site = self.cx.config.redirection.site.iter();
+        let settings = own.map(|it| (&*it.key, &*it.value));
+        let announced: Vec<_> = settings.chain(site.map(|site| (SITE, &**site))).collect();
+        if announced.is_empty() {
             return;
         }
-        let announced = own.iter().map(|it| (&*it.key, &*it.value)).collect();
         let encoded = Message::Settings(announced).encode();
         self.cx.send_encoded(node, slot, encoded);
     }
@@ -83,6 +89,8 @@ impl Hub {
     pub(super) fn handle_settings(&mut self, from: NodeId, announced: &[(&str, &str)]) {
         let found = self.agreement.learn(from, announced);
         self.warn_of(from, found);
+        let site = announced.iter().find(|(key, _)| *key == SITE);
+        self.placing.learn_site(from, site.map(|(_, site)| *site));
         let (here, there) = (self.member_name(self.cx.own()), self.member_name(from));
         if here == there {
             let fields = vec![("name", here), ("node", from.to_string())];

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use thicket_overlay::{NodeId, NodeSlot, NodeStatus};
+use thicket_placement::SitePrices;
 use thicket_session::time::WallClock;
 
 use super::{Hub, members::Member};
@@ -53,6 +54,7 @@ impl Hub {
             state: self.placing.state_of(&self.cx, node).cloned(),
             hinted_messages: hints.messages,
             hinted_bytes: hints.bytes,
+            site: self.placing.site_of(node).map(str::to_owned),
             disagreements: self.agreement.with(node),
         };
         if let Some(status) = status {
@@ -146,6 +148,12 @@ impl Hub {
     #[must_use]
     pub const fn is_draining(&self) -> bool {
         self.placing.is_draining()
+    }
+
+    /// Prices of traffic between sites, as this node is configured.
+    #[must_use]
+    pub const fn site_prices(&self) -> &SitePrices {
+        self.placing.site_prices()
     }
 
     /// The topics that clients publish to, those with most messages first.

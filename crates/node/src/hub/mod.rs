@@ -645,6 +645,7 @@ impl Hub {
                 .send_to_worker(worker, ToWorker::GivenUpBy { node, paused });
         }
         self.hints_lose_control(node);
+        self.send_settings(slot, node);
         self.placing.send_all_to(&mut self.cx, now, slot, node);
         self.placing.ask_placer_again(&mut self.cx, now);
         self.view_changed(now);

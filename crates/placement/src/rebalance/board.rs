@@ -27,7 +27,8 @@ pub(super) struct Board<'a> {
     listening: Vec<u32>,
     subscribers: Vec<u32>,
     rates: Vec<f64>,
-    pub internal: f64,
+    /// Of all internal traffic: messages a second, each counted by its distance.
+    pub cost: f64,
 }
 
 impl<'a> Board<'a> {
@@ -44,13 +45,13 @@ impl<'a> Board<'a> {
             listening: vec![0; topics],
             subscribers: vec![0; topics],
             rates: vec![0.0; topics],
-            internal: 0.0,
+            cost: 0.0,
         };
         for client in &situation.clients {
             board.add(client, client.node);
         }
         board.add_unnamed_publishers(&situation.measured);
-        board.internal = (0..topics).map(|topic| board.internal_of(topic)).sum();
+        board.cost = (0..topics).map(|topic| board.cost_of(topic)).sum();
         board.share_out();
         board
     }
@@ -148,45 +149,72 @@ impl<'a> Board<'a> {
         self.loads[node] = (self.loads[node] - client.load()).max(0.0);
     }
 
-    /// Moves a client from one node to another. Returns how much internal traffic that saves.
+    /// Moves a client from one node to another. Returns how much internal traffic that saves, counted by its distance.
     pub fn shift(&mut self, client: &RebalanceClient, from: usize, to: usize) -> f64 {
         self.remove(client, from);
-        let saves = self.internal_with(client, from) - self.internal_with(client, to);
+        let saves = self.cost_with(client, from) - self.cost_with(client, to);
         self.add(client, to);
-        self.internal -= saves;
+        self.cost -= saves;
         saves
     }
 
-    /// Internal traffic that a client brings at a node, while it is at none: exact.
-    pub fn internal_with(&self, client: &RebalanceClient, node: usize) -> f64 {
-        let nodes = self.nodes.len();
+    /// Internal traffic that a client brings at a node, while it is at none, counted by its distance: exact.
+    pub fn cost_with(&self, client: &RebalanceClient, node: usize) -> f64 {
         let received = client.subscribes.iter().map(|topic| {
-            let at = topic.index() * nodes + node;
-            if self.subscriptions[at] > 0 {
+            if self.listens(topic.index(), node) {
                 0.0
             } else {
-                self.rates[topic.index()] - self.published[at]
+                self.cost_to(topic.index(), node)
             }
         });
         let sent = client.publishes.iter().map(|(topic, rate)| {
-            let listens = self.subscriptions[topic.index() * nodes + node] > 0;
-            rate * f64::from(self.listening[topic.index()] - u32::from(listens))
+            let topic = topic.index();
+            if self.distances.are_even() {
+                let listens = self.listens(topic, node);
+                return rate * f64::from(self.listening[topic] - u32::from(listens));
+            }
+            let all = 0..self.nodes.len();
+            let others = all.filter(|other| *other != node && self.listens(topic, *other));
+            rate * others.map(|other| self.between(node, other)).sum::<f64>()
         });
         received.sum::<f64>() + sent.sum::<f64>()
+    }
+
+    /// Whether messages between two nodes cost no more than within a site.
+    pub fn is_near(&self, node: usize, other: usize) -> bool {
+        node == other || self.between(node, other).max(self.between(other, node)) <= 1.0
+    }
+
+    fn listens(&self, topic: usize, node: usize) -> bool {
+        self.subscriptions[topic * self.nodes.len() + node] > 0
+    }
+
+    fn between(&self, from: usize, to: usize) -> f64 {
+        let [from, to] = [from, to].map(|it| BrokerId(it as u16));
+        self.distances.between(from, to)
+    }
+
+    /// What it costs a second that a node receives all messages of a topic.
+    fn cost_to(&self, topic: usize, node: usize) -> f64 {
+        let first = topic * self.nodes.len();
+        if self.distances.are_even() {
+            return self.rates[topic] - self.published[first + node];
+        }
+        let others = (0..self.nodes.len()).filter(|other| *other != node);
+        others
+            .map(|other| self.published[first + other] * self.between(other, node))
+            .sum()
     }
 
     /// What it costs to have a client at a node, while it is at none: as in our placement strategy, so popular topics may come to all nodes, and a
     /// subscriber does not follow publishers that would follow it. A node that is far from where the client is is far for all its messages.
     pub fn cost(&self, client: &RebalanceClient, node: usize) -> f64 {
-        let nodes = self.nodes.len();
         let mut cost = 0.0;
         for topic in &client.subscribes {
-            let at = topic.index() * nodes + node;
-            if self.subscriptions[at] > 0 {
+            if self.listens(topic.index(), node) {
                 continue;
             }
-            let missing = self.rates[topic.index()] - self.published[at];
-            cost += missing
+            cost += self.cost_to(topic.index(), node)
                 * if self.listening[topic.index()] == 0 {
                     FOLLOWED
                 } else {
@@ -194,14 +222,14 @@ impl<'a> Board<'a> {
                 };
         }
         for (topic, rate) in &client.publishes {
-            let listens = self.subscriptions[topic.index() * nodes + node] > 0;
-            if self.listening[topic.index()] > 0 && !listens {
-                cost += rate;
+            if self.listening[topic.index()] > 0 && !self.listens(topic.index(), node) {
+                cost += rate * self.nearest_listener(topic.index(), node);
             }
         }
-        if node != client.node {
-            let [home, far] = [client.node, node].map(|it| BrokerId(it as u16));
-            cost += client.rate * (self.distances.between(home, far) - 1.0);
+        if !self.is_near(client.node, node) {
+            let both = [(client.node, node), (node, client.node)];
+            let costs = both.map(|(from, to)| self.between(from, to));
+            cost += client.rate * costs[0].max(costs[1]);
         }
         let share = self.shares[node];
         let excess = if share > 0.0 {
@@ -212,6 +240,16 @@ impl<'a> Board<'a> {
         cost + LOAD_WEIGHT * client.rate * excess
     }
 
+    /// Cost of a message from a node to the nearest one with a subscription to a topic.
+    fn nearest_listener(&self, topic: usize, node: usize) -> f64 {
+        if self.distances.are_even() {
+            return 1.0;
+        }
+        let listening = (0..self.nodes.len()).filter(|other| self.listens(topic, *other));
+        let costs = listening.map(|other| self.between(node, other));
+        costs.min_by(f64::total_cmp).unwrap_or(1.0)
+    }
+
     fn discount(&self, topic: usize) -> f64 {
         libm::pow(
             1.0 + f64::from(self.subscribers[topic]),
@@ -219,7 +257,13 @@ impl<'a> Board<'a> {
         )
     }
 
-    /// Internal traffic of one topic: its messages go once to every other node with a subscriber.
+    /// Internal traffic of one topic, counted by its distance: its messages go once to every other node with a subscriber.
+    fn cost_of(&self, topic: usize) -> f64 {
+        let listening = (0..self.nodes.len()).filter(|node| self.listens(topic, *node));
+        listening.map(|node| self.cost_to(topic, node)).sum()
+    }
+
+    /// The same, in messages a second.
     fn internal_of(&self, topic: usize) -> f64 {
         let first = topic * self.nodes.len();
         let range = first..first + self.nodes.len();
@@ -232,13 +276,22 @@ impl<'a> Board<'a> {
             .sum()
     }
 
+    /// Internal traffic, in messages a second.
+    pub fn internal(&self) -> f64 {
+        if self.distances.are_even() {
+            return self.cost;
+        }
+        let topics = 0..self.rates.len();
+        topics.map(|topic| self.internal_of(topic)).sum()
+    }
+
     pub fn balance(&self) -> Balance {
         let full: Vec<f64> = (0..self.nodes.len())
             .filter_map(|node| self.fullness(node))
             .collect();
         let (jain, peak) = fairness(&full);
         Balance {
-            internal: self.internal.max(0.0),
+            internal: self.internal().max(0.0),
             jain,
             peak,
         }

@@ -6,9 +6,11 @@
 //! 1. *Drain*: clients at a node that drains go to the best other one.
 //! 2. *Level*: if a node has more than gamma times its share of the load, or less than [`COLD`] times, clients go from those with more than
 //!    their share to those with less, those first that cost least internal traffic.
-//! 3. *Gather*: clients go where their topics are, again and again until that gains hardly anything, as in our own placement strategy; never
-//!    onto a node that would have more than gamma times its share. All of that is left out if it gains less than [`WORTH_SHARE`] of
+//! 3. *Gather*: clients go where their topics are within their site, again and again until that gains hardly anything, as in our own placement
+//!    strategy; never onto a node that would have more than gamma times its share. All of that is left out if it gains less than [`WORTH_SHARE`] of
 //!    the internal traffic.
+//!
+//! Internal traffic counts by its distance wherever it is weighed: a message between two sites counts as several.
 //!
 //! Constant load settles: a plan that was carried out leaves nothing to do, since each pass begins at a wider bound than the one it ends at.
 //! Publishers without subscribers at their node follow these in the third pass: it costs nothing to be at the wrong node, until there are
@@ -148,7 +150,7 @@ pub struct Move {
     pub to: usize,
     /// Why.
     pub reason: MoveReason,
-    /// Internal messages a second that it saves, behind the moves before it; negative if it costs some.
+    /// Internal messages a second that it saves, behind the moves before it, each counted by its distance; negative if it costs some.
     pub saves: f64,
 }
 

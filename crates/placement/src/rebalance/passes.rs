@@ -158,7 +158,7 @@ fn coldest_choice(
 }
 
 fn gather(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
-    let start = board.internal;
+    let start = (board.cost, board.internal());
     let mut at: Vec<usize> = situation
         .clients
         .iter()
@@ -166,17 +166,20 @@ fn gather(situation: &Situation, board: &mut Board<'_>, wanted: &mut Wanted) {
         .map(|(client, wanted)| wanted.map_or(client.node, |it| it.0))
         .collect();
     for _ in 0..ROUNDS {
-        let before = board.internal;
+        let before = board.cost;
         let mut wishes = Wishes::new();
         for index in movable(situation) {
             gather_one(situation, board, &mut at, &mut wishes, index);
         }
-        if before - board.internal <= ANOTHER_ROUND * before {
+        if before - board.cost <= ANOTHER_ROUND * before {
             break;
         }
     }
     send_back(situation, board, wanted, &mut at);
-    if start - board.internal < (WORTH_SHARE * start).max(WORTH_RATE) {
+    // Between sites most of the cost may be what no move saves.
+    let is_worth =
+        |before: f64, after: f64| before - after >= (WORTH_SHARE * before).max(WORTH_RATE);
+    if !is_worth(start.0, board.cost) && !is_worth(start.1, board.internal()) {
         return;
     }
     for (index, node) in at.into_iter().enumerate() {
@@ -200,7 +203,7 @@ fn send_back(situation: &Situation, board: &mut Board<'_>, wanted: &Wanted, at: 
             continue;
         }
         board.remove(client, now);
-        let saves = board.internal_with(client, origin) - board.internal_with(client, now);
+        let saves = board.cost_with(client, origin) - board.cost_with(client, now);
         board.add(client, now);
         if saves < WORTH_RATE {
             board.shift(client, now, origin);
@@ -227,7 +230,11 @@ fn gather_one(
     let stays_warm = board.loads[from] - load >= COLD * board.share(from);
     board.remove(client, from);
     let stay = board.cost(client, from) - LEAST_GAIN;
-    let open = (0..board.nodes.len()).filter(|node| *node != from && board.share(*node) > 0.0);
+    // Topics draw nobody to another site: what crosses goes over the link between two nodes once for all clients there.
+    let is_open = |node: &usize| {
+        *node != from && board.share(*node) > 0.0 && board.is_near(client.node, *node)
+    };
+    let open = (0..board.nodes.len()).filter(is_open);
     let mut better: Vec<(f64, usize)> = open
         .map(|node| (board.cost(client, node), node))
         .filter(|(cost, _)| *cost < stay)

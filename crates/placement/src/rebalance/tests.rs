@@ -161,6 +161,42 @@ fn clients_go_to_their_topics_within_their_site() {
 }
 
 #[test]
+fn a_topic_that_is_paid_for_counts_for_more_than_one_that_is_not() {
+    // Nodes 0 and 1 are at one site, 2 at another one. Topic 0 is published at node 0 with 50 messages a second, topic 1 at node 2 with 10.
+    let publisher = |node, topic, rate| RebalanceClient {
+        publishes: vec![(TopicId(topic), rate)],
+        ..client(node, rate, &[], &[])
+    };
+    let mut clients = vec![
+        publisher(0, 0, 50.0),
+        publisher(2, 1, 10.0),
+        client(1, 10.0, &[], &[1]),
+        client(0, 60.0, &[], &[0, 1]),
+    ];
+    for stays in &mut clients[..3] {
+        stays.may_move = false;
+    }
+    // Enough beside them that all are fair.
+    clients.extend((0..600).map(|number| client(number % 3, 5.0, &[], &[])));
+    let mut situation = situation(3, 2, clients);
+    assert_eq!(plan(&situation).moves, []);
+    let cost = |from: usize, to: usize| if (from == 2) == (to == 2) { 1.0 } else { 10.0 };
+    situation.distances = Distances::new(3, cost).unwrap();
+    let planned = plan(&situation);
+    let [step] = planned.moves[..] else {
+        panic!("{planned:?}")
+    };
+    assert_eq!((step.client, step.from, step.to), (3, 0, 1));
+    // Of 10 messages a second that counted as 10 each, less 50 that now go to the next node.
+    assert!((step.saves - 50.0).abs() < 1e-6, "{step:?}");
+    let internal = [planned.before, planned.after].map(|it| it.internal);
+    assert!(
+        (internal[0] - 20.0).abs() < 1e-6 && (internal[1] - 60.0).abs() < 1e-6,
+        "{internal:?}"
+    );
+}
+
+#[test]
 fn clients_of_a_node_that_drains_go_to_their_topics() {
     let mut clients: Vec<_> = (0..60)
         .map(|index| client(index % 3, 1.0, &[index as u32 % 3], &[]))

@@ -146,7 +146,7 @@ pub fn dot(entry: &OverlayEntry, explanation: Option<&ExplanationEntry>) -> Stri
 }
 
 /// As nodes publish it: 0 below one millisecond.
-fn round_trip(ms: f64) -> String {
+pub(super) fn round_trip(ms: f64) -> String {
     if ms == 0.0 {
         "<1 ms".to_owned()
     } else {

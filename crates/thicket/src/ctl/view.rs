@@ -197,12 +197,27 @@ pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
         ));
     }
     if !client.nodes.is_empty() {
-        let row = |node: &RankedNodeEntry| vec![name(&node.id), format!("{:.2}", node.score)];
-        let rows: Vec<_> = client.nodes.iter().map(row).collect();
         text.push('\n');
-        text.push_str(&render(&["NODE", "LOAD"], &rows));
+        text.push_str(&ranked(&client.nodes, name));
     }
     text
+}
+
+/// Nodes with their loads, and how far they are from the node that answers.
+fn ranked(nodes: &[RankedNodeEntry], name: impl Fn(&str) -> String) -> String {
+    let row = |node: &RankedNodeEntry| {
+        let round_trip = node.round_trip_ms.map(super::overlay::round_trip);
+        vec![
+            name(&node.id),
+            format!("{:.2}", node.score),
+            node.site.clone().unwrap_or_else(nothing),
+            round_trip.unwrap_or_else(nothing),
+            node.price_per_gb.to_string(),
+            format!("{:.1}", node.message_cost),
+        ]
+    };
+    let head = ["NODE", "LOAD", "SITE", "RTT", "PRICE/GB", "MESSAGE COST"];
+    render(&head, &nodes.iter().map(row).collect::<Vec<_>>())
 }
 
 /// The first of these topics, and how many more there are.
@@ -544,6 +559,7 @@ mod tests {
             state: None,
             hinted_messages: 0,
             hinted_bytes: 0,
+            site: None,
             disagreements: Vec::new(),
         };
         let now = Duration::from_secs(1_000_000);

@@ -57,6 +57,7 @@ pub(super) fn run(arguments: &Advise) -> anyhow::Result<()> {
     );
     let tariff = arguments.prices.tariff(&recording.cluster)?;
     let sites = arguments.prices.sites(&recording.cluster)?;
+    let cost = arguments.prices.cost_between(&recording.cluster)?;
     let arrivals = recording.arrivals.into_iter().map(|(_, it)| it).collect();
     let weights = CpuWeights::default();
     let mut advisor = Advisor::new(recording.cluster.nodes, arrivals, limits, weights)?;
@@ -77,7 +78,7 @@ pub(super) fn run(arguments: &Advise) -> anyhow::Result<()> {
     for (name, change) in &changes {
         outcomes.push((name.clone(), advisor.after(change, arguments.moves)?));
     }
-    if let Some(cost) = arguments.prices.cost_between(&sites)? {
+    if let Some(cost) = cost {
         advisor.weigh(cost)?;
         for (name, change) in &changes {
             let name = format!("{name}{BY_PRICE}");

@@ -19,6 +19,8 @@ pub(super) const PLACE: &str = "live: ";
 
 /// What one node says.
 struct Part {
+    /// Prices between sites, as the node is configured.
+    site_price: Vec<String>,
     sessions: Vec<RecordedSession>,
     /// Messages with clients since its start, and their bytes.
     messages: u64,
@@ -32,8 +34,11 @@ pub(super) fn record(addresses: &[String], credentials: &Credentials) -> anyhow:
     let nodes: Vec<NodeEntry> = api(first).ask("/v1/nodes")?;
     let nodes: Vec<NodeEntry> = nodes.into_iter().filter(|node| node.reachable).collect();
     let mut parts: BTreeMap<String, Part> = BTreeMap::new();
+    // They must be the same on all nodes.
+    let mut site_price = None;
     for address in addresses {
         let (id, part) = part(&api(address))?;
+        site_price.get_or_insert_with(|| part.site_price.clone());
         parts.insert(id, part);
     }
     for node in &nodes {
@@ -47,7 +52,9 @@ pub(super) fn record(addresses: &[String], credentials: &Credentials) -> anyhow:
         parts.insert(node.id.clone(), asked);
     }
     let topics: Vec<TopicEntry> = api(first).ask("/v1/topics")?;
-    Ok(assemble(&nodes, &parts, &topics))
+    let mut recording = assemble(&nodes, &parts, &topics);
+    recording.cluster.site_price = site_price.unwrap_or_default();
+    Ok(recording)
 }
 
 fn ask_node(node: &NodeEntry, api: &impl Fn(&String) -> Api) -> anyhow::Result<Part> {
@@ -63,6 +70,7 @@ fn ask_node(node: &NodeEntry, api: &impl Fn(&String) -> Api) -> anyhow::Result<P
 fn part(api: &Api) -> anyhow::Result<(String, Part)> {
     let TrafficEntry { total, .. } = api.ask("/v1/traffic")?;
     let mut part = Part {
+        site_price: Vec::new(),
         sessions: Vec::new(),
         messages: total.external_in_messages + total.external_out_messages,
         bytes: total.external_in_bytes + total.external_out_bytes,
@@ -70,6 +78,7 @@ fn part(api: &Api) -> anyhow::Result<(String, Part)> {
     let mut path = "/v1/recording".to_owned();
     loop {
         let page: RecordingPage = api.ask(&path)?;
+        part.site_price = page.site_price;
         part.sessions.extend(page.sessions);
         let Some(next) = page.next else {
             return Ok((page.node, part));
@@ -86,9 +95,11 @@ fn assemble(
     let names = names(nodes);
     let sum = |of: fn(&Part) -> u64| parts.values().map(of).sum::<u64>();
     let (messages, bytes) = (sum(|part| part.messages), sum(|part| part.bytes));
+    let site = |node: &NodeEntry| Some((names.get(&node.id)?.clone(), node.site.clone()?));
     let by_name: BTreeSet<String> = names.values().cloned().collect();
     let cluster = ClusterLine {
         nodes: by_name.into_iter().collect(),
+        sites: nodes.iter().filter_map(site).collect(),
         message_bytes: (messages > 0).then(|| bytes as f64 / messages as f64),
         ..ClusterLine::default()
     };

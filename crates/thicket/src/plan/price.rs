@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context as _;
+use thicket_placement::SitePrices;
+
 use super::recording::ClusterLine;
 
 /// Seconds of a month of thirty days.
 const MONTH_S: f64 = 30.0 * 24.0 * 3600.0;
 const GB: f64 = 1e9;
-/// What a message between sites counts as if only its price is given.
-const SITE_COST: f64 = 10.0;
 
 /// How the cost of traffic is counted.
 #[derive(Debug, Clone, clap::Args)]
@@ -17,11 +18,15 @@ pub(super) struct Prices {
     /// The site of a node; repeat it. The recording may say so too. Nodes without one are a site each.
     #[arg(long, value_name = "NODE=SITE", value_parser = parse_site)]
     site: Vec<(String, String)>,
-    /// Price of a GB (10^9 bytes) that goes from one site to another; with it a month of thirty days is counted.
+    /// Price of a GB (10^9 bytes) that goes from one site to another; with it a month of thirty days is counted. Prices of the recording do not count
+    /// then.
     #[arg(long, value_name = "PRICE", allow_negative_numbers = true)]
     price_per_gb: Option<f64>,
-    /// A message between sites counts as so many between nodes of one site: everything is also planned by that, beside the plan that does not
-    /// weigh where its traffic goes [default with --price-per-gb: 10]
+    /// The same for two sites, `*` being any, as nodes are configured; repeat it. `--price-per-gb` is for the others.
+    #[arg(long, value_name = "FROM:TO=PRICE")]
+    site_price: Vec<String>,
+    /// A message between the two sites with the highest price counts as so many between nodes of one site, and others in proportion: everything is also
+    /// planned by that, beside the plan that does not weigh where its traffic goes [default with prices: 10]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     site_cost: Option<f64>,
     /// Bytes of a message with what it takes to carry it [default: the payload on average that the recording tells].
@@ -42,8 +47,9 @@ fn parse_site(text: &str) -> Result<(String, String), String> {
 #[derive(Debug)]
 pub(super) struct Tariff {
     sites: BTreeMap<String, String>,
-    /// Of one message a second, for a month.
-    price: f64,
+    prices: SitePrices,
+    /// GB of one message a second, in a month.
+    gb: f64,
 }
 
 impl Prices {
@@ -61,78 +67,102 @@ impl Prices {
         Ok(sites)
     }
 
-    /// What a message from one node to another costs, if sites are to be weighed: a price was given, or `--site-cost`.
+    fn are_given(&self) -> bool {
+        self.price_per_gb.is_some() || !self.site_price.is_empty()
+    }
+
+    /// Those of the arguments, else of the recording.
+    fn prices(&self, cluster: &ClusterLine) -> anyhow::Result<SitePrices> {
+        if !self.are_given() {
+            let texts = cluster.site_price.iter().map(String::as_str);
+            return SitePrices::parse(texts).context("the recording's prices are not valid");
+        }
+        let others = self.price_per_gb.map(|price| format!("*:*={price}"));
+        if let Some(price) = self.price_per_gb {
+            at_least_0("price-per-gb", price)?;
+        }
+        let texts = self.site_price.iter().chain(&others);
+        Ok(SitePrices::parse(texts.map(String::as_str))?)
+    }
+
+    /// What a message from one node to another costs, if sites are to be weighed: there are prices, or `--site-cost`.
     ///
     /// # Errors
-    /// The cost is below 1.
+    /// The cost is below 1, or a price is not valid.
     pub(super) fn cost_between(
         &self,
-        sites: &BTreeMap<String, String>,
+        cluster: &ClusterLine,
     ) -> anyhow::Result<Option<impl Fn(&str, &str) -> f64 + 'static>> {
-        let by_default = self.price_per_gb.map(|_| SITE_COST);
-        let Some(cost) = self.site_cost.or(by_default) else {
+        let mut prices = self.prices(cluster)?;
+        if prices.is_empty() && self.site_cost.is_none() {
             return Ok(None);
-        };
+        }
+        if prices.is_empty() {
+            // All sites are equally far.
+            prices = SitePrices::parse(["*:*=1"])?;
+        }
+        let highest = self.site_cost.unwrap_or(SitePrices::SITE_COST);
         anyhow::ensure!(
-            cost.is_finite() && cost >= 1.0,
-            "site-cost: must be at least 1, not {cost}"
+            highest.is_finite() && highest >= 1.0,
+            "site-cost: must be at least 1, not {highest}"
         );
-        let sites = sites.clone();
+        let sites = self.sites(cluster)?;
         Ok(Some(move |from: &str, to: &str| {
-            if from == to || site_of(&sites, from) == site_of(&sites, to) {
-                1.0
-            } else {
-                cost
+            if from == to {
+                return 1.0;
             }
+            let site = |node: &str| sites.get(node).map(String::as_str);
+            prices.cost(site(from), site(to), highest).unwrap_or(1.0)
         }))
     }
 
-    /// `None`: no price was given.
+    /// `None`: there are no prices, or they are those of a recording that does not tell the size of messages.
     ///
     /// # Errors
     /// A number is negative, the size of messages is not known, or a site is that of a node that is not there.
     pub(super) fn tariff(&self, cluster: &ClusterLine) -> anyhow::Result<Option<Tariff>> {
-        let Some(per_gb) = self.price_per_gb else {
+        let prices = self.prices(cluster)?;
+        let bytes = self.message_bytes.or(cluster.message_bytes);
+        if prices.is_empty() {
             anyhow::ensure!(
                 self.message_bytes.is_none(),
                 "price-per-gb: must be given with --message-bytes"
             );
             return Ok(None);
-        };
-        let bytes = self.message_bytes.or(cluster.message_bytes);
-        let Some(bytes) = bytes else {
-            anyhow::bail!("message-bytes: must be given, the recording does not tell it");
-        };
-        for (name, number) in [("price-per-gb", per_gb), ("message-bytes", bytes)] {
-            let is_good = number.is_finite() && number >= 0.0;
-            anyhow::ensure!(is_good, "{name}: must be at least 0, not {number}");
         }
-        let sites = self.sites(cluster)?;
-        let price = bytes * MONTH_S / GB * per_gb;
-        Ok(Some(Tariff { sites, price }))
+        let Some(bytes) = bytes else {
+            anyhow::ensure!(
+                !self.are_given(),
+                "message-bytes: must be given, the recording does not tell it"
+            );
+            return Ok(None);
+        };
+        at_least_0("message-bytes", bytes)?;
+        Ok(Some(Tariff {
+            sites: self.sites(cluster)?,
+            prices,
+            gb: bytes * MONTH_S / GB,
+        }))
     }
+}
+
+fn at_least_0(name: &str, number: f64) -> anyhow::Result<()> {
+    let is_good = number.is_finite() && number >= 0.0;
+    anyhow::ensure!(is_good, "{name}: must be at least 0, not {number}");
+    Ok(())
 }
 
 impl Tariff {
     /// What a month costs. `flows[from][to]`: messages per second between `nodes`.
     pub(super) fn month(&self, nodes: &[String], flows: &[Vec<f64>]) -> f64 {
-        let mut between = 0.0;
+        let site = |node: &String| self.sites.get(node).map(String::as_str);
+        let mut month = 0.0;
         for (from, row) in nodes.iter().zip(flows) {
-            for (to, rate) in nodes.iter().zip(row) {
-                if site_of(&self.sites, from) != site_of(&self.sites, to) {
-                    between += rate;
-                }
+            for (to, rate) in nodes.iter().zip(row).filter(|(to, _)| *to != from) {
+                month += rate * self.gb * self.prices.price(site(from), site(to));
             }
         }
-        between * self.price
-    }
-}
-
-/// A node without a site is one.
-fn site_of<'a>(sites: &'a BTreeMap<String, String>, node: &'a str) -> (bool, &'a str) {
-    match sites.get(node) {
-        Some(site) => (true, site),
-        None => (false, node),
+        month
     }
 }
 
@@ -147,6 +177,7 @@ mod tests {
                 .map(|(node, site)| ((*node).into(), (*site).into()))
                 .collect(),
             price_per_gb: per_gb,
+            site_price: Vec::new(),
             site_cost: None,
             message_bytes: bytes,
         }
@@ -172,6 +203,45 @@ mod tests {
         flows[1][2] = 400.0;
         let month = tariff.month(&cluster.nodes, &flows);
         assert!((month - 259.2).abs() < 1e-9, "{month}");
+    }
+
+    #[test]
+    fn prices_of_the_recording_hold_unless_others_are_given() {
+        let cluster = ClusterLine {
+            sites: [("a", "x"), ("b", "y"), ("c", "z")]
+                .map(|(node, site)| (node.to_owned(), site.to_owned()))
+                .into(),
+            site_price: vec!["x:y=2".into(), "*:*=1".into()],
+            message_bytes: Some(GB / MONTH_S),
+            ..cluster()
+        };
+        // A message a second from each node to each other one, so a GB a month.
+        let flows = vec![vec![1.0; 3]; 3];
+        let month = |prices: &Prices| {
+            let tariff = prices.tariff(&cluster).unwrap().unwrap();
+            tariff.month(&cluster.nodes, &flows)
+        };
+        assert!((month(&prices(&[], None, None)) - 7.0).abs() < 1e-9);
+        assert!((month(&prices(&[("b", "x")], None, None)) - 4.0).abs() < 1e-9);
+        assert!((month(&prices(&[], Some(0.5), None)) - 3.0).abs() < 1e-9);
+        let some = Prices {
+            site_price: vec!["z:x=5".into()],
+            ..prices(&[], None, None)
+        };
+        assert!((month(&some) - 5.0).abs() < 1e-9);
+        let cost = prices(&[], None, None)
+            .cost_between(&cluster)
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            [cost("a", "b"), cost("b", "a"), cost("a", "a")],
+            [10.0, 5.5, 1.0]
+        );
+        let quiet = ClusterLine {
+            message_bytes: None,
+            ..cluster.clone()
+        };
+        assert!(prices(&[], None, None).tariff(&quiet).unwrap().is_none());
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::api::Credentials;
 pub(super) struct Source {
     /// Recorded arrivals, one JSON object a line: `client`, `publish` (list of topics), `subscribe` (list of topics or filters), optional
     /// `rates` (an object topic: messages per second, or a list in the order of `publish` and then `subscribe`), `leave` (true), `nodes`
-    /// (an object topic or filter: node). A line may be `cluster` instead: an object with `nodes` (list), `sites` (an object node: site), `message_bytes`.
+    /// (an object topic or filter: node). A line may be `cluster` instead: an object with `nodes` (list), `sites` (an object node: site), `site_price` (list of
+    /// `FROM:TO=PRICE`), `message_bytes`.
     #[arg(value_name = "FILE.jsonl", required_unless_present = "from")]
     file: Option<PathBuf>,
     /// `live`: record the running cluster. Anything else is a file
@@ -58,6 +59,9 @@ pub(super) struct ClusterLine {
     /// By node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) sites: BTreeMap<String, String>,
+    /// Prices of a GB between sites, each `FROM:TO=PRICE`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) site_price: Vec<String>,
     /// Payload of a message on average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message_bytes: Option<f64>,
@@ -225,6 +229,7 @@ mod tests {
         let cluster = ClusterLine {
             nodes: names(&["n1", "n2"]),
             sites: BTreeMap::from([("n1".into(), "milan".into())]),
+            site_price: names(&["milan:rome=0.02"]),
             message_bytes: Some(120.0),
         };
         let recording = Recording {

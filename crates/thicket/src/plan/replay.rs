@@ -53,9 +53,7 @@ pub(super) fn run(arguments: &Replay) -> anyhow::Result<()> {
     let known = Some(cluster.nodes.len()).filter(|count| *count > 0);
     let brokers = arguments.brokers.or(known).unwrap_or(BROKERS);
     let tariff = arguments.prices.tariff(cluster)?;
-    let cost = arguments
-        .prices
-        .cost_between(&arguments.prices.sites(cluster)?)?;
+    let cost = arguments.prices.cost_between(cluster)?;
     anyhow::ensure!(
         known.is_some() || tariff.is_none() && cost.is_none(),
         "nodes: must be named by a line with `cluster`: record with `--from live --save FILE`"

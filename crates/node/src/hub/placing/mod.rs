@@ -3,6 +3,7 @@
 //! | part | has |
 //! | --- | --- |
 //! | `load` | the load of each node, and where clients reach it |
+//! | `sites` | the site of each node, and what messages between nodes cost |
 //! | `topics` | how often clients publish to which topics, by node |
 //! | `redirection` | clients that were sent to another node, when they connected or later |
 //! | `placements` | clients that asked where their sessions should be, and what is learned of those that did not |
@@ -14,15 +15,17 @@ mod load;
 mod placements;
 mod rebalance;
 mod redirection;
+mod sites;
 mod topics;
 
 use std::collections::VecDeque;
 
 use thicket_overlay::{NodeId, NodeSlot};
+use thicket_placement::SitePrices;
 
 use self::{
     load::Loads, placements::Placements, rebalance::Rebalance, redirection::Redirection,
-    topics::Topics,
+    sites::Sites, topics::Topics,
 };
 pub(super) use self::{
     load::{put_state, read_state},
@@ -39,6 +42,7 @@ use crate::{HubConfig, NodeState, Now, Remembered, WorkerId, messages::Claim};
 #[derive(Debug)]
 pub(super) struct Placing {
     loads: Loads,
+    sites: Sites,
     topics: Topics,
     redirection: Redirection,
     placements: Placements,
@@ -54,6 +58,7 @@ impl Placing {
                 config.redirection.addresses.clone(),
                 config.redirection.http_address.clone(),
             ),
+            sites: Sites::new(config),
             topics: Topics::default(),
             redirection: Redirection::new(config, seed),
             placements: Placements::default(),
@@ -76,6 +81,7 @@ impl Placing {
     }
 
     pub(in crate::hub) fn lose_node(&mut self, cx: &mut Context, now: Now, node: NodeId) {
+        self.sites.forget(node);
         self.loads_lose_node(cx, now, node);
         self.topics_lose_node(node);
         self.ask_placer_again(cx, now);
@@ -91,6 +97,21 @@ impl Placing {
         }
     }
 
+    /// The site of a node; `None`: it has none, or it is not known.
+    pub(in crate::hub) fn site_of(&self, node: NodeId) -> Option<&str> {
+        self.sites.of(node)
+    }
+
+    /// See [`crate::Hub::site_prices`].
+    pub(in crate::hub) const fn site_prices(&self) -> &SitePrices {
+        self.sites.prices()
+    }
+
+    /// Another node has announced its site, or that it has none.
+    pub(in crate::hub) fn learn_site(&mut self, node: NodeId, site: Option<&str>) {
+        self.sites.learn(node, site);
+    }
+
     /// The next CONNECT that asked for a placement and is to be served.
     pub(in crate::hub) fn next_answered(&mut self) -> Option<(WorkerId, Claim)> {
         self.answered.pop_front()
@@ -102,13 +123,4 @@ impl Placing {
         all.extend(self.redirection.remembered());
         all
     }
-}
-
-/// Nodes with a shorter round trip are at one site, milliseconds.
-const SITE_MS: u128 = 5;
-
-/// What a message between two nodes costs, in messages between nodes of one site: one more for each [`SITE_MS`] of round trip.
-fn message_cost(cx: &Context, from: NodeId, to: NodeId) -> f64 {
-    let round_trip = cx.overlay.round_trip(from, to).unwrap_or_default();
-    1.0 + (round_trip.as_millis() / SITE_MS) as f64
 }

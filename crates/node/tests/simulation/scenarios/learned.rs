@@ -2,7 +2,7 @@
 
 use thicket_mqtt::Connect;
 use thicket_node::{ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, RedirectionConfig};
-use thicket_placement::Policy;
+use thicket_placement::{Policy, SitePrices};
 use thicket_simulation::{World, net::Weather, node::NodeSpec};
 
 use super::{V5, V311, backups::become_covered, cluster::client_at, resuming};
@@ -35,6 +35,11 @@ fn redirection_of(node: usize) -> RedirectionConfig {
 
 /// Four nodes, at each of which a client wants a topic of its own.
 fn play(scenario: impl Fn(&mut World)) {
+    play_with(|_, _| {}, scenario);
+}
+
+/// The same, with nodes that are configured otherwise by their numbers.
+fn play_with(configure: impl Fn(usize, &mut RedirectionConfig), scenario: impl Fn(&mut World)) {
     // All nodes are at one site: clients are not sent farther.
     let rough = Weather {
         link_delay: (0, 2),
@@ -45,6 +50,7 @@ fn play(scenario: impl Fn(&mut World)) {
         for index in 0..4 {
             let mut spec = NodeSpec::new(1 + (index as u8 + seed as u8) % 2);
             spec.redirection = redirection_of(index);
+            configure(index, &mut spec.redirection);
             let node = world.add_node(spec);
             world.start(node);
         }
@@ -111,6 +117,41 @@ fn a_client_is_refused_until_it_comes_where_its_topics_are_and_finds_its_session
         world.run_for(1000);
         world.hang_up(client);
         refused_at(world, 1);
+    });
+}
+
+/// Nodes 0 and 1 at one site, 2 and 3 at another one; a price is for both directions.
+fn two_sites(price: Option<&str>) -> impl Fn(usize, &mut RedirectionConfig) {
+    let prices = SitePrices::parse(price).expect("a price");
+    move |node, config| {
+        config.site = Some(if node < HOME { "south" } else { "north" }.into());
+        config.site_prices = prices.clone();
+    }
+}
+
+#[test]
+fn a_client_is_not_sent_to_a_site_where_its_messages_would_be_paid_for() {
+    play_with(two_sites(Some("*:*=0.02")), |world| {
+        learn(world);
+        let connect = resuming(V311, "roamer", 1);
+        client_at(world, 0, connect, "CONNACK present");
+    });
+}
+
+#[test]
+fn a_client_is_sent_within_a_site_that_has_prices() {
+    play_with(two_sites(Some("south:north=0.02")), |world| {
+        learn(world);
+        // It comes to the other site by itself, where another node has its topic.
+        refused_at(world, 3);
+    });
+}
+
+#[test]
+fn sites_without_prices_are_as_far_from_each_other_as_their_round_trips_say() {
+    play_with(two_sites(None), |world| {
+        learn(world);
+        refused_at(world, 0);
     });
 }
 

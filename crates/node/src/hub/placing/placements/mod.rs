@@ -34,7 +34,7 @@ pub(in crate::hub) use self::{
     learned::{LEARNING, Learned},
     wire::{put_asked, put_follows, put_placement, read_asked, read_follows, read_placement},
 };
-use super::{Placing, message_cost};
+use super::Placing;
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
     Remembered, WorkerId,
@@ -51,7 +51,7 @@ const MAXIMUM: usize = 1_000_000;
 const PENDING: usize = 10_000;
 /// How long a request waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// For how long the measured round trips between nodes are used.
+/// For how long costs of messages between nodes are used: round trips change.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
 /// How far above the mean the load of a node may be.
 const GAMMA: f64 = 1.1;
@@ -576,7 +576,8 @@ impl Placing {
         }
         if let Some((_, control)) = &mut self.placements.control {
             // No cost is below 1.
-            let _ = control.set_costs(|from, to| message_cost(cx, NodeId(from), NodeId(to)));
+            let sites = &self.sites;
+            let _ = control.set_costs(|from, to| sites.message_cost(cx, NodeId(from), NodeId(to)));
         }
         Ok(())
     }

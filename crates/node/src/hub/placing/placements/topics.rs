@@ -5,10 +5,7 @@ use thicket_session::topic::TopicFilter;
 
 use crate::{
     Now, WorkerId,
-    hub::{
-        context::Context,
-        placing::{Placing, message_cost},
-    },
+    hub::{context::Context, placing::Placing},
     messages::{PlaceAsked, PlaceQuestion, ToWorker},
 };
 
@@ -36,7 +33,7 @@ impl Placing {
             PlaceQuestion::Filter { filter, .. } => self.most_published_at(cx, filter),
             PlaceQuestion::Topic { node, .. } => cx.overlay.node_of(*node),
         });
-        let is_near = |node: &NodeId| message_cost(cx, cx.own(), *node) <= 1.0;
+        let is_near = |node: &NodeId| self.sites.message_cost(cx, cx.own(), *node) <= 1.0;
         let better = placed.or_else(|| better.filter(is_near))?;
         let serves = self.loads.of(better).is_some_and(|state| state.serves());
         (better != cx.own() && serves).then_some(better)

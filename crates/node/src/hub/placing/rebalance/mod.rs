@@ -42,7 +42,7 @@ pub(in crate::hub) use self::{
     gather::END,
     wire::{put_habits, read_habits},
 };
-use super::{Placing, message_cost, redirection::Recent};
+use super::{Placing, redirection::Recent};
 use crate::{
     BalanceEntry, EventLevel, HubConfig, MoveEntry, Now, RebalanceCounts, RebalanceMode,
     RebalancePlan, RebalanceReport, Remembered, hub::context::Context, scope::client_id_of,
@@ -260,7 +260,10 @@ impl Placing {
         let belongs = |name: &str| by_topics && self.placed_at(now, name).is_some();
         let may_move = |name: &str| has_rested(name) && !several.has(name) && !belongs(name);
         let (mut situation, topics) = inventory.situation(&nodes, self.rates_by_node(cx), may_move);
-        let between = |from: usize, to: usize| message_cost(cx, nodes[from].node, nodes[to].node);
+        let between = |from: usize, to: usize| {
+            let sites = &self.sites;
+            sites.message_cost(cx, nodes[from].node, nodes[to].node)
+        };
         // No cost is below 1.
         situation.distances = Distances::new(nodes.len(), between).unwrap_or_default();
         let limits = RebalanceLimits {

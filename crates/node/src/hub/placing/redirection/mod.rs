@@ -412,11 +412,26 @@ impl Placing {
             moved: self.last_move(now, client_id),
             nodes: ranked
                 .into_iter()
-                .map(|(key, score)| RankedNode {
-                    id: NodeId(key).to_string(),
-                    score,
-                })
+                .map(|(key, score)| self.ranked_node(cx, NodeId(key), score))
                 .collect(),
+        }
+    }
+}
+
+impl Placing {
+    fn ranked_node(&self, cx: &Context, node: NodeId, score: f64) -> RankedNode {
+        let own = cx.own();
+        RankedNode {
+            id: node.to_string(),
+            score,
+            site: self.sites.of(node).map(str::to_owned),
+            round_trip: cx.overlay.round_trip(own, node),
+            price_per_gb: self.sites.price(own, node),
+            message_cost: if node == own {
+                0.0
+            } else {
+                self.sites.message_cost(cx, own, node)
+            },
         }
     }
 }
