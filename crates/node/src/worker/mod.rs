@@ -362,9 +362,11 @@ impl Worker {
             }
             ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
             ToWorker::Elsewhere(elsewhere) => self.cx.elsewhere = elsewhere,
-            ToWorker::TopicRatesAsked => self
-                .topic_counts
-                .handle_topic_rates_asked(&mut self.cx, now),
+            ToWorker::TopicRatesAsked => {
+                let counts = &mut self.topic_counts;
+                counts.handle_topic_rates_asked(&mut self.cx, now);
+                self.primaries.level_backups(&mut self.cx, now);
+            }
             ToWorker::MovableAsked => handle_movable_asked(&mut self.cx, now),
             ToWorker::HabitsAsked { asker, round, from } => {
                 handle_habits_asked(&mut self.cx, now, asker, round, from);

@@ -7,7 +7,7 @@
 //!
 //! A new backup is a learner until it has received the whole session (full sync, `learning`). What waits for backups waits for each that is covered
 //! and for each learner. Each backup has the list of the replica set, so that only one of them is promoted (`orphans`). `shares` keeps backups evenly
-//! spread.
+//! spread, and `leveling` moves them when their sessions turn out to have uneven loads.
 //!
 //! | the client | waits at the primary until the backups hold |
 //! | --- | --- |
@@ -36,6 +36,7 @@
 mod apply;
 mod backup;
 mod learning;
+mod leveling;
 mod orphans;
 mod pending;
 mod pending_wills;

@@ -12,6 +12,7 @@ use thicket_session::{server::MessageStream, time::Instant};
 use super::{
     Level, Operation, Progress, Release, StoredAs, Streams,
     learning::{RECORD_BYTES, end_spare_backups, replicate_members, write_members},
+    leveling::Leveling,
     orphans::strike_successors,
     pending_wills::PendingWills,
     reached::handle_reached_backup,
@@ -37,6 +38,7 @@ pub(in super::super) struct Primaries {
     /// Free capacity of the other nodes, as far as it is known.
     pub capabilities: Vec<(NodeId, u64)>,
     pub(super) shares: Shares,
+    pub(super) leveling: Leveling,
     /// Sessions that wait for a full sync to a backup, with their serials.
     pub(super) to_sync: VecDeque<(SessionKey, u64)>,
     /// Sessions that wait for a full sync to the nodes that are to be their primaries, with their serials.
@@ -303,6 +305,9 @@ impl Primaries {
                     session.divergence_mut().touch(filter);
                 }
             }
+            Release::Replaced(key, number) => {
+                self.end_replaced(cx, key, number, index, progress);
+            }
             Release::WillForgotten(client_id) => self.pending_wills.note_forgotten(client_id),
             Release::Former {
                 session,
@@ -368,6 +373,7 @@ impl Primaries {
         for key in covered {
             end_spare_backups(cx, key);
             replicate_members(cx, key);
+            self.end_former(cx, key);
             self.hand_over_if_covered(cx, now, key, index);
         }
         self.covers.have_covered();

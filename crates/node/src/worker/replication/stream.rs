@@ -62,6 +62,8 @@ pub(in super::super) enum Release {
         stream: u64,
         number: u64,
     },
+    /// The backup of the session with this number comes last: another one has taken its place.
+    Replaced(SessionKey, u64),
     /// The full sync of a session, with the session's number.
     Learned(SessionKey, u64),
     /// Nothing waits; but if the stream ends before, the other node may lack this SUBSCRIBE or UNSUBSCRIBE of a session.

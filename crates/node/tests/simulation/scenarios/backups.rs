@@ -1,7 +1,7 @@
 //! Backups of sessions on other nodes: what a client finds when the node that had its session is gone.
 
 use thicket_mqtt::{Connect, Packet, Publish, Qos, Unsubscribe, Will};
-use thicket_node::MemoryReport;
+use thicket_node::{MemoryReport, NodeLoad};
 
 use super::{
     V5,
@@ -120,6 +120,89 @@ fn no_node_gets_much_more_than_its_share_of_backups_even_if_it_has_all_the_topic
     // A third of them, a tenth more, and the few that topics alone decide about.
     assert!((151..=190).contains(&held[0]), "{held:?}");
     assert!(held[1..].iter().all(|held| *held <= 190), "{held:?}");
+}
+
+/// Sessions with as many messages each as a second that lasts.
+const HEAVY: usize = 12;
+
+/// Heavy sessions at node 0 of four; all their topics are wanted at node 1, so that is where their backups go.
+fn heavy_sessions(world: &mut World) -> Vec<TesterId> {
+    for _ in 0..4 {
+        let node = world.add_node(NodeSpec::new(1));
+        world.start(node);
+    }
+    become_covered(world);
+    world.say_resources(&[50; 4]);
+    let there = client_at(world, 1, Connect::new(V5, "there"), "CONNACK");
+    for number in 0..HEAVY {
+        world.subscribe(there, &format!("heavy/{number}"), 1);
+    }
+    let heavy = |number: usize, world: &mut World| {
+        let name = format!("heavy-{number}");
+        let client = client_at(world, 0, resuming(V5, &name, 1000), "CONNACK");
+        world.subscribe(client, &format!("heavy/{number}"), 1);
+        client
+    };
+    let clients = (0..HEAVY).map(|number| heavy(number, world)).collect();
+    become_covered(world);
+    clients
+}
+
+fn backups_at(world: &World, nodes: [usize; 3]) -> [u64; 3] {
+    nodes.map(|node| world.memory(node).iter().map(|it| it.backups).sum())
+}
+
+/// Each heavy session gets twenty messages a second; nodes measure their loads each second.
+fn flow(world: &mut World, seconds: u64) {
+    let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+    for _ in 0..seconds * 10 {
+        for number in 0..HEAVY {
+            for _ in 0..2 {
+                world.publish(publisher, &format!("heavy/{number}"), "x", 0, 0);
+            }
+        }
+        for node in 0..4 {
+            world.set_load(node, NodeLoad::default());
+        }
+        world.run_for(100);
+    }
+    world.hang_up(publisher);
+}
+
+#[test]
+fn no_node_is_to_take_over_much_more_than_its_share_of_the_load() {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        let clients = heavy_sessions(&mut world);
+        assert_eq!(backups_at(&world, [1, 2, 3]), [12, 0, 0]);
+        flow(&mut world, 100);
+        become_covered(&mut world);
+        assert_eq!(backups_at(&world, [1, 2, 3]), [4, 4, 4], "seed {seed}");
+        for client in clients {
+            world.hang_up(client);
+        }
+        // Nothing is lost when the node dies, wherever the clients come back.
+        let publisher = client_at(&mut world, 3, Connect::new(V5, "later"), "CONNACK");
+        for number in 0..HEAVY {
+            let topic = format!("heavy/{number}");
+            world.publish(publisher, &topic, "kept", 1, 1 + number as u16);
+        }
+        world.run_for(1000);
+        assert_eq!(world.tester(publisher).take_heard().len(), HEAVY);
+        world.kill(0);
+        for number in 0..HEAVY {
+            let name = format!("heavy-{number}");
+            let back = world.connect(1 + number % 3, resuming(V5, &name, 1000));
+            world.run_for(3000);
+            let heard = world.tester(back).take_heard();
+            let kept = format!("PUBLISH heavy/{number} 'kept' q1");
+            let [connack, publish] = &heard[..] else {
+                panic!("{name}: {heard:?}, seed {seed}");
+            };
+            assert_eq!(connack, "CONNACK present", "{name}, seed {seed}");
+            assert!(publish.starts_with(&kept), "{heard:?}, seed {seed}");
+        }
+    }
 }
 
 #[test]
