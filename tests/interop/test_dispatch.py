@@ -108,6 +108,21 @@ class DispatchTest(unittest.TestCase):
         wait_until(lambda: dispatcher.metric("thicket_dispatch_connections") == 0, "no connection to be left")
         wait_until(lambda: dispatcher.metric("thicket_dispatch_relayed_bytes_total") > 400_000, "the bytes to be counted")
 
+    def test_nodes_of_one_cluster_each_have_a_probe_of_their_own(self):
+        other = Node("three", [self.brokers[0].port])
+        self.addCleanup(other.log.close)
+        self.addCleanup(other.stop)
+        nodes = [self.brokers[0], other]
+        self.assertTrue(all(node.wait_until_ready(2) for node in nodes), other.log_from(0))
+        dispatcher = self.dispatcher(brokers=nodes)
+
+        def probed():
+            found = json.loads(other.ask("/v1/clients?search=thicket-dispatch-"))["clients"]
+            return sorted(entry["node"] for entry in found if entry["connected"])
+
+        wait_until(lambda: probed() == ["one", "three"], "a probe at each node")
+        self.assertNotIn("gets no clients", dispatcher.text())
+
     def test_a_client_that_comes_back_instead_of_following_is_relayed(self):
         dispatcher = self.dispatcher()
         self.redirect_of(dispatcher, "stubborn")

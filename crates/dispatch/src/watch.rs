@@ -45,7 +45,8 @@ pub(crate) fn start(entry: &Arc<Entry>, login: &Login, name: &str) -> Result<(),
             .map_err(DispatchError::system("cannot start a thread"))
     };
     let (watched, login) = (Arc::clone(entry), login.clone());
-    let client_id = format!("thicket-dispatch-{name}");
+    // Of its own at each broker: those of one cluster give a client identifier to one connection only.
+    let client_id = format!("thicket-dispatch-{name}-{}", entry.broker.name);
     spawn(
         "probe",
         Box::new(move || probe(&watched, &login, &client_id)),
