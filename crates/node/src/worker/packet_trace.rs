@@ -33,7 +33,9 @@ impl PacketTrace {
         (lines, std::mem::take(&mut self.lost))
     }
 
-    fn note(&mut self, client_id: &str, direction: Direction, packet: &Packet<'_>) {
+    /// A packet from or to the client of the session with this name.
+    fn note(&mut self, session_name: &str, direction: Direction, packet: &Packet<'_>) {
+        let client_id = client_id_of(session_name);
         let is_wanted = match &self.subject {
             TraceSubject::Client(wanted) => **wanted == *client_id,
             TraceSubject::Topic(filter) => {
@@ -48,7 +50,7 @@ impl PacketTrace {
             return;
         }
         self.lines.push_back(TraceLine {
-            client_id: client_id_of(client_id).to_owned(),
+            client_id: client_id.to_owned(),
             direction,
             packet: in_words(packet),
         });
@@ -149,4 +151,28 @@ fn in_words(packet: &Packet<'_>) -> String {
 
 fn name(packet: &Packet<'_>) -> String {
     format!("{:?}", packet.kind()).to_uppercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SessionScope, scope::session_name};
+
+    #[test]
+    fn a_trace_of_a_client_shows_it_whatever_its_user_and_topic_prefix_are() {
+        let mut trace = PacketTrace::new(TraceSubject::Client("lamp".into()));
+        let names = [
+            ("", None, "lamp"),
+            ("", Some("ann"), "lamp"),
+            ("plant/", Some("ann"), "lamp"),
+            ("", Some("lamp"), "other"),
+        ];
+        for (prefix, user, client_id) in names {
+            let name = session_name(SessionScope::User, prefix, user, client_id).expect("short");
+            trace.note(&name, Direction::In, &Packet::Pingreq);
+        }
+        let (lines, _) = trace.take();
+        let seen: Vec<_> = lines.iter().map(|line| line.client_id.as_str()).collect();
+        assert_eq!(seen, ["lamp"; 3]);
+    }
 }
