@@ -122,6 +122,14 @@ impl NodeLoad {
             || self.external.differs(&reported.external)
             || self.internal.differs(&reported.internal)
     }
+
+    /// Whether it carries another number of messages a second than was reported.
+    #[must_use]
+    pub fn shows_other_messages(&self, reported: &Self) -> bool {
+        let shown = |rates: &Rates| (rates.in_messages, rates.out_messages);
+        shown(&self.external) != shown(&reported.external)
+            || shown(&self.internal) != shown(&reported.internal)
+    }
 }
 
 impl Rates {

@@ -116,6 +116,15 @@ impl World {
         }
     }
 
+    /// The load of a node as another one knows it.
+    pub fn load_seen_from(&self, node: usize, of: usize) -> Option<NodeLoad> {
+        let machines = self.nodes[node].machines.as_ref()?;
+        let id = self.nodes[of].id.to_string();
+        let mut reports = machines.hub.nodes().into_iter();
+        let report = reports.find(|report| report.id == id)?;
+        report.state.map(|state| state.load)
+    }
+
     /// Makes a node reload users and rights.
     pub fn reload(&mut self, node: usize, policy: thicket_access::Policy) {
         self.nodes[node].reload(policy, &mut self.net);

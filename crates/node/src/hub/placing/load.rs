@@ -2,9 +2,10 @@
 //!
 //! It is sent over the control channel of each link, so it arrives in order and once, and costs an idle link nothing.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use thicket_overlay::{NodeId, NodeSlot};
+use thicket_session::time::Instant;
 
 use super::Placing;
 use crate::{
@@ -18,6 +19,8 @@ use crate::{
 
 /// Addresses of one node that are kept; the rest is ignored.
 const MAXIMUM_ADDRESSES: usize = 64;
+/// Time after which the other nodes are sent message rates that have changed by less than what decides anything: people look at them.
+const RATES_EVERY: Duration = Duration::from_secs(5);
 
 /// The loads of all nodes.
 #[derive(Debug, Default)]
@@ -25,6 +28,7 @@ pub(in crate::hub) struct Loads {
     own: NodeState,
     /// As last sent to the other nodes.
     announced: NodeLoad,
+    announced_at: Option<Instant>,
     /// Of the nodes that are up and have sent it.
     others: BTreeMap<NodeId, NodeState>,
 }
@@ -63,7 +67,7 @@ impl Placing {
             is_draining,
             ..load
         };
-        self.send_load_if_changed(cx);
+        self.send_load_if_changed(cx, now);
         self.review_load(cx, now);
         self.count_topics(cx, now);
         self.review_rebalance(cx, now);
@@ -74,7 +78,7 @@ impl Placing {
     /// See [`crate::Hub::drain`].
     pub(in crate::hub) fn drain(&mut self, cx: &mut Context, now: Now) {
         self.loads.own.load.is_draining = true;
-        self.send_load_if_changed(cx);
+        self.send_load_if_changed(cx, now);
         self.update_picture(cx, now);
     }
 
@@ -83,11 +87,20 @@ impl Placing {
         self.loads.own.load.is_draining
     }
 
-    fn send_load_if_changed(&mut self, cx: &mut Context) {
-        if !self.loads.own.load.differs(&self.loads.announced) {
+    fn send_load_if_changed(&mut self, cx: &mut Context, now: Now) {
+        let Loads {
+            own: NodeState { load, .. },
+            announced,
+            announced_at,
+            ..
+        } = &mut self.loads;
+        let is_old = announced_at.is_none_or(|at| now.instant >= at + RATES_EVERY);
+        let is_due = load.differs(announced) || (is_old && load.shows_other_messages(announced));
+        if !is_due {
             return;
         }
-        self.loads.announced = self.loads.own.load;
+        *announced = *load;
+        *announced_at = Some(now.instant);
         let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
         for (slot, node) in up {
             self.send_load(cx, slot, node);

@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{Acknowledgement, Connect, Packet, PacketId, Publish, ReasonCode, Will};
 
-use thicket_node::OnFull;
+use thicket_node::{NodeLoad, OnFull, Rates};
 use thicket_overlay::routing::RoutingMode;
 
 use super::{V5, V311, id, qos, resuming};
@@ -423,4 +423,27 @@ fn parted_nodes_go_on_and_retained_messages_converge_when_they_see_each_other_ag
             }
         });
     }
+}
+
+#[test]
+fn a_small_message_rate_that_stays_is_the_same_at_all_nodes() {
+    play(|world| {
+        for in_messages in [7, 9, 0] {
+            let load = NodeLoad {
+                external: Rates {
+                    in_messages,
+                    ..Rates::default()
+                },
+                ..NodeLoad::default()
+            };
+            for _ in 0..8 {
+                world.set_load(2, load);
+                world.run_for(1000);
+            }
+            for node in 0..3 {
+                let seen = world.load_seen_from(node, 2).expect("the node is up");
+                assert_eq!(seen.external.in_messages, in_messages, "at node {node}");
+            }
+        }
+    });
 }
