@@ -135,6 +135,119 @@ fn a_bridge_of_mosquitto_becomes_one_of_ours() {
 }
 
 #[test]
+fn a_bridge_has_the_version_and_the_longest_wait_that_it_had() {
+    let bridge = "allow_anonymous true\nlistener 1883 127.0.0.1\nconnection plant\naddress b.example\ntopic a/# out\n";
+    for (lines, expected) in [
+        ("", "version = \"3.1.1\""),
+        ("bridge_protocol_version mqttv50\n", "version = \"5.0\""),
+        ("restart_timeout 7\n", "reconnect_maximum_s = 7"),
+        ("restart_timeout 5 60\n", "reconnect_maximum_s = 60"),
+    ] {
+        let text = migrated(&format!("{bridge}{lines}"));
+        assert!(text.lines().any(|line| line == expected), "{lines}: {text}");
+        assert!(!text.contains("# line"), "{lines}: {text}");
+    }
+}
+
+#[test]
+fn the_prefix_of_a_listener_is_applied_once_to_the_topics_of_a_bridge() {
+    let listener = "allow_anonymous true\nlistener 1883 127.0.0.1\nmount_point plant/\n";
+    let bridge = "connection cloud\naddress b.example\n";
+    for (rule, expected) in [
+        (
+            "topic # out 1 plant/ edge/",
+            &["topic = \"#\"", "remote_prefix = \"edge/\""][..],
+        ),
+        (
+            "topic site/# in 1 plant/a/ edge/",
+            &["topic = \"site/#\"", "local_prefix = \"a/\""],
+        ),
+        (
+            "topic plant/# out 1 \"\" edge/",
+            &["topic = \"#\"", "remote_prefix = \"edge/plant/\""],
+        ),
+    ] {
+        let text = migrated(&format!("{listener}{bridge}{rule}\n"));
+        for line in expected {
+            assert!(text.lines().any(|it| it == *line), "{line}: {text}");
+        }
+        assert!(!text.contains("local_prefix = \"plant/"), "{text}");
+        assert!(!text.contains("# line"), "{text}");
+    }
+    // Other topics cannot be reached through this listener.
+    let text = migrated(&format!("{listener}{bridge}topic other/# out 1\n"));
+    assert!(
+        text.contains("# line 4: connection cloud\n") && text.contains("without topic_prefix"),
+        "{text}"
+    );
+    // Through another one they can, as there.
+    let text = migrated(&format!(
+        "{listener}listener 1884 127.0.0.1\n{bridge}topic # out 1 plant/ edge/\n"
+    ));
+    assert!(text.contains("local_prefix = \"plant/\""), "{text}");
+}
+
+#[test]
+fn names_in_certificates_are_taken_over_only_if_other_listeners_stay_as_they_are() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let users = directory.path().join("users");
+    std::fs::write(&users, "").expect("written");
+    let users = users.to_str().expect("text");
+    // The files are not there, so the configurations are not checked.
+    let secure = "listener 8883 127.0.0.1\ncertfile /c\nkeyfile /k\ncafile /a\nrequire_certificate true\nuse_identity_as_username true\n";
+    let plain = "listener 1883 127.0.0.1\n";
+    for (lines, is_taken) in [
+        (secure.to_owned(), true),
+        (format!("password_file {users}\n{secure}{plain}"), true),
+        (format!("allow_anonymous true\n{secure}{plain}"), false),
+        (
+            format!("per_listener_settings true\n{secure}{plain}password_file {users}\n"),
+            true,
+        ),
+        (
+            format!("per_listener_settings true\n{secure}{plain}allow_anonymous true\n"),
+            false,
+        ),
+        (
+            format!(
+                "password_file {users}\n{secure}{}",
+                secure.replace("use_", "# use_")
+            ),
+            false,
+        ),
+    ] {
+        let text = out(&migrate(&lines));
+        let is_there = text.lines().any(|line| line == "certificate_users = true");
+        assert_eq!(is_there, is_taken, "{lines}: {text}");
+        let is_remarked = text.contains("a node of their own with certificate_users = true");
+        assert_eq!(is_remarked, !is_taken, "{lines}: {text}");
+        // Each listener has its own rule.
+        assert!(!text.contains("name its users"), "{lines}: {text}");
+    }
+    let text = out(&migrate(&format!(
+        "allow_anonymous true\n{plain}use_identity_as_username true\n"
+    )));
+    assert!(text.contains("it has no effect"), "{text}");
+}
+
+#[test]
+fn remarks_have_no_passwords() {
+    for option in [
+        "remote_password",
+        "local_password",
+        "auth_opt_pg_password",
+        "bridge_psk",
+    ] {
+        let text = out(&migrate(&format!("connection plant\n{option} hush\n")));
+        assert!(
+            text.contains(&format!("# line 2: {option} ...\n")),
+            "{text}"
+        );
+        assert!(!text.contains("hush"), "{text}");
+    }
+}
+
+#[test]
 fn a_bridge_of_mosquitto_over_tls_stays_one() {
     // The files are not there, so the configuration is not checked.
     let text = out(&migrate(

@@ -18,6 +18,8 @@ pub struct Draft {
     bind_address: Option<(String, Line)>,
     /// Rights that hold at one listener there, with its place among the listeners; `None`: no listener stands before.
     rights: Vec<(Option<usize>, String, Line)>,
+    /// The listeners whose clients have the names in their certificates, by their place among the listeners.
+    certificate_users: Vec<(usize, Line)>,
     /// What follows belongs to the bridge that was named last, no more to a listener.
     in_bridge: bool,
     /// Users and rights after a listener are those of that listener.
@@ -108,6 +110,13 @@ impl Draft {
             .push((listener, path.to_owned(), self.line.clone()));
     }
 
+    /// Clients of the listener that was named last have the names in their certificates.
+    pub fn certificate_users_here(&mut self) {
+        self.current_listener();
+        let listener = self.listeners.len() - 1;
+        self.certificate_users.push((listener, self.line.clone()));
+    }
+
     /// The listener that was named last; one for port 1883 if none was.
     pub fn current_listener(&mut self) -> &mut Table {
         if self.listeners.is_empty() {
@@ -156,6 +165,7 @@ impl Draft {
     pub fn finish(mut self) -> Result<Finished, String> {
         self.place_default_listener();
         self.take_rights()?;
+        self.take_certificate_users();
         let nobody_is_named = self.close_to_strangers();
         self.leave_out_useless_bridges();
         for listener in &mut self.listeners {
@@ -163,7 +173,11 @@ impl Draft {
         }
         for bridge in &mut self.bridges {
             choose_bridge_transport(&mut bridge.settings);
+            // What Mosquitto speaks if nothing is said.
+            let version = bridge.settings.entry("version");
+            version.or_insert_with(|| "3.1.1".into());
         }
+        self.take_prefix_from_rules();
         self.remarks.sort();
         let mut text = String::from("# Written by `thicket migrate`.\n");
         if self.is_open() {
@@ -246,18 +260,88 @@ impl Draft {
         if !is_per_listener {
             self.set("allow_anonymous", false);
         }
-        let mut is_added = !is_per_listener && said.is_none();
-        for listener in &mut self.listeners {
+        let has_certificate_users =
+            |place| self.certificate_users.iter().any(|(at, _)| *at == place);
+        let mut is_added = !is_per_listener
+            && said.is_none()
+            && !(0..self.listeners.len()).all(has_certificate_users);
+        for (place, listener) in self.listeners.iter_mut().enumerate() {
             // With required certificates we would let clients in without a name.
             let needs_it = is_per_listener || listener.contains_key("tls_client_certificate");
             let is_said =
                 listener.contains_key("allow_anonymous") || listener.contains_key("users");
             if needs_it && !is_said {
                 listener.insert("allow_anonymous".to_owned(), false.into());
-                is_added |= is_per_listener;
+                is_added |= is_per_listener && !has_certificate_users(place);
             }
         }
         is_added && !self.node.contains_key("users")
+    }
+
+    /// A node trusts the names in certificates at all its listeners, and then knows users at all of them. So it does only if that changes nothing
+    /// at the others.
+    fn take_certificate_users(&mut self) {
+        let asks = |listener: &Table| listener.contains_key("tls_client_certificate");
+        let knows_users = self.node.contains_key("users");
+        let is_same = |(place, listener): (usize, &Table)| {
+            let is_named = self.certificate_users.iter().any(|(at, _)| *at == place);
+            is_named || (!asks(listener) && (knows_users || listener.contains_key("users")))
+        };
+        let is_for_all = self.listeners.iter().enumerate().all(is_same);
+        for (place, line) in &self.certificate_users {
+            let why = if !asks(&self.listeners[*place]) {
+                "without `require_certificate true` it has no effect"
+            } else if is_for_all {
+                self.node
+                    .insert("certificate_users".to_owned(), true.into());
+                continue;
+            } else {
+                "certificate_users is for all listeners of a node, and would refuse user names at a listener without `users`: give the clients with \
+                 certificates a node of their own with certificate_users = true, or each other listener its `users`"
+            };
+            self.remarks.push((line.clone(), why.to_owned()));
+        }
+    }
+
+    /// A bridge of Mosquitto is inside the broker, and its topics begin with the mount point of a listener. Ours is a client of a listener, which
+    /// puts its prefix before the topics.
+    fn take_prefix_from_rules(&mut self) {
+        let is_plain = |listener: &&Table| {
+            let address = listener["address"].as_str().unwrap_or_default();
+            !listener.contains_key("transport") && !address.starts_with("unix:")
+        };
+        let plain: Vec<&Table> = self.listeners.iter().filter(is_plain).collect();
+        let prefix_of = |listener: &&Table| {
+            let prefix = listener.get("topic_prefix").and_then(Value::as_str);
+            prefix.unwrap_or_default().to_owned()
+        };
+        let prefixes: Vec<String> = plain.iter().map(prefix_of).collect();
+        let Some(prefix) = prefixes.first().cloned() else {
+            return;
+        };
+        if prefixes.iter().any(String::is_empty) {
+            return;
+        }
+        let lifted = |bridge: &Bridge| -> Option<Vec<Table>> {
+            let rules = bridge.rules.iter();
+            rules.map(|rule| without_prefix(rule, &prefix)).collect()
+        };
+        let all: Option<Vec<Vec<Table>>> = self.bridges.iter().map(lifted).collect();
+        match all {
+            Some(all) => {
+                for (bridge, rules) in self.bridges.iter_mut().zip(all) {
+                    bridge.rules = rules;
+                }
+            }
+            None => {
+                let why = format!(
+                    "here a bridge is a client of a listener, and the listeners of plain TCP put {prefix} before its topics: add a [[listener]] \
+                     without topic_prefix for it, such as address = \"127.0.0.1:1884\""
+                );
+                let lines = self.bridges.iter().map(|bridge| bridge.line.clone());
+                self.remarks.extend(lines.map(|line| (line, why.clone())));
+            }
+        }
     }
 
     /// A bridge without topics or address is no bridge, there and here.
@@ -301,6 +385,28 @@ pub fn host_and_port(host: &str, port: &str) -> String {
 /// The remark at a listener without a host.
 pub fn for_ipv4(port: &str) -> String {
     format!("taken over for IPv4; for IPv6 add a listener at [::]:{port}")
+}
+
+/// The rule with the same effect where a listener puts a prefix before the local topic; `None`: there is none.
+fn without_prefix(rule: &Table, prefix: &str) -> Option<Table> {
+    let text = |key| rule.get(key).and_then(Value::as_str).unwrap_or_default();
+    let mut rule = rule.clone();
+    let (local, topic) = (text("local_prefix"), text("topic"));
+    if let Some(rest) = local.strip_prefix(prefix) {
+        match rest {
+            "" => rule.remove("local_prefix"),
+            rest => rule.insert("local_prefix".to_owned(), rest.into()),
+        };
+        return Some(rule);
+    }
+    let rest = topic.strip_prefix(prefix).filter(|rest| !rest.is_empty())?;
+    if !local.is_empty() {
+        return None;
+    }
+    let remote = format!("{}{prefix}", text("remote_prefix"));
+    rule.insert("topic".to_owned(), rest.into());
+    rule.insert("remote_prefix".to_owned(), remote.into());
+    Some(rule)
 }
 
 /// A bridge with files for TLS uses it.

@@ -11,8 +11,6 @@ enum Take {
     Number(&'static str, i64),
     /// The same text under our key.
     Text(&'static str),
-    /// `true` or `false` under our key.
-    Flag(&'static str),
     /// Text of the listener it follows.
     ListenerText(&'static str),
     /// Text of the bridge it follows.
@@ -23,7 +21,7 @@ enum Take {
     No(&'static str),
 }
 
-use Take::{BridgeNumber, BridgeText, Flag, ListenerText, No, Number, Text};
+use Take::{BridgeNumber, BridgeText, ListenerText, No, Number, Text};
 
 const ALWAYS: &str = "a node always does so";
 const SERVICE: &str = "is for the service manager to say: deploy/thicket.service";
@@ -85,10 +83,6 @@ const OPTIONS: &[(&str, Take)] = &[
         No("write it to a file and name that in local_password_file"),
     ),
     ("keepalive_interval", BridgeNumber("keep_alive_s")),
-    (
-        "restart_timeout",
-        No("a bridge connects again after a growing time, reconnect_maximum_s at most"),
-    ),
     ("start_type", No("a bridge is always connected")),
     (
         "cleansession",
@@ -153,7 +147,6 @@ const OPTIONS: &[(&str, Take)] = &[
         "upgrade_outgoing_qos",
         No("a message has the lower QoS of publication and subscription"),
     ),
-    ("use_identity_as_username", Flag("certificate_users")),
     (
         "use_subject_as_username",
         No("the name in a certificate is its common name"),
@@ -175,10 +168,21 @@ pub fn take(draft: &mut Draft, number: usize, line: &str) {
     }
     let (option, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let value = value.trim();
-    draft.at(number, line);
+    if is_secret(option) {
+        draft.at(number, &format!("{option} ..."));
+    } else {
+        draft.at(number, line);
+    }
     if let Err(why) = take_option(draft, option, value) {
         draft.remark(&why);
     }
+}
+
+/// Whether its value must not be in a remark; also of options of plugins, such as `auth_opt_mysql_password`.
+fn is_secret(option: &str) -> bool {
+    ["password", "_pass", "psk", "secret"]
+        .iter()
+        .any(|end| option.ends_with(end))
 }
 
 fn take_option(draft: &mut Draft, option: &str, value: &str) -> Result<(), String> {
@@ -195,6 +199,8 @@ fn take_option(draft: &mut Draft, option: &str, value: &str) -> Result<(), Strin
             listener.insert("tls_client_certificate".to_owned(), "required".into());
         }
         "require_certificate" => {}
+        "use_identity_as_username" if flag(value)? => draft.certificate_users_here(),
+        "use_identity_as_username" => {}
         "per_listener_settings" => draft.per_listener = flag(value)?,
         "allow_anonymous" if draft.per_listener => draft.set_here("allow_anonymous", flag(value)?),
         "allow_anonymous" => draft.set("allow_anonymous", flag(value)?),
@@ -214,6 +220,7 @@ fn take_option(draft: &mut Draft, option: &str, value: &str) -> Result<(), Strin
         "connection" => draft.bridge(value),
         "address" | "addresses" => return bridge_address(draft, value),
         "bridge_protocol_version" => return bridge_version(draft, value),
+        "restart_timeout" => return restart_timeout(draft, value),
         "topic" => return rule(draft, value),
         _ => return take_from_table(draft, option, value),
     }
@@ -238,10 +245,6 @@ fn take_from_table(draft: &mut Draft, option: &str, value: &str) -> Result<(), S
         }
         Text(key) => {
             draft.set(key, value);
-            true
-        }
-        Flag(key) => {
-            draft.set(key, flag(value)?);
             true
         }
         ListenerText(key) => {
@@ -379,6 +382,18 @@ fn bridge_version(draft: &mut Draft, value: &str) -> Result<(), String> {
     };
     draft
         .set_bridge("version", version)
+        .then_some(())
+        .ok_or_else(no_bridge)
+}
+
+/// `restart_timeout CONSTANT` or `restart_timeout FIRST LONGEST`, in seconds.
+fn restart_timeout(draft: &mut Draft, value: &str) -> Result<(), String> {
+    let longest = integer(value.split_whitespace().last().unwrap_or_default())?;
+    if longest < 1 {
+        return Err("reconnect_maximum_s must be 1 or more".into());
+    }
+    draft
+        .set_bridge("reconnect_maximum_s", longest)
         .then_some(())
         .ok_or_else(no_bridge)
 }
