@@ -124,8 +124,8 @@ mirror! {
         user_name: Option<String> = user_name,
         /// Whether a connection serves it now.
         connected: bool = connected,
-        /// 3, 4 (3.1.1) or 5.
-        protocol_version: u8 = protocol_version,
+        /// 3, 4 (3.1.1) or 5; none: unknown until its client connects, as after a failover or a restart.
+        protocol_version: Option<u8> = protocol_version,
         /// Address of the client.
         peer: Option<String> = peer,
         /// Clean Start of its last CONNECT.
@@ -676,7 +676,7 @@ mod tests {
             client_id: "a".into(),
             user_name: None,
             connected: true,
-            protocol_version: 5,
+            protocol_version: Some(5),
             peer: Some("127.0.0.1:5".into()),
             clean_start: false,
             session_expiry_interval: Some(60),

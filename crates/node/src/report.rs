@@ -8,7 +8,8 @@ pub struct SessionReport {
     /// Its user; `None`: none in particular.
     pub user_name: Option<String>,
     pub connected: bool,
-    pub protocol_version: u8,
+    /// 3, 4 (3.1.1) or 5; `None`: its client has not connected to it since it came here.
+    pub protocol_version: Option<u8>,
     pub peer: Option<String>,
     pub clean_start: bool,
     /// Seconds; `None`: ends with the connection.

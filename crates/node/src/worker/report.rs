@@ -121,7 +121,7 @@ pub(super) fn session_report(cx: &Context, session: &Session) -> SessionReport {
         client_id: client_id_of(&session.client_id).to_owned(),
         user_name: user_name_of(&session.client_id).map(str::to_owned),
         connected: session.connection.is_some(),
-        protocol_version: session.protocol_version,
+        protocol_version: Some(session.protocol_version).filter(|version| *version > 0),
         peer: session
             .connection
             .and_then(|id| cx.connections.get(id))

@@ -55,7 +55,7 @@ pub(super) struct Session {
     pub expiry_interval: u32,
     /// When the connection ended; `None` while there is one.
     pub disconnected_at: Option<Instant>,
-    /// Protocol level of the last connection, for reports.
+    /// Protocol level of the last connection, for reports; 0: it was elsewhere, or before the node started.
     pub protocol_version: u8,
     pub subscriptions: BTreeMap<SubscriptionFilter, Subscription>,
     pub outbound: Outbound,

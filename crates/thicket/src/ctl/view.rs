@@ -278,7 +278,7 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
                 "away"
             }
             .to_owned(),
-            version(session.protocol_version),
+            session.protocol_version.map_or_else(nothing, version),
             session.peer.clone().unwrap_or_else(nothing),
             session
                 .session_expiry_interval_s

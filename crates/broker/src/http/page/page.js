@@ -388,7 +388,7 @@ function clientRow(it) {
     action.append(make("button", { ...data, "data-act": "ban", "aria-label": `Ban ${it.client_id}` }, "Ban…"));
   }
   return make("tr", {}, make("td", {}, it.client_id), cell("User", it.user_name ?? "", it.user_name === null ? "" : "long"), cell("Node", it.node), cell("State", it.connected ? "connected" : "away", it.connected ? "good" : ""),
-    cell("MQTT", VERSIONS[it.protocol_version] || it.protocol_version), cell("Address", it.peer ?? ""), cell("Subscriptions", count(it.subscriptions), "n"),
+    cell("MQTT", VERSIONS[it.protocol_version] ?? ""), cell("Address", it.peer ?? ""), cell("Subscriptions", count(it.subscriptions), "n"),
     cell("Messages/s", it.messages_per_s.toFixed(1), "n"), cell("Queued", count(it.queued_messages), "n"),
     cell("Oldest", it.oldest_queued_ms === null ? "" : `${(it.oldest_queued_ms / 1000).toFixed(1)} s`, "n"), cell("In flight", count(it.inflight_messages), "n"), cell("Dropped", count(it.dropped_messages), it.dropped_messages ? "n warn" : "n"),
     cell("Backups", count(it.backups), "n"), action);

@@ -231,6 +231,29 @@ fn a_queue_is_found_on_any_node_when_the_node_that_had_it_is_gone() {
 }
 
 #[test]
+fn the_protocol_version_of_a_promoted_session_is_unknown_until_its_client_connects() {
+    play(false, |world| {
+        subscriber_gone_from(world, 1);
+        let reported = |world: &World| {
+            let mut all = world.sessions().into_iter();
+            let found = all.find(|(_, session)| session.client_id == "away");
+            found.map(|(_, session)| session.protocol_version)
+        };
+        assert_eq!(reported(world), Some(Some(5)));
+        world.kill(1);
+        for _ in 0..60 {
+            world.run_for(500);
+            if reported(world).is_some() {
+                break;
+            }
+        }
+        assert_eq!(reported(world), Some(None), "promoted");
+        client_at(world, 2, resuming(V5, "away", 1000), "CONNACK present");
+        assert_eq!(reported(world), Some(Some(5)));
+    });
+}
+
+#[test]
 fn the_ledger_of_a_node_tells_what_it_holds_for_others() {
     let mut world = World::new(1, Weather::CALM);
     for _ in 0..2 {
