@@ -97,6 +97,7 @@ class Readiness(unittest.TestCase):
         port = free_port()
         arguments = ["--dns-name", f"localhost:{port}", "--expect-nodes", "1"]
         self.wait_until_ready(self.start("single", (), arguments, discover="dns"))
+            self.wait_for_reason(stranger, "is `cluster_secret_file` the same on both nodes?")
 
     def test_an_island_is_ready_alone(self):
         self.wait_until_ready(self.start("island", [free_port()], ["--expect-nodes", "1"]))

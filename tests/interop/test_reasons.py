@@ -1,5 +1,6 @@
 """What the log and the metrics say of clients that come, go and are not let in, of certificates, and of settings with units."""
 
+import base64
 import os
 import pathlib
 import re
@@ -155,6 +156,15 @@ class Reasons(Case):
         wait_until(lambda: "the client speaks TLS" in node.log_from(0), "a line about TLS")
         first_bytes(node.port, b"GET /mqtt HTTP/1.1\r\nHost: here\r\n\r\n")
         wait_until(lambda: "the client speaks HTTP" in node.log_from(0), "a line about HTTP")
+
+    def test_a_client_with_tls_at_a_plain_port_is_not_taken_for_a_node(self):
+        secret = self.authority.path / "secret"
+        secret.write_text(base64.b64encode(os.urandom(32)).decode())
+        secret.chmod(0o600)
+        node = self.start("--cluster-secret-file", str(secret))
+        self.shake(node.port, None)
+        wait_until(lambda: "the client speaks TLS" in node.log_from(0), "a line about TLS")
+        self.assertNotIn("link", node.log_from(0))
 
 
 class Certificates(Case):

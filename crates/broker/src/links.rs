@@ -87,6 +87,14 @@ impl Links {
         }
     }
 
+    /// What to look at when the two ends of a link do not trust each other.
+    pub(crate) const fn question(&self) -> &'static str {
+        match self.certificates {
+            Some(_) => "do both nodes have certificates of the authority in `link_tls_ca`?",
+            None => "is `cluster_secret_file` the same on both nodes?",
+        }
+    }
+
     /// Whether links are accepted at listeners for clients: those with certificates have their own listeners.
     pub(crate) const fn come_in_with_clients(&self) -> bool {
         self.certificates.is_none()

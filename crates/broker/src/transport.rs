@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::gate::{Gate, Seat};
 use crate::layers::{Failure, Layered};
 use crate::links::{Links, Proof};
+use thicket_transport::tls::is_of_client;
 
 /// A non-blocking stream of bytes to a peer. Small: an idle connection has one.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl Transport {
                 seat,
                 links,
             } = *undecided;
-            if buffer.first() == Some(&HANDSHAKE) {
+            if buffer.first() == Some(&HANDSHAKE) && !is_of_client(&buffer[..count]) {
                 if !links.may_begin() {
                     links.complain(&stream.peer(), None, "link refused: too many begin at once");
                     return Ok(Taken::End);

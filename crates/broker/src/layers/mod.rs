@@ -133,22 +133,29 @@ impl Layered {
         let (Some(link), Some(tls)) = (&self.link, &self.tls) else {
             return;
         };
+        let question = link.links.question();
         let message = match error {
             Some(error) if error.kind() == io::ErrorKind::InvalidData => {
                 if tls::is_refusal(error) {
-                    "link refused by the other node"
+                    format!("link refused by the other node: {question}")
                 } else if tls.is_handshaking() {
-                    "link refused: the other end did not prove that it belongs to this cluster"
+                    format!(
+                        "link refused: the other end did not prove that it belongs to this cluster: {question}"
+                    )
                 } else {
-                    "link ended: what came is not what the other node sent"
+                    "link ended: what came is not what the other node sent".to_owned()
                 }
             }
+            // This node has accepted it.
+            None if tls.is_handshaking() && self.seat.is_some() => format!(
+                "link ended while TLS began: {question} Or a client speaks TLS, and this listener does not: use a tls:// listener"
+            ),
             None if tls.is_handshaking() => {
-                "link ended while TLS began: the other node wants another secret or certificate, or no TLS"
+                "link ended while TLS began: the other node wants another secret or certificate, or no TLS".to_owned()
             }
             Some(_) | None => return,
         };
-        link.links.complain(&self.stream.peer(), error, message);
+        link.links.complain(&self.stream.peer(), error, &message);
     }
 
     pub(crate) const fn stream_mut(&mut self) -> &mut Stream {

@@ -43,6 +43,22 @@ const ANNOUNCEMENTS: &[u8] = b"announcements";
 /// The ALPN protocol of links: nothing else uses it.
 const PROTOCOL: &[u8] = b"thicket-link";
 
+/// In a ClientHello, PROTOCOL with its length (RFC 7301 3.1).
+const OFFERED: &[u8] = b"\x0cthicket-link";
+/// The name that a node sends where it dials with certificates, with its length (RFC 6066 3).
+const NAMED: &[u8] = b"\0\x07thicket";
+
+/// Whether the first bytes of a connection are the whole ClientHello of somebody who is no node.
+#[must_use]
+pub fn is_of_client(hello: &[u8]) -> bool {
+    let Some((head, body)) = hello.split_first_chunk::<5>() else {
+        return false;
+    };
+    let is_whole = body.len() >= usize::from(u16::from_be_bytes([head[3], head[4]]));
+    let has = |part: &[u8]| body.windows(part.len()).any(|window| window == part);
+    is_whole && !has(OFFERED) && !has(NAMED)
+}
+
 /// The keys derived from one secret.
 pub struct ClusterKey {
     issuer: Issuer<'static, KeyPair>,
@@ -226,6 +242,33 @@ mod tests {
             .map(|secret| ClusterKey::derive(secret.as_bytes()).expect("derived"))
             .collect();
         LinkKeys::of_secrets(&keys).expect("a system with randomness")
+    }
+
+    #[test]
+    fn the_hello_of_a_client_differs_from_that_of_a_node() {
+        let hello = |config: Arc<ClientConfig>, name: &'static str| {
+            let name = rustls::pki_types::ServerName::try_from(name).expect("a name");
+            let mut connection = rustls::ClientConnection::new(config, name).expect("a client");
+            let mut bytes = Vec::new();
+            connection.write_tls(&mut bytes).expect("to memory");
+            bytes
+        };
+        let of_client = Arc::new(
+            ClientConfig::builder_with_provider(Arc::new(provider::default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("versions")
+                .with_root_certificates(RootCertStore::empty())
+                .with_no_client_auth(),
+        );
+        let of_node = hello(keys(&["ours"]).client(), "thicket");
+        assert!(!is_of_client(&of_node));
+        // With certificates a node offers no protocol.
+        assert!(!is_of_client(&hello(Arc::clone(&of_client), "thicket")));
+        let mut of_client = hello(of_client, "broker.example");
+        assert!(is_of_client(&of_client));
+        of_client.pop();
+        assert!(!is_of_client(&of_client), "the rest may name the protocol");
+        assert!(!is_of_client(b"\x16"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use any_name::AnyName;
-pub use cluster::{AnnouncementKey, ClusterKey};
+pub use cluster::{AnnouncementKey, ClusterKey, is_of_client};
 pub use link::{LinkKeys, LinkTls};
 pub use name::certificate_name;
 pub use rustls;
