@@ -253,6 +253,8 @@ class InChromium(PageTest):
             self.assertEqual(page.locator("#picture .link").count(), 3)
             page.wait_for_selector("#client-rows tr:nth-child(3)")
             self.assertIn("<img src=x onerror=alert(1)>", page.inner_text("#client-rows"))
+            self.check_that_it_fits(page)
+            self.check_words(page)
             self.assertEqual(self.problems, [])
             self.assertTrue(all(url.startswith(f"http://127.0.0.1:{self.nodes[0].http_port}/") for url in self.requests if url != "data:,"))
             self.assertIn("thicket", page.evaluate("document.title").lower())
@@ -271,6 +273,24 @@ class InChromium(PageTest):
             self.nodes[0].kill()
             wait_until(lambda: "trying again" in page.inner_text("#live"), "the page to miss its node")
             browser.close()
+
+    def check_that_it_fits(self, page):
+        """The buttons of a client are seen whole, also where the table must be scrolled."""
+        for width in (1920, 1280, 1000, 800):
+            page.set_viewport_size({"width": width, "height": 900})
+            table, button = (page.locator(at).bounding_box() for at in (".scroll:has(#client-rows)", "#client-rows tr:first-child button[data-act=ban]"))
+            self.assertLessEqual(button["x"] + button["width"], table["x"] + table["width"], width)
+            self.assertEqual(page.evaluate("document.documentElement.scrollWidth"), width, "nothing sticks out")
+            if width >= 1280:
+                sizes = page.evaluate("(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth])(document.querySelector('.scroll:has(#client-rows)'))")
+                self.assertEqual(*sizes, f"nothing to scroll at {width}")
+        page.set_viewport_size({"width": 1280, "height": 900})
+
+    def check_words(self, page):
+        self.assertEqual(page.inner_text("#latency-now"), "No deliveries since this page was opened.")
+        self.assertIn("In a circle: how many clients", page.inner_text(".cluster"))
+        self.assertEqual(page.locator("#picture .node title").first.text_content().split(": ")[1], "up, 3 clients")
+        self.assertEqual(page.locator("#picture .link").count(), page.locator("#picture .behind").count(), "no line crosses its label")
 
     def ban(self, page):
         page.fill("#search", "meter-1")
@@ -315,7 +335,7 @@ class InChromium(PageTest):
             self.assertIn(part, shown)
         self.assertNotIn("home/large", shown)
         self.assertNotIn("home/1\n", shown)
-        wait_until(lambda: "deliveries in the last minute" in page.inner_text("#latency-now"), "the latency")
+        wait_until(lambda: re.search("[0-9] deliveries (since|in the last)", page.inner_text("#latency-now")), "the latency")
         page.click("#subscriber-stop")
         wait_until(lambda: page.inner_text("#subscriber-state") == "stopped", "the subscriber to stop")
 

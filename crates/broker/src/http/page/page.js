@@ -15,6 +15,8 @@ const at = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const count = (value) => (value === null || value === undefined ? "–" : number.format(value));
 
+const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+
 function bytes(value) {
   if (value === null || value === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -148,18 +150,26 @@ function drawPicture(entry) {
     const text = `${roundTrip(own, rtt)}${rates ? `, ${bytes(rates.bytes_per_s)}/s` : ""}`;
     labels.push({ x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 + 4, text });
   }
-  for (const { x, y, text } of labels) draw(picture, "text", { x, y, class: "small" }, text);
+  for (const { x, y, text } of labels) drawLabel(picture, x, y, text);
   for (const { x, y, node } of new Set(places.values())) {
     const [state] = stateOf(node);
     const kind = state === "down" ? "node down" : state === "up" ? "node" : "node busy";
     const radius = nodes.length > 16 ? 14 : 26;
     if (node.is_self) draw(picture, "circle", { cx: x, cy: y, r: radius + 5, class: "ring" });
     const circle = draw(picture, "circle", { cx: x, cy: y, r: radius, class: kind });
-    draw(circle, "title", {}, `${node.name}: ${state}, ${node.clients} clients`);
+    draw(circle, "title", {}, `${node.name}: ${state}, ${plural(node.clients, "client")}`);
     draw(picture, "text", { x, y: y + 5 }, state === "down" ? "✗" : number.format(node.clients));
     const name = node.name.length > 22 ? `${node.name.slice(0, 21)}…` : node.name;
     draw(picture, "text", { x, y: y + radius + 22, class: "name" }, name);
   }
+}
+
+// With the line interrupted behind it.
+function drawLabel(picture, x, y, text) {
+  const label = draw(picture, "text", { x, y, class: "small" }, text);
+  const box = label.getBBox();
+  const behind = draw(picture, "rect", { x: box.x - 4, y: box.y, width: box.width + 8, height: box.height, class: "behind" });
+  label.before(behind);
 }
 
 // Of the link with a node, or of one between two other nodes, which publish it in steps: 0 below one millisecond.
@@ -280,10 +290,11 @@ function duration(seconds) {
   return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds} s`;
 }
 
-// Deliveries of the last minute, by how long they took; the node counts since its start.
+// Deliveries of the last minute, by how long they took; the node counts since its start, and the page looks since it was opened.
 function showLatency({ deliveries: now }) {
   deliveries.push(now);
   if (deliveries.length > LATENCY_S + 1) deliveries.shift();
+  const when = deliveries.length > LATENCY_S ? "in the last minute" : "since this page was opened";
   const before = deliveries[0];
   const since = (index) => now.buckets[index].count - before.buckets[index].count;
   const bars = now.buckets.map((bucket, index) => ({ label: `≤ ${duration(bucket.within_s)}`, bound: duration(bucket.within_s), count: since(index) }));
@@ -295,8 +306,8 @@ function showLatency({ deliveries: now }) {
     return bar.bound === null ? `more than ${bars[bars.length - 2].bound}` : `within ${bar.bound}`;
   };
   at("latency-now").textContent = all
-    ? `${count(all)} deliveries in the last minute: half ${within(0.5)}, 99 % ${within(0.99)}. From when this node has read a message until it is written to the client.`
-    : "No deliveries in the last minute.";
+    ? `${count(all)} deliveries ${when}: half ${within(0.5)}, 99 % ${within(0.99)}. From when this node has read a message until it is written to the client.`
+    : `No deliveries ${when}.`;
   const svg = at("latency");
   svg.replaceChildren();
   draw(svg, "line", { x1: 0, y1: 92, x2: 300, y2: 92, class: "axis" });
