@@ -60,6 +60,13 @@ class ClusterViews(Ctl, RawCases, ThreeNodes):
         self.assertEqual(len(self.clients(1, client_id=names[0], address="127.0.0.1")), 1)
         self.assertEqual(self.clients(0, client_id=names[0], user="nobody"), [])
 
+    def test_explain_says_which_node_has_a_client(self):
+        name = self.client_id("explained")
+        self.raw(self.at(1).port, "explained")
+        self.assertIn(f"{name}: its session is on this node", self.ctl("explain", "client", name, node=1))
+        self.assertIn(f"{name}: its session is on {self.at(1).name}", self.ctl("explain", "client", name, node=0))
+        self.assertIn("nobody-here: no node has a session of it", self.ctl("explain", "client", "nobody-here", node=0))
+
     def test_pages_of_all_nodes_hold_every_client_once(self):
         roles = [f"paged-{number:02}" for number in range(17)]
         for number, role in enumerate(roles):

@@ -14,7 +14,9 @@ use std::io::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
+use thicket_broker::api::cluster::ClientPage;
 use thicket_broker::api::overlay::{query_of_text, query_of_topic};
+use thicket_broker::api::redirection::ClientExplanationEntry;
 use thicket_broker::api::{
     DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, NodeEntry, ReloadEntry,
 };
@@ -198,8 +200,9 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             Topic::Traffic => view::traffic(&api.ask(path)?),
             Topic::Overlay { topic, dot } => show_overlay(&api, topic.as_deref(), *dot)?,
             Topic::Explain {
-                client_id: Some(_), ..
-            } => view::client(&api.ask(path)?, &api.ask::<Vec<_>>("/v1/nodes")?),
+                client_id: Some(client_id),
+                ..
+            } => explain_client(&api, client_id, path)?,
             Topic::Explain { .. } => overlay::explanation(&api.ask(path)?),
             Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?),
             Topic::Memory => view::memory(&api.ask(path)?),
@@ -258,6 +261,15 @@ fn client_of<'a>(word: &str, client_id: Option<&'a str>) -> anyhow::Result<Optio
         "expected `explain TOPIC` or `explain client CLIENT_ID`"
     );
     Ok(client_id)
+}
+
+/// What the node knows of a client, and where its session is.
+fn explain_client(api: &Api, client_id: &str, path: &str) -> anyhow::Result<String> {
+    let query = query_of_text("client_id", client_id);
+    let found: ClientPage = api.ask(&format!("/v1/clients?{query}"))?;
+    let explanation: ClientExplanationEntry = api.ask(path)?;
+    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
+    Ok(view::client(&explanation, &found, &nodes))
 }
 
 fn explain_path(topic: &str) -> String {

@@ -9,6 +9,7 @@ use thicket_broker::api::{
 };
 
 use thicket_broker::api::audit::AuditEntry;
+use thicket_broker::api::cluster::ClientPage;
 use thicket_broker::api::redirection::{
     ClientExplanationEntry, NodeStateEntry, RankedNodeEntry, RatesEntry,
 };
@@ -136,17 +137,13 @@ pub fn audit(entries: &[AuditEntry], now: Duration) -> String {
     render(&titles, &rows)
 }
 
-/// Why a client is where it is.
-pub fn client(client: &ClientExplanationEntry, nodes: &[NodeEntry]) -> String {
+/// Why a client is where it is. `found`: the sessions of its identifier on all nodes.
+pub fn client(client: &ClientExplanationEntry, found: &ClientPage, nodes: &[NodeEntry]) -> String {
     let name = |id: &str| {
         let node = nodes.iter().find(|node| node.id == id);
         node.map_or_else(|| id.to_owned(), |node| node.name.clone())
     };
-    let place = if client.is_here {
-        "its session is on this node"
-    } else {
-        "no session on this node"
-    };
+    let place = place(client, found);
     let policy = match &client.policy {
         Some(policy) => format!("redirection by load, policy {policy}"),
         None => "redirection is off".to_owned(),
@@ -229,6 +226,28 @@ fn some_of(topics: &[String]) -> String {
         count => format!("{} and {} more", topics[..SHOWN].join(", "), count - SHOWN),
     }
 }
+/// Which node has the session of a client.
+fn place(client: &ClientExplanationEntry, found: &ClientPage) -> String {
+    let mut elsewhere: Vec<&str> = found.clients.iter().map(|it| it.node.as_str()).collect();
+    elsewhere.dedup();
+    let mut text = match &elsewhere[..] {
+        _ if client.is_here => return "its session is on this node".to_owned(),
+        [] => "no node has a session of it".to_owned(),
+        [node] => format!("its session is on {node}, which knows more of it: --node {node}"),
+        several => format!(
+            "users with this identifier have sessions on {}",
+            several.join(", ")
+        ),
+    };
+    for missing in &found.unanswered {
+        text.push_str(&format!(
+            "; {} did not answer: {}",
+            missing.node, missing.why
+        ));
+    }
+    text
+}
+
 
 /// Time of day, UTC.
 fn clock(at_ms: u64) -> String {
