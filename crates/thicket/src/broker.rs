@@ -9,8 +9,8 @@ use clap::{ArgMatches, CommandFactory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::{
-    CertificateDays, Config, ConfigErrors, Failure, Node, SOON_DAYS, SOON_DAYS_OF_TOKENS, Settings,
-    TokenDays, certificate_days, token_days,
+    CertificateDays, Config, ConfigError, ConfigErrors, Failure, Node, SOON_DAYS,
+    SOON_DAYS_OF_TOKENS, Settings, TokenDays, certificate_days, token_days,
 };
 
 use crate::{environment, service_manager};
@@ -40,21 +40,22 @@ enum Wake {
     Failed(Failure),
 }
 
-/// Runs a node until SIGINT or SIGTERM. `matches`: where the values of `arguments` came from.
-pub fn run(arguments: Broker, matches: &ArgMatches) -> anyhow::Result<()> {
+/// Runs a node until SIGINT or SIGTERM. `matches`: where the values of `arguments` came from; `faults`: those of flags that are not in `arguments`.
+pub fn run(arguments: Broker, matches: &ArgMatches, faults: Vec<String>) -> anyhow::Result<()> {
     let names = std::env::vars_os().map(|(name, _)| name);
     let strange = environment::unknown(&crate::Cli::command(), names);
     let mut settings = arguments.settings;
-    let mut of_file = Vec::new();
+    let mut found: Vec<_> = faults.into_iter().map(ConfigError::Flag).collect();
     if let Some(path) = &arguments.config {
         let (read, faults) = match Settings::from_file(path) {
             Ok(read) => read,
             Err(fault) => return Err(in_lines(strange, Some(fault.into()), matches)),
         };
-        (settings, of_file) = (settings.or(read), faults);
+        settings = settings.or(read);
+        found.extend(faults);
     }
     thicket_broker::start_log(settings.log_level, settings.log_format);
-    let config = match settings.check_after(of_file) {
+    let config = match settings.check_after(found) {
         Ok(config) if strange.is_empty() => config,
         checked => return Err(in_lines(strange, checked.err(), matches)),
     };
@@ -66,7 +67,7 @@ pub fn run(arguments: Broker, matches: &ArgMatches) -> anyhow::Result<()> {
             .collect();
         writeln!(
             std::io::stdout(),
-            "the configuration is good; it listens on {}",
+            "the configuration is good; the node would listen on {}",
             listen.join(" ")
         )?;
         check_tokens(&config)?;

@@ -7,6 +7,7 @@ mod client;
 mod ctl;
 mod dispatch;
 mod environment;
+mod flags;
 mod generate;
 mod health;
 mod lab;
@@ -75,10 +76,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let (command, matches) = parse();
+    let (command, matches, faults) = parse();
     let result = match command {
         Command::Up(up) => up::run(&up),
-        Command::Broker(broker) => broker::run(*broker, &matches),
+        Command::Broker(broker) => broker::run(*broker, &matches, faults),
         Command::Pub(publish) => client::publish(&publish),
         Command::Sub(subscribe) => client::subscribe(&subscribe),
         Command::Health(health) => health::run(&health),
@@ -105,29 +106,47 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was asked for, and where each value of its arguments came from. Ends the process if it cannot be read.
-fn parse() -> (Command, clap::ArgMatches) {
-    let words: Vec<_> = std::env::args_os().collect();
-    let parsed = Cli::command()
-        .try_get_matches_from(&words)
-        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?.command, matches)));
-    match parsed {
-        Ok((command, mut matches)) => {
-            let (_, of_command) = matches.remove_subcommand().expect("clap asks for one");
-            (command, of_command)
-        }
-        Err(error) => {
-            // Written whether or not somebody reads it.
-            let _ = error.print();
-            let mut command = Cli::command();
-            // Only then do arguments show as the error shows them.
-            command.build();
-            if let Some(words) = environment::explain(&command, &error, &words) {
-                eprintln!("\n{words}");
+/// What was asked for, where each value of its arguments came from, and the faults of flags of a node, whose other settings are to be checked as
+/// well. Ends the process if the rest cannot be read.
+fn parse() -> (Command, clap::ArgMatches, Vec<String>) {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    let is_broker = words.get(1).is_some_and(|word| word == "broker");
+    let mut faults = Vec::new();
+    loop {
+        let parsed = Cli::command()
+            .try_get_matches_from(&words)
+            .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?.command, matches)));
+        let error = match parsed {
+            Ok((command, mut matches)) => {
+                let (_, of_command) = matches.remove_subcommand().expect("clap asks for one");
+                return (command, of_command, faults);
             }
-            std::process::exit(error.exit_code())
+            Err(error) => error,
+        };
+        if let (true, Some(fault)) = (is_broker, flags::take_fault(&error, &mut words)) {
+            faults.push(fault);
+            continue;
         }
+        for fault in faults {
+            eprintln!("thicket: {fault}");
+        }
+        // Written whether or not somebody reads it.
+        let _ = error.print();
+        let mut command = Cli::command();
+        // Only then do arguments show as the error shows them.
+        command.build();
+        if let Some(words) = environment::explain(&command, &error, &words) {
+            eprintln!("\n{words}");
+        }
+        std::process::exit(error.exit_code())
     }
+}
+
+/// `1 message`, `2 messages`.
+fn counted(count: impl TryInto<u64>, what: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{end}")
 }
 
 /// An error with its causes. Some tell their cause themselves, and it is not repeated then.

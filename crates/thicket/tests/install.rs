@@ -443,6 +443,38 @@ fn a_bad_value_names_its_variable_and_a_flag_does_not() {
 }
 
 #[test]
+fn the_faults_of_flags_and_of_files_are_found_at_once() {
+    let output = thicket(
+        &[
+            "broker",
+            "--check",
+            "--queue-bytes",
+            "64MX",
+            "--sync=sometimes",
+            "--users",
+            "/nowhere/users",
+            "--listen",
+            "tls://127.0.0.1:0",
+            "--tls-certificate",
+            "/nowhere/pem",
+        ],
+        &[],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let error = complaint(&output);
+    for expected in [
+        "--queue-bytes 64MX: expected a size",
+        "--sync sometimes: expected one of commit, interval, none",
+        "users: cannot read /nowhere/users",
+        "a `tls_key` for this listener",
+        "cannot read a certificate from /nowhere/pem",
+    ] {
+        assert!(error.contains(expected), "`{expected}` in {error}");
+    }
+    assert_eq!(error.lines().count(), 5, "{error}");
+}
+
+#[test]
 fn every_command_has_a_manual_page_and_shells_have_completions() {
     let directory = tempfile::tempdir().expect("a directory");
     let pages = directory.path().join("man");

@@ -10,7 +10,7 @@ use thicket_mqtt::{ProtocolVersion, Qos};
 use thicket_transport::client::Place;
 use thicket_transport::tls::ClientTls;
 
-use super::check::{checked_name, host_and_port, in_range, invalid};
+use super::check::{checked_name, host_and_port, invalid};
 use super::error::Faults;
 use super::{ConfigError, Settings, units};
 
@@ -217,7 +217,9 @@ pub(super) fn check(
     }
     let mut plans: Vec<BridgePlan> = Vec::new();
     for table in tables {
-        let plan = plan(table, faults);
+        let plan = faults.within("bridge", table.name.as_deref(), |faults| {
+            plan(table, faults)
+        });
         let is_same = |other: &BridgePlan| !plan.name.is_empty() && other.name == plan.name;
         if plans.iter().any(is_same) {
             let expected = "another name than other bridges";
@@ -236,14 +238,10 @@ fn plan(table: &BridgeSettings, faults: &mut Faults) -> BridgePlan {
     let client_id = table.client_id.clone();
     let client_id = client_id.map(|id| checked_name("bridge.client_id", id));
     if table.rule.is_empty() {
-        faults.add(invalid(
-            "bridge.rule",
-            "[]",
-            format!("at least one rule for the bridge {name}"),
-        ));
+        faults.add(invalid("bridge.rule", "[]", "at least one rule"));
     }
-    let rules = table.rule.iter().map(rule);
-    let rules = rules.filter_map(|rule| faults.keep(rule)).collect();
+    let rules = table.rule.iter();
+    let rules = rules.filter_map(|table| rule(table, faults)).collect();
     let version = match table.version.unwrap_or_default() {
         BridgeVersion::V311 => ProtocolVersion::V311,
         BridgeVersion::V5 => ProtocolVersion::V5,
@@ -388,20 +386,19 @@ pub(super) fn password(key: &'static str, path: &Path) -> Result<Vec<u8>, Config
     Ok(password.to_vec())
 }
 
-fn rule(table: &BridgeRuleSettings) -> Result<Rule, ConfigError> {
-    let Some(direction) = table.direction else {
-        return Err(invalid(
-            "bridge.rule.direction",
-            "nothing",
-            "in, out or both",
-        ));
+/// `None`: it is not valid.
+fn rule(table: &BridgeRuleSettings, faults: &mut Faults) -> Option<Rule> {
+    let direction = match table.direction {
+        None => {
+            let expected = "in, out or both";
+            faults.add(invalid("bridge.rule.direction", "nothing", expected));
+            Direction::Both
+        }
+        Some(BridgeDirection::In) => Direction::In,
+        Some(BridgeDirection::Out) => Direction::Out,
+        Some(BridgeDirection::Both) => Direction::Both,
     };
-    let direction = match direction {
-        BridgeDirection::In => Direction::In,
-        BridgeDirection::Out => Direction::Out,
-        BridgeDirection::Both => Direction::Both,
-    };
-    let qos = in_range("bridge.rule.qos", table.qos, 1, 0..=2)?;
+    let qos = faults.in_range("bridge.rule.qos", table.qos, 1, 0..=2);
     let config = RuleConfig {
         local_prefix: table.local_prefix.clone().unwrap_or_default(),
         remote_prefix: table.remote_prefix.clone().unwrap_or_default(),
@@ -413,13 +410,12 @@ fn rule(table: &BridgeRuleSettings) -> Result<Rule, ConfigError> {
         },
         ..RuleConfig::new(table.topic.clone().unwrap_or_default(), direction)
     };
-    Rule::new(&config).map_err(|error| {
-        invalid(
-            "bridge.rule",
-            format!("{:?}", config.topic),
-            error.to_string(),
-        )
-    })
+    let rule = Rule::new(&config).map_err(|error| {
+        let value = format!("{:?}", config.topic);
+        let expected = format!("a topic filter with its prefixes ({error})");
+        invalid("bridge.rule.topic", value, expected)
+    });
+    faults.keep(rule)
 }
 
 /// The address at which a bridge reaches its own node, which listens on `address`.
@@ -516,7 +512,17 @@ mod tests {
             (
                 "a bad filter",
                 GOOD.replace("a/#", "a#"),
-                "bridge.rule = \"a#\"",
+                "bridge.rule.topic = \"a#\": expected a topic filter with its prefixes (local filter \"a#\"",
+            ),
+            (
+                "which bridge",
+                GOOD.replace("a/#", "a/#/b"),
+                "(in [[bridge]] plant)",
+            ),
+            (
+                "a bad filter without a direction",
+                "[[bridge]]\nname = 'a'\naddress = 'a:1'\nrule = [{ topic = 'a/#/b' }]\n".into(),
+                "bridge.rule.topic = \"a/#/b\"",
             ),
             (
                 "a bad version",

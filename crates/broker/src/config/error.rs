@@ -47,6 +47,17 @@ pub enum ConfigError {
         /// The expected values.
         expected: String,
     },
+    /// A flag with an invalid value.
+    #[error("{0}")]
+    Flag(String),
+    /// A fault in one of several tables.
+    #[error("{fault} (in {place})")]
+    In {
+        /// The table.
+        place: String,
+        /// What is wrong there.
+        fault: Box<ConfigError>,
+    },
     /// Two settings that exclude each other, or a setting without another that it needs.
     #[error("{0}")]
     Conflict(&'static str),
@@ -109,6 +120,8 @@ pub(super) struct Faults {
     found: Vec<ConfigError>,
     /// Some keys of the file could not be read.
     is_partial: bool,
+    /// The table that is checked now, if there may be several of its kind.
+    place: Option<String>,
 }
 
 impl Faults {
@@ -117,7 +130,24 @@ impl Faults {
         Self {
             is_partial: !found.is_empty(),
             found,
+            place: None,
         }
+    }
+
+    /// Checks a table; its faults name it.
+    pub(super) fn within<T>(
+        &mut self,
+        kind: &str,
+        name: Option<&str>,
+        check: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        self.place = Some(match name {
+            Some(name) => format!("[[{kind}]] {name}"),
+            None => format!("a [[{kind}]] without a name"),
+        });
+        let checked = check(self);
+        self.place = None;
+        checked
     }
 
     pub(super) fn add(&mut self, fault: impl Into<ConfigError>) {
@@ -127,6 +157,13 @@ impl Faults {
         if is_combination && self.is_partial {
             return;
         }
+        let fault = match self.place.clone() {
+            Some(place) => ConfigError::In {
+                place,
+                fault: Box::new(fault),
+            },
+            None => fault,
+        };
         // Listeners may share a file.
         let text = fault.to_string();
         if self.found.iter().all(|other| other.to_string() != text) {

@@ -58,7 +58,15 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigErro
             Err(mut error) => {
                 error.set_input(Some(text));
                 let at = error.span().map_or(0, |span| span.start);
-                reader.faults.push((at, malformed(error)));
+                let fault = match choices(&reader.root, at).filter(|_| error.message() == NO_CHOICE)
+                {
+                    Some(choices) => ConfigError::Malformed {
+                        path: path.to_owned(),
+                        problem: error.to_string().replace(NO_CHOICE, &choices),
+                    },
+                    None => malformed(error),
+                };
+                reader.faults.push((at, fault));
                 if !remove(&mut reader.root, at) {
                     break Settings::default();
                 }
@@ -71,6 +79,37 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigErro
         settings,
         faults.into_iter().map(|(_, fault)| fault).collect(),
     ))
+}
+
+/// What the parser says of a value that is no text where it wants one of several.
+const NO_CHOICE: &str = "wanted string or table";
+
+/// What the value at an offset could be: the parser says so of a text that is none of them.
+fn choices(root: &DeTable<'_>, at: usize) -> Option<String> {
+    let mut root = root.clone();
+    if !put_text(&mut root, at) {
+        return None;
+    }
+    let root = Spanned::new(0..0, root);
+    let error = Settings::deserialize(toml::Deserializer::from(root)).err()?;
+    let (_, choices) = error.message().split_once("expected ")?;
+    Some(format!("expected {choices}"))
+}
+
+/// Puts a text in the place of the value at an offset. Returns whether it was found.
+fn put_text(table: &mut DeTable<'_>, at: usize) -> bool {
+    for (key, value) in table.iter_mut() {
+        let name: &str = key.get_ref();
+        let has_tables = TABLES.contains(&name) || name == "rule";
+        if has_tables && tables_of(value).any(|table| put_text(table, at)) {
+            return true;
+        }
+        if !has_tables && value.span().contains(&at) {
+            *value.get_mut() = DeValue::String("?".into());
+            return true;
+        }
+    }
+    false
 }
 
 struct Reader<'a> {
@@ -333,6 +372,25 @@ mod tests {
             "invalid type: string \"two\", expected u32",
         ] {
             assert!(error.contains(word), "`{word}` in {error}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_no_text_is_refused_with_the_choices() {
+        for (text, expected) in [
+            ("partition = true\n", "expected `serve` or `majority`"),
+            (
+                "workers = 1\n[[listener]]\naddress = 'localhost:1'\ntransport = 3\n",
+                "expected one of `tcp`, `tls`, ",
+            ),
+            (
+                "[[bridge]]\nname = 'a'\n[[bridge.rule]]\ndirection = 2\n",
+                "expected one of `in`, `out`, `both`",
+            ),
+        ] {
+            let error = error_of(text);
+            assert!(error.contains(expected), "{error}");
+            assert!(!error.contains(NO_CHOICE), "{error}");
         }
     }
 

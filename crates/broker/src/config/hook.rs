@@ -141,7 +141,7 @@ pub struct HookPlan {
 pub(super) fn check(settings: &Settings, faults: &mut Faults) -> Vec<HookPlan> {
     let mut plans: Vec<HookPlan> = Vec::new();
     for table in settings.hook.as_deref().unwrap_or_default() {
-        let plan = plan(table, faults);
+        let plan = faults.within("hook", table.name.as_deref(), |faults| plan(table, faults));
         let is_same = |other: &&HookPlan, part: fn(&HookConfig) -> String| {
             part(&other.config) == part(&plan.config)
         };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::Deserialize;
 use thicket_node::Takes;
-use thicket_transport::tls::{ClientCertificates, LinkTls, ServerTls};
+use thicket_transport::tls::{ClientCertificates, LinkTls, ServerTls, Validity};
 
 use super::access::names_users;
 use super::check::{in_range, invalid};
@@ -364,7 +364,7 @@ fn tls(
     text: &str,
     faults: &mut Faults,
 ) -> Option<ServerTls> {
-    let tls = faults.keep(tls_files(table, settings, text))?;
+    let tls = tls_files(table, settings, text, faults)?;
     let of_files = tls.faults();
     of_files.into_iter().for_each(|fault| faults.add(fault));
     Some(tls)
@@ -375,17 +375,27 @@ fn tls_files(
     table: &ListenerSettings,
     settings: &Settings,
     text: &str,
-) -> Result<ServerTls, ConfigError> {
-    let given = |own: &Option<PathBuf>, of_node: &Option<PathBuf>, key| {
+    faults: &mut Faults,
+) -> Option<ServerTls> {
+    let mut given = |own: &Option<PathBuf>, of_node: &Option<PathBuf>, key| {
         let path = own.clone().or_else(|| of_node.clone());
-        path.ok_or_else(|| {
+        faults.keep(path.ok_or_else(|| {
             invalid(
                 "listen",
                 text,
                 format!("a `{key}` for this listener, or for the node"),
             )
-        })
+        }))
     };
+    let certificate = given(
+        &table.tls_certificate,
+        &settings.tls_certificate,
+        "tls_certificate",
+    );
+    let key = given(&table.tls_key, &settings.tls_key, "tls_key");
+    if let (Some(certificate), None) = (&certificate, &key) {
+        faults.keep(Validity::of_file(certificate));
+    }
     let choice = table
         .tls_client_certificate
         .or(settings.tls_client_certificate);
@@ -399,9 +409,10 @@ fn tls_files(
         .clone()
         .or_else(|| settings.tls_client_ca.clone());
     if client_certificates != ClientCertificates::Off && client_authorities.is_none() {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "tls_client_certificate needs a tls_client_ca: the authorities whose clients are believed",
         ));
+        return None;
     }
     // The node's authorities may be meant for a table that sets `tls_client_certificate`.
     let tables = settings.listener.iter().flatten();
@@ -409,17 +420,14 @@ fn tls_files(
     let asks_elsewhere = table.tls_client_ca.is_none() && choices.any(|it| it.is_some());
     let is_asked_at_all = choice.is_some() || asks_elsewhere;
     if client_authorities.is_some() && !is_asked_at_all {
-        return Err(ConfigError::Conflict(
+        faults.add(ConfigError::Conflict(
             "tls_client_ca says whose certificates are believed, but clients are not asked for any: add tls_client_certificate = \"required\" (or \"optional\", or \"off\")",
         ));
+        return None;
     }
-    Ok(ServerTls {
-        certificate: given(
-            &table.tls_certificate,
-            &settings.tls_certificate,
-            "tls_certificate",
-        )?,
-        key: given(&table.tls_key, &settings.tls_key, "tls_key")?,
+    Some(ServerTls {
+        certificate: certificate?,
+        key: key?,
         client_authorities,
         client_certificates,
     })
