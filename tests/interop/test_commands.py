@@ -132,6 +132,13 @@ class Refusals(unittest.TestCase):
         self.assertIn("--users", thicket(*common, "--insecure-links", status=1))
         self.assertIn("--cluster-secret-file", thicket(*common, "--allow-anonymous", status=1))
 
+    def test_a_bad_filter_and_a_bad_topic_are_named_with_their_flag(self):
+        # Before it connects: nobody listens there.
+        words = thicket("sub", "-p", free_port(), "-t", "a/#/b", status=1)
+        self.assertIn("--topic a/#/b: # is not the whole last level", words)
+        words = thicket("pub", "-p", free_port(), "-t", "a/#", "-m", "x", status=1)
+        self.assertIn("--topic a/#: ", words)
+
     def test_a_port_in_use_is_named(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

@@ -1,5 +1,7 @@
 //! Arguments that both commands have: where to connect, and as whom.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -35,11 +37,15 @@ pub struct Connect {
         long = "pw",
         value_name = "PASSWORD",
         requires = "username",
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        group = "secret"
     )]
     password: Option<String>,
+    /// File with the password, which is in no list of processes then
+    #[arg(long, value_name = "FILE", requires = "username", group = "secret")]
+    pw_file: Option<PathBuf>,
     /// Prove with SCRAM-SHA-256 that the password is known, and have the broker prove it as well (5)
-    #[arg(long, requires = "password")]
+    #[arg(long, requires = "secret")]
     scram: bool,
     /// Version of MQTT: 3.1, 3.1.1 or 5
     #[arg(short = 'V', long, default_value = "5", value_parser = version)]
@@ -95,7 +101,7 @@ impl Connect {
         config.keep_alive = self.keepalive;
         if !self.scram {
             config.user_name.clone_from(&self.username);
-            config.password = self.password.clone().map(String::into_bytes);
+            config.password = self.password()?;
         }
         config.session_expiry_interval = match (is_v5, self.session_expiry_interval) {
             (false, _) => 0,
@@ -115,14 +121,27 @@ impl Connect {
 
     /// The proof that the password is known, if it is to be proved.
     pub fn exchange(&self) -> anyhow::Result<Option<ClientExchange>> {
-        let (true, Some(name), Some(password)) = (self.scram, &self.username, &self.password)
-        else {
+        let (true, Some(name)) = (self.scram, &self.username) else {
+            return Ok(None);
+        };
+        let Some(password) = self.password()? else {
             return Ok(None);
         };
         let mut bytes = [0; 18];
         getrandom::fill(&mut bytes).context("the system has no randomness")?;
         let nonce = STANDARD_NO_PAD.encode(bytes);
-        Ok(Some(ClientExchange::new(name, password.as_bytes(), &nonce)))
+        Ok(Some(ClientExchange::new(name, &password, &nonce)))
+    }
+
+    /// As given, or the content of the file without a line end.
+    fn password(&self) -> anyhow::Result<Option<Vec<u8>>> {
+        let Some(path) = &self.pw_file else {
+            return Ok(self.password.clone().map(String::into_bytes));
+        };
+        let text = std::fs::read(path)
+            .with_context(|| format!("--pw-file: cannot read {}", path.display()))?;
+        let line = text.strip_suffix(b"\n").unwrap_or(&text);
+        Ok(Some(line.strip_suffix(b"\r").unwrap_or(line).to_vec()))
     }
 
     /// Whether to throw away what the broker has of this client.
@@ -200,11 +219,35 @@ mod tests {
     }
 
     #[test]
+    fn a_password_can_be_in_a_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("password");
+        std::fs::write(&file, "two words\r\n").expect("written");
+        let file = file.to_str().expect("text");
+        let read = config(&["-u", "ann", "--pw-file", file]).expect("good arguments");
+        assert_eq!(read.password.as_deref(), Some(&b"two words"[..]));
+        let scram = config(&["-u", "ann", "--pw-file", file, "--scram"]);
+        assert_eq!(scram.expect("good arguments").password, None);
+        let error = config(&["-u", "ann", "--pw-file", "/nowhere"]).expect_err("no file");
+        assert!(
+            error
+                .to_string()
+                .contains("--pw-file: cannot read /nowhere"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn arguments_that_make_no_sense_together_are_refused() {
-        let cases: [(&[&str], &str); 4] = [
+        let cases: [(&[&str], &str); 6] = [
             (&["-c"], "--id"),
             (&["-V", "3.1.1", "-x", "5"], "only version 5"),
             (&["-P", "secret"], "--username"),
+            (&["--pw-file", "f"], "--username"),
+            (
+                &["-u", "a", "-P", "b", "--pw-file", "f"],
+                "cannot be used with",
+            ),
             (&["-V", "4"], "expected 3.1, 3.1.1 or 5"),
         ];
         for (arguments, expected) in cases {

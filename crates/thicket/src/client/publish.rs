@@ -8,10 +8,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use anyhow::{Context, bail};
 use thicket_mqtt::{Publish, Qos};
 use thicket_session::client::Event;
+use thicket_session::topic::TopicName;
 
 use super::arguments::{Connect, qos};
 use super::connection::{Connection, Input, Waited};
 use super::words;
+use crate::counted;
 
 /// Lines read ahead of the broker's acknowledgements.
 const LINES_AHEAD: usize = 256;
@@ -60,6 +62,7 @@ struct Source {
 
 /// Publishes, and waits until the broker has acknowledged everything.
 pub fn run(arguments: &Pub) -> anyhow::Result<()> {
+    TopicName::check(&arguments.topic).with_context(|| format!("--topic {}", arguments.topic))?;
     let message = arguments.source.message()?;
     let connection = Connection::open(&arguments.connect, arguments.connect.config()?)?;
     let mut publisher = Publisher {
@@ -153,7 +156,10 @@ impl Publisher<'_> {
         match self.serve()? {
             Waited::Line(Some(line)) => self.waiting.push_back(line),
             Waited::Line(None) | Waited::Served | Waited::TimedOut => {}
-            Waited::Signal => bail!("interrupted; {} messages were not sent", self.waiting.len()),
+            Waited::Signal => bail!(
+                "interrupted; not sent: {}",
+                counted(self.waiting.len(), "message")
+            ),
         }
         self.send_some()
     }
@@ -215,14 +221,14 @@ impl Publisher<'_> {
             self.send_some()?;
             if let Waited::Signal = self.serve()? {
                 bail!(
-                    "interrupted; {} messages were not acknowledged",
-                    self.connection.client.inflight()
+                    "interrupted; not acknowledged: {}",
+                    counted(self.connection.client.inflight(), "message")
                 );
             }
         }
         self.connection.close()?;
         if self.refused > 0 {
-            bail!("{} messages were refused", self.refused);
+            bail!("refused: {}", counted(self.refused, "message"));
         }
         Ok(())
     }

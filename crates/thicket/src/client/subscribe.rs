@@ -3,13 +3,15 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use thicket_mqtt::{PacketId, Publish, Qos, ReasonCode, SubscribeFilter, SubscriptionOptions};
 use thicket_session::client::{AcknowledgementMode, Event};
+use thicket_session::topic::SubscriptionFilter;
 
 use super::arguments::{Connect, qos};
 use super::connection::{Connection, Waited};
 use super::words;
+use crate::counted;
 
 /// Arguments of `thicket sub`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +43,9 @@ pub struct Sub {
 
 /// Prints messages until there are enough.
 pub fn run(arguments: &Sub) -> anyhow::Result<()> {
+    for filter in &arguments.topics {
+        SubscriptionFilter::parse(filter).with_context(|| format!("--topic {filter}"))?;
+    }
     let mut config = arguments.connect.config()?;
     config.acknowledgement = AcknowledgementMode::Manual;
     let connection = Connection::open(&arguments.connect, config)?;
@@ -143,7 +148,7 @@ impl Subscriber<'_> {
         let (printed, wanted) = (self.printed, self.arguments.count);
         self.connection.close()?;
         match wanted {
-            Some(wanted) => bail!("{printed} of {wanted} messages came in time"),
+            Some(wanted) => bail!("{printed} of {} came in time", counted(wanted, "message")),
             None => Ok(()),
         }
     }
