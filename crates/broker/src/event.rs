@@ -86,21 +86,17 @@ fn write(thread: u8, event: &Event, suppressed: Suppressed) {
     let user_name = field("user_name").filter(|name| !name.is_empty());
     let user_name = user_name.or_else(|| session?.user_name);
     let topic_prefix = session.and_then(|it| it.topic_prefix);
-    let values: Vec<(&'static str, &str)> = event
+    let values: Vec<(&'static str, Box<dyn Value + '_>)> = event
         .fields
         .iter()
         .filter_map(|(key, value)| match *key {
-            "client_id" => Some(("client_id", session?.client_id)),
+            "client_id" => Some(("client_id", Box::new(session?.client_id) as Box<dyn Value>)),
             "user_name" => None,
-            key => Some((key, shown(key, value))),
+            key => Some((key, typed(key, value))),
         })
         .collect();
     let mut fields: Vec<(&'static str, &dyn Value)> = vec![("thread", &thread)];
-    fields.extend(
-        values
-            .iter()
-            .map(|(key, value)| (*key, value as &dyn Value)),
-    );
+    fields.extend(values.iter().map(|(key, value)| (*key, &**value)));
     // Beside the identifier, which they complete.
     let after = fields.iter().position(|(key, _)| *key == "client_id");
     let mut at = after.map_or(fields.len(), |at| at + 1);
@@ -114,6 +110,43 @@ fn write(thread: u8, event: &Event, suppressed: Suppressed) {
         fields.push(("suppressed", suppressed));
     }
     line::write(level, event.message, &fields);
+}
+
+/// Fields that are numbers. The other nodes and clients choose the texts of others, which stay texts whatever they look like.
+const NUMBERS: [&str; 17] = [
+    "bytes",
+    "clients",
+    "incarnation",
+    "internal_after",
+    "internal_before",
+    "jain_after",
+    "jain_before",
+    "members",
+    "messages",
+    "messages_per_s",
+    "nodes",
+    "paused_ms",
+    "qos",
+    "reachable",
+    "sessions",
+    "wills",
+    "wire",
+];
+
+/// A value with its type, so that it can be compared in a log of JSON.
+fn typed<'a>(key: &str, value: &'a str) -> Box<dyn Value + 'a> {
+    let is_number = NUMBERS.contains(&key);
+    if let (true, Ok(number)) = (is_number, value.parse::<u64>()) {
+        return Box::new(number);
+    }
+    if let (true, Ok(number)) = (is_number, value.parse::<f64>()) {
+        return Box::new(number);
+    }
+    match (key, value) {
+        ("session_present", "true") => Box::new(true),
+        ("session_present", "false") => Box::new(false),
+        _ => Box::new(shown(key, value)),
+    }
 }
 
 /// A value as people write it: versions of MQTT as the specification numbers them.
@@ -162,6 +195,35 @@ mod tests {
                 topic_prefix,
             };
             assert_eq!(SessionName::of(name), expected, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_booleans_are_no_texts_in_a_log_of_json() {
+        let event = Event {
+            level: EventLevel::Info,
+            message: "client connected",
+            fields: [
+                ("client_id", "7"),
+                ("node", "7"),
+                ("members", "2"),
+                ("jain_after", "0.5"),
+                ("session_present", "false"),
+            ]
+            .map(|(key, value)| (key, value.to_owned()))
+            .to_vec(),
+        };
+        let text = line::tests::json_of(|| write(3, &event, None));
+        let line: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        for (key, expected) in [
+            ("client_id", "7".into()),
+            ("node", "7".into()),
+            ("members", 2.into()),
+            ("jain_after", 0.5.into()),
+            ("session_present", false.into()),
+            ("thread", serde_json::Value::from(3)),
+        ] {
+            assert_eq!(line[key], expected, "{key}");
         }
     }
 

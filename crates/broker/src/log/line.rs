@@ -95,7 +95,7 @@ pub(crate) fn write(level: Level, message: &str, fields: &[(&'static str, &dyn V
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::Write;
     use std::sync::Arc;
 
@@ -130,6 +130,15 @@ mod tests {
         }
     }
 
+    /// What is written meanwhile, as JSON.
+    pub(crate) fn json_of(write: impl FnOnce()) -> String {
+        let kept = Kept::default();
+        let lines = tracing_subscriber::fmt().json().flatten_event(true);
+        let subscriber = lines.with_writer(kept.clone()).finish();
+        tracing::subscriber::with_default(subscriber, write);
+        kept.text()
+    }
+
     fn write_some() {
         let nothing = None::<&str>;
         for here in ["one has \"serve\"", "another"] {
@@ -147,11 +156,7 @@ mod tests {
 
     #[test]
     fn each_field_of_a_line_can_be_queried_in_json() {
-        let kept = Kept::default();
-        let lines = tracing_subscriber::fmt().json().flatten_event(true);
-        let subscriber = lines.with_writer(kept.clone()).finish();
-        tracing::subscriber::with_default(subscriber, write_some);
-        let text = kept.text();
+        let text = json_of(write_some);
         let each: Vec<serde_json::Value> = text
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
