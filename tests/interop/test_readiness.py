@@ -63,6 +63,11 @@ class Readiness(unittest.TestCase):
         wait_until(lambda: node.sees() == 1, "the other one to be gone")
         self.assertIsNone(self.reason(node), "the last node serves")
 
+    def test_a_seed_that_has_no_address_is_named(self):
+        node = self.start("typo", arguments=("--seed", "nosuch.invalid:1883"))
+        self.wait_for_reason(node, "cannot look up nosuch.invalid:1883")
+        wait_until(lambda: "WARN cannot look up the name of a node" in node.log_from(0).replace("\x1b[33m", "").replace("\x1b[0m", ""), "a warning")
+
     def test_names_in_dns_are_expected_to_answer(self):
         nobody = self.start("early", (), ["--dns-name", f"localhost:{free_port()}"], discover="dns")
         self.wait_for_reason(nobody, "expects 2 nodes and has seen 1")
@@ -92,12 +97,12 @@ class Readiness(unittest.TestCase):
                 discover="dns",
             )
             self.wait_for_reason(stranger, "last refusal: link refused: the other end did not prove that it belongs to this cluster")
+            self.wait_for_reason(stranger, "is `cluster_secret_file` the same on both nodes?")
 
     def test_a_node_alone_in_dns_is_ready_if_it_expects_nobody(self):
         port = free_port()
         arguments = ["--dns-name", f"localhost:{port}", "--expect-nodes", "1"]
         self.wait_until_ready(self.start("single", (), arguments, discover="dns"))
-            self.wait_for_reason(stranger, "is `cluster_secret_file` the same on both nodes?")
 
     def test_an_island_is_ready_alone(self):
         self.wait_until_ready(self.start("island", [free_port()], ["--expect-nodes", "1"]))

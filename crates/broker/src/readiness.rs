@@ -22,19 +22,19 @@ pub(crate) enum Unready {
     Minority,
     #[error(
         "this node has not found the cluster: it expects {expected} nodes and has seen {seen} (`expect_nodes`, by default 2 with seeds or DNS names; 1 for a node that serves alone){}",
-        .refusal.as_ref().map(|last| format!("; last refusal: {last}")).unwrap_or_default()
+        .last.as_ref().map(|last| format!("; {last}")).unwrap_or_default()
     )]
     Alone {
         expected: u32,
         seen: u64,
-        /// Why a link was last refused, here or by another node.
-        refusal: Option<String>,
+        /// Why there was last no link: it was refused, here or by another node, or the name of a node was not found.
+        last: Option<String>,
     },
     #[error("{}", crate::disk::NOT_STORED)]
     Disk,
 }
 
-/// Why a link to another node was last refused, for people.
+/// Why there was last no link to another node, for people.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LastRefusal(Arc<Mutex<Option<String>>>);
 
@@ -43,6 +43,15 @@ impl LastRefusal {
     const LONGEST: usize = 300;
 
     pub(crate) fn set(&self, text: &str) {
+        self.keep(&format!("last refusal: {text}"));
+    }
+
+    /// The name of a seed, or of a node that another one named, has no address.
+    pub(crate) fn note_unknown_name(&self, address: &str, error: &std::io::Error) {
+        self.keep(&format!("cannot look up {address}: {error}"));
+    }
+
+    fn keep(&self, text: &str) {
         let text = text.chars().take(Self::LONGEST).collect();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
@@ -92,7 +101,7 @@ impl Expectation {
         (!self.is_met.load(Ordering::Relaxed)).then(|| Unready::Alone {
             expected: self.nodes,
             seen,
-            refusal: self.last_refusal.text(),
+            last: self.last_refusal.text(),
         })
     }
 
@@ -164,7 +173,7 @@ mod tests {
             Some(Unready::Alone {
                 expected: 3,
                 seen,
-                refusal: None,
+                last: None,
             })
         };
         assert_eq!(expectation.unmet(1), alone(1));
@@ -195,6 +204,10 @@ mod tests {
         let text = expectation.unmet(1).expect("nobody seen").to_string();
         let expected = "; last refusal: link refused by the other node (b:1883): of cluster x";
         assert!(text.ends_with(expected), "{text}");
+        last.note_unknown_name("nosuch:1883", &std::io::Error::other("no such name"));
+        let text = expectation.unmet(1).expect("nobody seen").to_string();
+        let expected = "; cannot look up nosuch:1883: no such name";
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]
@@ -204,7 +217,7 @@ mod tests {
         let alone = || Unready::Alone {
             expected: 2,
             seen: 1,
-            refusal: None,
+            last: None,
         };
         let at = |seconds| start + Duration::from_secs(seconds);
         for (second, state, is_news) in [

@@ -334,7 +334,13 @@ impl Thread {
                     },
                     None,
                 ),
-                Err(error) => self.hand_in_failed_dial(now, address, &error),
+                Err(error) => {
+                    tracing::warn!(name = address, %error, "cannot look up the name of a node");
+                    self.counters
+                        .last_refusal
+                        .note_unknown_name(&address, &error);
+                    self.hand_in_failed_dial(now, address, &error);
+                }
             },
             Letter::Discovered { address } => {
                 if let Some(hub) = &mut self.hub {
