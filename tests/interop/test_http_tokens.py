@@ -117,7 +117,7 @@ class OfTokens(Files, RawCases, OneNode):
         self.assertEqual(len(said), 4)
         self.assertIn("http_tokens, token long: 89 days left", said)
         self.assertIn("http_tokens, token soon: 2 days left: replace it soon", said)
-        self.assertRegex("\n".join(said), r"token old: expired \d+ days ago: make a new one and remove its line")
+        self.assertRegex("\n".join(said), r"token old: expired \d+ days? ago: make a new one and remove its line")
 
     def test_a_line_that_is_removed_revokes_its_token(self):
         self.assertEqual(self.status("/v1/nodes", self.tokens["viewer"][0]), 200)

@@ -13,7 +13,7 @@ use thicket_broker::{
     SOON_DAYS_OF_TOKENS, Settings, TokenDays, certificate_days, token_days,
 };
 
-use crate::{environment, service_manager};
+use crate::{counted, environment, service_manager};
 
 /// Arguments of `thicket broker`.
 #[derive(Debug, clap::Args)]
@@ -108,8 +108,8 @@ fn check_certificates(config: &Config) -> anyhow::Result<()> {
         let file = path.display();
         if days < 0 {
             expired.push(format!(
-                "{key} = {file}: expired {} days ago: replace it, or remove the expired certificate from the file",
-                -days
+                "{key} = {file}: expired {} ago: replace it, or remove the expired certificate from the file",
+                counted(-days, "day")
             ));
         } else {
             let soon = if days <= SOON_DAYS {
@@ -117,7 +117,8 @@ fn check_certificates(config: &Config) -> anyhow::Result<()> {
             } else {
                 ""
             };
-            crate::print(&format!("{key} = {file}: {days} days left{soon}\n"))?;
+            let left = counted(days, "day");
+            crate::print(&format!("{key} = {file}: {left} left{soon}\n"))?;
         }
     }
     anyhow::ensure!(expired.is_empty(), "{}", expired.join("\n"));
@@ -134,11 +135,11 @@ fn check_tokens(config: &Config) -> anyhow::Result<()> {
     for TokenDays { name, days } in token_days(config) {
         let left = match days {
             ..0 => format!(
-                "expired {} days ago: make a new one and remove its line",
-                -days
+                "expired {} ago: make a new one and remove its line",
+                counted(-days, "day")
             ),
-            0..=SOON_DAYS_OF_TOKENS => format!("{days} days left: replace it soon"),
-            _ => format!("{days} days left"),
+            0..=SOON_DAYS_OF_TOKENS => format!("{} left: replace it soon", counted(days, "day")),
+            _ => format!("{} left", counted(days, "day")),
         };
         crate::print(&format!("http_tokens, token {name}: {left}\n"))?;
     }

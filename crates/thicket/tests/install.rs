@@ -512,6 +512,6 @@ fn a_node_alone_does_not_wait_for_others_when_it_is_drained() {
         &["ctl", "--api", &api, "drain", "--timeout", "100000"],
         &[],
     ));
-    assert!(error.contains("1 sessions stay here"), "{error}");
+    assert!(error.contains("1 session stays here"), "{error}");
     node.stop();
 }

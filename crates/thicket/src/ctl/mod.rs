@@ -291,12 +291,18 @@ fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
         // Clients without such a session are gone already.
         if connections <= sessions && !sees_others(api)? {
             anyhow::bail!(
-                "no other node is there: {sessions} sessions stay here, in the data directory if there is one"
+                "no other node is there: {} here, in the data directory if there is one",
+                match sessions {
+                    1 => "1 session stays".to_owned(),
+                    _ => format!("{sessions} sessions stay"),
+                }
             );
         }
         if Instant::now() > deadline {
             anyhow::bail!(
-                "{connections} clients and {sessions} sessions are left: sessions go only to a node that has a backup (`thicket_under_replicated_sessions`)"
+                "{} and {} are left: sessions go only to a node that has a backup (`thicket_under_replicated_sessions`)",
+                crate::counted(connections, "client"),
+                crate::counted(sessions, "session")
             );
         }
         std::thread::sleep(STEP);

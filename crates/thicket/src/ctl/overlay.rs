@@ -5,6 +5,8 @@ use std::fmt::Write;
 use thicket_bench::report::render;
 use thicket_broker::api::overlay::{ExplanationEntry, OverlayEntry, TreeEntry};
 
+use crate::counted;
+
 /// View, links and trees as tables.
 pub fn overview(entry: &OverlayEntry) -> String {
     let mut text = format!(
@@ -54,10 +56,7 @@ pub fn overview(entry: &OverlayEntry) -> String {
         })
         .collect();
     let _ = write!(text, "\n{}", render(&["LINK", "WITH", "RTT"], &rows));
-    let topics = |tree: &TreeEntry| match tree.topics {
-        1 => "1 topic".to_owned(),
-        count => format!("{count} topics"),
-    };
+    let topics = |tree: &TreeEntry| counted(tree.topics, "topic");
     let _ = write!(
         text,
         "\nORT, {}\n{}",
@@ -76,11 +75,11 @@ pub fn overview(entry: &OverlayEntry) -> String {
     let counters = &entry.counters;
     let _ = writeln!(
         text,
-        "\n{} trees of topics here; {} elections; converged after {} ms; {} nodes lost, the last repair took {} ms",
+        "\ntrees of topics here: {}; {}; converged after {} ms; {} lost, the last repair took {} ms",
         entry.topic_tree_count,
-        counters.elections,
+        counted(counters.elections, "election"),
         counters.convergence_ms,
-        counters.repairs,
+        counted(counters.repairs, "node"),
         counters.last_repair_ms
     );
     text

@@ -65,8 +65,10 @@ fn copy(mut lines: impl BufRead, out: &mut impl Write) -> anyhow::Result<()> {
     match serde_json::from_slice(&last) {
         Ok(Line::End(end)) => {
             eprintln!(
-                "thicket: {} sessions, {} messages of theirs, {} retained messages",
-                end.sessions, end.messages, end.retained
+                "thicket: {}, {} of theirs, {}",
+                crate::counted(end.sessions, "session"),
+                crate::counted(end.messages, "message"),
+                crate::counted(end.retained, "retained message")
             );
             Ok(())
         }

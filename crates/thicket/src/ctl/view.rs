@@ -105,11 +105,20 @@ pub fn topics(topics: &[TopicEntry], nodes: &[NodeEntry]) -> String {
         vec![
             topic.topic.clone(),
             name(&topic.node),
-            format!("{:.3}", topic.messages_per_s),
+            about(topic.messages_per_s),
         ]
     };
     let rows: Vec<_> = topics.iter().map(row).collect();
     render(&["TOPIC", "NODE", "MESSAGES/S"], &rows)
+}
+
+/// A number that is known within a factor of two.
+fn about(number: f64) -> String {
+    if number >= 1.0 {
+        format!("~{number:.0}")
+    } else {
+        format!("~{number:.1}")
+    }
 }
 
 /// Changes over the API, the oldest first. `now`: the time since 1970.
@@ -217,15 +226,6 @@ fn ranked(nodes: &[RankedNodeEntry], name: impl Fn(&str) -> String) -> String {
     render(&head, &nodes.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The first of these topics, and how many more there are.
-fn some_of(topics: &[String]) -> String {
-    const SHOWN: usize = 3;
-    match topics.len() {
-        0 => "nothing".to_owned(),
-        count if count <= SHOWN => topics.join(", "),
-        count => format!("{} and {} more", topics[..SHOWN].join(", "), count - SHOWN),
-    }
-}
 /// Which node has the session of a client.
 fn place(client: &ClientExplanationEntry, found: &ClientPage) -> String {
     let mut elsewhere: Vec<&str> = found.clients.iter().map(|it| it.node.as_str()).collect();
@@ -248,6 +248,15 @@ fn place(client: &ClientExplanationEntry, found: &ClientPage) -> String {
     text
 }
 
+/// The first of these topics, and how many more there are.
+fn some_of(topics: &[String]) -> String {
+    const SHOWN: usize = 3;
+    match topics.len() {
+        0 => "nothing".to_owned(),
+        count if count <= SHOWN => topics.join(", "),
+        count => format!("{} and {} more", topics[..SHOWN].join(", "), count - SHOWN),
+    }
+}
 
 /// Time of day, UTC.
 fn clock(at_ms: u64) -> String {
@@ -559,6 +568,18 @@ fn expiry(seconds: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_that_is_known_within_a_factor_of_two_is_rounded() {
+        for (rate, expected) in [
+            (0.064, "~0.1"),
+            (1.024, "~1"),
+            (4.096, "~4"),
+            (16.384, "~16"),
+        ] {
+            assert_eq!(about(rate), expected);
+        }
+    }
 
     #[test]
     fn a_node_is_a_row_with_its_round_trip_in_milliseconds() {

@@ -28,8 +28,9 @@ pub fn run(arguments: &Migrate) -> anyhow::Result<()> {
     let finished = draft.finish().map_err(anyhow::Error::msg)?;
     crate::print(&finished.text)?;
     eprintln!(
-        "{} lines have a remark. Check the result with `thicket broker --check --config FILE`.",
-        finished.remarks
+        "{} {} a remark. Check the result with `thicket broker --check --config FILE`.",
+        crate::counted(finished.remarks, "line"),
+        if finished.remarks == 1 { "has" } else { "have" }
     );
     Ok(())
 }

@@ -272,7 +272,8 @@ fn answer(needs: &Needs) -> Answer {
         Support::Contract => "3. With a contract: Thicket has none to sell. EMQX and HiveMQ have (Comparison, table 1); what follows is for a trial beside them.".to_owned(),
     });
     decisions.push(format!(
-        "4. {nodes} nodes: {for_load} for the load{}; {}.",
+        "4. {}: {for_load} for the load{}; {}.",
+        crate::counted(nodes, "node"),
         match spare {
             0 => ", none to spare".to_owned(),
             spare => format!(", {spare} to spare, {for_deaths} at least so that more than half are left"),

@@ -146,7 +146,7 @@ impl Cluster {
                 address.to_string(),
                 http.to_string(),
                 process.child.id().to_string(),
-                format!("{} nodes", process.sees()),
+                crate::counted(process.sees(), "node"),
             ]
         };
         self.processes.iter().map(row).collect()

@@ -86,7 +86,7 @@ pub fn run(arguments: &Up) -> anyhow::Result<()> {
         std::thread::sleep(PAUSE);
     }
     if !cluster.is_empty() {
-        eprintln!("\nstopping {} nodes", cluster.len());
+        eprintln!("\nstopping {}", crate::counted(cluster.len(), "node"));
     }
     cluster.stop()
 }

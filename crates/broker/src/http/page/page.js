@@ -355,9 +355,12 @@ async function showMemory() {
   setTimeout(showMemory, 5000);
 }
 
+// A number that is known within a factor of two.
+const about = (value) => `~${value >= 1 ? count(Math.round(value)) : value.toFixed(1)}`;
+
 function showTopics(entry) {
   const names = new Map(entry.nodes.map((node) => [node.id, node.name]));
-  const rows = entry.topics.map((it) => make("tr", {}, make("td", {}, it.topic), cell("Node", names.get(it.node) || it.node), cell("Messages/s", it.messages_per_s.toFixed(1), "n")));
+  const rows = entry.topics.map((it) => make("tr", {}, make("td", {}, it.topic), cell("Node", names.get(it.node) || it.node), cell("Messages/s", about(it.messages_per_s), "n")));
   refresh(at("topic-rows"), rows.length ? rows : [make("tr", {}, make("td", { colspan: 3, class: "note" }, "Nobody publishes often enough to be listed."))]);
 }
 
