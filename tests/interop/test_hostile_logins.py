@@ -3,7 +3,10 @@
 Strangers come from other addresses of the loopback than the clients, which connect from 127.0.0.1.
 """
 
+import base64
 import contextlib
+import hashlib
+import pathlib
 import re
 import socket
 
@@ -13,6 +16,9 @@ from wire import RawCases, RawClient, connect
 
 STRANGER = "127.0.0.66"
 SERVER_UNAVAILABLE = 0x88
+BAD_USER_NAME_OR_PASSWORD = 0x86
+# Two hashes at a time take 38 MB; the rest is what the connections of a flood may cost.
+GROWTH_BYTES = 80_000_000
 
 
 class Stranger(RawClient):
@@ -29,7 +35,45 @@ class Logins(Files, RawCases, OneNode):
 
     @classmethod
     def write_files(cls):
-        cls.arguments = ("--users", cls.write("users", passwd("ada", "secret")))
+        salt = b"twelve bytes"
+        of_mosquitto = base64.b64encode(hashlib.pbkdf2_hmac("sha512", b"secret", salt, 101, 64)).decode()
+        lines = passwd("ada", "secret") + passwd("sam", "secret", "--scram")
+        lines += f"mo:$7$101${base64.b64encode(salt).decode()}${of_mosquitto}\n"
+        cls.arguments = ("--users", cls.write("users", lines))
+
+    def test_passwords_one_after_the_other_and_at_once_take_the_memory_of_two(self):
+        node = self.cluster.nodes[0]
+        before = node.memory_bytes("VmHWM")
+        for number in range(20):
+            self.assertEqual(self.raw(self.here, f"good-{number}", user="ada", password="secret").connack.reason_code, 0)
+        flood = [Stranger(self.here) for _ in range(60)]
+        for number, stranger in enumerate(flood):
+            self.addCleanup(stranger.close)
+            stranger.send(connect(f"guest-{number}", user="ada", password=f"guess {number}"))
+        for stranger in flood:
+            self.assertEqual(stranger.receive().reason_code, BAD_USER_NAME_OR_PASSWORD)
+        self.assertLess(node.memory_bytes("VmHWM") - before, GROWTH_BYTES)
+
+    def test_a_refusal_takes_as_much_work_for_every_name_and_every_kind_of_hash(self):
+        """The work is what the time of an answer tells; it is counted, not timed."""
+        pid = self.cluster.nodes[0].process.pid
+
+        def ticks():
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            return int(fields[11]) + int(fields[12])
+
+        def work(name, password="guess", code=BAD_USER_NAME_OR_PASSWORD):
+            before = ticks()
+            for _ in range(10):
+                with RawClient(self.here) as client:
+                    self.assertEqual(client.try_connect("guest", user=name, password=password).reason_code, code)
+            return ticks() - before
+
+        known = work("ada")
+        for name in ("sam", "mo", "nobody"):
+            refused = work(name)
+            self.assertGreater(refused * 3, known, f"{known} ticks for ada, {refused} for {name}")
+        self.assertLess(work("mo", "secret", 0) * 3, known, "a password that is right costs its own hash only")
 
     def test_wrong_passwords_by_the_thousand_keep_nobody_else_out(self):
         flood = [Stranger(self.here) for _ in range(1500)]

@@ -11,7 +11,8 @@ use thicket_session::time::WallClock;
 use time::format_description::well_known::Rfc3339;
 use time::{OffsetDateTime, UtcOffset};
 
-use crate::{problem::Problem, users};
+use crate::hash::{Argon2Hash, HashMemory, Refusal, Work};
+use crate::problem::Problem;
 
 /// What a user or a token of the HTTP API may do: the scope of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,9 +80,9 @@ pub enum TokenCheck {
 /// Users of the HTTP API.
 #[derive(Debug, Clone, Default)]
 pub struct ApiUsers {
-    passwords: HashMap<Box<str>, (Role, Box<str>)>,
-    /// Checked for a name that does not exist, so that the time of an answer does not reveal which names do.
-    decoy: Box<str>,
+    passwords: HashMap<Box<str>, (Role, Argon2Hash)>,
+    /// So that the time of an answer does not reveal which names exist.
+    refusal: Refusal,
     tokens: HashMap<[u8; 32], ApiUser>,
 }
 
@@ -93,10 +94,7 @@ impl ApiUsers {
     /// # Errors
     /// The first line that is not of the form above. The hash is not repeated.
     pub fn parse(text: &str) -> Result<Self, Problem> {
-        let mut all = Self {
-            decoy: users::decoy(text),
-            ..Self::default()
-        };
+        let mut all = Self::default();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -131,9 +129,9 @@ impl ApiUsers {
                 self.has_token(name) || self.tokens.insert(digest, user).is_some()
             }
             None => {
-                users::check_argon2(hash)?;
-                let entry = (role, hash.into());
-                self.passwords.insert(name.into(), entry).is_some()
+                let hash = Argon2Hash::parse(hash)?;
+                self.refusal.add(hash.work(), Some(&hash));
+                self.passwords.insert(name.into(), (role, hash)).is_some()
             }
         };
         if is_second {
@@ -142,18 +140,28 @@ impl ApiUsers {
         Ok(())
     }
 
-    /// The user with this name and password. Slow on purpose, for a name that does not exist as well.
+    /// The user with this name and password. Slow on purpose; a refusal takes the same for every name.
     #[must_use]
-    pub fn with_password(&self, name: &str, password: &[u8]) -> Option<ApiUser> {
+    pub fn with_password(
+        &self,
+        name: &str,
+        password: &[u8],
+        memory: &mut HashMemory,
+    ) -> Option<ApiUser> {
         let known = self.passwords.get(name);
-        let hash = known.map_or(&self.decoy, |(_, hash)| hash);
-        let is_good = users::verify_argon2(hash, password);
-        known.filter(|_| is_good).map(|(role, _)| ApiUser {
-            name: name.into(),
-            role: *role,
-            credential: Credential::Password,
-            expires: None,
-        })
+        if let Some((role, hash)) = known
+            && hash.verify(password, memory)
+        {
+            return Some(ApiUser {
+                name: name.into(),
+                role: *role,
+                credential: Credential::Password,
+                expires: None,
+            });
+        }
+        let done = known.map_or_else(Work::default, |(_, hash)| hash.work());
+        self.refusal.finish(done, password, memory);
+        None
     }
 
     /// Checks a token at the given time. Every known token is compared with it, each in constant time, so that the time of an answer reveals nothing
@@ -312,7 +320,7 @@ mod tests {
     fn passwords_and_tokens_have_roles() {
         let text = format!(
             "# staff\nviewer ann:{}\nadmin  robot:{}\n",
-            users::hash_password(b"secret", [5; 16]),
+            crate::hash_password(b"secret", [5; 16]),
             hash_token(b"a long token")
         );
         let all = ApiUsers::parse(&text).expect("a good file");
@@ -323,10 +331,13 @@ mod tests {
             expires: None,
         };
         let ann = user("ann", Role::Viewer, Credential::Password);
-        assert_eq!(all.with_password("ann", b"secret"), Some(ann));
-        assert_eq!(all.with_password("ann", b"Secret"), None);
-        assert_eq!(all.with_password("robot", b"a long token"), None);
-        assert_eq!(all.with_password("eve", b"nobody has this password"), None);
+        let mut memory = HashMemory::default();
+        let mut with_password =
+            |name: &str, password: &[u8]| all.with_password(name, password, &mut memory);
+        assert_eq!(with_password("ann", b"secret"), Some(ann));
+        assert_eq!(with_password("ann", b"Secret"), None);
+        assert_eq!(with_password("robot", b"a long token"), None);
+        assert_eq!(with_password("eve", b"nobody has this password"), None);
         let robot = user("robot", Role::Admin, Credential::Token);
         let check = |token: &[u8]| all.with_token(token, WallClock::from_unix_millis(u64::MAX));
         assert_eq!(check(b"a long token"), TokenCheck::Valid(robot));

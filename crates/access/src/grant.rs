@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     acl::Acl,
+    hash::HashMemory,
     rights::{Client, Rights, Rule},
     scram::{ScramError, ServerExchange},
     token::{Claims, TokenError, Tokens},
@@ -141,8 +142,14 @@ impl Policy {
     }
 
     /// The verdict of certificate, token or users' file, in this order; the first that knows the applicant decides. `now_s`: seconds since the epoch.
+    /// `memory`: that of the thread, used where [`Policy::is_slow`].
     #[must_use]
-    pub fn judge(&self, applicant: &Applicant<'_>, now_s: u64) -> Judgement {
+    pub fn judge(
+        &self,
+        applicant: &Applicant<'_>,
+        now_s: u64,
+        memory: &mut HashMemory,
+    ) -> Judgement {
         if let Some(name) = applicant.certificate_name
             && self.trusts_certificates
         {
@@ -162,7 +169,7 @@ impl Policy {
         else {
             return Judgement::Unknown;
         };
-        match users.verify(name, password) {
+        match users.verify(name, password, memory) {
             Login::Good => self.grant_user(applicant.listener, name, applicant.client_id),
             Login::Wrong => Judgement::Refused("wrong password".into()),
             Login::Unknown => Judgement::Unknown,

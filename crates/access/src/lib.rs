@@ -28,6 +28,7 @@ mod acl;
 mod api_users;
 mod filter;
 mod grant;
+mod hash;
 pub mod hook;
 mod mosquitto;
 mod problem;
@@ -41,6 +42,7 @@ pub use api_users::{
     ApiUser, ApiUsers, Credential, Role, TokenCheck, hash_token, parse_time, token_line,
 };
 pub use grant::{Applicant, Grant, Judgement, ListenerPolicy, Policy, Review};
+pub use hash::HashMemory;
 pub use problem::Problem;
 pub use rights::{Access, CachedRights, Client, Effect, Reach, Rights, Rule, RuleError};
 pub use token::{

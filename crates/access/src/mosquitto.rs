@@ -1,10 +1,13 @@
 //! Password hashes of Mosquitto 2.0: `$7$ITERATIONS$SALT$HASH`, PBKDF2 with HMAC-SHA-512. Later ones are argon2id, as ours are.
 
+use std::hint::black_box;
 use std::num::NonZeroU32;
 
 use aws_lc_rs::pbkdf2::{self, PBKDF2_HMAC_SHA512};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+
+use crate::hash::Work;
 
 /// How such a hash begins.
 pub const PREFIX: &str = "$7$";
@@ -47,9 +50,26 @@ impl MosquittoHash {
         pbkdf2::verify(PBKDF2_HMAC_SHA512, *iterations, salt, password, hash).is_ok()
     }
 
+    /// What computing it takes.
+    pub fn work(&self) -> Work {
+        Work {
+            mosquitto: self.iterations.get(),
+            ..Work::default()
+        }
+    }
+
     /// What is stored.
     pub fn bytes(&self) -> &[u8] {
         &self.hash
+    }
+}
+
+/// Takes as long as a hash of `password` with so many iterations.
+pub(crate) fn spend(password: &[u8], iterations: u32) {
+    if let Some(iterations) = NonZeroU32::new(iterations) {
+        let mut out = [0; HASH_BYTES];
+        pbkdf2::derive(PBKDF2_HMAC_SHA512, iterations, &[0; 12], password, &mut out);
+        black_box(out);
     }
 }
 

@@ -3,12 +3,14 @@
 //! Nonces are passed in. Names and passwords are used as bytes: SASLprep is not applied.
 
 use std::fmt;
+use std::hint::black_box;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
+use crate::hash::Work;
 use crate::users::Users;
 
 /// Its name as authentication method.
@@ -94,6 +96,21 @@ impl Credential {
         let salted = salted_password(password, &self.salt, self.iterations);
         let stored: Key = Sha256::digest(mac(&salted, b"Client Key")).into();
         is_same(&stored, &self.stored_key)
+    }
+
+    /// What that takes.
+    pub(crate) fn work(&self) -> Work {
+        Work {
+            scram: self.iterations,
+            ..Work::default()
+        }
+    }
+}
+
+/// Takes as long as checking `password` with so many iterations.
+pub(crate) fn spend(password: &[u8], iterations: u32) {
+    if iterations > 0 {
+        black_box(salted_password(password, &[0; 16], iterations));
     }
 }
 

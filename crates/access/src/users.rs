@@ -4,11 +4,11 @@
 //! have one of each. All serve a password in CONNECT, the last also enhanced authentication. Nothing in it gives a password away.
 
 use argon2::Argon2;
-use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::password_hash::PasswordHasher;
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 
+use crate::hash::{Argon2Hash, HashMemory, Refusal, Work};
 use crate::mosquitto::{self, MosquittoHash};
 use crate::problem::Problem;
 use crate::scram::{self, Credential};
@@ -20,17 +20,43 @@ pub const SALT_BYTES: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Users {
     users: HashMap<Box<str>, User>,
-    /// Checked for a name that does not exist, so that the time of an answer does not reveal which names do.
-    decoy: Box<str>,
+    /// So that the time of an answer does not reveal which names exist.
+    refusal: Refusal,
     /// The source of salts for names that do not exist; without the file they cannot be distinguished from real ones.
     decoy_key: [u8; 32],
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct User {
-    argon2: Option<Box<str>>,
+    argon2: Option<Box<Argon2Hash>>,
     mosquitto: Option<Box<MosquittoHash>>,
     scram: Option<Box<Credential>>,
+}
+
+impl User {
+    /// Whether `password` is that of the first hash, in this order.
+    fn verify(&self, password: &[u8], memory: &mut HashMemory) -> bool {
+        if let Some(hash) = &self.argon2 {
+            hash.verify(password, memory)
+        } else if let Some(hash) = &self.mosquitto {
+            hash.verify(password)
+        } else {
+            let scram = self.scram.as_ref();
+            scram.is_some_and(|credential| credential.verify(password))
+        }
+    }
+
+    /// What that takes.
+    fn work(&self) -> Work {
+        if let Some(hash) = &self.argon2 {
+            hash.work()
+        } else if let Some(hash) = &self.mosquitto {
+            hash.work()
+        } else {
+            let scram = self.scram.as_ref();
+            scram.map_or_else(Work::default, |credential| credential.work())
+        }
+    }
 }
 
 /// The file's verdict on a name and a password.
@@ -65,7 +91,7 @@ impl Users {
             }
             let user = users.entry(name.into()).or_default();
             let is_second = match Hash::parse(hash).map_err(problem)? {
-                Hash::Argon2 => user.argon2.replace(hash.into()).is_some(),
+                Hash::Argon2(hash) => user.argon2.replace(Box::new(hash)).is_some(),
                 Hash::Mosquitto(hash) => user.mosquitto.replace(Box::new(hash)).is_some(),
                 Hash::Scram(credential) => user.scram.replace(Box::new(credential)).is_some(),
             };
@@ -73,45 +99,30 @@ impl Users {
                 return Err(problem("this user is listed twice"));
             }
         }
+        let mut refusal = Refusal::default();
+        for user in users.values() {
+            refusal.add(user.work(), user.argon2.as_deref());
+        }
         let decoy_key: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         Ok(Self {
             users,
-            decoy: decoy(text),
+            refusal,
             decoy_key,
         })
     }
 
-    /// The file's verdict on a name and a password. Slow on purpose: never call it on a worker's thread.
+    /// The file's verdict on a name and a password. Slow on purpose: never call it on a worker's thread. A refusal takes the same for every name.
     #[must_use]
-    pub fn verify(&self, name: &str, password: &[u8]) -> Login {
-        let user = self.users.get(name);
-        let is_good = match user {
-            Some(User {
-                argon2: Some(hash), ..
-            }) => verify_argon2(hash, password),
-            Some(User {
-                mosquitto: Some(hash),
-                ..
-            }) => hash.verify(password),
-            Some(User {
-                scram: Some(credential),
-                ..
-            }) => credential.verify(password),
-            Some(User {
-                argon2: None,
-                mosquitto: None,
-                scram: None,
-            })
-            | None => {
-                verify_argon2(&self.decoy, password);
-                false
-            }
+    pub fn verify(&self, name: &str, password: &[u8], memory: &mut HashMemory) -> Login {
+        let Some(user) = self.users.get(name) else {
+            self.refusal.finish(Work::default(), password, memory);
+            return Login::Unknown;
         };
-        match (user, is_good) {
-            (None, _) => Login::Unknown,
-            (Some(_), true) => Login::Good,
-            (Some(_), false) => Login::Wrong,
+        if user.verify(password, memory) {
+            return Login::Good;
         }
+        self.refusal.finish(user.work(), password, memory);
+        Login::Wrong
     }
 
     /// What identifies the stored password of `name`: another password has another fingerprint. `None`: no such user.
@@ -119,7 +130,7 @@ impl Users {
     pub fn fingerprint(&self, name: &str) -> Option<u64> {
         let user = self.users.get(name)?;
         let mut hash = Sha256::new();
-        hash.update(user.argon2.as_deref().unwrap_or_default());
+        hash.update(user.argon2.as_deref().map_or("", Argon2Hash::text));
         if let Some(mosquitto) = &user.mosquitto {
             hash.update(mosquitto.bytes());
         }
@@ -147,15 +158,8 @@ impl Users {
     }
 }
 
-/// A hash for names that are not in the file `text`: no password matches it, but checking takes as long.
-pub(crate) fn decoy(text: &str) -> Box<str> {
-    let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-    let salt = digest[..SALT_BYTES].try_into().expect("32 bytes hold 16");
-    hash_password(b"nobody has this password", salt).into()
-}
-
 enum Hash {
-    Argon2,
+    Argon2(Argon2Hash),
     Mosquitto(MosquittoHash),
     Scram(Credential),
 }
@@ -172,30 +176,8 @@ impl Hash {
                 "expected `$7$ITERATIONS$SALT$HASH` as mosquitto_passwd writes it, with at most ten million iterations",
             );
         }
-        check_argon2(text).map(|()| Self::Argon2)
+        Argon2Hash::parse(text).map(Self::Argon2)
     }
-}
-
-/// Whether a text is an argon2id hash as a whole; if not, what was expected.
-pub(crate) fn check_argon2(text: &str) -> Result<(), &'static str> {
-    if !text.starts_with("$argon2id$") {
-        return Err(
-            "expected a hash that starts with `$argon2id$` after the colon (`thicket passwd` makes one)",
-        );
-    }
-    let is_whole =
-        PasswordHash::new(text).is_ok_and(|hash| hash.salt.is_some() && hash.hash.is_some());
-    if is_whole {
-        Ok(())
-    } else {
-        Err("the hash after the colon is not a whole argon2id hash")
-    }
-}
-
-/// Whether `password` hashes to `hash`, an argon2id hash as a whole. Slow on purpose.
-pub(crate) fn verify_argon2(hash: &str, password: &[u8]) -> bool {
-    PasswordHash::new(hash)
-        .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
 }
 
 /// An argon2id hash for the file of users. `salt` is to be fresh and random.
@@ -231,7 +213,7 @@ mod tests {
         ];
         for (name, password, expected) in cases {
             assert_eq!(
-                users.verify(name, password.as_bytes()),
+                users.verify(name, password.as_bytes(), &mut HashMemory::default()),
                 expected,
                 "{name} {password}"
             );

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use thicket_access::{Applicant, Grant, Judgement, Keys, Policy, Tokens, scram};
+use thicket_access::{Applicant, Grant, HashMemory, Judgement, Keys, Policy, Tokens, scram};
 use thicket_node::{Admission, ConnectionId, Enhanced, Hub, ListenerId, Source, Verdict, WorkerId};
 use tokio::sync::mpsc;
 
@@ -26,7 +26,7 @@ pub(crate) const WAITING: Places = Places {
     all: 1024,
     of_one_source: 512,
 };
-/// Threads that hash: more would take the cores from the workers, and each holds 19 MiB while it does.
+/// Threads that hash: more would take the cores from the workers, and each keeps the memory of a hash, 19 MiB.
 pub(crate) const HASHERS: usize = 2;
 
 /// Where a verdict goes.
@@ -117,7 +117,8 @@ impl Authenticator {
             .transpose()?;
         let serve = {
             let (desk, hook) = (Arc::clone(&desk), hook.clone());
-            move |request| desk.judge_and_answer(request, hook.as_ref())
+            let mut memory = HashMemory::default();
+            move |request| desk.judge_and_answer(request, hook.as_ref(), &mut memory)
         };
         let hashers = Pool::start("users", HASHERS, WAITING, serve)?;
         Ok(Self {
@@ -162,7 +163,10 @@ impl Authenticator {
             }
             return None;
         }
-        let verdict = self.desk.judge(request, self.hook.as_ref()).ok()?;
+        // It takes no memory where it is not slow.
+        let mut memory = HashMemory::default();
+        let judged = self.desk.judge(request, self.hook.as_ref(), &mut memory);
+        let verdict = judged.ok()?;
         Some(self.desk.count(verdict))
     }
 }
@@ -221,17 +225,27 @@ impl Desk {
         }
     }
 
-    fn judge_and_answer(&self, request: Request, hook: Option<&HookQueue>) {
+    fn judge_and_answer(
+        &self,
+        request: Request,
+        hook: Option<&HookQueue>,
+        memory: &mut HashMemory,
+    ) {
         let asker = request.asker.clone();
-        if let Ok(verdict) = self.judge(request, hook) {
+        if let Ok(verdict) = self.judge(request, hook, memory) {
             self.answer(asker, verdict);
         }
     }
 
     /// Decides by the files; passes a client that is not in them on to the hook.
-    fn judge(&self, request: Request, hook: Option<&HookQueue>) -> Result<Verdict, PassedOn> {
+    fn judge(
+        &self,
+        request: Request,
+        hook: Option<&HookQueue>,
+        memory: &mut HashMemory,
+    ) -> Result<Verdict, PassedOn> {
         let policy = self.policy();
-        match policy.judge(&request.applicant(), wall_ms() / 1000) {
+        match policy.judge(&request.applicant(), wall_ms() / 1000, memory) {
             Judgement::Granted(grant) => Ok(allowed(grant)),
             Judgement::Refused(reason) => {
                 tracing::debug!(

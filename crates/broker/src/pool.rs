@@ -50,17 +50,17 @@ impl<T> std::fmt::Debug for Pool<T> {
 }
 
 impl<T: Send + 'static> Pool<T> {
-    /// Starts `count` threads named after `name`, which `serve` the work.
+    /// Starts `count` threads named after `name`, which `serve` the work, each with a clone of its own.
     pub(crate) fn start(
         name: &str,
         count: usize,
         places: Places,
-        serve: impl Fn(T) + Clone + Send + 'static,
+        serve: impl FnMut(T) + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let line = Arc::new(Line::new(places));
         let pool = Self(Arc::new(Handle(Arc::clone(&line))));
         for number in 0..count {
-            let (line, serve) = (Arc::clone(&line), serve.clone());
+            let (line, mut serve) = (Arc::clone(&line), serve.clone());
             std::thread::Builder::new()
                 .name(format!("{name}-{number}"))
                 .spawn(move || {

@@ -1,6 +1,6 @@
 //! The authentication of users.
 
-use thicket_access::{Applicant, Judgement, Policy, scram};
+use thicket_access::{Applicant, HashMemory, Judgement, Policy, scram};
 use thicket_node::{Admission, Enhanced, Now, Verdict, WorkerOutput};
 
 /// Answers an `Authenticate`. Without a policy, users named `good` are allowed and `bad` refused; other names get `Unavailable`, no name
@@ -34,7 +34,8 @@ pub fn ask(policy: Option<&Policy>, asked: &WorkerOutput, now: Now) -> Verdict {
         password: password.as_deref(),
         certificate_name: None,
     };
-    let judgement = match policy.judge(&applicant, now.wall.as_unix_millis() / 1000) {
+    let now_s = now.wall.as_unix_millis() / 1000;
+    let judgement = match policy.judge(&applicant, now_s, &mut HashMemory::default()) {
         Judgement::Unknown if user_name.is_none() => policy.grant_anonymous(0, client_id),
         judgement => judgement,
     };

@@ -39,18 +39,33 @@ fn receives(grant: &Grant, topic: &str) -> bool {
 #[test]
 fn a_user_gets_its_rights_and_a_stranger_nothing() {
     let policy = policy(&line("ann", "secret"), "user ann\ntopic home/#");
-    let grant = granted(policy.judge(&applicant(Some("ann"), "secret"), 0));
+    let grant = granted(policy.judge(
+        &applicant(Some("ann"), "secret"),
+        0,
+        &mut HashMemory::default(),
+    ));
     assert_eq!(grant.user_name.as_deref(), Some("ann"));
     assert!(receives(&grant, "home/x") && !receives(&grant, "x"));
     assert!(matches!(
-        policy.judge(&applicant(Some("ann"), "wrong"), 0),
+        policy.judge(
+            &applicant(Some("ann"), "wrong"),
+            0,
+            &mut HashMemory::default()
+        ),
         Judgement::Refused(_)
     ));
     assert_eq!(
-        policy.judge(&applicant(Some("eve"), "secret"), 0),
+        policy.judge(
+            &applicant(Some("eve"), "secret"),
+            0,
+            &mut HashMemory::default()
+        ),
         Judgement::Unknown
     );
-    assert_eq!(policy.judge(&applicant(None, ""), 0), Judgement::Unknown);
+    assert_eq!(
+        policy.judge(&applicant(None, ""), 0, &mut HashMemory::default()),
+        Judgement::Unknown
+    );
     assert_eq!(policy.grant_anonymous(0, "dev"), Judgement::Unknown);
 }
 
@@ -62,11 +77,11 @@ fn a_certificate_speaks_before_a_password_where_certificates_are_trusted() {
         ..applicant(Some("ann"), "wrong")
     };
     assert!(matches!(
-        policy.judge(&with_certificate, 0),
+        policy.judge(&with_certificate, 0, &mut HashMemory::default()),
         Judgement::Refused(_)
     ));
     policy.trusts_certificates = true;
-    let grant = granted(policy.judge(&with_certificate, 0));
+    let grant = granted(policy.judge(&with_certificate, 0, &mut HashMemory::default()));
     assert_eq!(grant.user_name.as_deref(), Some("bob"));
     assert!(receives(&grant, "bob/x") && !receives(&grant, "ann/x"));
 }
@@ -77,8 +92,13 @@ fn a_grant_is_reviewed_when_files_change() {
         &(line("ann", "a") + &line("bob", "b") + &line("eve", "e")),
         "pattern read %u/#",
     );
-    let grant =
-        |name: &str, password: &str| granted(before.judge(&applicant(Some(name), password), 0));
+    let grant = |name: &str, password: &str| {
+        granted(before.judge(
+            &applicant(Some(name), password),
+            0,
+            &mut HashMemory::default(),
+        ))
+    };
     let (ann, bob, eve) = (grant("ann", "a"), grant("bob", "b"), grant("eve", "e"));
     assert_eq!(before.review(&ann), Review::Same);
     let after = policy(
@@ -142,7 +162,7 @@ fn a_listener_may_have_users_of_its_own() {
             listener,
             ..applicant(Some(name), password)
         };
-        policy.judge(&applicant, 0)
+        policy.judge(&applicant, 0, &mut HashMemory::default())
     };
     assert_eq!(at(0, "bob", "b"), Judgement::Unknown);
     assert_eq!(at(1, "ann", "a"), Judgement::Unknown);

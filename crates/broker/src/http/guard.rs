@@ -16,7 +16,7 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
-use thicket_access::{ApiUser, ApiUsers, Role, TokenCheck};
+use thicket_access::{ApiUser, ApiUsers, HashMemory, Role, TokenCheck};
 use thicket_node::Source;
 use thicket_session::time::WallClock;
 use tokio::sync::oneshot;
@@ -61,14 +61,15 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn judge(self) {
-        let user = || {
+    fn judge(self, memory: &mut HashMemory) {
+        let user = |memory| {
             let plain = String::from_utf8(STANDARD.decode(&self.credentials).ok()?).ok()?;
             let (name, password) = plain.split_once(':')?;
-            self.users.with_password(name, password.as_bytes())
+            self.users.with_password(name, password.as_bytes(), memory)
         };
         // Fails only if the request was cancelled.
-        let _ = self.answer.send(user());
+        let user = user(memory);
+        let _ = self.answer.send(user);
     }
 }
 
@@ -95,12 +96,14 @@ struct Busy;
 impl Guard {
     /// Starts without users.
     pub(crate) fn start(hosts: Hosts) -> std::io::Result<Self> {
+        let mut memory = HashMemory::default();
+        let serve = move |attempt: Attempt| attempt.judge(&mut memory);
         Ok(Self(Arc::new(Shared {
             users: RwLock::default(),
             generation: AtomicU64::new(0),
             good: Mutex::default(),
             hosts,
-            hashers: Pool::start("http-users", HASHERS, WAITING, Attempt::judge)?,
+            hashers: Pool::start("http-users", HASHERS, WAITING, serve)?,
         })))
     }
 

@@ -201,7 +201,7 @@ fn a_grant_ends_when_the_provider_no_longer_lists_its_key() {
             password: Some(token.as_bytes()),
             certificate_name: None,
         };
-        policy.judge(&applicant, NOW_S)
+        policy.judge(&applicant, NOW_S, &mut crate::HashMemory::default())
     };
     let before = policy(&[old.listed("old")]);
     assert_eq!(

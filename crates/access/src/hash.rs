@@ -1,0 +1,281 @@
+//! Argon2id hashes of passwords, the memory in which they are computed, and what a refusal costs.
+
+use std::hint::black_box;
+
+use argon2::password_hash::phc::{Output, PasswordHash};
+use argon2::{Algorithm, Argon2, Block, MIN_SALT_LEN, Params, Version};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+
+use crate::{mosquitto, scram};
+
+/// How such a hash begins.
+const PREFIX: &str = "$argon2id$";
+/// KiB of memory that a hash may take. With more, a few logins would use up the memory of a node.
+const MOST_MEMORY_KIB: u32 = 256 * 1024;
+/// KiB that all passes of a hash may fill. More would make checking a password a way to keep a thread busy.
+const MOST_WORK_KIB: u64 = 4 * 1024 * 1024;
+
+/// The memory in which a thread computes hashes, one at a time. It is as large as the largest hash so far took, and is used again: memory that is
+/// allocated for each hash stays with the allocator of each thread.
+#[derive(Clone, Default)]
+pub struct HashMemory {
+    blocks: Vec<Block>,
+}
+
+impl std::fmt::Debug for HashMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HashMemory(..)")
+    }
+}
+
+impl HashMemory {
+    /// Whether it could be computed. `out`: as long as `params` say.
+    fn compute(
+        &mut self,
+        (version, params): (Version, &Params),
+        password: &[u8],
+        salt: &[u8],
+        out: &mut [u8],
+    ) -> bool {
+        let count = params.block_count();
+        if self.blocks.len() < count {
+            // Not both at a time.
+            self.blocks = Vec::new();
+            self.blocks = vec![Block::new(); count];
+        }
+        let blocks = &mut self.blocks[..count];
+        Argon2::new(Algorithm::Argon2id, version, params.clone())
+            .hash_password_into_with_memory(password, salt, out, blocks)
+            .is_ok()
+    }
+}
+
+/// A stored hash.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Argon2Hash {
+    text: Box<str>,
+    version: Version,
+    params: Params,
+    salt: Box<[u8]>,
+    hash: Box<[u8]>,
+}
+
+impl std::fmt::Debug for Argon2Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Argon2Hash(..)")
+    }
+}
+
+impl Argon2Hash {
+    /// # Errors
+    /// It is not a whole argon2id hash, or costs too much: what was expected.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        if !text.starts_with(PREFIX) {
+            return Err(
+                "expected a hash that starts with `$argon2id$` after the colon (`thicket passwd` makes one)",
+            );
+        }
+        let this = Self::parse_whole(text)
+            .ok_or("the hash after the colon is not a whole argon2id hash")?;
+        if this.params.m_cost() > MOST_MEMORY_KIB {
+            return Err("expected an argon2id hash with at most 256 MiB of memory (m=262144)");
+        }
+        if this.work().argon2_kib > MOST_WORK_KIB {
+            return Err(
+                "expected an argon2id hash that fills at most 4 GiB (m times t at most 4194304)",
+            );
+        }
+        Ok(this)
+    }
+
+    fn parse_whole(text: &str) -> Option<Self> {
+        let parsed = PasswordHash::new(text).ok()?;
+        let version = parsed.version.map(Version::try_from).transpose().ok()?;
+        let (salt, hash) = (parsed.salt?, parsed.hash?);
+        (salt.len() >= MIN_SALT_LEN).then_some(())?;
+        Some(Self {
+            text: text.into(),
+            version: version.unwrap_or_default(),
+            params: Params::try_from(&parsed).ok()?,
+            salt: (*salt).into(),
+            hash: hash.as_bytes().into(),
+        })
+    }
+
+    /// As the file has it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is of `password`. Slow on purpose.
+    pub fn verify(&self, password: &[u8], memory: &mut HashMemory) -> bool {
+        let mut computed = [0; Output::MAX_LENGTH];
+        let computed = &mut computed[..self.hash.len()];
+        memory.compute((self.version, &self.params), password, &self.salt, computed)
+            && verify_slices_are_equal(computed, &self.hash).is_ok()
+    }
+
+    /// What computing it takes.
+    pub fn work(&self) -> Work {
+        Work {
+            argon2_kib: u64::from(self.params.m_cost()) * u64::from(self.params.t_cost()),
+            ..Work::default()
+        }
+    }
+}
+
+/// What computing hashes takes, for each kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// KiB that all passes fill.
+    pub argon2_kib: u64,
+    /// Iterations of HMAC-SHA-256.
+    pub scram: u32,
+    /// Iterations of HMAC-SHA-512.
+    pub mosquitto: u32,
+}
+
+/// What a refusal takes: of each kind as much as the costliest hash of the file, whoever is refused, so that the time of an answer reveals neither
+/// whether there is a user nor which kind of hash it has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    all: Work,
+    /// KiB of memory of the largest hash.
+    memory_kib: u32,
+}
+
+impl Refusal {
+    /// Takes a hash of the file into account.
+    pub fn add(&mut self, work: Work, argon2: Option<&Argon2Hash>) {
+        self.all.argon2_kib = self.all.argon2_kib.max(work.argon2_kib);
+        self.all.scram = self.all.scram.max(work.scram);
+        self.all.mosquitto = self.all.mosquitto.max(work.mosquitto);
+        let memory_kib = argon2.map_or(0, |hash| hash.params.m_cost());
+        self.memory_kib = self.memory_kib.max(memory_kib);
+    }
+
+    /// What is left to do after `done`.
+    fn rest(&self, done: Work) -> Work {
+        Work {
+            argon2_kib: self.all.argon2_kib.saturating_sub(done.argon2_kib),
+            scram: self.all.scram.saturating_sub(done.scram),
+            mosquitto: self.all.mosquitto.saturating_sub(done.mosquitto),
+        }
+    }
+
+    /// Does what a refusal takes beyond what was `done` to check the password.
+    pub fn finish(&self, done: Work, password: &[u8], memory: &mut HashMemory) {
+        let rest = self.rest(done);
+        if let Some(params) = params_of(rest.argon2_kib, self.memory_kib) {
+            let mut out = [0; Params::DEFAULT_OUTPUT_LEN];
+            memory.compute((Version::default(), &params), password, &[0; 16], &mut out);
+            black_box(out);
+        }
+        scram::spend(password, rest.scram);
+        mosquitto::spend(password, rest.mosquitto);
+    }
+}
+
+/// Parameters of a hash that fills `work_kib` in as few passes as `memory_kib` allows; `None`: there is nothing to do.
+fn params_of(work_kib: u64, memory_kib: u32) -> Option<Params> {
+    if work_kib == 0 {
+        return None;
+    }
+    let passes = work_kib.div_ceil(u64::from(memory_kib.max(1)));
+    let memory_kib = u32::try_from(work_kib / passes).unwrap_or(MOST_MEMORY_KIB);
+    let passes = u32::try_from(passes).unwrap_or(u32::MAX);
+    Params::new(memory_kib.max(Params::MIN_M_COST), passes, 1, None).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use argon2::PasswordHasher;
+
+    use super::*;
+
+    fn hash(params: Params) -> String {
+        Argon2::from(params)
+            .hash_password_with_salt(b"secret", &[7; 16])
+            .expect("good parameters")
+            .to_string()
+    }
+
+    fn parsed(text: &str) -> Argon2Hash {
+        Argon2Hash::parse(text).expect("a whole hash")
+    }
+
+    #[test]
+    fn one_memory_serves_hashes_of_all_parameters_and_grows_with_the_largest_only() {
+        let params = |m, t, p, len| Params::new(m, t, p, len).expect("good parameters");
+        let mut memory = HashMemory::default();
+        let mut most = 0;
+        for params in [
+            params(64, 1, 1, None),
+            params(256, 3, 4, Some(16)),
+            params(100, 2, 1, Some(64)),
+            params(64, 1, 1, None),
+        ] {
+            most = most.max(params.block_count());
+            let hash = parsed(&hash(params));
+            for _ in 0..3 {
+                assert!(hash.verify(b"secret", &mut memory));
+                assert!(!hash.verify(b"Secret", &mut memory));
+                assert_eq!(memory.blocks.len(), most);
+            }
+        }
+        // By the reference implementation: another version, and parameters that the string names.
+        let old = "$argon2id$v=16$m=64,t=2,p=1$c29tZXNhbHQ$";
+        let whole = format!("{old}{}", "A".repeat(43));
+        assert_eq!(parsed(&whole).version, Version::V0x10);
+    }
+
+    #[test]
+    fn hashes_that_cost_too_much_are_refused() {
+        let whole = hash(Params::DEFAULT);
+        let with = |params: &str| whole.replace("m=19456,t=2,p=1", params);
+        for (params, expected) in [
+            ("m=262144,t=16,p=4", None),
+            ("m=262145,t=1,p=1", Some("at most 256 MiB")),
+            ("m=4294967295,t=1,p=1", Some("at most 256 MiB")),
+            ("m=262144,t=17,p=1", Some("at most 4 GiB")),
+            ("m=8,t=4294967295,p=1", Some("at most 4 GiB")),
+            ("m=8,t=1,p=2", Some("not a whole")),
+        ] {
+            let error = Argon2Hash::parse(&with(params)).err();
+            let is_as_expected = match (error, expected) {
+                (None, None) => true,
+                (Some(error), Some(expected)) => error.contains(expected),
+                _ => false,
+            };
+            assert!(is_as_expected, "{params}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_takes_the_same_whatever_was_done_before() {
+        let costs = [(19_456, 2), (65_536, 1), (65_536, 3), (64, 700)];
+        let hashes = costs.map(|(m, t)| {
+            hash(Params::new(8, 1, 1, None).expect("good"))
+                .replace("m=8,t=1", &format!("m={m},t={t}"))
+        });
+        let hashes = hashes.map(|text| parsed(&text));
+        let mut refusal = Refusal::default();
+        for hash in &hashes {
+            refusal.add(hash.work(), Some(hash));
+        }
+        for done in hashes.iter().map(Argon2Hash::work).chain([Work::default()]) {
+            let rest = refusal.rest(done);
+            assert_eq!(rest.argon2_kib + done.argon2_kib, 65_536 * 3);
+            let Some(params) = params_of(rest.argon2_kib, refusal.memory_kib) else {
+                assert_eq!(done.argon2_kib, 65_536 * 3);
+                continue;
+            };
+            assert!(params.m_cost() <= 65_536, "no more memory than the largest");
+            let work = u64::from(params.m_cost()) * u64::from(params.t_cost());
+            assert!(
+                rest.argon2_kib - work < u64::from(params.t_cost()),
+                "{rest:?}"
+            );
+        }
+    }
+}
