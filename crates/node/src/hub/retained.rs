@@ -40,6 +40,9 @@ const PAGE_STEP: usize = 16;
 const PAGE_BYTES: usize = 64 * 1024;
 /// Removed topics remembered, so that an older message does not come back.
 const TOMBSTONES: usize = 100_000;
+/// Their bytes are this part of those that retained messages may have, and a few whatever that is.
+const TOMBSTONE_SHARE: u64 = 8;
+const LEAST_TOMBSTONE_BYTES: u64 = 1024 * 1024;
 /// Writes of two workers within this time may reach subscribers in either order.
 const CONTENTION: Duration = Duration::from_secs(1);
 /// When the last write is sent again: by then all that was written before is on its way.
@@ -132,7 +135,7 @@ impl RetainedMessages {
         Self {
             store: RetainedStore::new(stores),
             tree: RetainedTree::new(),
-            removed: Tombstones::new(TOMBSTONES),
+            removed: Tombstones::new(TOMBSTONES, tombstone_bytes(&limits)),
             clock: HybridTime::default(),
             cursors: BTreeMap::new(),
             arrivals: 0,
@@ -254,8 +257,9 @@ impl RetainedMessages {
         self.has_changed_bans |= record.topic.starts_with(BANS);
         if record.payload.is_empty() {
             self.remove(record.topic);
-            self.bury(record.topic, written);
+            // Before what is forgotten, which may be this very topic.
             self.store.put(now, origin, record);
+            self.bury(record.topic, written);
         } else if self.has_capacity(record) {
             self.removed.remove(record.topic);
             self.keep(now, origin, record, written, payer);
@@ -359,7 +363,7 @@ impl RetainedMessages {
     }
 
     fn bury(&mut self, topic: &str, written: WriteTime) {
-        if let Some((oldest, written)) = self.removed.insert(topic, written) {
+        for (oldest, written) in self.removed.insert(topic, written) {
             self.store.remove(&oldest);
             self.digest ^= fingerprint(&oldest, written);
         }
@@ -405,6 +409,12 @@ impl RetainedMessages {
         }
         (page, has_more)
     }
+}
+
+/// Bytes of removed topics that are remembered.
+fn tombstone_bytes(limits: &RetainedLimits) -> usize {
+    let bytes = (limits.bytes / TOMBSTONE_SHARE).max(LEAST_TOMBSTONE_BYTES);
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// Bytes that a message counts towards its publisher's limit.

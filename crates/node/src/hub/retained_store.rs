@@ -43,7 +43,7 @@ impl RetainedStore {
         }
     }
 
-    /// What is kept from here on was stored before.
+    /// What is kept from here on was stored before. What is forgotten meanwhile is removed nevertheless.
     pub const fn pause(&mut self) {
         self.is_paused = true;
     }
@@ -73,7 +73,7 @@ impl RetainedStore {
     }
 
     pub fn remove(&mut self, topic: &str) {
-        if self.is_on && !self.is_paused {
+        if self.is_on {
             self.change(topic, None);
         }
     }

@@ -6,19 +6,26 @@ use std::sync::Arc;
 use super::control::WriteTime;
 use crate::Remembered;
 
-/// Removed topics, up to `maximum`: the removal that is longest ago is forgotten first.
+/// Bytes that a removal takes besides its topic: an entry in each of the two maps, and the allocation of the topic.
+const ENTRY_BYTES: usize = 2 * size_of::<(WriteTime, Arc<str>)>() + 80;
+
+/// Removed topics, up to `maximum` and `maximum_bytes`: the removal that is longest ago is forgotten first.
 #[derive(Debug)]
 pub(super) struct Tombstones {
     maximum: usize,
+    maximum_bytes: usize,
+    bytes: usize,
     removed: BTreeMap<Arc<str>, WriteTime>,
     /// The same by time: clients remove topics as often as they like, so forgetting one must not visit all.
     by_time: BTreeSet<(WriteTime, Arc<str>)>,
 }
 
 impl Tombstones {
-    pub const fn new(maximum: usize) -> Self {
+    pub const fn new(maximum: usize, maximum_bytes: usize) -> Self {
         Self {
             maximum,
+            maximum_bytes,
+            bytes: 0,
             removed: BTreeMap::new(),
             by_time: BTreeSet::new(),
         }
@@ -26,14 +33,12 @@ impl Tombstones {
 
     /// The topics that are remembered.
     pub fn remembered(&self) -> Remembered {
-        let text: usize = self.removed.keys().map(|topic| topic.len()).sum();
-        let bytes = text + self.removed.len() * 2 * size_of::<(WriteTime, Arc<str>)>();
         Remembered::new(
             "topics without a retained message any more",
             self.removed.len(),
             self.maximum,
         )
-        .with_bytes(bytes)
+        .with_bytes(self.bytes)
     }
 
     pub fn get(&self, topic: &str) -> Option<WriteTime> {
@@ -44,23 +49,29 @@ impl Tombstones {
         self.removed.iter().map(|(topic, at)| (&**topic, *at))
     }
 
-    /// The topic was removed then. Returns what is forgotten instead, if there were too many.
-    pub fn insert(&mut self, topic: &str, written: WriteTime) -> Option<(Arc<str>, WriteTime)> {
+    /// The topic was removed then. Returns what is forgotten instead, if there was too much.
+    pub fn insert(&mut self, topic: &str, written: WriteTime) -> Vec<(Arc<str>, WriteTime)> {
         self.remove(topic);
         let topic: Arc<str> = topic.into();
+        self.bytes += topic.len() + ENTRY_BYTES;
         self.removed.insert(Arc::clone(&topic), written);
         self.by_time.insert((written, topic));
-        if self.removed.len() <= self.maximum {
-            return None;
+        let mut forgotten = Vec::new();
+        while self.removed.len() > self.maximum || self.bytes > self.maximum_bytes {
+            let Some((written, oldest)) = self.by_time.pop_first() else {
+                break;
+            };
+            self.removed.remove(&oldest);
+            self.bytes -= oldest.len() + ENTRY_BYTES;
+            forgotten.push((oldest, written));
         }
-        let (written, oldest) = self.by_time.pop_first()?;
-        self.removed.remove(&oldest);
-        Some((oldest, written))
+        forgotten
     }
 
     /// The topic has a message again.
     pub fn remove(&mut self, topic: &str) {
         if let Some((topic, written)) = self.removed.remove_entry(topic) {
+            self.bytes -= topic.len() + ENTRY_BYTES;
             self.by_time.remove(&(written, topic));
         }
     }
@@ -78,23 +89,39 @@ mod tests {
 
     #[test]
     fn the_removal_that_is_longest_ago_is_forgotten_first() {
-        let mut tombstones = Tombstones::new(2);
-        assert_eq!(tombstones.insert("late", at(30)), None);
-        assert_eq!(tombstones.insert("early", at(10)), None);
+        let mut tombstones = Tombstones::new(2, usize::MAX);
+        assert_eq!(tombstones.insert("late", at(30)), []);
+        assert_eq!(tombstones.insert("early", at(10)), []);
         // Removed again: its first time counts no more.
-        assert_eq!(tombstones.insert("early", at(40)), None);
-        assert_eq!(
-            tombstones.insert("new", at(50)),
-            Some(("late".into(), at(30)))
-        );
+        assert_eq!(tombstones.insert("early", at(40)), []);
+        assert_eq!(tombstones.insert("new", at(50)), [("late".into(), at(30))]);
         tombstones.remove("early");
-        assert_eq!(tombstones.insert("other", at(20)), None);
+        assert_eq!(tombstones.insert("other", at(20)), []);
         assert_eq!(
             tombstones.insert("one too many, and the oldest", at(5)),
-            Some(("one too many, and the oldest".into(), at(5)))
+            [("one too many, and the oldest".into(), at(5))]
         );
         let left: Vec<_> = tombstones.iter().collect();
         assert_eq!(left, [("new", at(50)), ("other", at(20))]);
         assert_eq!(tombstones.get("early"), None);
+    }
+
+    #[test]
+    fn long_topics_are_bounded_by_their_bytes() {
+        let long = |first: char| format!("{first}{}", "x".repeat(999));
+        let bytes = |tombstones: &Tombstones| tombstones.remembered().bytes;
+        let mut tombstones = Tombstones::new(100, 3 * (1000 + ENTRY_BYTES));
+        for (at_ms, topic) in ['a', 'b', 'c'].into_iter().enumerate() {
+            assert_eq!(tombstones.insert(&long(topic), at(at_ms as u64)), []);
+        }
+        assert_eq!(bytes(&tombstones), Some(3 * (1000 + ENTRY_BYTES) as u64));
+        let forgotten = tombstones.insert(&format!("d{}", "x".repeat(1000)), at(9));
+        // The fourth is longer by a byte, so that two must go.
+        let forgotten: Vec<_> = forgotten.iter().map(|(topic, _)| &topic[..1]).collect();
+        assert_eq!(forgotten, ["a", "b"]);
+        // One that is longer than all may be is forgotten with the others.
+        tombstones.insert(&"y".repeat(10_000), at(10));
+        assert_eq!(tombstones.iter().count(), 0);
+        assert_eq!(bytes(&tombstones), Some(0));
     }
 }

@@ -66,12 +66,17 @@ impl Overtaken {
 
 /// Topics of which the last message is remembered; twice as many at most.
 const LAST_TOPICS: usize = 5_000;
+/// Their bytes; twice as many at most, and one topic.
+const LAST_TOPIC_BYTES: usize = 1024 * 1024;
 
 /// The last message to be retained that sessions of this worker got, of the topics that were written last.
 #[derive(Debug, Default)]
 pub(super) struct LastRetained {
     recent: BTreeMap<Box<str>, LastMessage>,
     older: BTreeMap<Box<str>, LastMessage>,
+    /// Of the topics of each.
+    recent_bytes: usize,
+    older_bytes: usize,
 }
 
 /// What distinguishes a message from others.
@@ -120,16 +125,20 @@ impl LastRetained {
             *known = last;
             return;
         }
-        if self.recent.len() >= LAST_TOPICS {
+        if self.recent.len() >= LAST_TOPICS || self.recent_bytes >= LAST_TOPIC_BYTES {
             self.older = std::mem::take(&mut self.recent);
+            self.older_bytes = std::mem::take(&mut self.recent_bytes);
         }
+        self.recent_bytes += publish.topic.len();
         self.recent.insert(publish.topic.into(), last);
     }
 
     /// The topics whose last message is remembered.
     pub fn remembered(&self) -> Remembered {
         let topics = self.recent.len() + self.older.len();
+        let entries = topics * size_of::<(Box<str>, LastMessage)>();
         Remembered::new("last messages to be retained", topics, 2 * LAST_TOPICS)
+            .with_bytes(self.recent_bytes + self.older_bytes + entries)
     }
 
     /// Whether sessions here got another message of the topic last, as far as that is remembered.
