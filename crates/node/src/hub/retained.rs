@@ -248,11 +248,11 @@ impl RetainedMessages {
             thicket_session::reach!("time CONTENTION");
             self.contended.note(now.instant, record.topic);
         }
-        match self.known(record.topic) {
+        let known = self.known(record.topic);
+        match known {
             Some(known) if known == written => return Observed::Known,
             Some(known) if known > written => return Observed::Older,
-            Some(known) => self.digest ^= fingerprint(record.topic, known),
-            None => {}
+            Some(_) | None => {}
         }
         self.has_changed_bans |= record.topic.starts_with(BANS);
         if record.payload.is_empty() {
@@ -265,7 +265,11 @@ impl RetainedMessages {
             self.keep(now, origin, record, written, payer);
             self.store.put(now, origin, record);
         } else {
+            // What was known of the topic stays, a removal at most.
             return Observed::Newer;
+        }
+        if let Some(known) = known {
+            self.digest ^= fingerprint(record.topic, known);
         }
         self.digest ^= fingerprint(record.topic, written);
         Observed::Newer
