@@ -1,7 +1,9 @@
 """A client that fills what the cluster, or its user, may retain: it hears that, and the others have room."""
 
-from nodes import OneNode, ThreeNodes
-from wire import Closed, RawCases, publish
+import json
+
+from nodes import OneNode, ThreeNodes, wait_until
+from wire import Closed, Property, RawCases, publish
 
 QUOTA_EXCEEDED = 0x97
 
@@ -77,3 +79,55 @@ class FullOfRetainedOnOneNode(FullOfRetained, RawCases, OneNode):
 
 class FullOfRetainedAcrossNodes(FullOfRetained, RawCases, ThreeNodes):
     pass
+
+
+class Expiring:
+    """A user may have five messages retained, of ten in all; they expire and nobody asks for them."""
+
+    arguments = ("--retained-messages", "10", "--user-retained-messages", "5")
+
+    def test_what_has_expired_leaves_its_capacity_on_every_node(self):
+        soon = ((Property.MESSAGE_EXPIRY_INTERVAL, 1),)
+        publishers = [self.raw(port, f"publisher-{number}") for number, port in enumerate(sorted({self.here, self.there}))]
+        for number, publisher in enumerate(publishers):
+            for count in range(5):
+                topic = self.topic(f"soon/{number}/{count}")
+                self.assertLess(publisher.publish(topic, "x", qos=1, retain=True, props=soon), 0x80)
+        for number, publisher in enumerate(publishers):
+            publish = lambda count: publisher.publish(self.topic(f"late/{number}/{count}"), "x", qos=1, retain=True)
+            wait_until(lambda: publish(0) < 0x80, "capacity after messages have expired")
+            self.assertEqual([publish(count) >= 0x80 for count in range(6)], [False] * 5 + [True])
+        for node in self.cluster.nodes:
+            kept = 5 * len(publishers)
+            wait_until(lambda: f"\nthicket_retained_messages {kept}" in node.ask("/metrics").decode(), f"{kept} messages at every node")
+        for number, publisher in enumerate(publishers):
+            for count in range(6):
+                publisher.publish(self.topic(f"late/{number}/{count}"), "", qos=1, retain=True)
+
+
+class ExpiringOnOneNode(Expiring, RawCases, OneNode):
+    """A single node."""
+
+
+class ExpiringAcrossNodes(Expiring, RawCases, ThreeNodes):
+    """Publishers on two of three nodes."""
+
+
+class LongTopics(RawCases, OneNode):
+    """Topics of 60 KB that have no message are emptied."""
+
+    def test_removals_of_topics_that_never_were_take_a_bounded_memory(self):
+        node = self.cluster.nodes[0]
+        client = self.raw(self.here, "stranger", keep_alive=0)
+        # What is remembered by default is 32 MiB; the rest is what packets and buffers may cost.
+        before = node.memory_bytes("VmHWM")
+        for number in range(0, 3000, 50):
+            topics = [self.topic(f"{number + more:06}" + "x" * 60_000) for more in range(50)]
+            client.send(*[publish(topic, b"", 1, more + 1, retain=True) for more, topic in enumerate(topics)])
+            for _ in topics:
+                self.assertLess(client.receive().reason_code, 0x80)
+        self.assertLess(node.memory_bytes("VmHWM") - before, 120_000_000)
+        ledger = json.loads(node.ask("/v1/memory"))
+        entry = next(it for it in ledger["remembered"] if it["what"] == "topics without a retained message any more")
+        self.assertGreater(entry["bytes"], 16 * 1024 * 1024)
+        self.assertLessEqual(entry["bytes"], 32 * 1024 * 1024)

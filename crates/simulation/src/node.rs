@@ -7,8 +7,8 @@ use std::time::Duration;
 use thicket_access::Policy;
 use thicket_node::{
     ConnectionId, Drained, Egress, ForgetError, Handover, Hub, HubConfig, HubInput, HubMessage,
-    HubOutput, ListenerId, Now, Peer, RetainedLimits, Verdict, Worker, WorkerConfig, WorkerId,
-    WorkerInput, WorkerMessage, WorkerOutput,
+    HubOutput, ListenerId, Now, Peer, Verdict, Worker, WorkerConfig, WorkerId, WorkerInput,
+    WorkerMessage, WorkerOutput,
 };
 use thicket_overlay::{Incarnation, NodeId, OverlayConfig};
 use thicket_session::time::{Instant, WallClock};
@@ -240,10 +240,7 @@ impl Node {
             overlay,
             partition: self.spec.partition,
             discovery_grace: Duration::from_millis(300),
-            retained: RetainedLimits {
-                bytes: 1 << 30,
-                ..RetainedLimits::default()
-            },
+            retained: self.spec.retained,
             backups: self.spec.backups,
             hint_bytes: self.spec.hint_bytes,
             on_full: self.spec.limits.on_full,

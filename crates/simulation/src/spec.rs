@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use thicket_access::Policy;
-use thicket_node::{HINT_BYTES, Limits, ListenerConfig, Partition, RedirectionConfig, Takes};
+use thicket_node::{
+    HINT_BYTES, Limits, ListenerConfig, Partition, RedirectionConfig, RetainedLimits, Takes,
+};
 use thicket_overlay::{
     OverlayLimits, WireVersion,
     routing::{RootPolicy, RoutingMode},
@@ -48,6 +50,8 @@ pub struct NodeSpec {
     pub drift_ppm: i64,
     /// Limits of what other nodes can make grow.
     pub overlay_limits: OverlayLimits,
+    /// Bounds of what it retains.
+    pub retained: RetainedLimits,
     /// Where clients are redirected.
     pub redirection: RedirectionConfig,
 }
@@ -79,6 +83,10 @@ impl NodeSpec {
             round_millis: (0, 0),
             drift_ppm: 0,
             overlay_limits: OverlayLimits::default(),
+            retained: RetainedLimits {
+                bytes: 1 << 30,
+                ..RetainedLimits::default()
+            },
             redirection: RedirectionConfig::default(),
         }
     }

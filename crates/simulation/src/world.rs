@@ -518,6 +518,12 @@ impl World {
         machines.hub.membership()
     }
 
+    /// The retained messages that a node keeps, also those that have expired and are not removed yet.
+    pub fn retained_messages(&self, node: usize) -> u64 {
+        let machines = self.nodes[node].machines.as_ref();
+        machines.map_or(0, |machines| machines.hub.memory().retained_messages)
+    }
+
     /// The counters of all workers and hubs of a node, one after the other.
     pub fn traffic(&self, node: usize) -> Vec<Traffic> {
         let machines = self.nodes[node].machines.iter();

@@ -90,7 +90,7 @@ impl Hub {
                     .handle_take_back(&mut self.cx, node, client_id)
             }
             Message::RetainedDigest { digest, is_answer } => {
-                self.handle_retained_digest(node, digest, is_answer);
+                self.handle_retained_digest(now, node, digest, is_answer);
             }
             Message::Retained { messages } => self.handle_retained(now, &messages),
             Message::Refused(numbers) => self.handle_refused(node, numbers),

@@ -275,6 +275,7 @@ impl Hub {
         self.wanted.begin_round();
         self.review_joined(now);
         self.review_members(now);
+        self.expire_retained(now);
         self.send_changed_bans(now);
         self.check_ready(now);
         self.ownership.expire(&mut self.cx, now);
@@ -316,6 +317,7 @@ impl Hub {
         [
             unread,
             self.next_last_word(),
+            self.next_retained_expiry(),
             self.cx.overlay.poll_timeout(),
             ready,
             self.next_view(),

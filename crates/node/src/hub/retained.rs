@@ -49,6 +49,10 @@ const CONTENTION: Duration = Duration::from_secs(1);
 const SEND_AGAIN: Duration = Duration::from_millis(50);
 /// Topics for which that is noted.
 const CONTENDED_TOPICS: usize = 10_000;
+/// Expired messages that are removed in one round.
+const EXPIRED_A_ROUND: usize = 1000;
+/// Bytes that the index by expiry takes for a message besides its topic.
+const EXPIRY_BYTES: usize = 64;
 /// A clock that is further ahead of ours does not advance ours.
 const SKEW_ALLOWED: Duration = Duration::from_secs(300);
 
@@ -112,6 +116,8 @@ impl Contended {
 #[derive(Debug)]
 pub(super) struct RetainedMessages {
     tree: RetainedTree<Kept>,
+    /// The topics of the tree whose messages expire, by that time.
+    by_expiry: BTreeSet<(Instant, Box<str>)>,
     removed: Tombstones,
     clock: HybridTime,
     /// Queries under way, each with the last arrival that belongs to it: what came later reaches the new subscription as a
@@ -135,6 +141,7 @@ impl RetainedMessages {
         Self {
             store: RetainedStore::new(stores),
             tree: RetainedTree::new(),
+            by_expiry: BTreeSet::new(),
             removed: Tombstones::new(TOMBSTONES, tombstone_bytes(&limits)),
             clock: HybridTime::default(),
             cursors: BTreeMap::new(),
@@ -176,7 +183,11 @@ impl RetainedMessages {
         } = stored;
         let left = expires_at_ms.map(|at| at.saturating_sub(now.wall.as_unix_millis()));
         if left == Some(0) {
-            self.store.remove(record.topic);
+            // It has expired while the node was down.
+            let written = (record.time.unwrap_or_default(), origin.node);
+            self.store_removal(now, record.topic, written);
+            self.digest ^= fingerprint(record.topic, written);
+            self.bury(record.topic, written);
             return;
         }
         let record = Record {
@@ -314,7 +325,7 @@ impl RetainedMessages {
         record.topic.starts_with(BANS)
             || self.tree.get(record.topic).is_some()
             || ((self.tree.len() as u64) < self.limits.messages
-                && self.tree.bytes() as u64 + record.encoded_len() as u64 <= self.limits.bytes)
+                && self.tree.bytes() as u64 + cost(record) <= self.limits.bytes)
     }
 
     /// Whether the publisher is within its own limit.
@@ -326,10 +337,44 @@ impl RetainedMessages {
 
     fn remove(&mut self, topic: &str) -> Option<Kept> {
         let kept = self.tree.remove(topic)?;
+        self.release(topic, &kept);
+        Some(kept)
+    }
+
+    /// A message is not kept any more.
+    fn release(&mut self, topic: &str, kept: &Kept) {
         if let Some(charge) = &kept.charge {
             self.accounts.give_back(charge);
         }
-        Some(kept)
+        if let Some(at) = kept.expires_at {
+            self.by_expiry.remove(&(at, topic.into()));
+        }
+    }
+
+    /// A message has expired: only its time is left, so that the message before it does not come back. Every node does the same by itself, and the
+    /// digest stays as it was: nodes that are a moment apart have the same.
+    fn forget(&mut self, now: Now, topic: &str) {
+        if let Some(kept) = self.remove(topic) {
+            self.has_changed_bans |= topic.starts_with(BANS);
+            self.store_removal(now, topic, kept.written);
+            self.bury(topic, kept.written);
+        }
+    }
+
+    fn store_removal(&mut self, now: Now, topic: &str, (time, node): WriteTime) {
+        self.store.put(now, removed_by(node), &removal(topic, time));
+    }
+
+    /// Removes messages that have expired, some of them if there are many.
+    fn expire(&mut self, now: Now) {
+        for _ in 0..EXPIRED_A_ROUND {
+            let first = self.by_expiry.first();
+            let Some((_, topic)) = first.filter(|(at, _)| *at <= now.instant) else {
+                return;
+            };
+            let topic = topic.clone();
+            self.forget(now, &topic);
+        }
     }
 
     fn keep(
@@ -345,7 +390,8 @@ impl RetainedMessages {
         let expires_at = record
             .expiry_left_ms
             .map(|ms| now.instant + Duration::from_millis(ms));
-        let len = bytes.len();
+        // The tree counts the topic itself.
+        let len = bytes_of(record) - record.topic.len();
         self.arrivals += 1;
         let charge = payer.map(|payer| self.accounts.charge(payer, cost(record)));
         let replaced = self.tree.insert(
@@ -361,8 +407,11 @@ impl RetainedMessages {
             },
             len,
         );
-        if let Some(charge) = replaced.and_then(|kept| kept.charge) {
-            self.accounts.give_back(&charge);
+        if let Some(replaced) = replaced {
+            self.release(record.topic, &replaced);
+        }
+        if let Some(at) = expires_at {
+            self.by_expiry.insert((at, record.topic.into()));
         }
     }
 
@@ -402,10 +451,7 @@ impl RetainedMessages {
             });
         }
         for topic in expired {
-            if let Some(kept) = self.remove(&topic) {
-                self.store.remove(&topic);
-                self.digest ^= fingerprint(&topic, kept.written);
-            }
+            self.forget(now, &topic);
         }
         let has_more = progress == RetainedProgress::More;
         if !has_more {
@@ -421,9 +467,15 @@ fn tombstone_bytes(limits: &RetainedLimits) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Bytes that a message counts towards its publisher's limit.
+/// Bytes that a message takes: they count towards the limit of all and that of its publisher.
 fn cost(record: &Record<'_>) -> u64 {
-    (record.topic.len() + record.encoded_len()) as u64
+    bytes_of(record) as u64
+}
+
+fn bytes_of(record: &Record<'_>) -> usize {
+    let topic = record.topic.len();
+    let expiry = record.expiry_left_ms.map_or(0, |_| topic + EXPIRY_BYTES);
+    topic + record.encoded_len() + expiry
 }
 
 /// Appends a kept record with the expiry it has left.
@@ -578,6 +630,16 @@ impl Hub {
         );
     }
 
+    /// When the next message expires.
+    pub(super) fn next_retained_expiry(&self) -> Option<Instant> {
+        self.retained.by_expiry.first().map(|(at, _)| *at)
+    }
+
+    /// Removes messages that have expired, whether somebody asks for them or not: they take capacity.
+    pub(super) fn expire_retained(&mut self, now: Now) {
+        self.retained.expire(now);
+    }
+
     /// When a last write is to be sent again.
     pub(super) fn next_last_word(&self) -> Option<Instant> {
         self.retained.contended.next()
@@ -613,19 +675,25 @@ impl Hub {
 
     /// The other node keeps something else: it gets all of ours, once since it came up. It may be the only one that noticed the partition, so it gets
     /// our digest too, behind all of ours.
-    pub(super) fn handle_retained_digest(&mut self, node: NodeId, digest: u64, is_answer: bool) {
+    pub(super) fn handle_retained_digest(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        digest: u64,
+        is_answer: bool,
+    ) {
         if digest == self.retained.digest || (is_answer && self.retained.announced.contains(&node))
         {
             return;
         }
-        self.send_retained(node);
+        self.send_retained(now, node);
         self.retained.announced.insert(node);
         if !is_answer {
             self.send_retained_digest(node, true);
         }
     }
 
-    fn send_retained(&mut self, node: NodeId) {
+    fn send_retained(&mut self, now: Now, node: NodeId) {
         let mut pages: Vec<Vec<(Origin, Vec<u8>)>> = vec![Vec::new()];
         let mut bytes = 0;
         let mut add = |origin: Origin, record: Vec<u8>| {
@@ -639,8 +707,16 @@ impl Hub {
                 .expect("never empty")
                 .push((origin, record));
         };
-        for (_, kept) in self.retained.tree.iter() {
-            add(kept.origin, kept.record.to_vec());
+        for (topic, kept) in self.retained.tree.iter() {
+            let mut record = Vec::new();
+            if kept.expires_at.is_some_and(|at| at <= now.instant) {
+                let (time, writer) = kept.written;
+                removal(topic, time).encode(&mut record);
+                add(removed_by(writer), record);
+            } else {
+                append(&mut record, kept, kept.expires_at, now);
+                add(kept.origin, record);
+            }
         }
         for (topic, (time, writer)) in self.retained.removed.iter() {
             let mut record = Vec::new();
@@ -707,3 +783,6 @@ fn fingerprint(topic: &str, (time, node): WriteTime) -> u64 {
         .chain(node.0.to_le_bytes());
     fnv1a(bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,6 +89,11 @@ impl RetainedStore {
         }
     }
 
+    #[cfg(test)]
+    pub fn take_operations(&mut self) -> Vec<StoreOperation> {
+        std::mem::take(&mut self.operations)
+    }
+
     fn change(&mut self, topic: &str, value: Option<Vec<u8>>) {
         self.operations.push(StoreOperation {
             keyspace: Keyspace::Retained,
@@ -99,7 +104,7 @@ impl RetainedStore {
 }
 
 impl<'a> StoredRetained<'a> {
-    fn decode(value: &'a [u8]) -> Result<Self, String> {
+    pub(super) fn decode(value: &'a [u8]) -> Result<Self, String> {
         let (version, rest) = value.split_first().ok_or("it is empty")?;
         if *version != VERSION {
             return Err(format!("version {version} is not known"));

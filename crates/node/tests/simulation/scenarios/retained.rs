@@ -144,6 +144,79 @@ fn a_retained_message_goes_when_it_expires_and_says_what_is_left() {
 }
 
 #[test]
+fn what_has_expired_leaves_its_capacity_on_every_node_though_nobody_asks_for_it() {
+    let puback = |code: &str| format!("PUBACK 1{code}");
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        for node in 0..3 {
+            let mut spec = NodeSpec::new(2);
+            spec.retained.messages = 20;
+            spec.retained.user_messages = 10;
+            // The last one stores, and is started anew below.
+            spec.stores = node == 2;
+            world.add_node(spec);
+            world.start(node);
+        }
+        world.run_for(3_000);
+        let clients = [0, 1, 2].map(|node| {
+            let name = format!("client-{node}");
+            let connect = Connect {
+                keep_alive: 0,
+                ..Connect::new(V5, &name)
+            };
+            client_at(&mut world, node, connect, "CONNACK")
+        });
+        let retain = |world: &mut World, node: usize, topic: &str, expiry: Option<u32>| {
+            let publish = Publish {
+                retain: true,
+                qos: qos(1),
+                packet_id: PacketId::new(1),
+                message_expiry_interval: expiry,
+                ..Publish::new(topic, b"x")
+            };
+            world.send(clients[node], &Packet::Publish(publish));
+            world.hear(clients[node]).pop().unwrap_or_default()
+        };
+        for number in 0..10 {
+            // Some are written again, to expire at another time or never.
+            let expiry = [Some(30), Some(500), None][number % 3];
+            retain(&mut world, 0, &format!("a/{number}"), expiry);
+            retain(&mut world, 0, &format!("a/{number}"), Some(200));
+            retain(&mut world, 1, &format!("b/{number}"), Some(200));
+        }
+        for node in 0..3 {
+            assert_eq!(
+                world.retained_messages(node),
+                20,
+                "node {node}, seed {seed}"
+            );
+            let refused = retain(&mut world, node, "more", None);
+            assert_eq!(refused, puback(" 0x97"), "node {node}, seed {seed}");
+        }
+        world.stop(2);
+        world.run_for(210_000);
+        world.start(2);
+        world.run_for(5_000);
+        for node in 0..3 {
+            assert_eq!(world.retained_messages(node), 0, "node {node}, seed {seed}");
+        }
+        for number in 0..10 {
+            for node in 0..2 {
+                let kept = retain(&mut world, node, &format!("c/{node}/{number}"), None);
+                assert!(!kept.contains("0x97"), "node {node}, seed {seed}: {kept}");
+            }
+        }
+        for node in 0..3 {
+            assert_eq!(
+                world.retained_messages(node),
+                20,
+                "node {node}, seed {seed}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_shared_subscription_gets_nothing_retained() {
     play(|world| {
         let publisher = world.plain("publisher");

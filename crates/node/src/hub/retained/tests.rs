@@ -1,0 +1,179 @@
+use std::collections::BTreeMap;
+
+use thicket_session::time::WallClock;
+
+use super::*;
+
+const OWN: Origin = Origin {
+    node: NodeId(1),
+    incarnation: Incarnation(1),
+    stream: StreamId(0),
+};
+
+fn at(millis: u64) -> Now {
+    Now {
+        instant: Instant::from_millis(millis),
+        wall: WallClock::from_unix_millis(1_000_000 + millis),
+    }
+}
+
+/// A write at a time; `expiry`: the milliseconds that are left.
+fn write<'a>(topic: &'a str, payload: &'a [u8], millis: u64, expiry: Option<u64>) -> Record<'a> {
+    let millis = 1_000_000 + millis;
+    Record {
+        retain: true,
+        time: Some(HybridTime { millis, counter: 0 }),
+        topic,
+        payload,
+        expiry_left_ms: expiry,
+        ..Record::default()
+    }
+}
+
+fn retained(limits: RetainedLimits) -> RetainedMessages {
+    RetainedMessages::new(limits, true)
+}
+
+fn observe(retained: &mut RetainedMessages, millis: u64, record: &Record<'_>) -> Observed {
+    retained.observe(at(millis), OWN, record, None)
+}
+
+/// What is on disk after the operations of this round.
+fn store(retained: &mut RetainedMessages, disk: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
+    for operation in retained.store.take_operations() {
+        match operation.value {
+            Some(value) => disk.insert(operation.key, value),
+            None => disk.remove(&operation.key),
+        };
+    }
+}
+
+#[test]
+fn a_message_that_finds_no_capacity_leaves_the_digest_as_it_was() {
+    let limits = RetainedLimits {
+        messages: 1,
+        ..RetainedLimits::default()
+    };
+    let mut full = retained(limits);
+    observe(&mut full, 1, &write("gone", b"", 1, None));
+    observe(&mut full, 2, &write("kept", b"x", 2, None));
+    let before = full.digest;
+    let new = write("gone", b"y", 3, None);
+    assert_eq!(observe(&mut full, 3, &new), Observed::Newer);
+    assert_eq!(full.digest, before);
+    // As it is at a node that was never sent the message.
+    observe(&mut full, 4, &write("kept", b"", 4, None));
+    let mut other = retained(limits);
+    observe(&mut other, 4, &write("kept", b"", 4, None));
+    observe(&mut other, 1, &write("gone", b"", 1, None));
+    assert_eq!(full.digest, other.digest);
+}
+
+#[test]
+fn what_expires_leaves_its_time_only_and_takes_bounded_work_a_round() {
+    const MESSAGES: usize = 2 * EXPIRED_A_ROUND + 1;
+    let ann = Arc::new(Payer::User("ann".into()));
+    let mut all = retained(RetainedLimits {
+        user_messages: MESSAGES as u64,
+        ..RetainedLimits::default()
+    });
+    let mut disk = BTreeMap::new();
+    for number in 0..MESSAGES {
+        let topic = format!("t/{number}");
+        // First to expire late or never: what counts is the last write.
+        let before = [None, Some(500), Some(90_000)][number % 3];
+        for (millis, expiry) in [(1, before), (2, Some(500))] {
+            let record = write(&topic, b"x", millis, expiry);
+            all.observe(at(millis), OWN, &record, Some(&ann));
+        }
+    }
+    store(&mut all, &mut disk);
+    assert_eq!((all.len(), disk.len()), (MESSAGES, MESSAGES));
+    let one_more = write("more", b"x", 3, None);
+    assert!(!all.may_retain(&one_more, &ann));
+    let digest = all.digest;
+    all.expire(at(501));
+    assert_eq!(all.len(), MESSAGES);
+    for left in [EXPIRED_A_ROUND + 1, 1, 0] {
+        all.expire(at(502));
+        assert_eq!(all.len(), left);
+    }
+    store(&mut all, &mut disk);
+    assert!(all.may_retain(&one_more, &ann) && all.by_expiry.is_empty());
+    // What is left has the digest of a node that has not removed them yet, and keeps what was written before from coming back.
+    assert_eq!((all.digest, all.bytes()), (digest, 0));
+    for (millis, expected) in [(1, Observed::Older), (2, Observed::Known)] {
+        let again = write("t/0", b"x", millis, None);
+        assert_eq!(observe(&mut all, 600, &again), expected);
+    }
+    assert_eq!(disk.len(), MESSAGES);
+    let mut started = retained(RetainedLimits::default());
+    for value in disk.values() {
+        let stored = StoredRetained::decode(value).expect("as it was written");
+        started.recover(at(700), &stored);
+    }
+    assert_eq!((started.len(), started.digest), (0, digest));
+}
+
+#[test]
+fn what_expired_while_the_node_was_down_is_as_if_it_had_been_removed_then() {
+    let mut disk = BTreeMap::new();
+    let mut before = retained(RetainedLimits::default());
+    observe(&mut before, 1, &write("a", b"x", 1, Some(10)));
+    store(&mut before, &mut disk);
+    let mut after = retained(RetainedLimits::default());
+    let value = disk.remove(&b"a"[..]).expect("it is stored");
+    let stored = StoredRetained::decode(&value).expect("as it was written");
+    after.recover(at(50), &stored);
+    assert_eq!((after.len(), after.digest), (0, before.digest));
+    store(&mut after, &mut disk);
+    let stored = StoredRetained::decode(&disk[&b"a"[..]]).expect("as it was written");
+    assert!(stored.record.payload.is_empty() && stored.expires_at_ms.is_none());
+}
+
+#[test]
+fn removals_take_no_more_than_their_bytes_in_memory_and_on_disk_also_after_a_start() {
+    let topics: Vec<_> = (0..40)
+        .map(|number| format!("{number:02}{}", "x".repeat(60_000)))
+        .collect();
+    let is_within = |retained: &RetainedMessages| {
+        let remembered = retained.removed_topics();
+        assert!(
+            remembered.bytes <= Some(LEAST_TOMBSTONE_BYTES),
+            "{remembered:?}"
+        );
+        remembered.entries as usize
+    };
+    // With the default bounds there is space for all of them.
+    let mut many = retained(RetainedLimits::default());
+    let mut few = retained(RetainedLimits {
+        bytes: 1000,
+        ..RetainedLimits::default()
+    });
+    let (mut disk, mut disk_of_few) = (BTreeMap::new(), BTreeMap::new());
+    for (millis, topic) in (0..).zip(&topics) {
+        let removal = write(topic, b"", millis, None);
+        observe(&mut many, millis, &removal);
+        observe(&mut few, millis, &removal);
+    }
+    store(&mut many, &mut disk);
+    store(&mut few, &mut disk_of_few);
+    assert_eq!(disk.len(), 40);
+    assert_eq!((disk_of_few.len(), is_within(&few)), (17, 17));
+    // The last ones are remembered.
+    assert!(few.removed.get(&topics[39]).is_some());
+    // An old removal is not kept on disk either.
+    observe(&mut few, 99, &write("old", b"", 0, None));
+    observe(&mut few, 99, &write(&topics[0], b"", 1, None));
+    store(&mut few, &mut disk_of_few);
+    assert!(!disk_of_few.contains_key(topics[0].as_bytes()));
+    // A node that finds more on its disk than it may have removes the rest.
+    let mut started = retained(few.limits);
+    for value in disk.clone().into_values() {
+        let stored = StoredRetained::decode(&value).expect("as it was written");
+        started.recover(at(100), &stored);
+    }
+    store(&mut started, &mut disk);
+    assert_eq!((disk.len(), is_within(&started)), (17, 17));
+    assert!(started.removed.get(&topics[39]).is_some());
+}
