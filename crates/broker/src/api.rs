@@ -332,6 +332,10 @@ mirror! {
         subscriptions: u64 = subscriptions,
         /// Text of the filters of sessions.
         filter_bytes: u64 = filter_bytes,
+        /// Wills of sessions.
+        wills: u64 = wills,
+        /// Their bytes, with what it costs to hold them.
+        will_bytes: u64 = will_bytes,
         /// Backups here of sessions of other nodes; what is above counts none of them, but for their filters in the matching trees.
         backups: u64 = backups,
         /// Held for them: queued, in flight, or come before the owner spoke of them.
@@ -453,6 +457,8 @@ impl MemoryEntry {
             inflight_bytes: self.inflight_bytes + other.inflight_bytes,
             subscriptions: self.subscriptions + other.subscriptions,
             filter_bytes: self.filter_bytes + other.filter_bytes,
+            wills: self.wills + other.wills,
+            will_bytes: self.will_bytes + other.will_bytes,
             backups: self.backups + other.backups,
             backup_messages: self.backup_messages + other.backup_messages,
             backup_bytes: self.backup_bytes + other.backup_bytes,

@@ -331,6 +331,9 @@ pub struct MemoryReport {
     pub subscriptions: u64,
     /// Text of the filters of sessions.
     pub filter_bytes: u64,
+    /// Wills of sessions; bytes include the overhead.
+    pub wills: u64,
+    pub will_bytes: u64,
     /// Sessions of other nodes that have a backup here: none of the above but `subscriptions` counts them.
     pub backups: u64,
     /// Held for them: queued, in flight, or not yet named by the primary.

@@ -226,6 +226,8 @@ impl Quotas {
         } else if exceeds_limits_of(cx, client_id, connect) {
             let reason = "no room to keep the session";
             Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
+        } else if let Some(refusal) = self.refuses_will(cx, id, client_id, user_name, connect) {
+            Some(refusal)
         } else if cx.sessions.find(client_id).is_none() {
             self.refuses_new_session(cx, id, user_name, connect)
         } else {
@@ -300,7 +302,7 @@ fn put_in_service(
     session.will = connect
         .will
         .as_ref()
-        .map(|will| StoredWill::new(will, &prefix));
+        .map(|will| session.charge.will(StoredWill::new(will, &prefix)));
     let inflight_maximum = cx.config.limits.inflight_maximum;
     let attached = Attached {
         session: key,

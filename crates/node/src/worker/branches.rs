@@ -294,7 +294,7 @@ impl Session {
         session.imported = in_flight.filter(|id| id.is_sent()).collect();
         if let Some(will) = &snapshot.will {
             session.will_due = Some(now + will.due_in);
-            session.will = Some(StoredWill {
+            let will = StoredWill {
                 topic: will.topic.as_str().into(),
                 payload: will.payload.as_slice().into(),
                 properties: will.properties.as_slice().into(),
@@ -304,7 +304,8 @@ impl Session {
                     .unwrap_or(u32::MAX)
                     .max(1),
                 message_expiry_interval: will.message_expiry_interval,
-            });
+            };
+            session.will = Some(will.into());
         }
         session
     }

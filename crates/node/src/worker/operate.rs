@@ -137,6 +137,10 @@ impl Worker {
             report.queued_bytes += session.outbound.queued_bytes();
             report.inflight_messages += session.outbound.inflight() as u64;
             report.inflight_bytes += session.outbound.in_flight_bytes();
+            if let Some(will) = &session.will {
+                report.wills += 1;
+                report.will_bytes += will.bytes();
+            }
             report.filter_bytes += session
                 .subscriptions
                 .keys()

@@ -1,20 +1,22 @@
-//! Quotas of one user and one address at a worker: sessions that outlive their connections, and subscriptions.
+//! Quotas of one user and one address at a worker: sessions that outlive their connections, and the bytes of subscriptions and wills.
 //!
 //! Each session is charged to its client's user, if it has one, and to the address that it last connected from. The charge is returned when the
 //! session is dropped, whichever way it ends. Sessions that came from another node or from disk are charged when their clients connect.
 
 use std::{
     cell::Cell,
+    ops::{Deref, DerefMut},
     rc::{Rc, Weak},
     sync::Arc,
 };
 
 use hashbrown::HashMap;
 use thicket_mqtt::{Connect, ReasonCode};
-use thicket_session::topic::SubscriptionFilter;
+use thicket_session::{server::StoredWill, topic::SubscriptionFilter};
 
 use super::{
-    Refusal, SessionKey, attach::granted_expiry, context::Context, operate::has_no_memory,
+    Refusal, SessionKey, attach::granted_expiry, connect::prefix, context::Context,
+    operate::has_no_memory,
 };
 use crate::{ConnectionId, Limits, Payer, Source};
 
@@ -97,6 +99,33 @@ impl Charge {
         true
     }
 
+    /// Whether a will of so many bytes, in the place of `before` if there is one, is within the limit.
+    fn has_capacity_for_will(
+        &self,
+        bytes: u64,
+        before: Option<&ChargedWill>,
+        limits: &Limits,
+    ) -> bool {
+        let maximum = limits.user_subscription_bytes;
+        let is_over = |account: &Rc<Account>| {
+            let freed = before.map_or(0, |before| before.charge.bytes_to(account));
+            account.bytes.get() - freed + bytes > maximum
+        };
+        maximum == 0 || !self.accounts().any(is_over)
+    }
+
+    fn bytes_to(&self, account: &Rc<Account>) -> u64 {
+        let is_charged = self.accounts().any(|own| Rc::ptr_eq(own, account));
+        if is_charged { self.bytes } else { 0 }
+    }
+
+    /// The will of the session, charged to the same accounts for as long as it exists.
+    pub fn will(&self, will: StoredWill) -> ChargedWill {
+        let mut charge = Self::new(self.user.clone(), self.address.clone());
+        charge.add(0, will.bytes());
+        ChargedWill { will, charge }
+    }
+
     /// A subscription has ended.
     pub fn unsubscribe(&mut self, filter: &SubscriptionFilter) {
         self.sub(0, cost(filter));
@@ -106,6 +135,34 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.sub(self.sessions, self.bytes);
+    }
+}
+
+/// A will of a session here, and what is charged for it. One that came from another node or from disk is charged to nobody.
+#[derive(Debug)]
+pub(super) struct ChargedWill {
+    will: StoredWill,
+    charge: Charge,
+}
+
+impl From<StoredWill> for ChargedWill {
+    fn from(will: StoredWill) -> Self {
+        let charge = Charge::default();
+        Self { will, charge }
+    }
+}
+
+impl Deref for ChargedWill {
+    type Target = StoredWill;
+
+    fn deref(&self) -> &StoredWill {
+        &self.will
+    }
+}
+
+impl DerefMut for ChargedWill {
+    fn deref_mut(&mut self) -> &mut StoredWill {
+        &mut self.will
     }
 }
 
@@ -159,6 +216,27 @@ impl Quotas {
         let bytes = session.subscriptions.keys().map(cost).sum();
         charge.add(u32::from(session.is_persistent()), bytes);
         session.charge = charge;
+    }
+
+    /// Why a client may not have the will of its CONNECT.
+    pub(super) fn refuses_will(
+        &mut self,
+        cx: &Context,
+        id: ConnectionId,
+        client_id: &str,
+        user_name: Option<&str>,
+        connect: &Connect<'_>,
+    ) -> Option<Refusal> {
+        let will = connect.will.as_ref()?;
+        let bytes = StoredWill::bytes_of(will, prefix(cx, id));
+        let session = cx.sessions.find(client_id);
+        let session = session.and_then(|key| cx.sessions.get(key));
+        let before = session.and_then(|session| session.will.as_ref());
+        let charge = self.charge_of(cx, id, user_name);
+        let reason =
+            "the user or the address has as many bytes of subscriptions and wills as it may have";
+        let has_capacity = charge.has_capacity_for_will(bytes, before, &cx.config.limits);
+        (!has_capacity).then(|| Refusal::new(ReasonCode::QuotaExceeded, reason))
     }
 
     /// Why a client may not have a session that it does not have yet.
@@ -249,6 +327,40 @@ mod tests {
         assert!(other.subscribe(&filter("c"), &limits));
         drop(first);
         assert!(second.subscribe(&filter("c"), &limits));
+    }
+
+    #[test]
+    fn wills_count_for_as_long_as_they_exist() {
+        let will = |len: usize| {
+            let payload = vec![b'x'; len];
+            let will = thicket_mqtt::Will::new("w", &payload);
+            StoredWill::new(&will, "")
+        };
+        let mut quotas = Quotas::default();
+        let overhead = will(0).bytes();
+        let limits = Limits {
+            user_subscription_bytes: 2000 + 2 * overhead,
+            ..Limits::default()
+        };
+        let first = charge(&mut quotas, "ann");
+        let second = charge(&mut quotas, "ann");
+        let other = charge(&mut quotas, "bob");
+        let fits = |charge: &Charge, len, before: Option<&ChargedWill>| {
+            charge.has_capacity_for_will(will(len).bytes(), before, &limits)
+        };
+        assert!(fits(&first, 1500, None));
+        let kept = first.will(will(1500));
+        assert!(fits(&second, 500, None) && !fits(&second, 501, None));
+        assert!(fits(&other, 2000, None), "it is Ann's");
+        assert!(fits(&first, 2000, Some(&kept)), "in its place");
+        assert!(!fits(&first, 2001 + overhead as usize, Some(&kept)));
+        let recovered = ChargedWill::from(will(100_000));
+        assert!(
+            !fits(&second, 501, Some(&recovered)),
+            "it was charged to nobody"
+        );
+        drop(kept);
+        assert!(fits(&second, 2000, None));
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl Session {
                 wall_ms(now, now.instant) + u64::from(will.delay_interval) * 1000
             });
             self.will_due = Some(instant_of(now, due_ms).max(now.instant + WILL_GRACE));
-            self.will = Some(will);
+            self.will = Some(will.into());
         }
     }
 }

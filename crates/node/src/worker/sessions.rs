@@ -24,7 +24,7 @@ use super::{
     divergence::{Ancestors, Divergence},
     journal::wall_ms,
     merge::Merging,
-    quota::Charge,
+    quota::{Charge, ChargedWill},
     replication::{Backup, StoredAs, WillBackup},
     retained::Overtaken,
     rights::SessionRights,
@@ -66,7 +66,7 @@ pub(super) struct Session {
     pub first_acknowledgement: u64,
     /// QoS 2 messages of an earlier connection that others have not all admitted: by sequence, the count of numbers still open.
     pub orphaned: BTreeMap<u64, u16>,
-    pub will: Option<StoredWill>,
+    pub will: Option<ChargedWill>,
     /// Which node holds it, of a session that ends with its connection.
     pub will_backup: Option<Box<WillBackup>>,
     /// When a delayed will is due.
@@ -236,7 +236,7 @@ impl Session {
             Some(rights) => rights.may_publish(&will.topic),
             None => true,
         };
-        self.will.as_ref().filter(may_publish)
+        self.will.as_deref().filter(may_publish)
     }
 
     /// What a store keeps of it beside its subscriptions and messages.

@@ -109,6 +109,21 @@ impl StoredWill {
         }
     }
 
+    /// Bytes of memory that it takes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        let text = self.topic.len() + self.payload.len() + self.properties.len();
+        (size_of::<Self>() + text) as u64
+    }
+
+    /// Bytes that [`Self::new`] will take.
+    #[must_use]
+    pub fn bytes_of(will: &Will<'_>, prefix: &str) -> u64 {
+        let topic = prefix.len() + will.topic.len();
+        let text = topic + will.payload.len() + will.properties.encoded_len();
+        (size_of::<Self>() + text) as u64
+    }
+
     fn read(reader: &mut Reader<'_>) -> Result<Self, SnapshotError> {
         let delay_interval = reader.u32("will delay")?;
         let topic = reader.text("will topic")?.into();

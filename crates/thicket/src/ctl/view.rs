@@ -489,6 +489,7 @@ pub fn memory(ledger: &MemoryLedger) -> String {
                 Some(total.subscriptions),
                 Some(total.filter_bytes),
             ),
+            row("wills", Some(total.wills), Some(total.will_bytes)),
             row("backups", Some(total.backups), None),
             row(
                 "backups, messages",

@@ -342,6 +342,7 @@ async function showMemory() {
       ["Hinted handoff", ledger.hinted_bytes],
       ["Wills held for other nodes", total.held_will_bytes],
       ["Subscription filters", total.filter_bytes],
+      ["Wills of sessions", total.will_bytes],
     ];
     const most = Math.max(1, ...parts.map(([, value]) => value));
     const list = parts.flatMap(([name, value]) => {
