@@ -24,8 +24,8 @@ GROWTH_BYTES = 80_000_000
 class Stranger(RawClient):
     """A client from an address of its own."""
 
-    def __init__(self, port, address=STRANGER):
-        super().__init__(port)
+    def __init__(self, port, address=STRANGER, version=5):
+        super().__init__(port, version)
         self.socket.close()
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
 

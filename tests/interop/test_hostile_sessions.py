@@ -174,7 +174,7 @@ class SharedSessions(Owners, RawCases, OneNode):
 class Bounds(RawCases, OneNode):
     """One thread, so that its bounds are those of the node."""
 
-    arguments = ("--workers", "1", "--address-sessions", "10", "--user-subscription-bytes", "2000")
+    arguments = ("--workers", "1", "--address-sessions", "10", "--user-subscription-bytes", "4688")
 
     def test_client_identifiers_are_bounded(self):
         for length, expected in ((1024, 0), (1025, CLIENT_IDENTIFIER_NOT_VALID)):
@@ -211,6 +211,32 @@ class Bounds(RawCases, OneNode):
         first.close()
         # What goes with a session is given back.
         wait_until(lambda: second.subscribe((f"c/{long}", 0)).codes == [0], "the place to be free")
+
+
+    def test_wills_count_as_subscriptions_do(self):
+        node = self.cluster.nodes[0]
+
+        def stranger(role, length=None, version=5, **options):
+            client = Stranger(self.here, "127.0.0.69", version)
+            self.addCleanup(client.close)
+            will = None if length is None else Will(self.topic("will"), b"x" * length)
+            return client, client.try_connect(self.client_id(role), will=will, **options).reason_code
+
+        kept = {"clean_start": False, "props": KEPT}
+        first, code = stranger("first", 2600, **kept)
+        self.assertEqual(code, 0)
+        total = json.loads(node.ask("/v1/memory"))["total"]
+        self.assertEqual(total["wills"], 1)
+        self.assertGreater(total["will_bytes"], 2600)
+        self.assertEqual(stranger("second", 2600, **kept)[1], QUOTA_EXCEEDED)
+        self.assertEqual(stranger("old", 2600, version=4)[1], 3)
+        self.assertEqual(first.subscribe((self.topic("a"), 0)).codes, [0])
+        self.assertEqual(first.subscribe((self.topic("b"), 0)).codes, [QUOTA_EXCEEDED])
+        self.assertEqual(stranger("first", 2700, **kept)[1], 0, "in the place of its own")
+        self.assertEqual(stranger("second", **kept)[1], 0, "without a will")
+        # A will that its client takes back leaves its place.
+        self.assertEqual(stranger("first", **kept)[1], 0)
+        self.assertEqual(stranger("second", 2600, **kept)[1], 0)
 
 
 class ShortOfMemory(RawCases, OneNode):
