@@ -454,13 +454,38 @@ pub(crate) fn peer_text(peer: SocketAddr) -> String {
 
 /// How `key` and `$share/name/filter` are ordered: to find one among thousands of a topic.
 pub(crate) fn compare_share_key(key: &str, name: &str, filter: &str) -> Ordering {
-    let parts = ["$share/", name, "/", filter];
-    key.bytes().cmp(parts.iter().flat_map(|part| part.bytes()))
+    let mut rest = key.as_bytes();
+    for part in ["$share/", name, "/"] {
+        let (start, after) = rest.split_at(part.len().min(rest.len()));
+        match start.cmp(part.as_bytes()) {
+            Ordering::Equal => rest = after,
+            different => return different,
+        }
+    }
+    rest.cmp(filter.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_key_is_compared_like_its_text() {
+        let names = ["g", "g0", "g1", "h"];
+        let filters = ["a", "a/b", "a/b/c", "+", "#"];
+        let texts = |name: &str, filter: &str| format!("$share/{name}/{filter}");
+        for (name, filter) in names.iter().flat_map(|name| filters.map(|it| (name, it))) {
+            let text = texts(name, filter);
+            for key in names
+                .iter()
+                .flat_map(|name| filters.map(|it| texts(name, it)))
+            {
+                let compared = compare_share_key(&key, name, filter);
+                assert_eq!(compared, key.cmp(&text), "{key} and {text}");
+            }
+            assert_eq!(compare_share_key("$share/g", name, filter), Ordering::Less);
+        }
+    }
 
     #[test]
     fn records_go_together_that_the_hub_treats_alike() {

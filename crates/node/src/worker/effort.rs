@@ -40,12 +40,34 @@ pub(super) struct Effort {
 #[derive(Debug)]
 enum Left {
     Whole(WorkerMessage),
-    /// Records of which some were handled. The next one may refer to the topic of the one before.
-    Records {
-        origin: Origin,
-        bytes: Vec<u8>,
-        topic: String,
-    },
+    Records(RecordBatch),
+}
+
+/// Records of one origin, of which some may have been handled.
+#[derive(Debug)]
+pub(super) struct RecordBatch {
+    pub origin: Origin,
+    bytes: Vec<u8>,
+    /// Bytes that were handled.
+    done: usize,
+    /// Of the last record that was handled: the next one may refer to it.
+    topic: String,
+}
+
+impl RecordBatch {
+    pub const fn new(origin: Origin, bytes: Vec<u8>) -> Self {
+        Self {
+            origin,
+            bytes,
+            done: 0,
+            topic: String::new(),
+        }
+    }
+
+    /// Those that were not handled.
+    pub fn records(&self) -> Records<'_> {
+        Records::after(&self.topic, &self.bytes[self.done..])
+    }
 }
 
 impl Effort {
@@ -119,15 +141,17 @@ pub(super) fn leave_subscribing(cx: &mut Context, id: ConnectionId) {
     }
 }
 
-/// Leaves records whose turn is over: they are the first to continue.
-pub(super) fn leave_records(cx: &mut Context, from: Peer, origin: Origin, records: &Records<'_>) {
-    let (topic, bytes) = (records.topic().to_owned(), records.rest().to_vec());
-    let left = Left::Records {
-        origin,
-        bytes,
-        topic,
-    };
-    cx.effort.messages.push_front((from, left));
+/// Leaves records whose turn is over: they are the first to continue. `left`: the topic of the last one that was handled, and the bytes behind it.
+pub(super) fn leave_records(
+    cx: &mut Context,
+    from: Peer,
+    mut batch: RecordBatch,
+    left: (String, usize),
+) {
+    let (topic, rest) = left;
+    batch.done = batch.bytes.len() - rest;
+    batch.topic = topic;
+    cx.effort.messages.push_front((from, Left::Records(batch)));
 }
 
 impl Worker {
@@ -152,11 +176,7 @@ impl Worker {
         {
             match left {
                 Left::Whole(message) => self.handle_message(now, from, message),
-                Left::Records {
-                    origin,
-                    bytes,
-                    topic,
-                } => self.handle_records(now, from, origin, Records::after(&topic, &bytes)),
+                Left::Records(batch) => self.handle_records(now, from, batch),
             }
         }
         self.cx.effort.begin_turn();

@@ -18,7 +18,7 @@ use super::{
     context::Context,
     debts::Debt,
     deliver::Outgoing,
-    effort::leave_records,
+    effort::{RecordBatch, leave_records},
     groups::{choose_here, is_handed_over},
     interests::Route,
     publish::Source,
@@ -327,18 +327,15 @@ pub(super) fn note_late(cx: &mut Context, now: Now, origin: Origin, number: u64)
 
 impl Worker {
     /// Messages of another worker's, or of another node's, stream.
-    pub(super) fn handle_records(
-        &mut self,
-        now: Now,
-        from: Peer,
-        origin: Origin,
-        mut records: Records<'_>,
-    ) {
+    pub(super) fn handle_records(&mut self, now: Now, from: Peer, batch: RecordBatch) {
+        let origin = batch.origin;
         let mut taken = NumberRuns::new();
+        let mut records = batch.records();
         let mut record = Record::default();
+        let mut left = None;
         loop {
             if self.cx.effort.is_over() && !records.rest().is_empty() {
-                leave_records(&mut self.cx, from, origin, &records);
+                left = Some((records.topic().to_owned(), records.rest().len()));
                 break;
             }
             match records.read_into(&mut record) {
@@ -367,6 +364,9 @@ impl Worker {
             for number in taken.into_iter().flat_map(|(from, to)| from..=to) {
                 mark.note(now.instant, number);
             }
+        }
+        if let Some(left) = left {
+            leave_records(&mut self.cx, from, batch, left);
         }
     }
 

@@ -82,7 +82,6 @@ mod transfer;
 mod wills;
 
 use thicket_mqtt::{DecodeError, ReasonCode};
-use thicket_overlay::record::Records;
 use thicket_session::time::Instant;
 
 use self::{
@@ -91,6 +90,7 @@ use self::{
     connect::handle_claim_refused,
     connection::{Connection, Phase},
     context::Context,
+    effort::RecordBatch,
     habits::handle_habits_asked,
     places::handle_place_answer,
     redirect::handle_movable_asked,
@@ -310,7 +310,7 @@ impl Worker {
                 self.cx.config.incarnation = incarnation;
             }
             ToWorker::Records { origin, bytes } => {
-                self.handle_records(now, from, origin, Records::new(&bytes));
+                self.handle_records(now, from, RecordBatch::new(origin, bytes));
             }
             ToWorker::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
             ToWorker::Bans(bans) => self.handle_bans(now, bans),
