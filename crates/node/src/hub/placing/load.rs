@@ -95,6 +95,9 @@ impl Placing {
             ..
         } = &mut self.loads;
         let is_old = announced_at.is_none_or(|at| now.instant >= at + RATES_EVERY);
+        if is_old && announced_at.is_some() {
+            thicket_session::reach!("time RATES_EVERY");
+        }
         let is_due = load.differs(announced) || (is_old && load.shows_other_messages(announced));
         if !is_due {
             return;
