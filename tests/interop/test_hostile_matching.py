@@ -2,13 +2,13 @@
 
 import itertools
 
-from nodes import ThreeNodes
-from wire import RawCases, RawClient, connect, publish, subscribe
+from bystanders import Bystanders
+from wire import RawClient, connect, publish, subscribe
 
 LEVELS = 13
 
 
-class DearFilters(RawCases, ThreeNodes):
+class DearFilters(Bystanders):
     """One session with 8,192 overlapping filters, and a burst of 110 KB that matches thousands of them a message."""
 
     def test_a_burst_that_is_dear_to_match_parts_no_nodes(self):
@@ -19,23 +19,13 @@ class DearFilters(RawCases, ThreeNodes):
         for number, start in enumerate(range(0, len(filters), 512), 1):
             client.send(subscribe(number, *((one, 0) for one in filters[start : start + 512])))
             client.receive(60)
-        sizes = [node.log_size() for node in self.cluster.nodes]
+        self.watch_logs()
         for port in (self.here, self.there):
             burst = RawClient(port)
             self.addCleanup(burst.close)
             burst.send(connect(self.client_id(f"burst-{port}"), keep_alive=0))
             topics = (f"{number:x}" + "/a" * (LEVELS - 1) for number in range(3_500))
             burst.send(*(publish(topic) for topic in topics))
-        # While that is worked off everybody else is served, on each node, and across them.
-        for _ in range(5):
-            for source, target in ((self.here, self.there), (self.there, self.elsewhere), (self.elsewhere, self.here)):
-                with RawClient(target) as subscriber, RawClient(source) as publisher:
-                    subscriber.connect(self.client_id("other"))
-                    subscriber.subscribe((self.topic("other"), 1))
-                    publisher.connect(self.client_id("publisher"))
-                    publisher.publish(self.topic("other"), b"x", qos=1)
-                    self.assertEqual(subscriber.take_message().payload, b"x")
-        for node, size in zip(self.cluster.nodes, sizes, strict=True):
-            log = node.log_from(size)
-            for complaint in ("node is down", "link is silent", "stood still"):
-                self.assertNotIn(complaint, log)
+        # While that is worked off everybody else is served.
+        self.check_that_others_are_served(5)
+        self.check_that_no_node_was_out_of_sight()

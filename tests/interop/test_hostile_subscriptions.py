@@ -1,35 +1,19 @@
 """Thousands of subscriptions that come and go at once: they keep their client waiting, and nobody else."""
 
-from nodes import ThreeNodes
-from wire import RawCases, RawClient, subscribe, unsubscribe
+from bystanders import Bystanders
+from wire import RawClient, subscribe, unsubscribe
 
 SESSIONS = 20
 FILTERS = 10_000
 PART = 1_000
 
 
-class ManySubscriptions(RawCases, ThreeNodes):
+class ManySubscriptions(Bystanders):
     """As many subscriptions as a session may have, in many sessions of one client."""
 
     def setUp(self):
         super().setUp()
-        self.sizes = [node.log_size() for node in self.cluster.nodes]
-
-    def check_that_others_are_served(self, times):
-        for _ in range(times):
-            for source, target in ((self.here, self.there), (self.there, self.elsewhere), (self.elsewhere, self.here)):
-                with RawClient(target) as subscriber, RawClient(source) as publisher:
-                    subscriber.connect(self.client_id("other"))
-                    subscriber.subscribe((self.topic("other"), 1))
-                    publisher.connect(self.client_id("publisher"))
-                    publisher.publish(self.topic("other"), b"x", qos=1)
-                    self.assertEqual(subscriber.take_message().payload, b"x")
-
-    def check_that_no_node_was_out_of_sight(self):
-        for node, size in zip(self.cluster.nodes, self.sizes, strict=True):
-            log = node.log_from(size)
-            for complaint in ("node is down", "link is silent", "stood still"):
-                self.assertNotIn(complaint, log)
+        self.watch_logs()
 
     def test_sessions_that_end_at_once_part_no_nodes(self):
         clients = []

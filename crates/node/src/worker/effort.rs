@@ -30,8 +30,8 @@ pub(super) struct Effort {
     turn_ends: u64,
     connections: VecDeque<ConnectionId>,
     messages: VecDeque<(Peer, Left)>,
-    /// Too many changes of interests are on their way: connections whose next packet makes more wait, and sessions that would end.
-    is_congested: bool,
+    /// What waits until fewer changes of interests are on their way (`Gates::are_congested`): connections whose next packet makes more, and sessions
+    /// that are over.
     subscribing: VecDeque<ConnectionId>,
     ending: VecDeque<(SessionKey, u64)>,
 }
@@ -99,44 +99,22 @@ impl Effort {
         self.spent = 0;
         self.begin_turn();
     }
-
-    /// Whether something waits for the next round.
-    pub fn has_left(&self) -> bool {
-        let may_change = !self.is_congested;
-        !self.connections.is_empty()
-            || !self.messages.is_empty()
-            || (may_change && !(self.subscribing.is_empty() && self.ending.is_empty()))
-    }
-
-    /// Whether clients may change no more interests for now.
-    pub const fn is_congested(&self) -> bool {
-        self.is_congested
-    }
-
-    /// Interests have changed, or are settled.
-    pub const fn set_congested(&mut self, is_congested: bool) {
-        self.is_congested = is_congested;
-    }
 }
 
-/// Leaves bytes of a connection for the next round.
-pub(super) fn leave_unfinished(cx: &mut Context, id: ConnectionId) {
+/// Leaves bytes of a connection for the next round. `subscribes`: they begin with a SUBSCRIBE or UNSUBSCRIBE, for which too many changes of interests
+/// are on their way.
+pub(super) fn leave_unfinished(cx: &mut Context, id: ConnectionId, subscribes: bool) {
     if let Some(connection) = cx.connections.get_mut(id)
         && !connection.is_unfinished
     {
         connection.is_unfinished = true;
-        cx.effort.connections.push_back(id);
-        cx.set_reading(id, false);
-    }
-}
-
-/// Leaves a SUBSCRIBE or UNSUBSCRIBE, and what follows it, until fewer changes of interests are on their way.
-pub(super) fn leave_subscribing(cx: &mut Context, id: ConnectionId) {
-    if let Some(connection) = cx.connections.get_mut(id)
-        && !connection.is_unfinished
-    {
-        connection.is_unfinished = true;
-        cx.effort.subscribing.push_back(id);
+        let effort = &mut cx.effort;
+        let waiting = if subscribes {
+            &mut effort.subscribing
+        } else {
+            &mut effort.connections
+        };
+        waiting.push_back(id);
         cx.set_reading(id, false);
     }
 }
@@ -152,6 +130,17 @@ pub(super) fn leave_records(
     batch.done = batch.bytes.len() - rest;
     batch.topic = topic;
     cx.effort.messages.push_front((from, Left::Records(batch)));
+}
+
+impl Context {
+    /// Whether something waits for the next round.
+    pub(super) fn has_left(&self) -> bool {
+        let effort = &self.effort;
+        let waits_for_interests = !(effort.subscribing.is_empty() && effort.ending.is_empty());
+        !effort.connections.is_empty()
+            || !effort.messages.is_empty()
+            || (waits_for_interests && !self.gates.are_congested())
+    }
 }
 
 impl Worker {
@@ -181,14 +170,14 @@ impl Worker {
         }
         self.cx.effort.begin_turn();
         while !self.cx.effort.is_over()
-            && !self.cx.effort.is_congested
+            && !self.cx.gates.are_congested()
             && let Some((key, serial)) = self.cx.effort.ending.pop_front()
         {
             if self.cx.sessions.get_same(key, serial).is_some() {
                 self.end_session(now, key);
             }
         }
-        if !self.cx.effort.is_congested {
+        if !self.cx.gates.are_congested() {
             let Effort {
                 connections,
                 subscribing,
@@ -210,11 +199,12 @@ impl Worker {
 
     /// Ends a session, at once or when its turn comes: its subscriptions end with it, and a client may have thousands.
     pub(super) fn end_in_turn(&mut self, now: Now, key: SessionKey) {
+        let is_congested = self.cx.gates.are_congested();
         let Some(session) = self.cx.sessions.get_mut(key) else {
             return;
         };
         let effort = &mut self.cx.effort;
-        let may_end = !effort.is_congested && !effort.is_over() && effort.ending.is_empty();
+        let may_end = !is_congested && !effort.is_over() && effort.ending.is_empty();
         if may_end || session.subscriptions.is_empty() {
             return self.end_session(now, key);
         }

@@ -235,7 +235,7 @@ impl Worker {
     /// When `Timeout` is wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.checkpoints.is_under_way() || self.cx.effort.has_left() {
+        if self.checkpoints.is_under_way() || self.cx.has_left() {
             return Some(Instant::default());
         }
         self.cx.timers.next()

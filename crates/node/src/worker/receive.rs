@@ -11,7 +11,7 @@ use super::{
     authentication::{handle_auth, handle_auth_bytes},
     connect::{handle_first_bytes, maximum_packet_size},
     context::Context,
-    effort::{leave_subscribing, leave_unfinished},
+    effort::leave_unfinished,
     minority::check_handshake,
     operate::bound_half_open,
 };
@@ -93,12 +93,9 @@ impl Worker {
                 Phase::Closing => return bytes.len(),
             };
             let (session, version) = (attached.session, attached.version);
-            if self.cx.effort.is_over() {
-                leave_unfinished(&mut self.cx, id);
-                break;
-            }
-            if self.cx.effort.is_congested() && changes_subscriptions(bytes[used]) {
-                leave_subscribing(&mut self.cx, id);
+            let waits = self.cx.gates.are_congested() && changes_subscriptions(bytes[used]);
+            if waits || self.cx.effort.is_over() {
+                leave_unfinished(&mut self.cx, id, waits);
                 break;
             }
             match self.handle_next(now, id, session, (version, maximum), &bytes[used..]) {

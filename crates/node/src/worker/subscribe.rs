@@ -387,7 +387,6 @@ impl Worker {
         {
             self.cx.gates.changes -= count;
         }
-        self.cx.effort.set_congested(self.cx.gates.are_congested());
         while let Some((_, gate)) = self
             .cx
             .gates
@@ -518,7 +517,6 @@ impl Context {
         if !changes.is_empty() {
             self.gates.unsettled.push_back((sequence, changes.len()));
             self.gates.changes += changes.len();
-            self.effort.set_congested(self.gates.are_congested());
         }
         // What was published before must be kept before the hub reports the position of the retained messages.
         self.send_to_hub_after_records(ToHub::Interest { sequence, changes });

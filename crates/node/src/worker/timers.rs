@@ -69,7 +69,7 @@ impl Timers {
 impl Worker {
     /// Timers that are due.
     pub(super) fn handle_timeout(&mut self, now: Now) {
-        if self.cx.effort.has_left() {
+        if self.cx.has_left() {
             self.resume_left(now);
         }
         // Thousands of sessions may expire at once.

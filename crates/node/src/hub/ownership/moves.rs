@@ -39,6 +39,17 @@ struct Arrival {
     parts: Vec<u8>,
 }
 
+impl Arrival {
+    const fn new(home: WorkerId, merge: Merge) -> Self {
+        Self {
+            home,
+            merge,
+            stage: Stage::Fetching,
+            parts: Vec::new(),
+        }
+    }
+}
+
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -96,12 +107,7 @@ impl Ownership {
         home: WorkerId,
         merge: Merge,
     ) {
-        let arrival = Arrival {
-            home,
-            merge,
-            stage: Stage::Fetching,
-            parts: Vec::new(),
-        };
+        let arrival = Arrival::new(home, merge);
         self.fetch(cx, client_id, merge.node, Purpose::Merge, Some(arrival));
     }
 
@@ -130,12 +136,7 @@ impl Ownership {
         (home, other): (WorkerId, WorkerId),
         merge: Merge,
     ) {
-        let arrival = Arrival {
-            home,
-            merge,
-            stage: Stage::Fetching,
-            parts: Vec::new(),
-        };
+        let arrival = Arrival::new(home, merge);
         let own = cx.own();
         let request = self.expect_from(client_id, own, Some(arrival));
         self.fetch_from_worker(cx, (own, request), client_id, other, Purpose::Merge);

@@ -533,9 +533,9 @@ fn faults_that_overlap_lose_nothing_with_two_backups() {
 
 #[test]
 #[ignore = "does not hold yet: docs/design/limits.md"]
-fn a_node_that_stands_still_while_another_one_is_parted_loses_nothing() {
+fn a_node_that_stands_still_while_another_one_is_partitioned_loses_nothing() {
     play(
-        "a_node_that_stands_still_while_another_one_is_parted_loses_nothing",
+        "a_node_that_stands_still_while_another_one_is_partitioned_loses_nothing",
         Plan::PAUSED_AND_PARTED,
         &[],
     );

@@ -390,6 +390,16 @@ fn a_burst_that_is_dear_to_match_does_not_keep_others_waiting() {
     assert_eq!(come, MESSAGES, "none is lost");
 }
 
+fn two_nodes() -> World {
+    let mut world = World::new(1, Weather::CALM);
+    for _ in 0..2 {
+        let node = world.add_node(NodeSpec::new(1));
+        world.start(node);
+    }
+    world.run_for(1_000);
+    world
+}
+
 /// A SUBSCRIBE of many filters that no other client has.
 fn subscribe_to_many(world: &mut World, client: TesterId, packet_id: u16, name: &str, count: u16) {
     let filters: Vec<String> = (0..count).map(|it| format!("{name}/{it}/+")).collect();
@@ -413,13 +423,7 @@ fn subscriptions(world: &World, node: usize) -> usize {
 
 #[test]
 fn a_client_makes_no_more_changes_than_other_nodes_keep_up_with() {
-    let mut world = World::new(1, Weather::CALM);
-    for _ in 0..2 {
-        let node = world.add_node(NodeSpec::new(1));
-        world.start(node);
-    }
-    let world = &mut world;
-    world.run_for(1_000);
+    let world = &mut two_nodes();
     let client = client_at(world, 0, Connect::new(V5, "client"), "CONNACK");
     // No answer comes from there.
     world.pause(1);
@@ -436,13 +440,7 @@ fn a_client_makes_no_more_changes_than_other_nodes_keep_up_with() {
 
 #[test]
 fn sessions_that_end_at_once_end_in_turns_and_are_over_for_their_clients() {
-    let mut world = World::new(1, Weather::CALM);
-    for _ in 0..2 {
-        let node = world.add_node(NodeSpec::new(1));
-        world.start(node);
-    }
-    let world = &mut world;
-    world.run_for(1_000);
+    let world = &mut two_nodes();
     let clients: Vec<TesterId> = (0..10)
         .map(|number| {
             let name = format!("client-{number}");
