@@ -6,7 +6,7 @@ mod to_worker;
 
 use std::{cmp::Ordering, net::SocketAddr, sync::Arc};
 
-use thicket_mqtt::{PacketId, Qos};
+use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_overlay::{Incarnation, NodeId, NodeSlot, StreamId};
 use thicket_session::{
     server::{Epoch, JournalVersion},
@@ -333,6 +333,22 @@ pub(crate) struct GrantedClaim {
     pub placed: Option<Placed>,
 }
 
+/// A claim is granted: the session is, or may begin, at the worker `home`.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimGrant {
+    pub home: WorkerId,
+    pub terms: Terms,
+    pub placed: Option<Placed>,
+}
+
+/// A claim is not granted.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimRefusal {
+    pub reason_code: ReasonCode,
+    /// Nodes where the client may go, the chosen one first.
+    pub instead: Arc<[NodeId]>,
+}
+
 /// What a claim was granted with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
@@ -342,13 +358,15 @@ pub(crate) struct Terms {
     pub is_sole: bool,
 }
 
-/// How a session's connection ended, for the directory.
+/// The state of a session, for the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionState {
     /// A client is connected.
     Connected,
     /// Nobody is connected; it waits.
     Waiting,
+    /// It was to be evicted, and has something that is nowhere else.
+    Contested,
     /// There is none any more.
     Ended,
 }
@@ -414,6 +432,8 @@ pub(crate) enum Fetched {
     Handed,
     /// What this branch of it has, but for its queue.
     Branch(Vec<u8>),
+    /// The queue of the branch.
+    Queue(Vec<u8>),
 }
 
 /// The purpose of fetching a session.
@@ -425,10 +445,12 @@ pub(crate) enum Purpose {
     Discard,
     /// It is merged into the session of the same client identifier there.
     Merge,
+    /// What was fetched to be merged is there, and all nodes send its messages there too: its queue follows.
+    Queue,
 }
 
 impl Purpose {
-    /// By the number in a message.
+    /// Those of a `Fetch` between nodes, by their number there.
     pub(crate) const ALL: [Self; 3] = [Self::Move, Self::Discard, Self::Merge];
 }
 

@@ -32,9 +32,7 @@ impl Hub {
             return;
         }
         let bans = Arc::new(Bans::new(self.bans(now)));
-        for worker in self.cx.workers() {
-            self.cx
-                .send_to_worker(worker, ToWorker::Bans(Arc::clone(&bans)));
-        }
+        self.cx
+            .send_to_workers(|| ToWorker::Bans(Arc::clone(&bans)));
     }
 }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Event, EventLevel, HubConfig, HubOutput, WorkerId,
-    messages::{Claim, ToWorker, WorkerMessage},
+    messages::{Claim, ClaimRefusal, ToWorker, WorkerMessage},
 };
 
 /// See the module's documentation.
@@ -62,12 +62,32 @@ impl Context {
         self.send_to_worker(to, content);
     }
 
+    pub fn send_to_workers(&mut self, content: impl Fn() -> ToWorker) {
+        for worker in self.workers() {
+            self.send_to_worker(worker, content());
+        }
+    }
+
+    /// As [`Self::send_to_worker_after_records`].
+    pub fn send_to_workers_after_records(&mut self, content: impl Fn() -> ToWorker) {
+        self.outgoing.seal(&mut self.outputs);
+        self.send_to_workers(content);
+    }
+
     /// To another node, if it is linked: one that is not is sent everything again when it is back.
     pub fn send(&mut self, to: NodeId, message: &Message<'_>) {
         let Some(slot) = self.overlay.slot_of(to) else {
             return;
         };
         self.send_encoded(to, slot, message.encode());
+    }
+
+    /// To every node that is up: the kind and payload of a message.
+    pub fn broadcast(&mut self, encoded: &(u8, Vec<u8>)) {
+        let up: Vec<_> = self.up.iter().map(|(slot, node)| (*slot, *node)).collect();
+        for (slot, node) in up {
+            self.send_encoded(node, slot, encoded.clone());
+        }
     }
 
     pub fn send_encoded(&mut self, to: NodeId, slot: NodeSlot, (kind, payload): (u8, Vec<u8>)) {
@@ -92,16 +112,16 @@ impl Context {
         reason_code: ReasonCode,
         instead: Arc<[NodeId]>,
     ) {
-        let (connection, serial) = (claim.connection, claim.serial);
-        self.send_to_worker(
-            worker,
-            ToWorker::ClaimRefused {
-                connection,
-                serial,
+        let refused = ToWorker::ClaimAnswered {
+            connection: claim.connection,
+            serial: claim.serial,
+            client_id: Arc::clone(&claim.client_id),
+            answer: Err(ClaimRefusal {
                 reason_code,
                 instead,
-            },
-        );
+            }),
+        };
+        self.send_to_worker(worker, refused);
     }
 
     pub fn event(

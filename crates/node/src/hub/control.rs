@@ -3,13 +3,12 @@
 mod bytes;
 
 use thicket_overlay::{NodeId, record::HybridTime};
-use thicket_placement::{Asked, MoveReason, Placement};
+use thicket_placement::{MoveReason, Placement};
 use thicket_session::server::Epoch;
 
-pub(super) use self::bytes::{Reader, put_bytes, put_u64};
 use super::{
     members::Membership,
-    placing::{Follows, SentTopics},
+    placing::{Follows, PlacementOrder, SentTopics},
     refusals::RefusedNumbers,
 };
 use crate::{
@@ -26,15 +25,12 @@ pub(super) enum Message<'a> {
         view: u64,
         client_id: &'a str,
     },
-    /// From the registrar: it is yours; the session is at `source`, if there is one elsewhere.
-    ClaimGranted {
+    /// From the registrar: it is yours; `None`: ask again later.
+    ClaimAnswered {
         request: u64,
-        epoch: Epoch,
-        source: Option<NodeId>,
+        grant: Option<Grant>,
         client_id: &'a str,
     },
-    /// From the registrar: ask again later.
-    ClaimDeferred { request: u64, client_id: &'a str },
     /// From a registrar that begins again: register your sessions that I am the registrar of.
     RegisterAsked { round: u64 },
     /// To the registrar: these client identifiers have their sessions here. `is_first`: what was registered before is void.
@@ -45,10 +41,11 @@ pub(super) enum Message<'a> {
     },
     /// To the registrar: that was all, by this view.
     RegisterEnd { round: u64, view: u64 },
-    /// To the registrar: the session has ended here.
-    Release { client_id: &'a str },
-    /// To the registrar: what was claimed is not wanted any more, and there is no session here.
-    Unclaimed { client_id: &'a str },
+    /// To the registrar: there is no session here. `ends_claim`: and it is not wanted any more, if it was claimed.
+    Release {
+        client_id: &'a str,
+        ends_claim: bool,
+    },
     /// To the registrar: the session is here now.
     Owned { client_id: &'a str, epoch: Epoch },
     /// From the registrar: another node has the client identifier with a higher epoch.
@@ -68,10 +65,11 @@ pub(super) enum Message<'a> {
         client_id: &'a str,
         purpose: Purpose,
     },
-    /// The answer, unless the session is handed over: there is none; or, `is_elsewhere`, a third node is to have it.
-    NotFetched { request: u64, is_elsewhere: bool },
-    /// Part of what a branch has, and after `Drain` of its queue.
-    Fetched { request: u64, part: Part<'a> },
+    /// The answer, unless the session is handed over.
+    Fetched {
+        request: u64,
+        answer: FetchAnswer<'a>,
+    },
     /// All nodes send the messages of a branch here now: send its queue.
     Drain { request: u64 },
     /// To every node that may have sent messages to a session that leaves: answer when all that is on its way to me has been admitted here.
@@ -115,10 +113,8 @@ pub(super) enum Message<'a> {
         is_first: bool,
         topics: SentTopics<'a>,
     },
-    /// To the placer: where should this client be?
-    Place { request: u64, asked: Asked },
-    /// To the placer: remove the placement of this client.
-    Unplace { request: u64, client_id: &'a str },
+    /// To the placer.
+    Place { request: u64, order: PlacementOrder },
     /// From the placer, behind the placement: that is it, or what is wrong with the request (empty: nothing).
     PlaceDone { request: u64, problem: &'a str },
     /// From the placer: this client is to be there.
@@ -126,7 +122,7 @@ pub(super) enum Message<'a> {
         placement: Placement,
         follows: Follows,
     },
-    /// The placement of a client was removed.
+    /// From the placer: the placement of a client was removed.
     Unplaced { client_id: &'a str },
     /// I have sent this client to that node, and why.
     Moved {
@@ -155,6 +151,25 @@ pub(super) enum Message<'a> {
         request: u64,
         answer: Result<String, RebalanceError>,
     },
+}
+
+/// What a registrar grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub epoch: Epoch,
+    /// The node that has the session, if it is not the one that claims.
+    pub source: Option<NodeId>,
+}
+
+/// What is sent when a session is fetched that is not handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FetchAnswer<'a> {
+    /// Of the branch; after `Drain`, of its queue.
+    Part(Part<'a>),
+    /// There is no session here.
+    Gone,
+    /// A third node is to have it.
+    Elsewhere,
 }
 
 /// A client identifier that a node has, or is about to have.

@@ -29,7 +29,6 @@ impl Hub {
             | Message::RegisterEnd { .. }
             | Message::Release { .. }
             | Message::Contested { .. }
-            | Message::Unclaimed { .. }
             | Message::Owned { .. } => {
                 self.ownership
                     .handle_registrar_message(&mut self.cx, now, node, &message)
@@ -38,9 +37,13 @@ impl Hub {
                 self.ownership
                     .handle_register_asked(&mut self.cx, now, node, round)
             }
-            Message::ClaimGranted { .. } | Message::ClaimDeferred { .. } => self
+            Message::ClaimAnswered {
+                request,
+                grant,
+                client_id,
+            } => self
                 .ownership
-                .handle_claim_answer(&mut self.cx, now, &message),
+                .handle_claim_answered(&mut self.cx, now, request, grant, client_id),
             Message::Evict { client_id, epoch } => {
                 self.ownership
                     .handle_evict(&mut self.cx, now, node, client_id, epoch)
@@ -65,16 +68,14 @@ impl Hub {
             } => self
                 .ownership
                 .handle_fetch(&mut self.cx, node, request, client_id, purpose),
-            Message::NotFetched {
-                request,
-                is_elsewhere,
-            } => self
-                .ownership
-                .handle_not_fetched(&mut self.cx, now, request, is_elsewhere),
-            Message::Fetched { request, part } => {
-                self.ownership.handle_fetched(&mut self.cx, request, part)
+            Message::Fetched { request, answer } => {
+                self.ownership
+                    .handle_fetched(&mut self.cx, now, request, answer)
             }
-            Message::Drain { request } => self.ownership.handle_drain(&mut self.cx, node, request),
+            Message::Drain { request } => {
+                self.ownership
+                    .handle_drain(&mut self.cx, now, node, request)
+            }
             Message::Barrier { request } => {
                 let hints = self.hints.mark(node);
                 self.ownership
@@ -98,13 +99,9 @@ impl Hub {
             Message::Topics { is_first, topics } => {
                 self.placing.handle_topics(node, is_first, &topics)
             }
-            Message::Place { request, asked } => {
+            Message::Place { request, order } => {
                 self.placing
-                    .handle_place(&mut self.cx, now, node, request, asked)
-            }
-            Message::Unplace { request, client_id } => {
-                self.placing
-                    .handle_unplace(&mut self.cx, now, node, request, client_id);
+                    .handle_place(&mut self.cx, now, node, request, order)
             }
             Message::PlaceDone { request, problem } => {
                 self.placing

@@ -30,6 +30,7 @@ mod retained;
 mod retained_accounts;
 mod retained_store;
 mod tombstones;
+mod wire;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -417,9 +418,6 @@ impl Hub {
                 self.ownership
                     .handle_worker_fetched(&mut self.cx, now, request, &answer)
             }
-            ToHub::Drained { request, queue } => {
-                self.ownership.handle_drained(&mut self.cx, request, queue)
-            }
             ToHub::Imported { request } => {
                 self.ownership.handle_imported(&mut self.cx, now, request)
             }
@@ -464,15 +462,6 @@ impl Hub {
                 next,
                 clients,
             ),
-            ToHub::Contested { client_id } => {
-                let client_id = &*client_id;
-                self.ownership.send_to_registrar(
-                    &mut self.cx,
-                    now,
-                    client_id,
-                    &Message::Contested { client_id },
-                );
-            }
             ToHub::Relocate { client_id, serial } => {
                 self.ownership
                     .handle_relocate(&mut self.cx, now, from, client_id, serial);
@@ -545,7 +534,6 @@ impl Hub {
             } => self.handle_control(now, from, kind, &payload),
             Output::ControlLost { slot } => self.handle_control_lost(now, slot),
             Output::Acknowledged { stream, ranges } => self.handle_acknowledged(stream, &ranges),
-            // Publishers are refused when the resend buffer is full; slowing them down before that comes with the limits.
             Output::IdentityInUse { address } => {
                 let node = self.cx.own();
                 let problem = format!(
@@ -555,10 +543,8 @@ impl Hub {
             }
             Output::IncarnationChanged { incarnation } => {
                 self.cx.config.overlay.incarnation = incarnation;
-                for worker in self.cx.workers() {
-                    self.cx
-                        .send_to_worker(worker, ToWorker::Incarnation(incarnation));
-                }
+                self.cx
+                    .send_to_workers(|| ToWorker::Incarnation(incarnation));
                 self.view_changed(now);
             }
             Output::Event(event) => {
@@ -642,10 +628,8 @@ impl Hub {
         if paused.is_none() && self.cx.overlay.last_pause().is_some() {
             thicket_session::reach!("time RESUMED");
         }
-        for worker in self.cx.workers() {
-            self.cx
-                .send_to_worker(worker, ToWorker::GivenUpBy { node, paused });
-        }
+        self.cx
+            .send_to_workers(|| ToWorker::GivenUpBy { node, paused });
         self.hints_lose_control(node);
         self.send_settings(slot, node);
         self.placing.send_all_to(&mut self.cx, now, slot, node);

@@ -128,10 +128,7 @@ impl Hub {
             return Err(ForgetError::Up { node: node.into() });
         }
         self.cx.members.remove(id);
-        for worker in self.cx.workers() {
-            self.cx
-                .send_to_worker(worker, ToWorker::Forgotten { node: id });
-        }
+        self.cx.send_to_workers(|| ToWorker::Forgotten { node: id });
         self.cx.event(
             EventLevel::Info,
             NODE_REMOVED,
@@ -336,11 +333,9 @@ impl Hub {
             NO_QUORUM
         };
         self.send_quorum_state(EventLevel::Warn, message);
-        for worker in self.cx.workers() {
-            // What all had acknowledged before is acknowledged.
-            self.cx
-                .send_to_worker_after_records(worker, ToWorker::Minority(true));
-        }
+        // What all had acknowledged before is acknowledged.
+        self.cx
+            .send_to_workers_after_records(|| ToWorker::Minority(true));
         self.end_doubt(now, State::Minority);
         self.ownership.refuse_claims(&mut self.cx);
     }
@@ -348,20 +343,16 @@ impl Hub {
     fn end_minority(&mut self, now: Now) {
         self.cx.quorum.state = State::Serving;
         self.send_quorum_state(EventLevel::Info, QUORUM);
-        for worker in self.cx.workers() {
-            self.cx
-                .send_to_worker_after_records(worker, ToWorker::Minority(false));
-        }
+        self.cx
+            .send_to_workers_after_records(|| ToWorker::Minority(false));
         for node in std::mem::take(&mut self.cx.quorum.away).into_keys() {
             self.ownership.promote_backups(&mut self.cx, node, false);
         }
         // Others may have accepted messages for sessions here while they considered this node down, and a node with a backup may not have noticed
         // that: what its primary has not received is found by a full sync.
         for node in self.cx.up.values().copied().collect::<Vec<_>>() {
-            for worker in self.cx.workers() {
-                self.cx
-                    .send_to_worker_after_records(worker, ToWorker::BackupsLost { node });
-            }
+            self.cx
+                .send_to_workers_after_records(|| ToWorker::BackupsLost { node });
         }
         self.ownership.advance_claims(&mut self.cx, now);
     }
@@ -393,10 +384,8 @@ impl Hub {
             return;
         };
         if before == self.cx.directory.incarnations.get(&node).copied() {
-            for worker in self.cx.workers() {
-                self.cx
-                    .send_to_worker_after_records(worker, ToWorker::DropBackups { node });
-            }
+            self.cx
+                .send_to_workers_after_records(|| ToWorker::DropBackups { node });
         } else {
             self.ownership.promote_backups(&mut self.cx, node, false);
         }

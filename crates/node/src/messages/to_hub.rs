@@ -43,7 +43,7 @@ pub(crate) enum ToHub {
     Claim(Claim),
     /// The connection that was granted is in service, as reported by `Session` before, or has gone.
     GrantDone { client_id: Arc<str> },
-    /// The state of a session whose home the worker is.
+    /// The state of a session of the worker.
     Session {
         client_id: Arc<str>,
         state: SessionState,
@@ -52,8 +52,6 @@ pub(crate) enum ToHub {
     },
     /// The answer to `Fetch`.
     Fetched { request: u64, answer: Fetched },
-    /// The queue of a branch.
-    Drained { request: u64, queue: Vec<u8> },
     /// The interests of what was imported are settled; or the queue has been taken in.
     Imported { request: u64 },
     /// A backup was promoted, with this epoch: its primary handed it over, or, `is_beside`, has it too.
@@ -64,8 +62,6 @@ pub(crate) enum ToHub {
     },
     /// A session that `from` handed over to this node met another one here, which stays.
     NotTakenOver { client_id: Arc<str>, from: NodeId },
-    /// A session that was to be evicted has something that is nowhere else.
-    Contested { client_id: Arc<str> },
     /// The session of the connection is to move to another worker.
     Relocate { client_id: Arc<str>, serial: u64 },
     /// A session that was to move to another worker is here, or was not handed over.

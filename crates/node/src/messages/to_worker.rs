@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use thicket_mqtt::ReasonCode;
 use thicket_overlay::{Incarnation, NodeId};
 use thicket_session::time::Instant;
 
 use super::{
-    Adopted, BackupReport, Elsewhere, InterestChange, Merge, NumberRuns, Origin, Place, PlaceAsked,
-    Placed, Purpose, ReplicationStream, Terms, UpNode,
+    Adopted, BackupReport, ClaimGrant, ClaimRefusal, Elsewhere, InterestChange, Merge, NumberRuns,
+    Origin, Place, PlaceAsked, Purpose, ReplicationStream, UpNode,
 };
 use crate::{ConnectionId, WorkerId, bans::Bans};
 
@@ -46,22 +45,12 @@ pub(crate) enum ToWorker {
         records: Vec<u8>,
         has_more: bool,
     },
-    /// The answer to a claim: the session is, or may begin, at `home`.
-    Granted {
+    /// The answer to a claim.
+    ClaimAnswered {
         connection: ConnectionId,
         serial: u64,
         client_id: Arc<str>,
-        home: WorkerId,
-        terms: Terms,
-        placed: Option<Placed>,
-    },
-    /// The answer to a claim: no.
-    ClaimRefused {
-        connection: ConnectionId,
-        serial: u64,
-        reason_code: ReasonCode,
-        /// Nodes where the client may go, the chosen one first.
-        instead: Arc<[NodeId]>,
+        answer: Result<ClaimGrant, ClaimRefusal>,
     },
     /// Another node has the session too, and its session stays; this one ends without a report. `may_contest`: unless what it has is nowhere else.
     Evict {
@@ -77,13 +66,10 @@ pub(crate) enum ToWorker {
     },
     /// That node does not want the session any more; it stays here.
     TakeBack { client_id: Arc<str>, to: NodeId },
-    /// The other node receives the branch's messages now. Send the queue.
-    Drain { request: u64, client_id: Arc<str> },
     /// Report to `home`, behind all that was sent to it, that it has all that was sent before this: it has begun this barrier.
     Synchronise { home: WorkerId, barrier: u64 },
-    /// The answer to `Synchronise`, from another worker.
-    Synchronised { barrier: u64 },
-    /// All that was on its way from other nodes when a barrier began has arrived.
+    /// All that the sender had to pass on when the barrier began has arrived: the hub from other nodes; another worker, in answer to `Synchronise`, its
+    /// own.
     BarrierPassed { barrier: u64 },
     /// The snapshot of another node's branch of a session that is here. Answered by `Imported` when its interests are settled.
     Import {
@@ -95,10 +81,9 @@ pub(crate) enum ToWorker {
     ImportQueue {
         request: u64,
         client_id: Arc<str>,
-        queue: Vec<u8>,
+        /// `None`: it does not come. Not answered.
+        queue: Option<Vec<u8>>,
     },
-    /// The rest of a branch is not sent.
-    Forget { client_id: Arc<str> },
     /// From another worker: it offers a connection whose messages go there; its messages and the sender's, a second.
     Offer {
         connection: ConnectionId,
@@ -138,16 +123,13 @@ pub(crate) enum ToWorker {
     Promote { node: NodeId, is_news: bool },
     /// The backups of a node's sessions are out of date.
     DropBackups { node: NodeId },
-    /// From another worker: these sessions have failed over to another node's worker. Backups of an earlier primary are to be kept until it has fully
-    /// synced them.
-    BackupsAdopted {
+    /// From another worker: what it has read of sessions that have failed over to another node's worker.
+    Adoptions {
         by: (NodeId, u8),
-        sessions: Vec<Adopted>,
-    },
-    /// From another worker: it has fully synced them, or they have ended.
-    BackupsReplaced {
-        by: (NodeId, u8),
-        sessions: Vec<u128>,
+        /// Backups of an earlier primary are to be kept until they are replaced.
+        adopted: Vec<Adopted>,
+        /// By their `uid`: they were fully synced, or have ended.
+        replaced: Vec<u128>,
     },
     /// The other nodes that are up.
     Nodes(Vec<UpNode>),

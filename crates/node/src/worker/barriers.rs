@@ -33,10 +33,8 @@ pub(super) enum Behind {
 #[derive(Debug)]
 struct Open {
     behind: Behind,
-    /// Nothing is on its way from other nodes.
-    is_passed_elsewhere: bool,
-    /// How many other workers have nothing on its way.
-    synchronised: u8,
+    /// Of how many nothing is on its way any more: of the other workers and of the hub, which has what other nodes sent.
+    passed: u8,
 }
 
 /// Barriers of a worker, by number.
@@ -61,48 +59,31 @@ impl Context {
         let barriers = &mut self.barriers;
         barriers.last += 1;
         let barrier = barriers.last;
-        let open = Open {
-            behind,
-            is_passed_elsewhere: false,
-            synchronised: 0,
-        };
+        let open = Open { behind, passed: 0 };
         barriers.open.insert(barrier, open);
         self.send_to_hub_after_records(ToHub::Barrier { barrier });
     }
 }
 
 impl Worker {
-    /// All that other nodes had sent here when the barrier began has arrived.
+    /// All that another worker, or the hub, had for this worker when the barrier began has arrived.
     pub(super) fn handle_barrier_passed(&mut self, now: Now, barrier: u64) {
-        if let Some(open) = self.cx.barriers.open.get_mut(&barrier) {
-            open.is_passed_elsewhere = true;
-        }
-        self.pass_barrier(now, barrier);
-    }
-
-    /// Another worker has nothing on its way here that it sent before the barrier began.
-    pub(super) fn handle_synchronised(&mut self, now: Now, barrier: u64) {
-        if let Some(open) = self.cx.barriers.open.get_mut(&barrier) {
-            open.synchronised += 1;
-        }
-        self.pass_barrier(now, barrier);
-    }
-
-    fn pass_barrier(&mut self, now: Now, barrier: u64) {
         let Self {
             cx,
             primaries,
             sources,
             ..
         } = self;
-        let others = cx.config.workers.saturating_sub(1);
-        let is_passed = |open: &mut Open| open.is_passed_elsewhere && open.synchronised >= others;
-        let passed = cx
-            .barriers
-            .open
-            .extract_if(barrier..=barrier, |_, open| is_passed(open))
-            .next();
-        match passed.map(|(_, open)| open.behind) {
+        let Some(open) = cx.barriers.open.get_mut(&barrier) else {
+            return;
+        };
+        open.passed += 1;
+        // The hub, and the workers but this one.
+        if open.passed < cx.config.workers {
+            return;
+        }
+        let passed = cx.barriers.open.remove(&barrier);
+        match passed.map(|open| open.behind) {
             Some(Behind::Learned(learned)) => primaries.cover_learned(cx, now, learned),
             Some(Behind::Synced {
                 source,

@@ -10,7 +10,7 @@
 //! | store | | all of it is stored, and at the backups |
 //! | evict | the session ends without a will | |
 
-use std::{rc::Rc, sync::Arc};
+use std::rc::Rc;
 
 use thicket_session::{
     server::{
@@ -20,19 +20,14 @@ use thicket_session::{
 };
 
 use super::{
-    SessionKey, Worker, barriers::Behind, context::Context, divergence::Place, interests::Member,
+    SessionKey, Worker, context::Context, divergence::Place, interests::Member,
     replication::Primaries, role::Event, sessions::Session, timers::Timer,
 };
 use crate::{
     EventLevel, Now,
-    messages::{Merge, SessionState, ToHub},
+    messages::{Fetched, Merge, SessionState, ToHub},
     queue,
 };
-
-/// The other node receives the session's messages now: when nothing is on its way here, the queue follows.
-pub(super) fn handle_drain(cx: &mut Context, request: u64, client_id: Arc<str>) {
-    cx.begin_barrier(Behind::Queue { request, client_id });
-}
 
 /// Sends the queue of a branch. The session ends here when the other node has stored it, which its claim states (`handle_evict`). Until then it
 /// stays here with all that arrives: both nodes receive that, so a loss of power never leaves it nowhere. On disk it stays as it was: if this
@@ -70,15 +65,8 @@ pub(super) fn let_go(cx: &mut Context, now: Now, request: u64, client_id: &str) 
         }
         None => queue::empty(),
     };
-    cx.send_to_hub(ToHub::Drained { request, queue });
-}
-
-/// The rest of a branch is not sent.
-pub(super) fn handle_forget(cx: &mut Context, client_id: &str) {
-    let key = cx.sessions.find(client_id);
-    if let Some(session) = key.and_then(|key| cx.sessions.get_mut(key)) {
-        session.merging = None;
-    }
+    let answer = Fetched::Queue(queue);
+    cx.send_to_hub(ToHub::Fetched { request, answer });
 }
 
 impl Worker {
@@ -148,10 +136,16 @@ impl Primaries {
         now: Now,
         request: u64,
         client_id: &str,
-        bytes: &[u8],
+        bytes: Option<&[u8]>,
     ) {
         let key = cx.sessions.find(client_id);
         let key = key.filter(|key| cx.sessions.get(*key).is_some_and(|it| it.merging.is_some()));
+        let Some(bytes) = bytes else {
+            if let Some(session) = key.and_then(|key| cx.sessions.get_mut(key)) {
+                session.merging = None;
+            }
+            return;
+        };
         let moved = queue::decode(bytes, now.instant);
         match (key, moved) {
             (Some(key), Some(moved)) => self.finish_merge(cx, now, key, moved, Some(request)),

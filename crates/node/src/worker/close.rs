@@ -186,8 +186,7 @@ impl Worker {
         let is_void = session.is_as_stored() && !self.primaries.is_partitioned(now.instant);
         if may_contest && !is_void {
             // Until the other node fetches it, it is served as before.
-            let client_id = client_id.into();
-            self.cx.send_to_hub(ToHub::Contested { client_id });
+            self.cx.report_session(client_id, SessionState::Contested);
             return;
         }
         if let Some(connection) = connection {

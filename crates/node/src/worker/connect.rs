@@ -9,7 +9,6 @@ use std::{rc::Rc, sync::Arc};
 use thicket_mqtt::{
     Connack, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, connect_version, decode,
 };
-use thicket_overlay::NodeId;
 
 use super::{
     Phase, Refusal, Worker,
@@ -23,8 +22,8 @@ use super::{
     redirect::{redirectable, refusable},
 };
 use crate::{
-    ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerId, WorkerOutput,
-    messages::{Claim, GrantedClaim, Placed, Terms, ToHub, peer_text},
+    ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerOutput,
+    messages::{Claim, ClaimGrant, ClaimRefusal, GrantedClaim, Terms, ToHub, peer_text},
     scope,
     visits::{CONNECT_REFUSED, words_of},
 };
@@ -119,16 +118,15 @@ impl Worker {
     pub(super) fn handle_granted(
         &mut self,
         now: Now,
-        granted: Granted,
+        (id, serial): (ConnectionId, u64),
         client_id: &str,
-        home: WorkerId,
+        grant: ClaimGrant,
     ) {
-        let Granted {
-            connection: id,
-            serial,
+        let ClaimGrant {
+            home,
             terms,
             placed,
-        } = granted;
+        } = grant;
         let connection = self.cx.connections.get_same(id, serial);
         let is_asking = match connection.map(|it| &mut it.phase) {
             Some(Phase::AwaitClaim {
@@ -308,23 +306,19 @@ pub(super) fn session_name(cx: &Context, id: ConnectionId, client_id: &str) -> O
 /// The hub reports that nobody may have this client identifier now, or that its client is to go elsewhere.
 pub(super) fn handle_claim_refused(
     cx: &mut Context,
-    id: ConnectionId,
-    serial: u64,
-    reason_code: ReasonCode,
-    instead: &[NodeId],
+    (id, serial): (ConnectionId, u64),
+    refusal: &ClaimRefusal,
 ) {
-    let Some(connection) = cx.connections.get_mut(id) else {
+    let Some(connection) = cx.connections.get_same(id, serial) else {
         return;
     };
-    if connection.serial != serial {
-        return;
-    }
+    let reason_code = refusal.reason_code;
     let buffered = std::mem::take(&mut connection.partial);
     if let Ok(Some((Packet::Connect(connect), _))) =
         decode(&buffered, ProtocolVersion::V5, u32::MAX)
     {
         let maximum = connect.maximum_packet_size;
-        match cx.server_reference(id, instead) {
+        match cx.server_reference(id, &refusal.instead) {
             Some(reference) => redirect_connect(cx, id, maximum, reason_code, &reference),
             None => {
                 let refusal = Refusal::new(reason_code, "the session cannot be served now");
@@ -420,15 +414,6 @@ pub(super) fn note_refused(
         message,
         vec![("peer", peer), ("reason", reason.to_owned())],
     );
-}
-
-/// A connection whose claim was granted.
-#[derive(Debug)]
-pub(super) struct Granted {
-    pub connection: ConnectionId,
-    pub serial: u64,
-    pub terms: Terms,
-    pub placed: Option<Placed>,
 }
 
 /// The protocol of a peer that connected to the wrong port.

@@ -216,18 +216,11 @@ impl Context {
         self.send_to_worker(to, content);
     }
 
-    /// Sends sessions to the other workers, if there are any.
-    pub fn send_to_workers<T: Clone>(
-        &mut self,
-        sessions: Vec<T>,
-        content: impl Fn(Vec<T>) -> ToWorker,
-    ) {
-        if sessions.is_empty() {
-            return;
-        }
+    /// Sends a message to each of the other workers.
+    pub fn send_to_workers(&mut self, content: impl Fn() -> ToWorker) {
         for worker in (0..self.config.workers).map(WorkerId) {
             if worker != self.id {
-                self.send_to_worker(worker, content(sessions.clone()));
+                self.send_to_worker(worker, content());
             }
         }
     }

@@ -217,7 +217,8 @@ impl Primaries {
             session.take_in(place, *merging, queue, &come)
         };
         session.divergence = after;
-        session.merge_to_report = request;
+        // A merge before this one may still wait for its turn: the hub is owed one answer for each.
+        session.merge_to_report = request.or(session.merge_to_report);
         cx.traffic.merged_sessions += 1;
         cx.traffic.merged_messages += merged;
         let fields = vec![

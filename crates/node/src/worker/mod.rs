@@ -85,7 +85,6 @@ use thicket_mqtt::{DecodeError, ReasonCode};
 use thicket_session::time::Instant;
 
 use self::{
-    branches::{handle_drain, handle_forget},
     checkpoint::Checkpoints,
     connect::handle_claim_refused,
     connection::{Connection, Phase},
@@ -332,34 +331,23 @@ impl Worker {
                 self.cx
                     .send_to_hub_after_records(ToHub::PeersApplied { sequence });
             }
-            ToWorker::Granted {
+            ToWorker::ClaimAnswered {
+                connection: transfer::NO_CONNECTION,
+                serial,
+                client_id,
+                answer,
+            } => self.handle_import_answered(now, serial, &client_id, answer.ok()),
+            ToWorker::ClaimAnswered {
                 connection,
                 serial,
                 client_id,
-                home,
-                terms,
-                placed,
-            } => {
-                let granted = connect::Granted {
-                    connection,
-                    serial,
-                    terms,
-                    placed,
-                };
-                if !self.is_granted_to_import(now, &granted, &client_id, home) {
-                    self.handle_granted(now, granted, &client_id, home);
+                answer,
+            } => match answer {
+                Ok(grant) => self.handle_granted(now, (connection, serial), &client_id, grant),
+                Err(refusal) => {
+                    handle_claim_refused(&mut self.cx, (connection, serial), &refusal);
                 }
-            }
-            ToWorker::ClaimRefused {
-                connection,
-                serial,
-                reason_code,
-                instead,
-            } => {
-                if !self.transfers.is_refused_to_import(connection, serial) {
-                    handle_claim_refused(&mut self.cx, connection, serial, reason_code, &instead);
-                }
-            }
+            },
             ToWorker::PlaceAnswer(asked, node) => handle_place_answer(&mut self.cx, &asked, node),
             ToWorker::Elsewhere(elsewhere) => self.cx.elsewhere = elsewhere,
             ToWorker::TopicRatesAsked => {
@@ -380,28 +368,28 @@ impl Worker {
                 to,
                 purpose,
             } => self.handle_fetch(now, request, &client_id, (to, purpose)),
-            ToWorker::Drain { request, client_id } => {
-                handle_drain(&mut self.cx, request, client_id)
-            }
             ToWorker::Synchronise { home, barrier } => {
                 self.cx
-                    .send_to_worker_after_records(home, ToWorker::Synchronised { barrier });
+                    .send_to_worker_after_records(home, ToWorker::BarrierPassed { barrier });
             }
-            ToWorker::Synchronised { barrier } => self.handle_synchronised(now, barrier),
             ToWorker::TakeBack { client_id, to } => self.handle_take_back(now, &client_id, to),
             ToWorker::Import {
                 request,
                 snapshot,
                 merge,
             } => self.handle_import(now, request, &snapshot, merge),
-            ToWorker::Forget { client_id } => handle_forget(&mut self.cx, &client_id),
             ToWorker::ImportQueue {
                 request,
                 client_id,
                 queue,
             } => {
-                self.primaries
-                    .handle_import_queue(&mut self.cx, now, request, &client_id, &queue);
+                self.primaries.handle_import_queue(
+                    &mut self.cx,
+                    now,
+                    request,
+                    &client_id,
+                    queue.as_deref(),
+                );
             }
             ToWorker::RetainedPage {
                 query,
@@ -437,14 +425,13 @@ impl Worker {
             }
             ToWorker::BarrierPassed { barrier } => self.handle_barrier_passed(now, barrier),
             ToWorker::Promote { node, is_news } => self.handle_promote(now, node, is_news),
-            ToWorker::BackupsAdopted { by, sessions } => {
-                self.sources
-                    .handle_backups_adopted(&mut self.cx, now, by, &sessions);
-            }
-            ToWorker::BackupsReplaced { by, sessions } => {
-                self.sources
-                    .handle_backups_replaced(&mut self.cx, now, by, &sessions);
-            }
+            ToWorker::Adoptions {
+                by,
+                adopted,
+                replaced,
+            } => self
+                .sources
+                .handle_adoptions(&mut self.cx, now, by, &adopted, &replaced),
             ToWorker::DropBackups { node } => self.handle_drop_backups(now, node),
             ToWorker::Minority(is_minority) => self.handle_minority(now, is_minority),
             ToWorker::Evict {

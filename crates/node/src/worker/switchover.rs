@@ -11,11 +11,14 @@
 //! A drained node begins with the last step but one, at a backup that is covered. Failover is the same without the old primary
 //! (`replication::promote`). `role` has what each role does then.
 
+use std::sync::Arc;
+
 use thicket_overlay::NodeId;
 use thicket_session::server::Inbound;
 
 use super::{
     SessionKey, Worker,
+    barriers::Behind,
     branches::restart_timers,
     close::Cause,
     context::Context,
@@ -38,9 +41,18 @@ impl Worker {
         &mut self,
         now: Now,
         request: u64,
-        client_id: &str,
+        client_id: &Arc<str>,
         (to, purpose): (NodeId, Purpose),
     ) {
+        let reason = match purpose {
+            Purpose::Move | Purpose::Discard => Reason::Claim(request),
+            Purpose::Merge => Reason::Branch(Some(request)),
+            Purpose::Queue => {
+                // It follows when nothing is on its way here any more.
+                let client_id = Arc::clone(client_id);
+                return self.cx.begin_barrier(Behind::Queue { request, client_id });
+            }
+        };
         self.publish_recovered_wills(now, Some(client_id));
         self.end_if_over(now, client_id);
         let Some(key) = self.cx.sessions.find(client_id) else {
@@ -68,10 +80,6 @@ impl Worker {
             self.primaries
                 .answer_ended(&mut self.cx, request, client_id);
             return;
-        };
-        let reason = match purpose {
-            Purpose::Move | Purpose::Discard => Reason::Claim(request),
-            Purpose::Merge => Reason::Branch(Some(request)),
         };
         self.primaries
             .begin_switchover(&mut self.cx, now, key, Switchover { to, reason });

@@ -3,22 +3,22 @@
 //! An import claims the client identifier as a CONNECT does, so that it has one session in the cluster, and then makes the session as if it had moved
 //! here. The claim has no connection.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use thicket_mqtt::Publish;
 use thicket_session::server::{Delivery, Epoch, SessionSnapshot, decode_queue, encode_queue};
 
 use super::{
-    SessionKey, Worker, close::Cause, connect::Granted, context::Context, deliver::Outgoing,
-    interests::Recipient, publish::may_publish,
+    SessionKey, Worker, close::Cause, context::Context, deliver::Outgoing, interests::Recipient,
+    publish::may_publish,
 };
 use crate::{
-    ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now, WorkerId,
-    messages::{Claim, ToHub},
+    ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now,
+    messages::{Claim, ClaimGrant, ToHub},
 };
 
 /// Stands in a claim for the missing connection: no shell has so many.
-const NO_CONNECTION: ConnectionId = ConnectionId(u32::MAX);
+pub(super) const NO_CONNECTION: ConnectionId = ConnectionId(u32::MAX);
 
 /// Imports under way and done.
 #[derive(Debug, Default)]
@@ -146,27 +146,23 @@ impl Worker {
         self.transfers.imports.insert(number, import);
     }
 
-    /// The claim of an import is granted. `false`: it was that of a connection.
-    pub(super) fn is_granted_to_import(
+    /// The claim of an import is answered; `None`: it is not granted.
+    pub(super) fn handle_import_answered(
         &mut self,
         now: Now,
-        granted: &Granted,
-        client_id: &str,
-        home: WorkerId,
-    ) -> bool {
-        let &Granted {
-            connection,
-            serial: number,
-            terms,
-            ..
-        } = granted;
-        if connection != NO_CONNECTION {
-            return false;
-        }
+        number: u64,
+        client_id: &Arc<str>,
+        grant: Option<ClaimGrant>,
+    ) {
+        let Some(grant) = grant else {
+            let done = Import::Done(Imported::Unavailable);
+            self.transfers.imports.insert(number, done);
+            return;
+        };
         let import = self.transfers.imports.remove(&number);
         let done = match import {
-            Some(Import::Claimed { snapshot, replace }) if home == self.cx.id => {
-                self.import_claimed(now, &snapshot, terms.epoch, replace)
+            Some(Import::Claimed { snapshot, replace }) if grant.home == self.cx.id => {
+                self.import_claimed(now, &snapshot, grant.terms.epoch, replace)
             }
             // Another worker has it: its session stays, and a replacing importer asks that worker.
             Some(Import::Claimed { replace: false, .. }) => Imported::Exists,
@@ -174,9 +170,8 @@ impl Worker {
             Some(Import::Done(done)) => done,
         };
         self.transfers.imports.insert(number, Import::Done(done));
-        let client_id = client_id.into();
+        let client_id = Arc::clone(client_id);
         self.cx.send_to_hub(ToHub::GrantDone { client_id });
-        true
     }
 
     fn import_claimed(
@@ -288,15 +283,5 @@ impl Transfers {
                 Some(done)
             }
         }
-    }
-
-    /// The claim of an import failed. `false`: it was that of a connection.
-    pub(super) fn is_refused_to_import(&mut self, connection: ConnectionId, number: u64) -> bool {
-        let is_import = connection == NO_CONNECTION;
-        if is_import {
-            let done = Import::Done(Imported::Unavailable);
-            self.imports.insert(number, done);
-        }
-        is_import
     }
 }

@@ -1,19 +1,21 @@
-//! Messages between hubs as bytes: little-endian, lengths before what they count.
+//! Messages between hubs as bytes.
 
 use thicket_overlay::{Incarnation, NodeId, StreamId};
 use thicket_placement::MoveReason;
 use thicket_session::server::Epoch;
 
-use super::{Message, Part, Registration, RetainedRecord};
+use super::{FetchAnswer, Grant, Message, Part, Registration, RetainedRecord};
 use crate::{
     RebalanceError, RebalanceWish, RedirectionReason,
     hub::{
         members::Membership,
         placing::{
-            put_asked, put_follows, put_habits, put_placement, put_state, put_topics, read_asked,
-            read_follows, read_habits, read_placement, read_state, read_topics,
+            PlacementOrder, put_asked, put_follows, put_habits, put_placement, put_state,
+            put_topics, read_asked, read_follows, read_habits, read_placement, read_state,
+            read_topics,
         },
         refusals::RefusedNumbers,
+        wire::{Reader, put_bytes, put_one_of, put_u64},
     },
     messages::{BackupReport, Origin, Purpose, ReachedBackup, ReplicationStream},
 };
@@ -36,7 +38,7 @@ mod kind {
     pub(super) const RETAINED_DIGEST: u8 = 14;
     pub(super) const RETAINED: u8 = 15;
     pub(super) const REGISTER_ASKED: u8 = 16;
-    pub(super) const UNCLAIMED: u8 = 17;
+    pub(super) const RELEASE_OF_CLAIM: u8 = 17;
     pub(super) const BARRIER: u8 = 18;
     pub(super) const BARRIER_DONE: u8 = 19;
     pub(super) const CONTESTED: u8 = 40;
@@ -80,23 +82,23 @@ impl Message<'_> {
                 put_bytes(&mut out, client_id.as_bytes());
                 kind::CLAIM
             }
-            Self::ClaimGranted {
+            Self::ClaimAnswered {
                 request,
-                epoch,
-                source,
+                grant,
                 client_id,
             } => {
                 put_u64(&mut out, *request);
-                put_u64(&mut out, epoch.bits());
-                out.push(u8::from(source.is_some()));
-                put_u64(&mut out, source.map_or(0, |node| node.0));
+                let kind = match grant {
+                    Some(Grant { epoch, source }) => {
+                        put_u64(&mut out, epoch.bits());
+                        out.push(u8::from(source.is_some()));
+                        put_u64(&mut out, source.map_or(0, |node| node.0));
+                        kind::CLAIM_GRANTED
+                    }
+                    None => kind::CLAIM_DEFERRED,
+                };
                 put_bytes(&mut out, client_id.as_bytes());
-                kind::CLAIM_GRANTED
-            }
-            Self::ClaimDeferred { request, client_id } => {
-                put_u64(&mut out, *request);
-                put_bytes(&mut out, client_id.as_bytes());
-                kind::CLAIM_DEFERRED
+                kind
             }
             Self::RegisterAsked { round } => {
                 put_u64(&mut out, *round);
@@ -121,13 +123,16 @@ impl Message<'_> {
                 put_u64(&mut out, *view);
                 kind::REGISTER_END
             }
-            Self::Release { client_id } => {
+            Self::Release {
+                client_id,
+                ends_claim,
+            } => {
                 put_bytes(&mut out, client_id.as_bytes());
-                kind::RELEASE
-            }
-            Self::Unclaimed { client_id } => {
-                put_bytes(&mut out, client_id.as_bytes());
-                kind::UNCLAIMED
+                if *ends_claim {
+                    kind::RELEASE_OF_CLAIM
+                } else {
+                    kind::RELEASE
+                }
             }
             Self::Owned { client_id, epoch } => {
                 put_identified(&mut out, client_id, *epoch, kind::OWNED)
@@ -161,15 +166,19 @@ impl Message<'_> {
                 put_bytes(&mut out, client_id.as_bytes());
                 kind::FETCH
             }
-            Self::NotFetched {
-                request,
-                is_elsewhere,
-            } => {
+            Self::Fetched { request, answer } => {
                 put_u64(&mut out, *request);
-                out.push(u8::from(*is_elsewhere));
-                kind::NOT_FETCHED
+                match answer {
+                    FetchAnswer::Part(part) => {
+                        put_part(&mut out, *part);
+                        kind::FETCHED
+                    }
+                    FetchAnswer::Gone | FetchAnswer::Elsewhere => {
+                        out.push(u8::from(*answer == FetchAnswer::Elsewhere));
+                        kind::NOT_FETCHED
+                    }
+                }
             }
-            Self::Fetched { request, part } => put_part(&mut out, *request, *part, kind::FETCHED),
             Self::Drain { request } => {
                 put_u64(&mut out, *request);
                 kind::DRAIN
@@ -193,7 +202,10 @@ impl Message<'_> {
             } => {
                 put_stream(&mut out, *stream);
                 put_u64(&mut out, *position);
-                put_part(&mut out, 0, *part, kind::REPLICATE)
+                // No request. The next version of the wire leaves it out.
+                put_u64(&mut out, 0);
+                put_part(&mut out, *part);
+                kind::REPLICATE
             }
             Self::BackupReport { stream, report } => {
                 put_stream(&mut out, *stream);
@@ -222,15 +234,18 @@ impl Message<'_> {
                 put_topics(&mut out, *is_first, topics);
                 kind::TOPICS
             }
-            Self::Place { request, asked } => {
+            Self::Place { request, order } => {
                 put_u64(&mut out, *request);
-                put_asked(&mut out, asked);
-                kind::PLACE
-            }
-            Self::Unplace { request, client_id } => {
-                put_u64(&mut out, *request);
-                put_bytes(&mut out, client_id.as_bytes());
-                kind::UNPLACE
+                match order {
+                    PlacementOrder::Place(asked) => {
+                        put_asked(&mut out, asked);
+                        kind::PLACE
+                    }
+                    PlacementOrder::Remove(client_id) => {
+                        put_bytes(&mut out, client_id.as_bytes());
+                        kind::UNPLACE
+                    }
+                }
             }
             Self::PlaceDone { request, problem } => {
                 put_u64(&mut out, *request);
@@ -340,16 +355,16 @@ impl<'a> Message<'a> {
             kind::CLAIM_GRANTED => {
                 let (request, epoch) = (reader.u64()?, reader.epoch()?);
                 let has_source = reader.flag()?;
-                let node = NodeId(reader.u64()?);
-                Self::ClaimGranted {
+                let source = Some(NodeId(reader.u64()?)).filter(|_| has_source);
+                Self::ClaimAnswered {
                     request,
-                    epoch,
-                    source: has_source.then_some(node),
+                    grant: Some(Grant { epoch, source }),
                     client_id: reader.text()?,
                 }
             }
-            kind::CLAIM_DEFERRED => Self::ClaimDeferred {
+            kind::CLAIM_DEFERRED => Self::ClaimAnswered {
                 request: reader.u64()?,
+                grant: None,
                 client_id: reader.text()?,
             },
             kind::REGISTER_ASKED => Self::RegisterAsked {
@@ -364,11 +379,9 @@ impl<'a> Message<'a> {
                 round: reader.u64()?,
                 view: reader.u64()?,
             },
-            kind::RELEASE => Self::Release {
+            kind::RELEASE | kind::RELEASE_OF_CLAIM => Self::Release {
                 client_id: reader.text()?,
-            },
-            kind::UNCLAIMED => Self::Unclaimed {
-                client_id: reader.text()?,
+                ends_claim: kind == kind::RELEASE_OF_CLAIM,
             },
             kind::OWNED => Self::Owned {
                 client_id: reader.text()?,
@@ -397,14 +410,18 @@ impl<'a> Message<'a> {
             },
             kind::FETCHED => Self::Fetched {
                 request: reader.u64()?,
-                part: reader.part()?,
+                answer: FetchAnswer::Part(reader.part()?),
             },
             kind::DRAIN => Self::Drain {
                 request: reader.u64()?,
             },
-            kind::NOT_FETCHED => Self::NotFetched {
+            kind::NOT_FETCHED => Self::Fetched {
                 request: reader.u64()?,
-                is_elsewhere: reader.u8()? != 0,
+                answer: if reader.flag()? {
+                    FetchAnswer::Elsewhere
+                } else {
+                    FetchAnswer::Gone
+                },
             },
             kind::BARRIER => Self::Barrier {
                 request: reader.u64()?,
@@ -449,11 +466,11 @@ impl<'a> Message<'a> {
             }
             kind::PLACE => Self::Place {
                 request: reader.u64()?,
-                asked: read_asked(&mut reader)?,
+                order: PlacementOrder::Place(read_asked(&mut reader)?),
             },
-            kind::UNPLACE => Self::Unplace {
+            kind::UNPLACE => Self::Place {
                 request: reader.u64()?,
-                client_id: reader.text()?,
+                order: PlacementOrder::Remove(reader.text()?.to_owned()),
             },
             kind::PLACE_DONE => Self::PlaceDone {
                 request: reader.u64()?,
@@ -503,25 +520,6 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The index of an item in a list.
-fn put_one_of<T: PartialEq>(out: &mut Vec<u8>, all: &[T], one: &T) {
-    let place = all.iter().position(|it| it == one);
-    out.push(
-        place
-            .and_then(|it| u8::try_from(it).ok())
-            .unwrap_or(u8::MAX),
-    );
-}
-
-pub(in crate::hub) fn put_u64(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
-pub(in crate::hub) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    out.extend_from_slice(bytes);
-}
-
 fn put_stream(out: &mut Vec<u8>, stream: ReplicationStream) {
     out.push(stream.worker);
     put_u64(out, stream.id);
@@ -555,11 +553,9 @@ fn put_identified(out: &mut Vec<u8>, client_id: &str, epoch: Epoch, kind: u8) ->
     kind
 }
 
-fn put_part(out: &mut Vec<u8>, request: u64, part: Part<'_>, kind: u8) -> u8 {
-    put_u64(out, request);
+fn put_part(out: &mut Vec<u8>, part: Part<'_>) {
     out.push(u8::from(part.is_last));
     put_bytes(out, part.bytes);
-    kind
 }
 
 fn put_numbers(out: &mut Vec<u8>, numbers: &RefusedNumbers, kind: u8) -> u8 {
@@ -572,48 +568,9 @@ fn put_numbers(out: &mut Vec<u8>, numbers: &RefusedNumbers, kind: u8) -> u8 {
     kind
 }
 
-/// What is left of a payload that is being read.
-pub(in crate::hub) struct Reader<'a>(pub(in crate::hub) &'a [u8]);
-
 impl<'a> Reader<'a> {
-    pub(in crate::hub) fn u64(&mut self) -> Option<u64> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*bytes))
-    }
-
     fn epoch(&mut self) -> Option<Epoch> {
         self.u64().map(Epoch::from_bits)
-    }
-
-    pub(in crate::hub) fn u8(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
-    }
-
-    pub(in crate::hub) fn flag(&mut self) -> Option<bool> {
-        match self.u8()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
-    }
-
-    /// An item of a list, by its index.
-    fn one_of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
-        all.get(usize::from(self.u8()?)).cloned()
-    }
-
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let (len, rest) = self.0.split_first_chunk()?;
-        let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    pub(in crate::hub) fn text(&mut self) -> Option<&'a str> {
-        std::str::from_utf8(self.bytes()?).ok()
     }
 
     fn part(&mut self) -> Option<Part<'a>> {
@@ -689,18 +646,6 @@ impl<'a> Reader<'a> {
             stream: StreamId(u16::try_from(self.u64()?).ok()?),
             runs: self.rest_of(|reader| Some((reader.u64()?, reader.u64()?)))?,
         })
-    }
-
-    /// Items until the end.
-    pub(in crate::hub) fn rest_of<T>(
-        &mut self,
-        mut item: impl FnMut(&mut Self) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        let mut items = Vec::new();
-        while !self.0.is_empty() {
-            items.push(item(self)?);
-        }
-        Some(items)
     }
 }
 

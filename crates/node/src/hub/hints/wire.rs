@@ -2,7 +2,10 @@
 
 use thicket_overlay::NodeId;
 
-use super::super::control::{Reader, RetainedRecord, put_bytes, put_u64};
+use super::super::{
+    control::RetainedRecord,
+    wire::{Reader, put_bytes, put_u64},
+};
 
 /// A set of nodes each of which has a backup of some sessions, ascending.
 pub(in super::super) type Backups = Vec<NodeId>;

@@ -22,8 +22,11 @@ use thicket_session::{server::Epoch, time::Instant};
 use super::{Ownership, directory::Entry, relocations::Postponed};
 use crate::{
     EventLevel, Now, WorkerId,
-    hub::{context::Context, control::Message},
-    messages::{Claim, Merge, Purpose, Terms, ToWorker},
+    hub::{
+        context::Context,
+        control::{Grant, Message},
+    },
+    messages::{Claim, ClaimGrant, Merge, Purpose, Terms, ToWorker},
 };
 
 /// A CONNECT that cannot be answered in this time gets Server unavailable.
@@ -44,26 +47,33 @@ struct Waiting {
 enum Stage {
     Waiting { retry_at: Option<Instant> },
     Asking { request: u64 },
-    Moving { epoch: Epoch, from: Option<NodeId> },
-    Opening { epoch: Epoch, from: Option<NodeId> },
+    Moving(Granted),
+    Opening(Granted),
 }
 
 impl Stage {
-    /// The node that hands the session over.
-    const fn from(self) -> Option<NodeId> {
+    const fn granted(self) -> Option<Granted> {
         match self {
-            Self::Moving { from, .. } | Self::Opening { from, .. } => from,
+            Self::Moving(granted) | Self::Opening(granted) => Some(granted),
             Self::Waiting { .. } | Self::Asking { .. } => None,
         }
     }
+}
+
+/// A claim that is ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Granted {
+    epoch: Epoch,
+    /// The node that hands the session over.
+    from: Option<NodeId>,
+    /// The view in which it was granted, if no other branch of the session contests it; `None`: one may.
+    sole_in: Option<u64>,
 }
 
 /// The CONNECTs of one client identifier, in order.
 #[derive(Debug)]
 struct Line {
     stage: Stage,
-    /// The view in which a claim was granted that no other branch of the session contests; `None`: one may.
-    sole_in: Option<u64>,
     waiting: VecDeque<Waiting>,
 }
 
@@ -71,7 +81,6 @@ impl Default for Line {
     fn default() -> Self {
         Self {
             stage: Stage::Waiting { retry_at: None },
-            sole_in: None,
             waiting: VecDeque::new(),
         }
     }
@@ -91,40 +100,32 @@ impl Claims {
             let deadline = line.waiting.front().map(|waiting| waiting.deadline);
             let retry = match line.stage {
                 Stage::Waiting { retry_at } => retry_at,
-                Stage::Asking { .. } | Stage::Moving { .. } | Stage::Opening { .. } => None,
+                Stage::Asking { .. } | Stage::Moving(_) | Stage::Opening(_) => None,
             };
             [deadline, retry].into_iter().flatten().min()
         };
         self.lines.values().filter_map(of_line).min()
     }
-}
 
-impl Claims {
     /// Client identifiers that were granted to us and are not open yet, with their epochs.
     pub fn granted(&self) -> impl Iterator<Item = (&Arc<str>, Epoch)> {
-        let epoch = |line: &Line| match line.stage {
-            Stage::Waiting { .. } | Stage::Asking { .. } => None,
-            Stage::Moving { epoch, .. } | Stage::Opening { epoch, .. } => Some(epoch),
-        };
-        self.lines
-            .iter()
-            .filter_map(move |(client_id, line)| Some((client_id, epoch(line)?)))
+        let lines = self.lines.iter();
+        lines.filter_map(|(client_id, line)| Some((client_id, line.stage.granted()?.epoch)))
     }
 }
 
 impl Ownership {
     /// The epoch of a client identifier that was granted to us and is not open yet; 0: there is none.
     pub(super) fn granted_epoch(&self, client_id: &str) -> Epoch {
-        match self.claims.lines.get(client_id).map(|line| line.stage) {
-            Some(Stage::Moving { epoch, .. } | Stage::Opening { epoch, .. }) => epoch,
-            Some(Stage::Waiting { .. } | Stage::Asking { .. }) | None => Epoch::NONE,
-        }
+        let line = self.claims.lines.get(client_id);
+        let granted = line.and_then(|line| line.stage.granted());
+        granted.map_or(Epoch::NONE, |granted| granted.epoch)
     }
 
     /// Whether a connection is on its way to the session's worker.
     pub(super) fn is_opening(&self, client_id: &str) -> bool {
         let stage = self.claims.lines.get(client_id).map(|line| line.stage);
-        matches!(stage, Some(Stage::Opening { .. }))
+        matches!(stage, Some(Stage::Opening(_)))
     }
 
     /// Whether a client waits for the session, or it is being merged.
@@ -209,25 +210,17 @@ impl Ownership {
     }
 
     /// The registrar's answer. One to a claim that was made again meanwhile is ignored.
-    pub(in crate::hub) fn handle_claim_answer(
+    pub(in crate::hub) fn handle_claim_answered(
         &mut self,
         cx: &mut Context,
         now: Now,
-        answer: &Message<'_>,
+        request: u64,
+        grant: Option<Grant>,
+        client_id: &str,
     ) {
-        let (request, client_id) = match *answer {
-            Message::ClaimGranted {
-                request, client_id, ..
-            }
-            | Message::ClaimDeferred { request, client_id } => (request, client_id),
-            _ => {
-                debug_assert!(false, "no answer of the registrar");
-                return;
-            }
-        };
         let Some((client_id, line)) = self.claims.lines.get_key_value(client_id) else {
             // All who wanted it have gone.
-            if let Message::ClaimGranted { .. } = answer {
+            if grant.is_some() {
                 let client_id: Arc<str> = client_id.into();
                 self.end_claim(cx, now, &client_id, None);
             }
@@ -237,16 +230,9 @@ impl Ownership {
             return;
         }
         let client_id = Arc::clone(client_id);
-        match *answer {
-            Message::ClaimGranted { epoch, source, .. } => {
-                self.claim_granted(cx, now, &client_id, epoch, source);
-            }
-            _ => self.set_stage(
-                &client_id,
-                Stage::Waiting {
-                    retry_at: Some(now.instant + RETRY),
-                },
-            ),
+        match grant {
+            Some(grant) => self.claim_granted(cx, now, &client_id, grant),
+            None => self.retry_claim(now, &client_id),
         }
     }
 
@@ -261,23 +247,28 @@ impl Ownership {
         cx: &mut Context,
         now: Now,
         client_id: &Arc<str>,
-        epoch: Epoch,
-        source: Option<NodeId>,
+        Grant { epoch, source }: Grant,
     ) {
-        let from = None;
-        self.set_stage(client_id, Stage::Moving { epoch, from });
+        let granted = Granted {
+            epoch,
+            from: None,
+            sole_in: Some(cx.directory.view),
+        };
+        self.set_stage(client_id, Stage::Moving(granted));
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
-        line.sole_in = Some(cx.directory.view);
         let Some(first) = line.waiting.front() else {
             return self.end_claim(cx, now, client_id, Some(epoch));
         };
         let discard = first.claim.clean_start;
         match source.filter(|source| cx.up.values().any(|node| node == source)) {
             Some(source) => {
-                let from = Some(source);
-                self.set_stage(client_id, Stage::Moving { epoch, from });
+                let granted = Granted {
+                    from: Some(source),
+                    ..granted
+                };
+                self.set_stage(client_id, Stage::Moving(granted));
                 let purpose = if discard {
                     Purpose::Discard
                 } else {
@@ -310,17 +301,20 @@ impl Ownership {
             source,
             source_epoch,
         };
-        if self.relocations.postpone(&client_id, merge).is_ok() {
+        if self.relocations.postpone(&client_id, merge) {
             return;
         }
         let line = self.claims.lines.entry(Arc::clone(&client_id));
         let line = line.or_default();
-        if matches!(line.stage, Stage::Moving { .. } | Stage::Opening { .. }) {
+        if line.stage.granted().is_some() {
             // Granted by an earlier registrar: when that has ended, this one is informed of what is here, and orders again.
             return;
         }
-        line.stage = Stage::Moving { epoch, from: None };
-        line.sole_in = None;
+        line.stage = Stage::Moving(Granted {
+            epoch,
+            from: None,
+            sole_in: None,
+        });
         let home = cx.directory.entries.get(&client_id).map(|it| it.home);
         let is_up = cx.up.values().any(|node| *node == source);
         match home.filter(|_| is_up) {
@@ -365,17 +359,18 @@ impl Ownership {
         let Some(line) = self.claims.lines.get_mut(client_id) else {
             return;
         };
-        let Stage::Moving { epoch, from } = line.stage else {
+        let Stage::Moving(granted) = line.stage else {
             return;
         };
+        let epoch = granted.epoch;
         let Some(Waiting { worker, claim, .. }) = line.waiting.pop_front() else {
             self.end_claim(cx, now, client_id, Some(epoch));
             return;
         };
-        line.stage = Stage::Opening { epoch, from };
+        line.stage = Stage::Opening(granted);
         let terms = Terms {
             epoch,
-            is_sole: line.sole_in == Some(cx.directory.view),
+            is_sole: granted.sole_in == Some(cx.directory.view),
         };
         let entry = cx
             .directory
@@ -388,20 +383,17 @@ impl Ownership {
                 is_connected: false,
             });
         entry.epoch = epoch;
-        let home = entry.home;
-        let (connection, serial) = (claim.connection, claim.serial);
-        let client_id = Arc::clone(client_id);
-        cx.send_to_worker_after_records(
-            worker,
-            ToWorker::Granted {
-                connection,
-                serial,
-                client_id,
-                home,
+        let answer = ToWorker::ClaimAnswered {
+            connection: claim.connection,
+            serial: claim.serial,
+            client_id: Arc::clone(client_id),
+            answer: Ok(ClaimGrant {
+                home: entry.home,
                 terms,
                 placed: claim.placed,
-            },
-        );
+            }),
+        };
+        cx.send_to_worker_after_records(worker, answer);
     }
 
     /// The worker reports that the connection is in service, or has gone.
@@ -412,8 +404,8 @@ impl Ownership {
         client_id: &Arc<str>,
     ) {
         let line = self.claims.lines.get(client_id);
-        if let Some(Stage::Opening { epoch, .. }) = line.map(|line| line.stage) {
-            self.end_claim(cx, now, client_id, Some(epoch));
+        if let Some(Stage::Opening(granted)) = line.map(|line| line.stage) {
+            self.end_claim(cx, now, client_id, Some(granted.epoch));
         }
     }
 
@@ -426,7 +418,7 @@ impl Ownership {
         epoch: Option<Epoch>,
     ) {
         let line = self.claims.lines.get(client_id);
-        let from = line.and_then(|line| line.stage.from());
+        let from = line.and_then(|line| line.stage.granted()?.from);
         if let Some(line) = self.claims.lines.get_mut(client_id) {
             line.stage = Stage::Waiting { retry_at: None };
             if line.waiting.is_empty() {
@@ -447,7 +439,7 @@ impl Ownership {
             }
             None => {
                 cx.directory.entries.remove(client_id);
-                self.send_to_registrar(cx, now, client_id, &Message::Unclaimed { client_id });
+                self.report_ended(cx, now, client_id, true);
             }
         }
         self.advance_claim(cx, now, client_id);
@@ -508,7 +500,7 @@ impl Ownership {
             return;
         };
         // What was granted to us continues, so that the registrar is informed how it ended.
-        let is_ours = matches!(line.stage, Stage::Moving { .. } | Stage::Opening { .. });
+        let is_ours = line.stage.granted().is_some();
         if line.waiting.is_empty() && !is_ours {
             self.claims.lines.remove(client_id);
         }

@@ -89,6 +89,9 @@ impl Ownership {
                 entry.is_open = true;
                 entry.is_connected = state == SessionState::Connected;
             }
+            SessionState::Contested => {
+                self.send_to_registrar(cx, now, client_id, &Message::Contested { client_id });
+            }
             SessionState::Ended => self.session_ended(cx, now, from, client_id),
         }
     }
@@ -110,8 +113,23 @@ impl Ownership {
         // A connection on its way there opens another one.
         if !is_opening {
             cx.directory.entries.remove(client_id);
-            self.send_to_registrar(cx, now, client_id, &Message::Release { client_id });
+            self.report_ended(cx, now, client_id, false);
         }
+    }
+
+    /// Informs the registrar that there is no session here. `ends_claim`: and none is wanted any more.
+    pub(super) fn report_ended(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        client_id: &str,
+        ends_claim: bool,
+    ) {
+        let release = Message::Release {
+            client_id,
+            ends_claim,
+        };
+        self.send_to_registrar(cx, now, client_id, &release);
     }
 
     /// The node that serialises the claims of a client identifier (rule 11).

@@ -14,7 +14,7 @@ use crate::{
     Now, WorkerId,
     hub::{
         context::Context,
-        control::{Message, PART_BYTES, Part},
+        control::{FetchAnswer, Message, PART_BYTES, Part},
     },
     messages::{Fetched, Merge, Purpose, ToWorker},
     queue,
@@ -168,17 +168,23 @@ impl Ownership {
         request
     }
 
-    /// There is nothing to fetch at the other node.
-    pub(in crate::hub) fn handle_not_fetched(
+    /// What another node, or another worker of this one, has of a session that was fetched.
+    pub(in crate::hub) fn handle_fetched(
         &mut self,
         cx: &mut Context,
         now: Now,
         request: u64,
-        is_elsewhere: bool,
+        answer: FetchAnswer<'_>,
     ) {
-        if !is_elsewhere {
-            return self.finish_move(cx, now, request);
+        match answer {
+            FetchAnswer::Part(part) => self.take_part(cx, request, part),
+            FetchAnswer::Gone => self.finish_move(cx, now, request),
+            FetchAnswer::Elsewhere => self.give_up_fetch(cx, now, request),
         }
+    }
+
+    /// A third node is to have it.
+    fn give_up_fetch(&mut self, cx: &mut Context, now: Now, request: u64) {
         let Some(Arriving {
             client_id,
             source,
@@ -196,12 +202,7 @@ impl Ownership {
         }
     }
 
-    pub(in crate::hub) fn handle_fetched(
-        &mut self,
-        cx: &mut Context,
-        request: u64,
-        part: Part<'_>,
-    ) {
+    fn take_part(&mut self, cx: &mut Context, request: u64, part: Part<'_>) {
         let Some(Arriving {
             client_id,
             branch: Some(arrival),
@@ -234,7 +235,7 @@ impl Ownership {
                 let queue = ToWorker::ImportQueue {
                     request,
                     client_id: Arc::clone(client_id),
-                    queue: bytes,
+                    queue: Some(bytes),
                 };
                 cx.send_to_worker_after_records(home, queue);
             }
@@ -257,7 +258,7 @@ impl Ownership {
         arrival.stage = Stage::Draining;
         let source = *source;
         if source == cx.own() {
-            self.handle_drain(cx, source, request);
+            self.handle_drain(cx, now, source, request);
         } else {
             cx.send(source, &Message::Drain { request });
         }
@@ -288,16 +289,12 @@ impl Ownership {
             request,
             purpose,
         };
-        if self.relocations.postpone(client_id, fetch).is_ok() {
+        if self.relocations.postpone(client_id, fetch) {
             return;
         }
         let Some((client_id, entry)) = cx.directory.entries.get_key_value(client_id) else {
-            let is_elsewhere = false;
-            let gone = Message::NotFetched {
-                request,
-                is_elsewhere,
-            };
-            return cx.send(to, &gone);
+            let answer = FetchAnswer::Gone;
+            return cx.send(to, &Message::Fetched { request, answer });
         };
         let (client_id, home) = (Arc::clone(client_id), entry.home);
         self.fetch_from_worker(cx, (to, request), &client_id, home, purpose);
@@ -344,19 +341,37 @@ impl Ownership {
         let (to, request) = (leaving.to, leaving.request);
         match answer {
             Fetched::Handed => leaving.is_handed = true,
-            Fetched::Branch(snapshot) => self.send_parts(cx, to, request, snapshot),
-            Fetched::Gone | Fetched::Elsewhere => {
-                self.moves.leaving.remove(&local);
-                let is_elsewhere = matches!(answer, Fetched::Elsewhere);
-                if to == cx.own() {
-                    return self.handle_not_fetched(cx, now, request, is_elsewhere);
+            Fetched::Branch(snapshot) => self.send_parts(cx, now, to, request, snapshot),
+            Fetched::Queue(queue) => {
+                leaving.is_handed = true;
+                if !cx.directory.entries.contains_key(&leaving.client_id) {
+                    self.moves.leaving.remove(&local);
                 }
-                let refused = Message::NotFetched {
-                    request,
-                    is_elsewhere,
-                };
-                cx.send(to, &refused);
+                self.send_parts(cx, now, to, request, queue);
             }
+            Fetched::Gone => {
+                self.moves.leaving.remove(&local);
+                self.answer_fetch(cx, now, to, request, FetchAnswer::Gone);
+            }
+            Fetched::Elsewhere => {
+                self.moves.leaving.remove(&local);
+                self.answer_fetch(cx, now, to, request, FetchAnswer::Elsewhere);
+            }
+        }
+    }
+
+    fn answer_fetch(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        to: NodeId,
+        request: u64,
+        answer: FetchAnswer<'_>,
+    ) {
+        if to == cx.own() {
+            self.handle_fetched(cx, now, request, answer);
+        } else {
+            cx.send(to, &Message::Fetched { request, answer });
         }
     }
 
@@ -379,43 +394,25 @@ impl Ownership {
         leaving.find(|(_, it)| is_its(it)).map(|(local, _)| *local)
     }
 
-    fn leaving(&self, to: NodeId, request: u64) -> Option<u64> {
-        let of = |leaving: &Leaving| leaving.to == to && leaving.request == request;
-        self.moves
-            .leaving
-            .iter()
-            .find(|(_, leaving)| of(leaving))
-            .map(|(local, _)| *local)
-    }
-
-    pub(in crate::hub) fn handle_drain(&mut self, cx: &mut Context, to: NodeId, request: u64) {
-        let Some(local) = self.leaving(to, request) else {
+    pub(in crate::hub) fn handle_drain(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        to: NodeId,
+        request: u64,
+    ) {
+        let its = |it: &(&u64, &Leaving)| it.1.to == to && it.1.request == request;
+        let Some((&local, leaving)) = self.moves.leaving.iter().find(its) else {
             // It is no longer known here: an empty queue lets the other node continue.
-            return self.send_parts(cx, to, request, &queue::empty());
+            return self.send_parts(cx, now, to, request, &queue::empty());
         };
-        if let Some(Leaving {
-            client_id, home, ..
-        }) = self.moves.leaving.get(&local)
-        {
-            let client_id = Arc::clone(client_id);
-            let drain = ToWorker::Drain {
-                request: local,
-                client_id,
-            };
-            cx.send_to_worker_after_records(*home, drain);
-        }
-    }
-
-    pub(in crate::hub) fn handle_drained(&mut self, cx: &mut Context, local: u64, queue: Vec<u8>) {
-        let Some(leaving) = self.moves.leaving.get_mut(&local) else {
-            return;
+        let fetch = ToWorker::Fetch {
+            request: local,
+            client_id: Arc::clone(&leaving.client_id),
+            to,
+            purpose: Purpose::Queue,
         };
-        leaving.is_handed = true;
-        let (to, request) = (leaving.to, leaving.request);
-        if !cx.directory.entries.contains_key(&leaving.client_id) {
-            self.moves.leaving.remove(&local);
-        }
-        self.send_parts(cx, to, request, &queue);
+        cx.send_to_worker_after_records(leaving.home, fetch);
     }
 
     /// A session has ended here: if it was to leave, it has left.
@@ -455,14 +452,8 @@ impl Ownership {
             return;
         };
         self.take_back(cx, local);
-        let is_elsewhere = true;
-        cx.send(
-            to,
-            &Message::NotFetched {
-                request,
-                is_elsewhere,
-            },
-        );
+        let answer = FetchAnswer::Elsewhere;
+        cx.send(to, &Message::Fetched { request, answer });
     }
 
     fn take_back(&mut self, cx: &mut Context, local: u64) {
@@ -477,18 +468,14 @@ impl Ownership {
         }
     }
 
-    fn send_parts(&mut self, cx: &mut Context, to: NodeId, request: u64, bytes: &[u8]) {
-        if to == cx.own() {
-            let is_last = true;
-            return self.handle_fetched(cx, request, Part { bytes, is_last });
-        }
+    fn send_parts(&mut self, cx: &mut Context, now: Now, to: NodeId, request: u64, bytes: &[u8]) {
         let last = bytes.len().saturating_sub(1) / PART_BYTES;
         for (index, chunk) in bytes.chunks(PART_BYTES).enumerate() {
             let part = Part {
                 bytes: chunk,
                 is_last: index == last,
             };
-            cx.send(to, &Message::Fetched { request, part });
+            self.answer_fetch(cx, now, to, request, FetchAnswer::Part(part));
         }
     }
 
@@ -502,11 +489,11 @@ impl Ownership {
         epoch: Epoch,
     ) {
         let evict = Postponed::Evict { registrar, epoch };
-        if self.relocations.postpone(client_id, evict).is_ok() {
+        if self.relocations.postpone(client_id, evict) {
             return;
         }
         let Some((client_id, entry)) = cx.directory.entries.get_key_value(client_id) else {
-            self.send_to_registrar(cx, now, client_id, &Message::Release { client_id });
+            self.report_ended(cx, now, client_id, false);
             return;
         };
         // The client may be about to come back already: then this is about what was here before, and the registrar is informed how that ends.
@@ -651,8 +638,12 @@ impl Ownership {
             return Some((client_id, Kind::Handover));
         };
         if arrival.stage != Stage::Fetching {
-            let client_id = Arc::clone(&client_id);
-            cx.send_to_worker_after_records(arrival.home, ToWorker::Forget { client_id });
+            let none = ToWorker::ImportQueue {
+                request,
+                client_id: Arc::clone(&client_id),
+                queue: None,
+            };
+            cx.send_to_worker_after_records(arrival.home, none);
         }
         Some((client_id, Kind::Branch))
     }

@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | claim | granted, claimed | granted with the primary as source, claimed | waits in line |
 //! | owned, by the claimant | owned | owned | owned; the next in line is granted |
-//! | unclaimed, by the claimant | free | free or owned by another | likewise; the next in line is granted |
+//! | release that ends a claim, by the claimant | free | free or owned by another | likewise; the next in line is granted |
 //! | register | owned | the higher rank stays, the other is evicted | likewise |
 //! | register as claim | claimed | claimed | stays claimed |
 //! | release, by the primary | free | free, or owned by one that was evicted | stays claimed |
@@ -25,7 +25,7 @@ use crate::{
     Now,
     hub::{
         context::Context,
-        control::{Message, Registration},
+        control::{Grant, Message, Registration},
     },
 };
 
@@ -130,9 +130,16 @@ impl Ownership {
                     self.grant_waiting(cx, now);
                 }
             }
-            Message::Release { client_id } => self.release(cx, now, from, client_id),
+            Message::Release {
+                client_id,
+                ends_claim,
+            } => {
+                self.release(cx, now, from, client_id);
+                if ends_claim {
+                    self.unclaim(cx, now, from, client_id);
+                }
+            }
             Message::Contested { client_id } => self.contested(cx, now, from, client_id),
-            Message::Unclaimed { client_id } => self.unclaimed(cx, now, from, client_id),
             Message::Owned { client_id, epoch } => self.owned(cx, now, from, client_id, epoch),
             _ => debug_assert!(false, "not for the registrar"),
         }
@@ -156,9 +163,7 @@ impl Ownership {
         client_id: &str,
     ) {
         if view != cx.directory.view || !self.is_whole(cx) {
-            let deferred = Message::ClaimDeferred { request, client_id };
-            self.answer_claim(cx, now, from, &deferred);
-            return;
+            return self.answer_claim(cx, now, (from, request), client_id, None);
         }
         let known = self
             .registrar
@@ -175,16 +180,27 @@ impl Ownership {
             known.line.push_back((from, request));
             return self.grant_next(cx, now, client_id);
         }
-        let answer = known.grant(now, from, request, client_id);
-        self.answer_claim(cx, now, from, &answer);
+        let grant = known.grant(now, from);
+        self.answer_claim(cx, now, (from, request), client_id, Some(grant));
     }
 
-    fn answer_claim(&mut self, cx: &mut Context, now: Now, to: NodeId, answer: &Message<'_>) {
+    fn answer_claim(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        (to, request): (NodeId, u64),
+        client_id: &str,
+        grant: Option<Grant>,
+    ) {
         if to == cx.own() {
-            self.handle_claim_answer(cx, now, answer);
-        } else {
-            cx.send(to, answer);
+            return self.handle_claim_answered(cx, now, request, grant, client_id);
         }
+        let answer = Message::ClaimAnswered {
+            request,
+            grant,
+            client_id,
+        };
+        cx.send(to, &answer);
     }
 
     fn register(
@@ -284,8 +300,7 @@ impl Ownership {
         }
     }
 
-    fn unclaimed(&mut self, cx: &mut Context, now: Now, from: NodeId, client_id: &str) {
-        self.release(cx, now, from, client_id);
+    fn unclaim(&mut self, cx: &mut Context, now: Now, from: NodeId, client_id: &str) {
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
@@ -338,8 +353,8 @@ impl Ownership {
             return;
         }
         if let Some((to, request)) = known.line.pop_front() {
-            let answer = known.grant(now, to, request, client_id);
-            self.answer_claim(cx, now, to, &answer);
+            let grant = known.grant(now, to);
+            self.answer_claim(cx, now, (to, request), client_id, Some(grant));
         }
     }
 
@@ -459,15 +474,11 @@ impl Registered {
         self.epoch
     }
 
-    fn grant<'a>(&mut self, now: Now, to: NodeId, request: u64, client_id: &'a str) -> Message<'a> {
-        Message::ClaimGranted {
-            request,
+    fn grant(&mut self, now: Now, to: NodeId) -> Grant {
+        let primary = self.primary.map(|primary| primary.node);
+        Grant {
             epoch: self.claim(now, to),
-            source: self
-                .primary
-                .map(|primary| primary.node)
-                .filter(|primary| *primary != to),
-            client_id,
+            source: primary.filter(|primary| *primary != to),
         }
     }
 }

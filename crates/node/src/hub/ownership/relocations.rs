@@ -68,15 +68,10 @@ impl Relocations {
         self.under_way.insert(Arc::clone(client_id), relocation);
     }
 
-    /// Puts off a request until the session is settled; `Err`: it is now. A node asks at most twice before it is answered.
-    pub fn postpone(&mut self, client_id: &str, what: Postponed) -> Result<(), Postponed> {
-        match self.under_way.get_mut(client_id) {
-            Some(relocation) => {
-                relocation.postponed.push(what);
-                Ok(())
-            }
-            None => Err(what),
-        }
+    /// Puts off a request until the session is settled; false: it is now. A node asks at most twice before it is answered.
+    pub fn postpone(&mut self, client_id: &str, what: Postponed) -> bool {
+        let relocation = self.under_way.get_mut(client_id);
+        relocation.map(|it| it.postponed.push(what)).is_some()
     }
 
     /// Drops the requests of a node for sessions that it no longer wants.

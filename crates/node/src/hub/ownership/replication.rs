@@ -42,9 +42,7 @@ impl Ownership {
             },
         });
         let nodes: Vec<_> = up.collect();
-        for worker in cx.workers() {
-            cx.send_to_worker(worker, ToWorker::Nodes(nodes.clone()));
-        }
+        cx.send_to_workers(|| ToWorker::Nodes(nodes.clone()));
     }
 
     /// Sends the workers the free capacities of other nodes, if these have changed: backups go where there is capacity for them.
@@ -54,9 +52,7 @@ impl Ownership {
             .map(|node| (*node, cx.overlay.capability_of(*node)))
             .collect();
         if capabilities != self.replication.capabilities {
-            for worker in cx.workers() {
-                cx.send_to_worker(worker, ToWorker::Capabilities(capabilities.clone()));
-            }
+            cx.send_to_workers(|| ToWorker::Capabilities(capabilities.clone()));
             self.replication.capabilities = capabilities;
         }
     }

@@ -12,7 +12,8 @@ use crate::{
     ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, NodeState, Now, Rates,
     hub::{
         context::Context,
-        control::{Message, Reader, put_bytes, put_u64},
+        control::Message,
+        wire::{Reader, put_bytes, put_u64},
     },
     messages::{Elsewhere, NodeElsewhere, ToWorker},
 };
@@ -52,6 +53,14 @@ impl Loads {
     /// `None`: not received, or the node is not up.
     pub fn of(&self, node: NodeId) -> Option<&NodeState> {
         self.others.get(&node)
+    }
+
+    /// What other nodes are told of this one.
+    fn announcement(&self) -> Message<'static> {
+        Message::State(NodeState {
+            load: self.announced,
+            ..self.own.clone()
+        })
     }
 
     pub fn others(&self) -> impl Iterator<Item = (NodeId, &NodeState)> {
@@ -104,19 +113,12 @@ impl Placing {
         }
         *announced = *load;
         *announced_at = Some(now.instant);
-        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
-        for (slot, node) in up {
-            self.send_load(cx, slot, node);
-        }
+        cx.broadcast(&self.loads.announcement().encode());
     }
 
     /// Sends one node the load of this one.
     pub(super) fn send_load(&mut self, cx: &mut Context, slot: NodeSlot, node: NodeId) {
-        let state = NodeState {
-            load: self.loads.announced,
-            ..self.loads.own.clone()
-        };
-        cx.send_encoded(node, slot, Message::State(state).encode());
+        cx.send_encoded(node, slot, self.loads.announcement().encode());
     }
 
     pub(in crate::hub) fn handle_state(
@@ -164,9 +166,7 @@ impl Placing {
         });
         let elsewhere = Arc::new(Elsewhere::new(nodes.collect()));
         self.redirection.elsewhere = Arc::clone(&elsewhere);
-        for worker in cx.workers() {
-            cx.send_to_worker(worker, ToWorker::Elsewhere(Arc::clone(&elsewhere)));
-        }
+        cx.send_to_workers(|| ToWorker::Elsewhere(Arc::clone(&elsewhere)));
     }
 }
 

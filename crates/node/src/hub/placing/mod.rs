@@ -30,7 +30,8 @@ use self::{
 pub(super) use self::{
     load::{put_state, read_state},
     placements::{
-        Follows, put_asked, put_follows, put_placement, read_asked, read_follows, read_placement,
+        Follows, PlacementOrder, put_asked, put_follows, put_placement, read_asked, read_follows,
+        read_placement,
     },
     rebalance::{put_habits, read_habits},
     topics::{SentTopics, put_topics, read_topics},

@@ -11,7 +11,8 @@ use crate::{
     Now, TopicReport, WorkerId,
     hub::{
         context::Context,
-        control::{Message, Reader, put_bytes, put_u64},
+        control::Message,
+        wire::{Reader, put_bytes, put_u64},
     },
     messages::{HEAVIEST_TOPICS, ToWorker, TopicRate},
 };
@@ -48,9 +49,7 @@ impl Placing {
         self.topics.asked_at = now.instant;
         self.topics.counting.clear();
         self.topics.waiting = usize::from(cx.config.workers);
-        for worker in cx.workers() {
-            cx.send_to_worker(worker, ToWorker::TopicRatesAsked);
-        }
+        cx.send_to_workers(|| ToWorker::TopicRatesAsked);
     }
 
     /// A worker has counted.
@@ -96,10 +95,7 @@ impl Placing {
             changes.iter().map(|(topic, rate)| (&**topic, *rate)),
         );
         let encoded = encode(false, changes.iter().map(|(topic, rate)| (&**topic, *rate)));
-        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
-        for (slot, node) in up {
-            cx.send_encoded(node, slot, encoded.clone());
-        }
+        cx.broadcast(&encoded);
     }
 
     /// Sends one node all rates.

@@ -215,13 +215,10 @@ impl Sources {
             ..
         } = reading;
         if !adopted.is_empty() || !replaced.is_empty() {
-            cx.send_to_workers(adopted, |sessions| ToWorker::BackupsAdopted {
+            cx.send_to_workers(|| ToWorker::Adoptions {
                 by: source,
-                sessions,
-            });
-            cx.send_to_workers(replaced, |sessions| ToWorker::BackupsReplaced {
-                by: source,
-                sessions,
+                adopted: adopted.clone(),
+                replaced: replaced.clone(),
             });
             self.report_promoted(cx);
         }

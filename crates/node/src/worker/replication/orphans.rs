@@ -150,11 +150,14 @@ impl Worker {
                 changes.extend(self.sources.drop_backup(&mut self.cx, key));
             }
         }
-        self.cx
-            .send_to_workers(sessions, |sessions| ToWorker::BackupsReplaced {
-                by,
-                sessions,
-            });
+        if sessions.is_empty() {
+            return;
+        }
+        self.cx.send_to_workers(|| ToWorker::Adoptions {
+            by,
+            adopted: Vec::new(),
+            replaced: sessions.clone(),
+        });
     }
 
     /// A node is down: orphans that it had adopted, or was to adopt, are for the next one. Returns how many fail over to this node.
@@ -340,35 +343,22 @@ impl Sources {
         }
     }
 
-    /// Another worker read that sessions are adopted.
-    pub(in super::super) fn handle_backups_adopted(
+    /// Another worker read that sessions are adopted, or that adopted ones were fully synced or have ended.
+    pub(in super::super) fn handle_adoptions(
         &mut self,
         cx: &mut Context,
         now: Now,
         by: SourceKey,
-        sessions: &[Adopted],
+        adopted: &[Adopted],
+        replaced: &[u128],
     ) {
-        if !cx.is_up(by.0) {
-            return;
-        }
         let mut changes = Vec::new();
-        for session in sessions {
+        // A node that is down has lost them again (`lose_successor`).
+        let adopted = if cx.is_up(by.0) { adopted } else { &[] };
+        for session in adopted {
             self.adopt(cx, now, by, *session, &mut changes);
         }
-        cx.announce(changes);
-        self.report_promoted(cx);
-    }
-
-    /// Another worker read that adopted sessions were fully synced, or have ended.
-    pub(in super::super) fn handle_backups_replaced(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        by: SourceKey,
-        sessions: &[u128],
-    ) {
-        let mut changes = Vec::new();
-        for uid in sessions {
+        for uid in replaced {
             self.end_orphan(cx, now, by, *uid, &mut changes);
         }
         cx.announce(changes);

@@ -125,7 +125,7 @@ impl Known {
 #[derive(Debug)]
 struct Pending {
     asker: Asker,
-    order: Order,
+    order: PlacementOrder,
     deadline: Instant,
 }
 
@@ -139,14 +139,14 @@ enum Asker {
 }
 
 /// What the placer is to do: all of it in one sequence, or a placement could come back that was removed.
-#[derive(Debug, Clone)]
-enum Order {
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::hub) enum PlacementOrder {
     Place(Asked),
     /// By client.
     Remove(String),
 }
 
-impl Order {
+impl PlacementOrder {
     fn client_id(&self) -> &str {
         match self {
             Self::Place(asked) => &asked.client_id,
@@ -165,7 +165,7 @@ impl Placing {
         request: PlacementRequest,
     ) {
         let asked = self.with_known_rates(cx, request);
-        self.order_placement(cx, now, Asker::Caller(number), Order::Place(asked));
+        self.order_placement(cx, now, Asker::Caller(number), PlacementOrder::Place(asked));
     }
 
     /// A client asks in its CONNECT: its claim continues with the answer.
@@ -178,7 +178,12 @@ impl Placing {
         request: &PlacementRequest,
     ) {
         let asked = self.with_known_rates(cx, request.clone());
-        self.order_placement(cx, now, Asker::Client(worker, claim), Order::Place(asked));
+        self.order_placement(
+            cx,
+            now,
+            Asker::Client(worker, claim),
+            PlacementOrder::Place(asked),
+        );
     }
 
     /// See [`crate::Hub::unplace`].
@@ -189,10 +194,15 @@ impl Placing {
         number: u64,
         client_id: String,
     ) {
-        self.order_placement(cx, now, Asker::Caller(number), Order::Remove(client_id));
+        self.order_placement(
+            cx,
+            now,
+            Asker::Caller(number),
+            PlacementOrder::Remove(client_id),
+        );
     }
 
-    fn order_placement(&mut self, cx: &mut Context, now: Now, asker: Asker, order: Order) {
+    fn order_placement(&mut self, cx: &mut Context, now: Now, asker: Asker, order: PlacementOrder) {
         let refusal = if self.placements.pending.len() >= PENDING {
             Some(PlacementError::Busy)
         } else if !cx.is_ready || cx.overlay.is_in_doubt() || cx.quorum.is_minority() {
@@ -323,21 +333,11 @@ impl Placing {
             let done = self.carry_out(cx, now, &order);
             return self.have_placed(cx, now, number, before, done);
         }
-        let encoded = match &pending.order {
-            Order::Place(asked) => Message::Place {
-                request: number,
-                asked: asked.clone(),
-            }
-            .encode(),
-            Order::Remove(client_id) => Message::Unplace {
-                request: number,
-                client_id,
-            }
-            .encode(),
+        let place = Message::Place {
+            request: number,
+            order: pending.order.clone(),
         };
-        if let Some(slot) = cx.overlay.slot_of(placer) {
-            cx.send_encoded(placer, slot, encoded);
-        }
+        cx.send(placer, &place);
     }
 
     /// A request of another node.
@@ -347,34 +347,12 @@ impl Placing {
         now: Now,
         from: NodeId,
         request: u64,
-        mut asked: Asked,
+        mut order: PlacementOrder,
     ) {
-        asked.home = Some(from.0);
-        self.answer_order(cx, now, from, request, &Order::Place(asked));
-    }
-
-    /// The same.
-    pub(in crate::hub) fn handle_unplace(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        from: NodeId,
-        request: u64,
-        client_id: &str,
-    ) {
-        let order = Order::Remove(client_id.to_owned());
-        self.answer_order(cx, now, from, request, &order);
-    }
-
-    fn answer_order(
-        &mut self,
-        cx: &mut Context,
-        now: Now,
-        from: NodeId,
-        request: u64,
-        order: &Order,
-    ) {
-        let problem = match self.carry_out(cx, now, order) {
+        if let PlacementOrder::Place(asked) = &mut order {
+            asked.home = Some(from.0);
+        }
+        let problem = match self.carry_out(cx, now, &order) {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),
         };
@@ -414,10 +392,10 @@ impl Placing {
         };
         let client_id = pending.order.client_id();
         let answer = done.and_then(|()| match &pending.order {
-            Order::Place(_) => self
+            PlacementOrder::Place(_) => self
                 .placement(cx, now, client_id)
                 .ok_or(PlacementError::Unsure),
-            Order::Remove(_) => Ok(before.unwrap_or_else(|| PlacementReport {
+            PlacementOrder::Remove(_) => Ok(before.unwrap_or_else(|| PlacementReport {
                 name: client_id.to_owned(),
                 client_id: client_id_of(client_id).to_owned(),
                 user_name: user_name_of(client_id).map(str::to_owned),
@@ -432,14 +410,14 @@ impl Placing {
         &mut self,
         cx: &mut Context,
         now: Now,
-        order: &Order,
+        order: &PlacementOrder,
     ) -> Result<(), PlacementError> {
         match order {
-            Order::Place(asked) => self.place_here(cx, now, asked),
-            Order::Remove(client_id) => {
+            PlacementOrder::Place(asked) => self.place_here(cx, now, asked),
+            PlacementOrder::Remove(client_id) => {
                 self.forget_placement(client_id)
                     .ok_or(PlacementError::Unknown)?;
-                self.send_all(cx, &Message::Unplaced { client_id });
+                cx.broadcast(&Message::Unplaced { client_id }.encode());
                 Ok(())
             }
         }
@@ -702,15 +680,7 @@ impl Placing {
 
     fn send_all_placed(&mut self, cx: &mut Context, placement: &Placement, follows: Follows) {
         let placement = placement.clone();
-        self.send_all(cx, &Message::Placement { placement, follows });
-    }
-
-    fn send_all(&mut self, cx: &mut Context, message: &Message<'_>) {
-        let encoded = message.encode();
-        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
-        for (slot, node) in up {
-            cx.send_encoded(node, slot, encoded.clone());
-        }
+        cx.broadcast(&Message::Placement { placement, follows }.encode());
     }
 
     fn placement_report(

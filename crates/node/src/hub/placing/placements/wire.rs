@@ -3,7 +3,7 @@
 use thicket_placement::{Asked, PlacedSession, Placement, Wanted};
 
 use super::Follows;
-use crate::hub::control::{Reader, put_bytes, put_u64};
+use crate::hub::wire::{Reader, put_bytes, put_u64};
 
 pub(in crate::hub) fn put_asked(out: &mut Vec<u8>, asked: &Asked) {
     put_bytes(out, asked.client_id.as_bytes());

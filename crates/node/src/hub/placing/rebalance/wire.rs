@@ -1,7 +1,7 @@
 //! Habits of clients as bytes: texts with their lengths, rates in thousandths of a message a second.
 
 use crate::{
-    hub::control::{Reader, put_bytes, put_u64},
+    hub::wire::{Reader, put_bytes, put_u64},
     messages::ClientHabits,
 };
 

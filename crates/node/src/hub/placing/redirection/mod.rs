@@ -336,11 +336,7 @@ impl Placing {
             reason,
             client_id,
         };
-        let moved = moved.encode();
-        let up: Vec<_> = cx.up.iter().map(|(slot, node)| (*slot, *node)).collect();
-        for (slot, node) in up {
-            cx.send_encoded(node, slot, moved.clone());
-        }
+        cx.broadcast(&moved.encode());
     }
 
     /// Another node has sent a client to a node, maybe to this one.

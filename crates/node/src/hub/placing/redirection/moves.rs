@@ -98,9 +98,7 @@ impl Placing {
     }
 
     fn ask_movable(&mut self, cx: &mut Context) {
-        for worker in cx.workers() {
-            cx.send_to_worker(worker, ToWorker::MovableAsked);
-        }
+        cx.send_to_workers(|| ToWorker::MovableAsked);
     }
 
     /// A worker lists clients that may be sent away.
