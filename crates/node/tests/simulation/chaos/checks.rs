@@ -13,18 +13,60 @@ use thicket_simulation::World;
 
 pub type Verdict = Result<(), String>;
 
-/// Why something that a check would call broken is permitted. Each stands in docs/guarantees.md.
+/// Why something that a check would call broken is permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Excuse {
-    /// Nodes were out of each other's sight, or dead: a session had two branches, another member of a group was chosen, retained messages were
-    /// compared ("not promised in a partition", and the rows of shared subscriptions).
+    /// Nodes were partitioned, or dead: a session had two branches, another member of a group was chosen, retained messages were compared.
     Divergence,
-    /// It came at QoS 0, which has no number by which others know it ("any, published at 0: best effort").
+    /// It came at QoS 0, which has no number by which others know it.
     Unnumbered,
-    /// It was refused at one place, and its client sent it again (`on_full = "refuse"`).
+    /// It was refused at one place, and its client sent it again.
     Refused,
-    /// Several wrote the topic at once, and the last word was said again ("retained").
+    /// Several wrote the topic at once, and the last write was sent again.
     Contended,
+}
+
+impl Excuse {
+    /// What docs/guarantees.md says of it.
+    const fn permitted_by(self) -> &'static [&'static str] {
+        match self {
+            Self::Divergence => &[
+                "Not promised across a partition:\n\n- order;",
+                "- QoS 2 once, for a message that its publisher had under way when it went from one side to the other",
+                "- QoS 2 once, to a client that went from one side to the other, or to a session that moved while more than two nodes",
+                "| at least once a group; QoS 2 may come twice where a member's node died |",
+                "- That a retained message comes once, and before what its publisher sent later, if nodes were partitioned or died meanwhile",
+            ],
+            Self::Unnumbered => &[
+                "| best effort; never twice, except for a client that moves with `flood` or while a link stands still |",
+                "- QoS 0 once, over trees or `flood`, to a client that moves",
+                "- That a message published before its subscriber's SUBACK is delivered once",
+            ],
+            Self::Refused => &[
+                "A refused message that is sent again comes after messages that were not refused.",
+            ],
+            Self::Contended => &[
+                "- The same for a topic to which several clients write retained messages at once",
+            ],
+        }
+    }
+}
+
+#[test]
+fn each_excuse_stands_in_the_guarantees() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guarantees.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let all = [
+        Excuse::Divergence,
+        Excuse::Unnumbered,
+        Excuse::Refused,
+        Excuse::Contended,
+    ];
+    for excuse in all {
+        for words in excuse.permitted_by() {
+            assert!(page.contains(words), "{excuse:?}: {words}");
+        }
+    }
 }
 
 /// How often each was needed.
@@ -497,8 +539,8 @@ pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>], ske
             let is_later = kept
                 .acknowledged_at
                 .is_none_or(|at| at >= publication.submitted_at);
-            // A message that was written while nodes were parted has the time of its node's clock; so has one that was left
-            // behind at a node on its way, and sent again at another one.
+            // A message that was written while nodes were partitioned has the time of its node's clock ("their nodes' clocks decide"); so has one
+            // that was left behind at a node on its way, and sent again at another one.
             let at_the_latest = kept.acknowledged_at.unwrap_or(u64::MAX);
             let is_disturbed = !ledger.is_calm(kept.submitted_at, at_the_latest);
             let is_skewed = (is_disturbed || kept.is_sent_again)
