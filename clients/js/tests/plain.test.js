@@ -64,7 +64,7 @@ test("the examples of the README run", async (t) => {
   const examples = await examplesOfReadme();
   assert.equal(examples.length, 3);
   for (const example of examples.filter((code) => !code.includes(":18832"))) {
-    const stdout = await run(example.replaceAll("localhost:1883", `127.0.0.1:${port}`));
+    const stdout = await run(example.replaceAll(/localhost:188[345]/g, `127.0.0.1:${port}`));
     assert.notEqual(stdout, "", example);
   }
 });

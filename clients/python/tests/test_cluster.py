@@ -241,7 +241,7 @@ class Mosquitto(unittest.IsolatedAsyncioTestCase):
         for example in examples[0] + examples[1]:
             if ":18832" in example:
                 continue
-            code = example.replace("localhost:1883", f"127.0.0.1:{self.port}")
+            code = re.sub(r"localhost:188[345]", f"127.0.0.1:{self.port}", example)
             result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual((result.returncode, result.stderr), (0, ""), example)
             self.assertNotEqual(result.stdout, "", example)
