@@ -38,6 +38,7 @@
 //! # }
 //! ```
 
+mod backups;
 mod cluster;
 mod control;
 mod distance;
@@ -53,6 +54,9 @@ mod simulator;
 mod sites;
 mod strategy;
 
+pub use backups::{
+    BACKUP_SLACK, Failover, GAMMA_PERCENT, LEAST_LOAD, SESSION_LOAD, above_share, better_backup,
+};
 pub use cluster::{
     BrokerId, BrokerTraffic, ClientId, Cluster, Dimension, Publisher, TopicId, Traffic,
 };

@@ -8,6 +8,7 @@ pub use advice::{Advisor, Change, Outcome, Relocation};
 
 use std::collections::BTreeMap;
 
+use crate::backups::{self, Failover};
 use crate::cluster::{BrokerId, ClientId, Cluster, TopicId, Traffic};
 use crate::distance::Distances;
 use crate::error::{ParameterError, check_rate};
@@ -140,6 +141,13 @@ impl Replay {
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.placer.cluster().traffic()
+    }
+
+    /// The cluster after the death of a broker, when each session has one backup where nodes would have it; see [`Failover`]. `None`: no other broker is
+    /// left.
+    #[must_use]
+    pub fn failover(&self, gone: BrokerId) -> Option<Failover> {
+        backups::failover(&self.placer, gone, |client| self.clients.name(client.0))
     }
 
     fn leave(&mut self, client: &str) -> Result<Step, ParameterError> {

@@ -341,6 +341,49 @@ fn replay_of_figure_9_puts_the_fan_at_both_brokers_and_ends_without_internal_tra
 }
 
 #[test]
+fn replay_says_what_the_death_of_each_broker_leads_to() {
+    let file = Scratch::new("deaths", FIGURE_9);
+    let replay = [
+        "replay",
+        file.path(),
+        "--brokers",
+        "2",
+        "--max-sessions",
+        "2",
+        "--deaths",
+    ];
+    let rows = objects(&[&replay[..], &["--json"]].concat());
+    assert_eq!(rows.len(), 8, "five arrivals, a summary, two deaths");
+    for (at, name) in [(6, "broker 0"), (7, "broker 1")] {
+        let death = &rows[at];
+        assert_eq!(death["death_of"], name);
+        assert_eq!(
+            death["sessions"], 3,
+            "a publisher, a subscriber, a session of the fan"
+        );
+        assert_eq!(
+            (&death["internal"], &death["above_gamma"]),
+            (&0.0.into(), &0.into())
+        );
+        assert_eq!(death["busiest_over_mean"], 1.0, "one broker is left");
+    }
+    let table = printed(&replay);
+    assert!(
+        table.contains("death_of  sessions  busiest_over_mean"),
+        "{table}"
+    );
+    let alone = objects(&[
+        "replay",
+        file.path(),
+        "--json",
+        "--brokers",
+        "1",
+        "--deaths",
+    ]);
+    assert_eq!(alone.len(), 6, "nothing is left");
+}
+
+#[test]
 fn replay_takes_rates_by_name_or_in_order_and_lets_clients_leave_and_change() {
     let content = r#"{"client":"p","publish":["a","b"],"rates":[2,3]}
 {"client":"q","publish":["c"],"rates":{"c":5}}
@@ -394,6 +437,7 @@ fn advise_says_what_each_change_moves_and_gains_and_what_it_costs() {
     assert_eq!(deaths[1]["change"], "death of a");
     assert_eq!(deaths[1]["nodes"][0]["cpu_percent"], 20.0);
     assert_eq!(deaths[1]["internal_msgs_per_s"], 0.0);
+    assert_eq!((deaths.len(), &deaths[1]["moves"]), (3, &2.into()));
     let table = printed(&advise);
     let head: Vec<&str> = table.split_whitespace().take(3).collect();
     assert_eq!(head, ["change", "node_count", "moves"]);

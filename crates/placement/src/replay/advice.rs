@@ -30,8 +30,8 @@ pub enum Change {
     Add(String),
     /// These nodes are drained: their sessions go where the strategy places them, then others may move.
     Remove(BTreeSet<String>),
-    /// These nodes die: their sessions fail over to where the strategy places them; nothing else moves.
-    Death(BTreeSet<String>),
+    /// This node dies: its sessions fail over to their backups, of which each has one ([`Failover`](crate::Failover)); nothing else moves.
+    Death(String),
 }
 
 /// A session, or the part of it that moves.
@@ -141,6 +141,9 @@ impl Advisor {
     /// A node is added that is there, or removed that is not, or none would be left.
     pub fn after(&self, change: &Change, max_moves: usize) -> Result<Outcome, ParameterError> {
         let (nodes, may_move) = self.changed(change)?;
+        if let Change::Death(gone) = change {
+            return Ok(self.after_death(gone, nodes));
+        }
         let Restored {
             mut replay,
             mut displaced,
@@ -165,6 +168,53 @@ impl Advisor {
         Ok(outcome(&nodes, &replay, moves))
     }
 
+    /// `nodes`: those that are left, in their order.
+    fn after_death(&self, gone: &str, nodes: Vec<String>) -> Outcome {
+        let at = self.nodes.iter().position(|name| name == gone);
+        let broker = BrokerId(at.unwrap_or(0) as u16);
+        let failover = self.now.failover(broker);
+        let failover = failover.expect("a node is left");
+        let is_left = |at: usize| at != broker.index();
+        let keep = |flows: Vec<f64>| {
+            let all = flows.into_iter().enumerate();
+            all.filter(|(at, _)| is_left(*at))
+                .map(|(_, flow)| flow)
+                .collect()
+        };
+        let flows = flows(&failover.cluster).into_iter().enumerate();
+        let flows = flows
+            .filter(|(at, _)| is_left(*at))
+            .map(|(_, row)| keep(row));
+        let brokers = failover.cluster.traffic().brokers.into_iter().enumerate();
+        let brokers = brokers.filter(|(at, _)| is_left(*at)).map(|(_, it)| it);
+        let mut moves: Vec<Relocation> = failover
+            .moved
+            .iter()
+            .map(|(client, to)| {
+                let held = self.now.placer.assignments(*client).iter();
+                let there = held.filter(|it| it.broker == broker);
+                let mut topics: Vec<String> =
+                    there.map(|it| self.now.topics.name(it.topic.0)).collect();
+                topics.sort();
+                Relocation {
+                    client: self.now.clients.name(client.0),
+                    from: gone.to_owned(),
+                    to: self.nodes[to.index()].clone(),
+                    topics,
+                }
+            })
+            .collect();
+        moves.sort();
+        Outcome {
+            nodes,
+            traffic: Traffic {
+                brokers: brokers.collect(),
+            },
+            flows: flows.collect(),
+            moves,
+        }
+    }
+
     /// The nodes after a change, and whether sessions may move that need not.
     fn changed(&self, change: &Change) -> Result<(Vec<String>, bool), ParameterError> {
         match change {
@@ -179,7 +229,11 @@ impl Advisor {
                 Ok((nodes, true))
             }
             Change::Remove(gone) => Ok((self.without("remove", gone)?, true)),
-            Change::Death(gone) => Ok((self.without("death", gone)?, false)),
+            // What a death leads to is not chosen.
+            Change::Death(gone) => {
+                let gone = BTreeSet::from([gone.clone()]);
+                Ok((self.without("death", &gone)?, false))
+            }
         }
     }
 
@@ -457,7 +511,7 @@ mod tests {
         let mut all = crossed();
         all.push(arrival("w", &[], &["t/+"], "c"));
         let advisor = advisor(&["a", "b", "c"], all).unwrap();
-        let died = advisor.after(&Change::Death(only("c")), 100).unwrap();
+        let died = advisor.after(&Change::Death("c".into()), 100).unwrap();
         assert_eq!(died.nodes, ["a", "b"]);
         assert!(
             died.moves
@@ -506,7 +560,7 @@ mod tests {
             arrival("more", &[("y", 4.0)], &["y"], "n2"),
         ]);
         let three = advisor(&["n1", "n2", "n3"], all).unwrap();
-        for change in [Change::Remove(only("n1")), Change::Death(only("n1"))] {
+        for change in [Change::Remove(only("n1")), Change::Death("n1".into())] {
             let after = three.after(&change, 100).unwrap();
             let nodes = nodes_after(&after, "dash", "n1", &topics);
             assert_eq!(nodes.len(), 1, "{change:?}: {after:?}");
@@ -537,17 +591,23 @@ mod tests {
     }
 
     #[test]
-    fn a_dashboard_of_a_node_that_dies_goes_where_most_of_it_is_published() {
+    fn a_session_of_a_node_that_dies_goes_where_its_topics_are_wanted_and_one_of_a_node_that_leaves_where_they_are_published()
+     {
         let all = vec![
             arrival("dash", &[], &["t/+"], "a"),
             arrival("p1", &[("t/1", 1.0)], &[], "b"),
+            arrival("other", &[], &["t/1"], "b"),
             arrival("p2", &[("t/2", 5.0)], &[], "c"),
         ];
         let advisor = advisor(&["a", "b", "c"], all).unwrap();
-        let died = advisor.after(&Change::Death(only("a")), 0).unwrap();
+        let died = advisor.after(&Change::Death("a".into()), 0).unwrap();
+        assert_eq!(died.nodes, ["b", "c"]);
         assert_eq!(died.moves.len(), 1, "{:?}", died.moves);
-        assert_eq!(died.moves[0].to, "c");
-        assert_eq!(died.traffic.internal(), 1.0);
+        assert_eq!((&*died.moves[0].from, &*died.moves[0].to), ("a", "b"));
+        assert_eq!(died.moves[0].topics, ["t/1", "t/2"]);
+        assert_eq!(died.flows, [[0.0, 0.0], [5.0, 0.0]]);
+        let drained = advisor.after(&Change::Remove(only("a")), 0).unwrap();
+        assert_eq!(drained.moves[0].to, "c");
     }
 
     #[test]
@@ -571,7 +631,7 @@ mod tests {
         for (change, expected) in [
             (Change::Add("a".into()), "add: must be the name of no node"),
             (Change::Remove(only("b")), "remove: must be one of a, not b"),
-            (Change::Death(only("a")), "death: must leave a node"),
+            (Change::Death("a".into()), "death: must leave a node"),
         ] {
             let error = advisor.after(&change, 1).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

@@ -22,7 +22,8 @@ const BY_PRICE: &str = ", by price";
 pub(super) struct Advise {
     #[command(flatten)]
     source: Source,
-    /// Instead of adding and removing nodes: the death of each node, and its sessions at the others
+    /// Instead of adding and removing nodes: the death of each node, when its sessions have failed over to their backups, as nodes place them with
+    /// `backups = 1`
     #[arg(long)]
     deaths: bool,
     /// Sessions that may move besides those that must, for each change.
@@ -78,7 +79,8 @@ pub(super) fn run(arguments: &Advise) -> anyhow::Result<()> {
     for (name, change) in &changes {
         outcomes.push((name.clone(), advisor.after(change, arguments.moves)?));
     }
-    if let Some(cost) = cost {
+    // No price moves a session of a node that dies.
+    if let (Some(cost), false) = (cost, arguments.deaths) {
         advisor.weigh(cost)?;
         for (name, change) in &changes {
             let name = format!("{name}{BY_PRICE}");
@@ -151,10 +153,7 @@ fn deaths(nodes: &[String]) -> Vec<(String, Change)> {
     if nodes.len() == 1 {
         return Vec::new();
     }
-    let death = |node: &String| {
-        let gone = BTreeSet::from([node.clone()]);
-        (format!("death of {node}"), Change::Death(gone))
-    };
+    let death = |node: &String| (format!("death of {node}"), Change::Death(node.clone()));
     nodes.iter().map(death).collect()
 }
 

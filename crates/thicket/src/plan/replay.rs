@@ -5,7 +5,8 @@ use std::io::Write as _;
 use anyhow::Context as _;
 use serde_json::{Map, Value};
 use thicket_placement::{
-    Advisor, Arrival, CpuWeights, Distances, Limits, MatchingOptions, Step, StrategyKind, Traffic,
+    Advisor, Arrival, BrokerId, CpuWeights, Distances, Limits, MatchingOptions, Step, StrategyKind,
+    Traffic,
 };
 
 use super::arguments::{FairOptions, OpenChoices, parse_strategy};
@@ -36,7 +37,10 @@ pub(super) struct Replay {
     choices: OpenChoices,
     #[command(flatten)]
     prices: Prices,
-    /// Print one JSON object an arrival, and one with the traffic at the end.
+    /// Then the death of each broker, when its sessions have failed over to their backups, as nodes place them with `backups = 1`.
+    #[arg(long)]
+    deaths: bool,
+    /// Print one JSON object an arrival, one with the traffic at the end, and one for each death.
     #[arg(long)]
     json: bool,
 }
@@ -78,15 +82,55 @@ pub(super) fn run(arguments: &Replay) -> anyhow::Result<()> {
         }
         summary.set("by_price", by_price);
     }
+    let deaths = if arguments.deaths {
+        deaths(&replay, &names, arguments.fair.gamma)
+    } else {
+        Vec::new()
+    };
     let text = if arguments.json {
         rows.push(summary);
+        rows.extend(deaths);
         render(&rows, Format::Json)
     } else {
         let steps = rows.iter().map(Row::json).collect::<Vec<_>>().join("\n");
-        format!("{steps}\n{}", render(&[summary], Format::Table))
+        let summary = render(&[summary], Format::Table);
+        let after = match deaths.is_empty() {
+            true => String::new(),
+            false => format!("\n{}", render(&deaths, Format::Table)),
+        };
+        format!("{steps}\n{summary}{after}")
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// A row for the death of each broker; none if it is the only one.
+fn deaths(replay: &thicket_placement::Replay, names: &[String], gamma: f64) -> Vec<Row> {
+    let row = |(at, name): (usize, &String)| {
+        let failover = replay.failover(BrokerId(at as u16))?;
+        let traffic = failover.cluster.traffic();
+        let left = traffic.brokers.iter().enumerate();
+        let left = left.filter(|(broker, _)| *broker != at);
+        let weights = CpuWeights::default();
+        let work: Vec<f64> = left.map(|(_, it)| weights.work(it)).collect();
+        let mean = work.iter().sum::<f64>() / work.len() as f64;
+        let busiest = work.iter().copied().fold(0.0, f64::max);
+        let above = work
+            .iter()
+            .filter(|work| **work > gamma * mean * (1.0 + 1e-12));
+        let over_mean = (mean > 0.0).then(|| rounded(busiest / mean));
+        let mut row = Row::default();
+        row.set("death_of", name.as_str())
+            .set("sessions", failover.moved.len())
+            .set(
+                "busiest_over_mean",
+                over_mean.map_or(Value::Null, Value::from),
+            )
+            .set("above_gamma", above.count())
+            .set("internal", rounded(traffic.internal()));
+        Some(row)
+    };
+    names.iter().enumerate().filter_map(row).collect()
 }
 
 /// What a replay starts from.

@@ -15,13 +15,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use thicket_overlay::NodeId;
+use thicket_placement::{LEAST_LOAD, SESSION_LOAD, better_backup};
 use thicket_session::time::Instant;
 
 use super::{
     Level, Primaries, Progress, Release,
     learning::{RECORD_BYTES, end_backup, replicate_members},
     replica_set::Stage,
-    shares::above_share,
 };
 use crate::{
     Now,
@@ -32,10 +32,6 @@ use crate::{
 const LEVELLED: Duration = Duration::from_secs(30);
 /// Backups that move at a time.
 const MOVED: usize = 16;
-/// What a session counts beside its messages, thousandths of a message a second.
-const SESSION_LOAD: u64 = 100;
-/// Below this load of all sessions nothing moves: any node can take it over.
-const LEAST_LOAD: u64 = 100_000;
 
 /// Backups that are to take the places of others.
 #[derive(Debug, Default)]
@@ -109,27 +105,17 @@ impl Primaries {
         held: &BTreeMap<NodeId, u64>,
         from: &Movable,
     ) -> Option<NodeId> {
-        let total: u64 = held.values().sum();
-        let all = cx.up.iter().map(|up| self.capability_of(up.node)).sum();
-        let held_by = |node: NodeId| held.get(&node).copied().unwrap_or(0);
-        let is_above =
-            |node: NodeId, load: u64| above_share(load, total, self.capability_of(node), all);
-        if !is_above(from.node, held_by(from.node)) {
-            return None;
-        }
+        let nodes = cx
+            .up
+            .iter()
+            .map(|up| (up.node, self.capability_of(up.node)));
+        let nodes: Vec<(NodeId, u64)> = nodes.collect();
         let backups = cx.sessions.get(from.key)?.stored.backups;
-        let has_one = |node: NodeId| {
+        let is_free = |node: NodeId| {
             let index = cx.journal.streams.find(node);
-            index.is_some_and(|index| backups.has(index))
+            index.is_none_or(|index| !backups.has(index))
         };
-        let free = cx.up.iter().map(|up| up.node);
-        let free = free.filter(|node| !has_one(*node));
-        let fits = free.filter(|node| !is_above(*node, held_by(*node) + from.load));
-        fits.min_by(|one, other| {
-            let fullness = |node: &NodeId| u128::from(held_by(*node));
-            let (a, b) = (self.capability_of(*one), self.capability_of(*other));
-            (fullness(one) * u128::from(b)).cmp(&(fullness(other) * u128::from(a)))
-        })
+        better_backup(&nodes, held, from.node, from.load, is_free)
     }
 
     /// Those that have not ended: a switchover may have been under way, or the session is gone.

@@ -4,19 +4,10 @@
 use std::collections::BTreeMap;
 
 use thicket_overlay::NodeId;
+use thicket_placement::{BACKUP_SLACK as SLACK, GAMMA_PERCENT};
 
-/// What a node holds at most, in percent of its share: the gamma of placement (*Detti*, IV.A).
-const GAMMA_PERCENT: u64 = 110;
-/// Backups beyond that: with few sessions, topics alone decide.
-const SLACK: u64 = 16;
 /// Backups are counted again after this many choices, or after this fraction of all if that is more.
 const RECOUNT: (u64, u64) = (64, 8);
-
-/// Whether `load` of all `total` is more than a node with `weight` of the capacity `all` should take over.
-pub(super) fn above_share(load: u64, total: u64, weight: u64, all: u64) -> bool {
-    let share = u128::from(total) * u128::from(weight) / u128::from(all.max(1));
-    u128::from(load) > share * u128::from(GAMMA_PERCENT) / 100
-}
 
 /// How many sessions each node holds for this worker, nearly: sessions that have ended since the last count are still in it.
 #[derive(Debug, Default)]
