@@ -33,8 +33,10 @@ const GRID: RGBColor = RGBColor(228, 228, 228);
 /// Lengths of dashes and gaps; the first is a solid line.
 const DASHES: [(i32, i32); 4] = [(0, 0), (8, 4), (2, 3), (14, 4)];
 /// Size of a pane, and the width of a single one.
-const PANE: (u32, u32) = (520, 350);
+const PANE: (u32, u32) = (480, 350);
 const LONE_PANE: u32 = 680;
+/// Width of a character over the size of its text, of a wide font: a figure does not know which one will be used.
+const CHARACTER: f64 = 0.62;
 /// Height of a line of the legend, and width of its keys.
 const LEGEND_LINE: i32 = 18;
 const LEGEND_KEY: i32 = 26;
@@ -108,6 +110,12 @@ pub struct Point {
     pub spread: f64,
 }
 
+/// Width that this text takes at most, in pixels.
+#[must_use]
+pub fn width_of(text: &str, size: u32) -> u32 {
+    (text.chars().count() as f64 * f64::from(size) * CHARACTER).ceil() as u32
+}
+
 /// An SVG file with this drawing on white.
 pub fn svg(size: (u32, u32), draw: impl FnOnce(&Canvas<'_>) -> Drawn) -> String {
     let mut text = String::new();
@@ -164,17 +172,35 @@ fn number(value: &f64) -> String {
 }
 
 impl Chart {
+    /// Panes with one legend: curves of one name have one colour, in the order of their first appearance.
+    #[must_use]
+    pub fn side_by_side(title: String, mut panes: Vec<Pane>) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        for curve in panes.iter_mut().flat_map(|pane| &mut pane.curves) {
+            let known = names.iter().position(|name| *name == curve.label);
+            curve.colour = known.unwrap_or(names.len());
+            if known.is_none() {
+                names.push(curve.label.clone());
+            }
+        }
+        Self { title, panes }
+    }
+
     /// The whole chart as SVG, which is a file of its own and an element of HTML.
     #[must_use]
     pub fn to_svg(&self) -> String {
         let legend = self.legend();
-        let longest = legend.iter().map(|curve| curve.label.chars().count()).max();
-        let legend_width = LEGEND_KEY as u32 + longest.unwrap_or(0) as u32 * TEXT / 2 + 24;
+        let longest = legend
+            .iter()
+            .map(|curve| width_of(&curve.label, TEXT))
+            .max();
+        let legend_width = LEGEND_KEY as u32 + longest.unwrap_or(0) + 16;
         let legend_height = LEGEND_LINE as u32 * (legend.len() as u32 + 3);
         let panes_width = match self.panes.len() as u32 {
             1 => LONE_PANE,
             count => PANE.0 * count,
-        };
+        }
+        .max(width_of(&self.title, TITLE));
         let size = (panes_width + legend_width, PANE.1.max(legend_height));
         svg(size, |canvas| {
             let (panes, side) = canvas.split_horizontally(panes_width);
@@ -214,7 +240,7 @@ impl Pane {
                     .shown()
                     .flat_map(|point| [point.y - point.spread, point.y + point.spread]);
                 let y = span(ends, self.from_zero, 0.05);
-                self.draw_on(area, x, y.clone(), y, 8)
+                self.draw_on(area, x, y.clone(), y.clone(), self.labels_of(&y))
             }
             Scale::Logarithmic => {
                 let powers = span(self.shown().map(|point| point.y.log10()), false, 0.0);
@@ -224,6 +250,15 @@ impl Pane {
                 self.draw_on(area, x, y.clone().log_scale(), y, (high - low) as usize + 1)
             }
         }
+    }
+
+    /// At most so many labels of a linear axis: what is counted has no labels between whole numbers.
+    fn labels_of(&self, y: &Range<f64>) -> usize {
+        let is_count = self
+            .shown()
+            .all(|point| point.y.fract() == 0.0 && point.spread == 0.0);
+        let whole = (y.end - y.start).floor().clamp(1.0, 8.0) as usize + 1;
+        if is_count { whole.min(8) } else { 8 }
     }
 
     /// Points that can be drawn: on a logarithmic axis only those above 0.
@@ -469,6 +504,53 @@ mod tests {
         let element = svg[..at].rfind("<text x=\"").unwrap() + "<text x=\"".len();
         let x: u32 = svg[element..].split('"').next().unwrap().parse().unwrap();
         assert!(x > 2 * PANE.0, "{x}");
+    }
+
+    #[test]
+    fn what_is_counted_has_labels_at_whole_numbers_only() {
+        let labels = |top: f64| {
+            let curve = Curve {
+                label: "clients".to_owned(),
+                colour: 0,
+                mark: Mark::Line { dashes: 0 },
+                points: [0.0, top]
+                    .map(|y| Point {
+                        x: y,
+                        y,
+                        spread: 0.0,
+                    })
+                    .to_vec(),
+            };
+            let pane = Pane {
+                from_zero: true,
+                curves: vec![curve],
+                ..chart(&[], Scale::Linear).panes[0].clone()
+            };
+            let y = span([0.0, top].into_iter(), true, 0.05);
+            let mesh = plotters::coord::types::RangedCoordf64::from(y.clone());
+            mesh.key_points(pane.labels_of(&y))
+        };
+        for (top, expected) in [(1.0, &[0.0, 1.0][..]), (3.0, &[0.0, 1.0, 2.0, 3.0])] {
+            assert_eq!(labels(top), expected);
+        }
+        assert!(labels(9.0).iter().all(|label| label.fract() == 0.0));
+        assert!(labels(2.5).contains(&0.5));
+    }
+
+    #[test]
+    fn a_chart_is_as_wide_as_its_title_and_its_legend() {
+        let width = |chart: &Chart| {
+            let svg = chart.to_svg();
+            let word = svg.split('"').nth(1).unwrap();
+            word.parse::<u32>().unwrap()
+        };
+        let usual = chart(&[(1.0, 2.0)], Scale::Linear);
+        let mut long = usual.clone();
+        long.title = "w".repeat(150);
+        assert!(width(&long) >= 150 * TITLE / 2 && width(&long) > width(&usual));
+        let mut named = usual.clone();
+        named.panes[0].curves[0].label = "w".repeat(40);
+        assert!(width(&named) >= 2 * PANE.0 + 40 * 8, "{}", width(&named));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod tell;
 use chart::Chart;
 
 pub use arrivals::arrivals_report;
-pub use html::to_html;
+pub use html::{legend, page, to_html, wide};
 pub use plot::{Plot, Scale, Series};
 pub use table::{Table, escape, render};
 pub use tell::{amount, latency_cells, milliseconds, outcome_report, repeats_table};

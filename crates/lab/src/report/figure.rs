@@ -2,8 +2,9 @@
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use thicket_bench::report::chart::{Canvas, Drawn, FONT, PALETTE, TEXT, TITLE, style_mesh, svg};
-use thicket_bench::report::escape;
+use thicket_bench::report::chart::{
+    Canvas, Drawn, FONT, PALETTE, TEXT, TITLE, style_mesh, svg, width_of,
+};
 
 const HEIGHT: u32 = 300;
 /// Width without bars, and of each bar.
@@ -11,8 +12,6 @@ const MARGINS: u32 = 130;
 const BAR: u32 = 26;
 /// Width that fits a page.
 const WIDEST: u32 = 1150;
-/// Width of a character of a label.
-const CHARACTER: u32 = 8;
 
 /// Bars in groups.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,13 +61,14 @@ impl Figure {
         self.groups.chunks(groups).map(draw).collect()
     }
 
-    /// Its width in pixels: bars and labels of groups fit.
+    /// Its width in pixels: bars, labels of groups and the title fit.
     #[must_use]
     pub fn width(&self) -> u32 {
         let bars = (self.systems.len() as u32 + 1) * BAR;
-        let labels = self.groups.iter().map(|(label, _)| label.chars().count());
-        let label = labels.max().unwrap_or(0) as u32 * CHARACTER + BAR / 2;
-        (MARGINS + self.groups.len() as u32 * bars.max(label)).max(300)
+        let labels = self.groups.iter().map(|(label, _)| width_of(label, TEXT));
+        let label = labels.max().unwrap_or(0) + BAR / 2;
+        let groups = MARGINS + self.groups.len() as u32 * bars.max(label);
+        groups.max(width_of(&self.title, TITLE) + 16).max(300)
     }
 
     fn top(&self) -> f64 {
@@ -118,19 +118,6 @@ impl Figure {
         let style = (FONT, TEXT).into_text_style(root).pos(centred);
         root.draw(&Text::new(self.x.clone(), (x, y + 22), style))?;
         Ok(())
-    }
-
-    /// The names of the systems beside their colours, as HTML.
-    #[must_use]
-    pub fn legend(systems: &[String]) -> String {
-        let entry = |(index, name): (usize, &String)| {
-            let RGBColor(red, green, blue) = PALETTE[index % PALETTE.len()];
-            format!(
-                "<span class=\"key\"><i style=\"background:rgb({red},{green},{blue})\"></i>{}</span>",
-                escape(name)
-            )
-        };
-        systems.iter().enumerate().map(entry).collect()
     }
 }
 
@@ -191,7 +178,11 @@ mod tests {
         let mut long = figure();
         let narrow = long.width();
         long.groups[0].0 = "locality-50-overlays".to_owned();
-        assert!(long.width() >= 2 * 20 * CHARACTER && long.width() > narrow);
+        assert!(long.width() >= 2 * 20 * TEXT / 2 && long.width() > narrow);
+        let mut titled = figure();
+        titled.title =
+            "rate_per_s = 1000, payload_bytes = 102400, placement = locality-50-border".to_owned();
+        assert!(titled.width() >= 70 * TITLE / 2, "{}", titled.width());
     }
 
     #[test]

@@ -2,21 +2,13 @@
 
 use std::fmt::Write;
 
-use thicket_bench::report::escape;
+use thicket_bench::report::{self, escape, legend, wide};
 
-use super::{Beside, Figure, figures, growth_figure, tls};
+use super::{Beside, figures, growth_figure, tls};
 use crate::compare::spreads;
 use crate::results::{Environment, GENERATOR_WAS_LIMIT, Results, Run};
 use crate::scaling::growth;
 use crate::summary::{Row, cell, in_words, number, rate_cell, rows, short};
-
-pub(super) const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}\
-h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
-td,th{padding:3px 9px;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}\
-td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}.figures{display:flex;flex-wrap:wrap;gap:6px}.sections{display:flex;flex-wrap:wrap;gap:0 1em}\
-section.wide{flex:0 0 100%}.figures{overflow-x:auto}.figures svg{flex:none}section.one{max-width:380px}section.one h2{min-height:2.5em}\
-.bad{background:#fbe3e4;border-left:4px solid #c00;padding:.5em 1em}.good{background:#e6f4ea;border-left:4px solid #080;padding:.5em 1em}\
-.key{margin-right:1.4em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}pre{background:#f6f6f6;padding:1em;overflow-x:auto}";
 
 /// Width of a figure that leaves space for another beside it: that of `section.one`.
 const SMALL: u32 = 380;
@@ -59,10 +51,7 @@ pub fn to_html(
     time_lines: &[(String, String)],
     beside: Option<&Beside>,
 ) -> String {
-    let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style><h1>{title}</h1>\n",
-        title = escape(&results.title)
-    );
+    let mut page = String::new();
     if let Some(source) = &results.source {
         let _ = writeln!(page, "<p>Follows {}.</p>", escape(source));
     }
@@ -82,7 +71,7 @@ pub fn to_html(
         page,
         "<p>{}</p><p>{bars} Delay is from the moment a message \
          was meant to be sent to its arrival. Traffic is Ethernet frames between the routers of sites, each counted once a link.</p>",
-        Figure::legend(&systems)
+        legend(&systems)
     );
     page.push_str("<div class=\"sections\">");
     for (title, figures) in figures(results) {
@@ -105,7 +94,7 @@ pub fn to_html(
             "<h2>Highest rate of a broker, over that in the smallest cluster</h2><p>{}</p><p>The model is Detti's, for clients that attach at \
              random and brokers that spend 3 units on a message received and 1 on one sent; it knows no cores that brokers share.</p>\
              <div class=\"figures\">{}</div>",
-            Figure::legend(&figure.systems),
+            legend(&figure.systems),
             figure.to_svg()
         );
     }
@@ -132,7 +121,7 @@ pub fn to_html(
         page.push_str("<h2>Over time</h2>\n");
     }
     for (title, svg) in time_lines {
-        let _ = writeln!(page, "<h3>{}</h3>{svg}", escape(title));
+        let _ = writeln!(page, "<h3>{}</h3>{}", escape(title), wide(svg));
     }
     fault_list(&results.runs, &mut page);
     environment(&results.environment, &mut page);
@@ -141,8 +130,7 @@ pub fn to_html(
         "<h2>Scenario</h2><pre>{}</pre>",
         escape(&results.scenario)
     );
-    page.push_str("</html>\n");
-    page
+    report::page(&results.title, &page)
 }
 
 /// What bars and the lines on them are, from the repeats that are valid.
@@ -203,8 +191,8 @@ fn limits_of_searches(rows: &[Row], page: &mut String) {
         return;
     }
     page.push_str(
-        "<h2>What limited the highest rate</h2><p>CPU at the lowest rate that was not sustainable. The load generator is one thread: if it \
-         used 0.9 of a core and was 20 ms behind its schedule, it is the limit, and the broker's rate is at least what was found; if it was 10 ms behind with time to spare, other work of the machine \
+        "<h2>What limited the highest rate</h2><p>CPU at the lowest rate that was not sustainable. The load generator has a core for each of its threads (one, if the workload does not say more): if it \
+         used 0.9 of these and was 20 ms behind its schedule, it is the limit, and the broker's rate is at least what was found; if it was 10 ms behind with time to spare, other work of the machine \
          kept it from running.</p><div class=\"wide\"><table><tr><th></th>\
          <th>messages/s</th><th>generator, cores</th><th>behind, ms</th><th>brokers, cores</th><th>limit</th></tr>\n",
     );
@@ -386,7 +374,7 @@ fn fault_list(runs: &[Run], page: &mut String) {
 }
 
 fn environment(facts: &Environment, page: &mut String) {
-    page.push_str("<h2>Machine and means</h2><table>");
+    page.push_str("<h2>Machine and means</h2><table class=\"facts\">");
     let links = if facts.links_first {
         "runs before other processes"
     } else {

@@ -3,9 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use thicket_bench::report::escape;
+use thicket_bench::report::{self, escape};
 
-use super::html::STYLE;
 use crate::error::LabError;
 use crate::measures::table;
 use crate::results::Results;
@@ -17,10 +16,7 @@ pub fn write_joint(all: &[(String, Results)], folder: &Path) -> Result<(), LabEr
 }
 
 fn to_html(all: &[(String, Results)]) -> String {
-    let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Brokers side by side</title><style>{STYLE}</style>\
-         <h1>Brokers side by side</h1>\n"
-    );
+    let mut page = String::new();
     let results: Vec<Results> = all.iter().map(|(_, results)| results.clone()).collect();
     let (systems, lines) = table(&results);
     page.push_str("<h2>The measures of Comparison</h2><div class=\"wide\"><table><tr><th></th>");
@@ -37,7 +33,7 @@ fn to_html(all: &[(String, Results)]) -> String {
     }
     page.push_str(
         "</table></div><p>Means of the valid repeats, with 95 % confidence intervals (Student's t) where there are two or more.</p>\
-         <h2>Scenarios</h2><table><tr><th></th><th>follows</th><th>runs</th><th>not valid</th></tr>\n",
+         <h2>Scenarios</h2><div class=\"wide\"><table><tr><th></th><th>follows</th><th>runs</th><th>not valid</th></tr>\n",
     );
     for (name, results) in all {
         let invalid = results.runs.iter().filter(|run| !run.valid).count();
@@ -50,6 +46,6 @@ fn to_html(all: &[(String, Results)]) -> String {
             name = escape(name)
         );
     }
-    page.push_str("</table></html>\n");
-    page
+    page.push_str("</table></div>\n");
+    report::page("Brokers side by side", &page)
 }
