@@ -167,6 +167,7 @@ fn play_one(
     let arrivals = Arrivals {
         nodes,
         publishers,
+        subscribers: 0,
         ramp: experiment.ramp,
         hold: experiment.hold,
         attach: match method {
@@ -484,6 +485,7 @@ mod tests {
                 redirects: 10,
                 difference_per_s: difference,
                 own_cores: 0.1,
+                received: None,
             },
         };
         let played = [

@@ -44,6 +44,7 @@ fn arrivals(nodes: Vec<Node>, attach: Attach) -> Arrivals {
     Arrivals {
         nodes,
         publishers: in_order(&types, ArrivalOrder::Given, 1),
+        subscribers: 0,
         ramp: Duration::from_millis(50),
         hold: Duration::from_secs(4),
         attach,
@@ -60,18 +61,16 @@ fn places(outcome: &ArrivalsOutcome) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn a_publisher_whose_turn_is_at_a_broker_that_is_down_goes_to_the_next() {
+fn a_client_whose_turn_is_at_a_broker_that_is_down_goes_to_the_next() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let down = Node::resolve(&listener.local_addr().unwrap().to_string()).unwrap();
     drop(listener);
     let up = broker();
-    let nodes = vec![up.clone(), down.clone()];
-    let outcome = run(
-        &arrivals(nodes, Attach::RoundRobin),
-        &Watch::default(),
-        &mut |_, _| {},
-    )
-    .unwrap();
+    let mut all = arrivals(vec![up.clone(), down.clone()], Attach::RoundRobin);
+    // They connect at the same time, so that turns of one fall between those of another.
+    all.subscribers = 6;
+    let outcome = run(&all, &Watch::default(), &mut |_, _| {}).unwrap();
+    assert_eq!(outcome.received.as_ref().map(|it| it.lost), Some(0));
     let mut expected = vec![(up.name, 4), (down.name, 0)];
     expected.sort();
     assert_eq!(places(&outcome), expected);
@@ -99,6 +98,32 @@ fn publishers_go_to_brokers_in_turn_and_keep_their_own_rates() {
     assert_eq!(outcome.processes[0].pid, std::process::id());
     assert!(!outcome.processes[0].points.is_empty());
     assert_eq!(outcome.redirects, 0);
+}
+
+#[test]
+fn subscribers_are_there_before_the_first_publisher_and_receive_everything() {
+    let nodes = vec![broker()];
+    let mut all = arrivals(nodes, Attach::RoundRobin);
+    all.subscribers = 3;
+    let outcome = run(&all, &Watch::default(), &mut |_, _| {}).unwrap();
+    assert_eq!(outcome.brokers[0].publishers, 4, "without subscribers");
+    let received = outcome.received.unwrap();
+    assert_eq!((received.lost, received.messages % 3), (0, 0));
+    assert!(received.messages > 3 * 800, "{}", received.messages);
+    assert!(received.latency.is_some());
+    let published: f64 = outcome.brokers.iter().map(|one| one.at_end_per_s).sum();
+    let ratio = received.at_end_per_s / published;
+    assert!((2.0..4.0).contains(&ratio), "{ratio}");
+    all.publishers
+        .iter_mut()
+        .for_each(|one| one.payload_len = 8);
+    let outcome = run(&all, &Watch::default(), &mut |_, _| {}).unwrap();
+    let received = outcome.received.unwrap();
+    assert_eq!(
+        (received.lost, received.latency),
+        (0, None),
+        "no time in it"
+    );
 }
 
 #[test]

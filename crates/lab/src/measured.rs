@@ -14,6 +14,8 @@ use thicket_bench::crash::{self, CrashLoad, CrashNode, CrashResult, Deaths, Node
 use thicket_bench::generator::{Generator, Node, Scenario as Clients, Watch};
 use thicket_bench::idle;
 use thicket_bench::namespace;
+use thicket_bench::report::Plot;
+use thicket_bench::report::chart::{Chart, Pane};
 use thicket_bench::search::{Criterion, SearchSettings, Step, search};
 use thicket_mqtt::Qos;
 
@@ -50,8 +52,20 @@ pub struct Measured {
     pub behind_ms: f64,
     /// Samples as CSV.
     pub samples: Option<String>,
-    /// A drawing of the arrivals over time.
-    pub time_line: Option<String>,
+    /// CPU of brokers over time, where the measurement reads it itself.
+    pub cpu: Option<Plot>,
+    /// Panes of what else happened over time.
+    pub over_time: Vec<Pane>,
+}
+
+impl Measured {
+    /// The drawing of what happened over time; `None` if nothing was drawn.
+    #[must_use]
+    pub fn time_line(&self) -> Option<Chart> {
+        let cpu = self.cpu.iter().map(Plot::titled_pane);
+        let panes: Vec<Pane> = cpu.chain(self.over_time.iter().cloned()).collect();
+        (!panes.is_empty()).then(|| Chart::side_by_side(String::new(), panes))
+    }
 }
 
 /// Measures once all clients are connected (`generator`; `None` where the measurement connects its own).
@@ -93,11 +107,12 @@ fn load(scenario: &Scenario, mut generator: Generator) -> Result<Measured, LabEr
     let (load, span) = (
         scenario.workload.load(),
         scenario.workload.span(&scenario.phases),
+    let arrived = generator.samples();
     );
     let outcome = generator.run(load, span, &Watch::default(), &mut |_| {})?;
     let mut metrics = results::load_metrics(&outcome);
     if !scenario.faults.is_empty()
-        && let Some(silence_s) = results::longest_silence_s(generator.samples())
+        && let Some(silence_s) = results::longest_silence_s(&arrived)
     {
         metrics.insert("longest_silence_s".to_owned(), silence_s);
     }
@@ -105,8 +120,8 @@ fn load(scenario: &Scenario, mut generator: Generator) -> Result<Measured, LabEr
         metrics,
         behind_ms: outcome.behind_schedule_ms,
         warnings: outcome.warnings,
-        samples: Some(results::samples_csv(generator.samples())),
-        time_line: None,
+        samples: Some(results::samples_csv(&arrived)),
+        ..Measured::default()
     })
 }
 
@@ -348,7 +363,7 @@ fn death(
     Ok(Measured {
         metrics: death_metrics(&result),
         samples: Some(tenths_csv(&result)),
-        time_line: Some(crash::time_line("Deliveries and connections over time", &result).to_svg()),
+        over_time: crash::time_line("", &result).panes,
         ..Measured::default()
     })
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use thicket_bench::Outcome;
 use thicket_bench::generator::Sample;
+use thicket_bench::outcome::Latency;
 
 use crate::error::LabError;
 use crate::testbed::Carried;
@@ -166,22 +167,11 @@ impl Phase {
 /// The figures of a run from the outcome of the load generator.
 #[must_use]
 pub fn load_metrics(outcome: &Outcome) -> BTreeMap<String, f64> {
-    let mut metrics = BTreeMap::new();
+    let mut metrics: BTreeMap<String, f64> =
+        outcome.latency.iter().flat_map(delay_metrics).collect();
     let mut put = |name: String, value: f64| {
         metrics.insert(name, value);
     };
-    if let Some(latency) = &outcome.latency {
-        for (name, us) in [
-            ("delay_mean_ms", latency.mean_us),
-            ("delay_p50_ms", latency.p50_us),
-            ("delay_p90_ms", latency.p90_us),
-            ("delay_p99_ms", latency.p99_us),
-            ("delay_p999_ms", latency.p999_us),
-            ("delay_max_ms", latency.max_us),
-        ] {
-            put(name.to_owned(), us / 1000.0);
-        }
-    }
     let counts = &outcome.counts;
     for (name, count) in [
         ("published_messages", counts.published),
@@ -198,6 +188,19 @@ pub fn load_metrics(outcome: &Outcome) -> BTreeMap<String, f64> {
     put("generator_cpu_cores".to_owned(), outcome.own.cores);
     put("generator_behind_ms".to_owned(), outcome.behind_schedule_ms);
     metrics
+}
+
+/// The figures of end-to-end delays.
+pub fn delay_metrics(latency: &Latency) -> [(String, f64); 6] {
+    [
+        ("delay_mean_ms", latency.mean_us),
+        ("delay_p50_ms", latency.p50_us),
+        ("delay_p90_ms", latency.p90_us),
+        ("delay_p99_ms", latency.p99_us),
+        ("delay_p999_ms", latency.p999_us),
+        ("delay_max_ms", latency.max_us),
+    ]
+    .map(|(name, us)| (name.to_owned(), us / 1000.0))
 }
 
 /// The figures of the phases.

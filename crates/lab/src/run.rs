@@ -456,7 +456,8 @@ impl Bench<'_> {
                 let sites =
                     sites.map(|(site, name)| cluster.has_broker(site).then(|| name.clone()));
                 let plot = usage.plot(&sites.collect::<Vec<_>>(), &run.faults);
-                measured.time_line = plot.map(|plot| plot.to_svg()).or(measured.time_line);
+                measured.cpu = plot.or(measured.cpu);
+                // It has brokers that joined too.
             }
             if let Some(longest_s) = followed.joined_s.into_iter().reduce(f64::max) {
                 measured.metrics.insert("join_s".to_owned(), longest_s);
@@ -512,8 +513,9 @@ impl Bench<'_> {
         }
         // The measurement is complete here; once the samples are on disk it is kept, whenever the interruption comes.
         self.check_interrupted()?;
-        let (samples, time_line) = (measured.samples.as_deref(), measured.time_line.as_deref());
-        run.keep(self.options.folder, cell, samples, time_line)?;
+        let time_line = measured.time_line().map(|chart| chart.to_svg());
+        let samples = measured.samples.as_deref();
+        run.keep(self.options.folder, cell, samples, time_line.as_deref())?;
         Ok(measured)
     }
 

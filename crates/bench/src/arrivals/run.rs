@@ -6,21 +6,24 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 use serde::Serialize;
 
-use super::publisher::{Answer, Phase, Publisher, open};
+use super::client::{Answer, Client, Load, Phase, Received, Role, open};
 use super::types::{Attach, PublisherType, Redirect};
 use crate::BenchError;
 use crate::generator::{Node, Watch};
+use crate::outcome::Latency;
 use crate::process::{self, CpuReading};
 use crate::socket::ReadOutcome;
 
 /// Time between two checks for due messages.
 const TICK: Duration = Duration::from_millis(1);
-/// Longest wait for a publisher to be accepted.
+/// Longest wait for a client to be accepted.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most publishers that start to connect in one tick.
+/// Most clients that start to connect in one tick.
 const ARRIVALS: usize = 20;
 /// Most brokers that references may lead to.
 const MOST_BROKERS: usize = 64;
+/// Longest wait for the last messages, when publishers have ended.
+const DRAIN: Duration = Duration::from_secs(2);
 const READ_BYTES: usize = 64 * 1024;
 
 /// Brokers by name, and messages a second of each.
@@ -33,11 +36,13 @@ pub struct Arrivals {
     pub nodes: Vec<Node>,
     /// Each publisher in the order of arrival.
     pub publishers: Vec<PublisherType>,
+    /// Subscribers, each of all that is published; they are there before the first publisher.
+    pub subscribers: usize,
     /// Time between two arrivals.
     pub ramp: Duration,
     /// Time after the last arrival.
     pub hold: Duration,
-    /// Where publishers connect first.
+    /// Where clients connect first.
     pub attach: Attach,
     /// How a Server Reference is handled.
     pub redirect: Redirect,
@@ -58,6 +63,23 @@ pub struct ArrivalsOutcome {
     pub difference_per_s: f64,
     /// Mean CPU of the generator, 1 is one core.
     pub own_cores: f64,
+    /// What subscribers received; `None` without any.
+    pub received: Option<Receipt>,
+}
+
+/// What came to all subscribers together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Receipt {
+    /// Messages.
+    pub messages: u64,
+    /// Messages that were published and did not come, counted once for each subscriber.
+    pub lost: u64,
+    /// Delays, of payloads of 16 bytes and more.
+    pub latency: Option<Latency>,
+    /// Mean rate after the last arrival, its first two seconds left out.
+    pub at_end_per_s: f64,
+    /// End of each second from the start on, and messages a second in it.
+    pub rates: Vec<(f64, f64)>,
 }
 
 /// Messages of one broker over time.
@@ -96,14 +118,18 @@ pub struct Use {
 struct Run<'a> {
     arrivals: &'a Arrivals,
     poll: Poll,
-    publishers: Vec<Publisher>,
+    /// Subscribers come first.
+    clients: Vec<Client>,
+    received: Received,
+    /// The node whose turn it is: those that do not answer are passed over.
+    turn: usize,
     brokers: Vec<Node>,
     /// Messages of connections that have ended, by broker.
     finished: Vec<u64>,
     buffer: Vec<u8>,
     start: Instant,
     redirects: u64,
-    /// When a publisher was last accepted or started to connect.
+    /// When a client was last accepted or started to connect.
     moved: Instant,
 }
 
@@ -122,7 +148,9 @@ pub fn run(
     let mut run = Run {
         arrivals,
         poll: Poll::new().map_err(BenchError::system("epoll"))?,
-        publishers: Vec::new(),
+        clients: Vec::new(),
+        received: Received::default(),
+        turn: 0,
         brokers: Vec::new(),
         finished: Vec::new(),
         buffer: vec![0; READ_BYTES],
@@ -132,53 +160,88 @@ pub fn run(
     };
     let mut seconds = Seconds::begin(watch)?;
     let mut events = Events::with_capacity(1024);
-    let mut last_arrival = None;
+    let (subscribers, all) = (
+        arrivals.subscribers,
+        arrivals.subscribers + arrivals.publishers.len(),
+    );
+    let (mut first_arrival, mut last_arrival) = (None, None);
     loop {
         let elapsed = run.start.elapsed();
         for _ in 0..ARRIVALS {
-            let due = arrivals.ramp * run.publishers.len() as u32;
-            if run.publishers.len() < arrivals.publishers.len() && elapsed >= due {
+            let is_due = match run.clients.len() {
+                // All subscribers come at once, and publishers when these are there.
+                count if count < subscribers => true,
+                count if count == all => false,
+                count if count == subscribers && !run.all_active() => false,
+                count => {
+                    let first = *first_arrival.get_or_insert(elapsed);
+                    elapsed >= first + arrivals.ramp * (count - subscribers) as u32
+                }
+            };
+            if is_due {
                 run.arrive()?;
             }
         }
-        let all_publish = run.publishers.len() == arrivals.publishers.len()
-            && run
-                .publishers
-                .iter()
-                .all(|one| one.phase == Phase::Publishing);
-        if all_publish {
+        if run.clients.len() == all && run.all_active() {
             let since = *last_arrival.get_or_insert(elapsed);
             if elapsed >= since + arrivals.hold {
                 break;
             }
         }
-        run.round(&mut events)?;
+        run.round(&mut events, Client::publish)?;
         if let Some(rates) = seconds.look(&run, watch) {
             progress(run.start.elapsed().as_secs_f64(), &rates);
         }
     }
+    run.drain(&mut events)?;
     let from_s = last_arrival.unwrap_or_default().as_secs_f64() + 2.0;
     Ok(run.outcome(seconds, from_s))
 }
 
 impl Run<'_> {
-    /// The next publisher connects.
+    fn all_active(&self) -> bool {
+        self.clients.iter().all(|one| one.phase == Phase::Active)
+    }
+
+    /// The next client connects.
     fn arrive(&mut self) -> Result<(), BenchError> {
-        let index = self.publishers.len();
-        let nodes = &self.arrivals.nodes;
-        let entry = match self.arrivals.attach {
-            Attach::RoundRobin | Attach::Dispatch => index % nodes.len(),
-            Attach::Redirect => 0,
+        let index = self.clients.len();
+        let Arrivals {
+            prefix,
+            subscribers,
+            publishers,
+            ..
+        } = self.arrivals;
+        let (client_id, role) = match index.checked_sub(*subscribers) {
+            None => (
+                format!("{prefix}-s{index}"),
+                Role::Subscriber(format!("{prefix}/type/+")),
+            ),
+            Some(place) => {
+                let load = Load::new(&format!("{prefix}/type/{place}"), publishers[place])?;
+                (format!("{prefix}-p{place}"), Role::Publisher(load))
+            }
         };
-        let node = nodes[entry].clone();
+        let node = self.next_in_turn();
         let broker = self.broker(&node)?;
         let stream = self.connect(&node, index)?;
-        let kind = self.arrivals.publishers[index];
-        let mut publisher = Publisher::new(stream, index, &self.arrivals.prefix, kind, broker)?;
-        publisher.entry = entry;
-        self.publishers.push(publisher);
+        self.clients
+            .push(Client::new(stream, client_id, role, broker));
         self.moved = Instant::now();
         Ok(())
+    }
+
+    /// Where the next attempt is made.
+    fn next_in_turn(&mut self) -> Node {
+        let nodes = &self.arrivals.nodes;
+        match self.arrivals.attach {
+            Attach::RoundRobin | Attach::Dispatch => {
+                let node = nodes[self.turn % nodes.len()].clone();
+                self.turn += 1;
+                node
+            }
+            Attach::Redirect => nodes[0].clone(),
+        }
     }
 
     fn connect(&self, node: &Node, index: usize) -> Result<mio::net::TcpStream, BenchError> {
@@ -214,7 +277,30 @@ impl Run<'_> {
         Ok(self.brokers.len() - 1)
     }
 
-    fn round(&mut self, events: &mut Events) -> Result<(), BenchError> {
+    /// Waits for what has been published, but not longer than `DRAIN` for the next message.
+    fn drain(&mut self, events: &mut Events) -> Result<(), BenchError> {
+        let mut last = (self.received.messages, Instant::now());
+        loop {
+            let published: u64 = self.published().iter().sum();
+            let unsent = self.clients.iter().any(|one| one.socket.unsent() > 0);
+            let expected = published * self.arrivals.subscribers as u64;
+            let is_complete = !unsent && self.received.messages >= expected;
+            if self.arrivals.subscribers == 0 || is_complete || last.1.elapsed() > DRAIN {
+                return Ok(());
+            }
+            self.round(events, |client, _| client.socket.write())?;
+            if self.received.messages > last.0 {
+                last = (self.received.messages, Instant::now());
+            }
+        }
+    }
+
+    /// `send`: what each client that is active does, with the time.
+    fn round(
+        &mut self,
+        events: &mut Events,
+        send: fn(&mut Client, u64) -> io::Result<()>,
+    ) -> Result<(), BenchError> {
         match self.poll.poll(events, Some(TICK)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
                 return Err(BenchError::system("epoll")(error));
@@ -223,7 +309,7 @@ impl Run<'_> {
         }
         for event in &*events {
             let index = event.token().0;
-            if event.is_writable() && self.publishers[index].phase == Phase::Connecting {
+            if event.is_writable() && self.clients[index].phase == Phase::Connecting {
                 self.connected(index)?;
             }
             if event.is_readable() {
@@ -232,21 +318,23 @@ impl Run<'_> {
         }
         let now_ns = self.start.elapsed().as_nanos() as u64;
         let mut waiting = false;
-        for index in 0..self.publishers.len() {
-            let publisher = &mut self.publishers[index];
-            if publisher.phase != Phase::Publishing {
+        for index in 0..self.clients.len() {
+            let client = &mut self.clients[index];
+            if client.phase != Phase::Active {
                 waiting = true;
-            } else if let Err(source) = publisher.publish(now_ns) {
+                continue;
+            }
+            if let Err(source) = send(client, now_ns) {
                 // The socket may contain the reason.
                 self.read(index)?;
-                if self.publishers[index].phase == Phase::Publishing {
+                if self.clients[index].phase == Phase::Active {
                     return Err(self.closed(index, source));
                 }
             }
         }
         if waiting && self.moved.elapsed() > PATIENCE {
             return Err(BenchError::Timeout {
-                what: "connecting a publisher".to_owned(),
+                what: "connecting a client".to_owned(),
                 seconds: PATIENCE.as_secs(),
             });
         }
@@ -254,7 +342,7 @@ impl Run<'_> {
     }
 
     fn connected(&mut self, index: usize) -> Result<(), BenchError> {
-        let stream = &self.publishers[index].socket.stream;
+        let stream = &self.clients[index].socket.stream;
         let failure = match stream.take_error() {
             Ok(None) => stream.peer_addr().err(),
             Ok(Some(error)) | Err(error) => Some(error),
@@ -262,7 +350,7 @@ impl Run<'_> {
         let failure = match failure {
             Some(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
             Some(error) => Some(error),
-            None => self.publishers[index].greet().err(),
+            None => self.clients[index].greet().err(),
         };
         match failure {
             Some(error) => self.next_entry(index, error),
@@ -272,28 +360,29 @@ impl Run<'_> {
 
     /// Tries another dispatcher or broker, if there is one.
     fn next_entry(&mut self, index: usize, source: io::Error) -> Result<(), BenchError> {
-        let publisher = &self.publishers[index];
-        let next = publisher.entry + 1;
-        let nodes = &self.arrivals.nodes;
-        let may_go = self.arrivals.attach != Attach::Redirect && publisher.hops == 0;
-        if !may_go || next >= nodes.len() + index % nodes.len() {
-            return Err(BenchError::Unreachable {
-                node: self.brokers[publisher.broker].name.clone(),
-                source,
-            });
+        let client = &self.clients[index];
+        let broker = self.brokers[client.broker].clone();
+        let may_go = self.arrivals.attach != Attach::Redirect && client.hops == 0;
+        self.clients[index].silent.push(broker.address);
+        for _ in 0..self.arrivals.nodes.len() {
+            let node = self.next_in_turn();
+            if may_go && !self.clients[index].silent.contains(&node.address) {
+                return self.go(index, &node);
+            }
         }
-        let node = nodes[next % nodes.len()].clone();
-        self.publishers[index].entry = next;
-        self.go(index, &node)
+        Err(BenchError::Unreachable {
+            node: broker.name,
+            source,
+        })
     }
 
     /// Replaces the connection by one to `node`.
     fn go(&mut self, index: usize, node: &Node) -> Result<(), BenchError> {
         let broker = self.broker(node)?;
         let stream = self.connect(node, index)?;
-        let publisher = &mut self.publishers[index];
-        self.finished[publisher.broker] += publisher.published();
-        publisher.reconnect(stream, broker);
+        let client = &mut self.clients[index];
+        self.finished[client.broker] += client.published();
+        client.reconnect(stream, broker);
         self.moved = Instant::now();
         Ok(())
     }
@@ -301,7 +390,7 @@ impl Run<'_> {
     fn read(&mut self, index: usize) -> Result<(), BenchError> {
         loop {
             let mut buffer = std::mem::take(&mut self.buffer);
-            let (len, outcome) = self.publishers[index].socket.read(&mut buffer);
+            let (len, outcome) = self.clients[index].socket.read(&mut buffer);
             let replaced = self.handle(index, &buffer[..len]);
             self.buffer = buffer;
             if replaced? {
@@ -311,11 +400,11 @@ impl Run<'_> {
                 ReadOutcome::More => {}
                 ReadOutcome::Drained => return Ok(()),
                 ReadOutcome::Closed => {
-                    let failure = self.publishers[index].socket.take_failure();
+                    let failure = self.clients[index].socket.take_failure();
                     let source = failure.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into());
-                    return match self.publishers[index].phase {
+                    return match self.clients[index].phase {
                         Phase::Connecting | Phase::AwaitsConnack => self.next_entry(index, source),
-                        Phase::Publishing => Err(self.closed(index, source)),
+                        Phase::AwaitsSuback | Phase::Active => Err(self.closed(index, source)),
                     };
                 }
             }
@@ -326,11 +415,11 @@ impl Run<'_> {
     fn handle(&mut self, index: usize, bytes: &[u8]) -> Result<bool, BenchError> {
         let mut at = 0;
         loop {
-            let publisher = &self.publishers[index];
-            let node = &self.brokers[publisher.broker];
-            let answer = publisher.answer(&bytes[at..], self.arrivals.redirect, node)?;
+            let client = &self.clients[index];
+            let node = &self.brokers[client.broker];
+            let answer = client.answer(&bytes[at..], self.arrivals.redirect, node)?;
             let Some((answer, len)) = answer else {
-                self.publishers[index].socket.keep_rest(&bytes[at..]);
+                self.clients[index].socket.keep_rest(&bytes[at..]);
                 return Ok(false);
             };
             at += len;
@@ -338,13 +427,19 @@ impl Run<'_> {
                 Answer::Nothing => {}
                 Answer::Accepted => {
                     let now_ns = self.start.elapsed().as_nanos() as u64;
-                    self.publishers[index].begin(now_ns);
+                    let begun = self.clients[index].begin(now_ns);
+                    begun.map_err(|source| self.closed(index, source))?;
                     self.moved = Instant::now();
+                }
+                Answer::Subscribed => self.clients[index].phase = Phase::Active,
+                Answer::Message(due_ns) => {
+                    let now_ns = self.start.elapsed().as_nanos() as u64;
+                    self.received.note(due_ns, now_ns);
                 }
                 Answer::SentTo(place) => {
                     let node = Node::resolve(&place)?;
                     self.go(index, &node)?;
-                    self.publishers[index].hops += 1;
+                    self.clients[index].hops += 1;
                     self.redirects += 1;
                     return Ok(true);
                 }
@@ -353,10 +448,10 @@ impl Run<'_> {
     }
 
     fn closed(&self, index: usize, source: io::Error) -> BenchError {
-        let publisher = &self.publishers[index];
+        let client = &self.clients[index];
         BenchError::Closed {
-            node: self.brokers[publisher.broker].name.clone(),
-            client_id: publisher.client_id.clone(),
+            node: self.brokers[client.broker].name.clone(),
+            client_id: client.client_id.clone(),
             reason: Some(source.to_string()),
         }
     }
@@ -364,8 +459,8 @@ impl Run<'_> {
     /// Messages published so far at each broker.
     fn published(&self) -> Vec<u64> {
         let mut counts = self.finished.clone();
-        for publisher in &self.publishers {
-            counts[publisher.broker] += publisher.published();
+        for client in &self.clients {
+            counts[client.broker] += client.published();
         }
         counts
     }
@@ -378,16 +473,8 @@ impl Run<'_> {
                 .iter()
                 .map(|(at_s, rates)| (*at_s, rates.get(at).copied().unwrap_or(0.0)))
                 .collect();
-            let late: Vec<f64> = rates
-                .iter()
-                .filter(|&&(at_s, _)| at_s > from_s)
-                .map(|&(_, rate)| rate)
-                .collect();
-            let publishers = self
-                .publishers
-                .iter()
-                .filter(|one| one.broker == at)
-                .count();
+            let here = self.clients.iter().filter(|one| one.broker == at);
+            let publishers = here.filter(|one| one.is_publisher()).count();
             // A dispatcher is not a broker: no publisher stays there.
             if publishers == 0
                 && rates.iter().all(|&(_, rate)| rate == 0.0)
@@ -398,7 +485,7 @@ impl Run<'_> {
             brokers.push(BrokerSeries {
                 broker: node.name.clone(),
                 publishers,
-                at_end_per_s: late.iter().sum::<f64>() / late.len().max(1) as f64,
+                at_end_per_s: mean_after(&rates, from_s),
                 rates,
             });
         }
@@ -411,7 +498,17 @@ impl Run<'_> {
         } else {
             ends().fold(f64::INFINITY, f64::min)
         };
+        let subscribers = self.arrivals.subscribers as u64;
+        let published: u64 = self.published().iter().sum();
+        let received = (subscribers > 0).then(|| Receipt {
+            messages: self.received.messages,
+            lost: (published * subscribers).saturating_sub(self.received.messages),
+            latency: Latency::of(&self.received.delays),
+            at_end_per_s: mean_after(&seconds.received, from_s),
+            rates: seconds.received,
+        });
         ArrivalsOutcome {
+            received,
             difference_per_s: most - least,
             brokers,
             processes: seconds.processes,
@@ -421,10 +518,19 @@ impl Run<'_> {
     }
 }
 
+/// Mean of the rates of seconds that end later than that.
+fn mean_after(rates: &[(f64, f64)], from_s: f64) -> f64 {
+    let late = rates.iter().filter(|&&(at_s, _)| at_s > from_s);
+    let (sum, count) = late.fold((0.0, 0), |(sum, count), &(_, rate)| (sum + rate, count + 1));
+    sum / f64::from(count.max(1))
+}
+
 /// Figures of each second.
 struct Seconds {
     last: Instant,
     counts: Vec<u64>,
+    received_before: u64,
+    received: Vec<(f64, f64)>,
     readings: Vec<CpuReading>,
     own_s: f64,
     rates: Vec<(f64, Vec<f64>)>,
@@ -445,6 +551,8 @@ impl Seconds {
         Ok(Self {
             last: Instant::now(),
             counts: Vec::new(),
+            received_before: 0,
+            received: Vec::new(),
             readings: readings?,
             own_s: process::own_cpu_s(),
             rates: Vec::new(),
@@ -470,6 +578,9 @@ impl Seconds {
             })
             .collect();
         self.counts = counts;
+        let received = run.received.messages - self.received_before;
+        self.received_before = run.received.messages;
+        self.received.push((at_s, received as f64 / length));
         for (at, &pid) in watch.pids.iter().enumerate() {
             // A process that has ended gives no more points.
             let (Ok(now), Ok(memory)) = (process::cpu(pid), process::memory(pid)) else {

@@ -8,17 +8,7 @@ use crate::report::{Plot, Scale, Series};
 /// Two panes: messages a second at each subscriber, with a spike at each fault and one at each reconnect; and the number of connected clients.
 #[must_use]
 pub fn time_line(title: &str, result: &CrashResult) -> Chart {
-    let rates = rates(result);
-    let mut connections = connections(result);
-    // One legend explains both panes: what is in one of them only has a colour of its own.
-    for curve in &mut connections.curves {
-        let same = rates.curves.iter().find(|other| other.label == curve.label);
-        curve.colour = same.map_or(rates.curves.len(), |other| other.colour);
-    }
-    Chart {
-        title: title.to_owned(),
-        panes: vec![rates, connections],
-    }
+    Chart::side_by_side(title.to_owned(), vec![rates(result), connections(result)])
 }
 
 fn rates(result: &CrashResult) -> Pane {
@@ -77,10 +67,7 @@ fn over_time(title: &str, y_label: &str, series: Vec<Series>) -> Pane {
         scale: Scale::Linear,
         series,
     };
-    Pane {
-        title: title.to_owned(),
-        ..plot.pane()
-    }
+    plot.titled_pane()
 }
 
 #[cfg(test)]

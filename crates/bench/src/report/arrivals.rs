@@ -1,6 +1,6 @@
 //! The report about arrivals of publishers.
 
-use super::{Part, Plot, Report, Scale, Series, Table, amount};
+use super::{Part, Plot, Report, Scale, Series, Table, amount, milliseconds};
 use crate::arrivals::{Arrivals, ArrivalsOutcome};
 
 /// The report of one run or of repeats of it; plots are those of the last.
@@ -38,6 +38,22 @@ pub fn arrivals_report(arrivals: &Arrivals, outcomes: &[ArrivalsOutcome]) -> Rep
         "{} references were followed. The generator took {:.2} cores.",
         last.redirects, last.own_cores
     )));
+    if let Some(received) = &last.received {
+        let delays = received.latency.map_or(String::new(), |it| {
+            format!(
+                ", after {} in the mean and at most {} for 99 %",
+                milliseconds(it.mean_us),
+                milliseconds(it.p99_us)
+            )
+        });
+        report.push(Part::Text(format!(
+            "{} subscribers received {} msg/s together at the end{delays}; {} of {} messages did not come.",
+            arrivals.subscribers,
+            amount(received.at_end_per_s),
+            received.lost,
+            received.messages + received.lost
+        )));
+    }
     let rates = last.brokers.iter().map(|broker| Series {
         name: broker.broker.clone(),
         points: broker.rates.clone(),
@@ -47,6 +63,17 @@ pub fn arrivals_report(arrivals: &Arrivals, outcomes: &[ArrivalsOutcome]) -> Rep
         "msg/s",
         rates.collect(),
     )));
+    if let Some(received) = &last.received {
+        let series = Series {
+            name: "all subscribers".to_owned(),
+            points: received.rates.clone(),
+        };
+        report.push(Part::Plot(over_time(
+            "Messages to subscribers",
+            "msg/s",
+            vec![series],
+        )));
+    }
     let of_processes = |of: fn(&crate::arrivals::Use) -> f64| -> Vec<Series> {
         let series = last.processes.iter().map(|process| Series {
             name: format!("process {}", process.pid),

@@ -46,6 +46,15 @@ impl Plot {
         chart.to_svg()
     }
 
+    /// Its axes and lines, one of several panes.
+    #[must_use]
+    pub fn titled_pane(&self) -> Pane {
+        Pane {
+            title: self.title.clone(),
+            ..self.pane()
+        }
+    }
+
     /// Its axes and lines.
     #[must_use]
     pub fn pane(&self) -> Pane {

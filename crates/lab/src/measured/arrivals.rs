@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use thicket_bench::arrivals::{self, Arrivals, ArrivalsOutcome, Attach as By, Redirect};
+use thicket_bench::arrivals::{self, Arrivals, ArrivalsOutcome, Attach as By, Receipt, Redirect};
 use thicket_bench::generator::{Node, Scenario as Clients, Watch};
 use thicket_bench::namespace;
+use thicket_bench::report::chart::Pane;
 use thicket_bench::report::{Plot, Scale, Series};
 
 use super::Measured;
 use crate::cluster::Entrance;
 use crate::error::LabError;
+use crate::results::delay_metrics;
 use crate::scenario::{Attach, Measure, Scenario};
 
 /// Publishers arrive at the first site.
@@ -20,7 +22,10 @@ pub(super) fn measure(
     entrance: Entrance,
 ) -> Result<Measured, LabError> {
     let Measure::Arrivals {
-        every_s, hold_s, ..
+        every_s,
+        hold_s,
+        subscribers,
+        ..
     } = &scenario.measure
     else {
         return Err(LabError::Machine("no arrivals are asked for".to_owned()));
@@ -31,6 +36,7 @@ pub(super) fn measure(
     let settings = Arrivals {
         nodes: entrance.nodes,
         publishers,
+        subscribers: *subscribers,
         ramp: Duration::from_secs_f64(every_s.value()),
         hold: Duration::from_secs_f64(hold_s.value()),
         attach: match entrance.attach {
@@ -61,7 +67,8 @@ pub(super) fn measure(
     Ok(Measured {
         metrics: metrics(&outcome, &entrance.brokers),
         samples: Some(csv(&outcome, &entrance.brokers)),
-        time_line: Some(plot(&outcome, &entrance.brokers).to_svg()),
+        cpu: Some(plot(&outcome, &entrance.brokers)),
+        over_time: outcome.received.iter().map(deliveries).collect(),
         ..Measured::default()
     })
 }
@@ -87,13 +94,38 @@ fn metrics(outcome: &ArrivalsOutcome, brokers: &[Node]) -> BTreeMap<String, f64>
     let ends = ends(outcome, brokers);
     let most = ends.iter().copied().fold(0.0, f64::max);
     let least = ends.iter().copied().fold(most, f64::min);
-    BTreeMap::from([
+    let mut metrics = BTreeMap::from([
         ("busiest_msgs_per_s".to_owned(), most),
         ("idlest_msgs_per_s".to_owned(), least),
         ("difference_msgs_per_s".to_owned(), most - least),
         ("difference_cpu_percent".to_owned(), cpu_difference(outcome)),
         ("redirects".to_owned(), outcome.redirects as f64),
-    ])
+    ]);
+    if let Some(received) = &outcome.received {
+        metrics.extend([
+            ("delivered_msgs_per_s".to_owned(), received.at_end_per_s),
+            ("delivered_messages".to_owned(), received.messages as f64),
+            ("lost_messages".to_owned(), received.lost as f64),
+        ]);
+        metrics.extend(received.latency.iter().flat_map(delay_metrics));
+    }
+    metrics
+}
+
+/// Messages a second that came to all subscribers.
+fn deliveries(received: &Receipt) -> Pane {
+    let series = Series {
+        name: "all subscribers".to_owned(),
+        points: received.rates.clone(),
+    };
+    let plot = Plot {
+        title: "What came to subscribers".to_owned(),
+        x_label: "seconds".to_owned(),
+        y_label: "messages/s".to_owned(),
+        scale: Scale::Linear,
+        series: vec![series],
+    };
+    plot.titled_pane()
 }
 
 /// Mean over all seconds of the difference in CPU between the busiest and the idlest broker, in percent of a core.
@@ -178,8 +210,17 @@ mod tests {
             redirects: 3,
             difference_per_s: 0.0,
             own_cores: 0.0,
+            received: Some(Receipt {
+                messages: 40,
+                lost: 2,
+                latency: None,
+                at_end_per_s: 20.0,
+                rates: vec![(1.0, 20.0)],
+            }),
         };
         let metrics = metrics(&outcome, &[node("s1", 1), node("s2", 2)]);
+        assert_eq!(metrics["delivered_msgs_per_s"], 20.0);
+        assert_eq!(metrics["lost_messages"], 2.0);
         assert_eq!(metrics["difference_msgs_per_s"], 300.0, "nobody went to s2");
         assert!((metrics["difference_cpu_percent"] - 30.0).abs() < 1e-9);
     }

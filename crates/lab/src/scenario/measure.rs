@@ -95,6 +95,9 @@ pub enum Measure {
 }
 
 /// Publishers of one type.
+        /// Subscribers, each of all that is published; they find their broker as publishers do, before the first of these.
+        #[serde(default)]
+        subscribers: usize,
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publishers {
@@ -205,6 +208,9 @@ impl Measure {
             count,
             rate_per_s,
             payload_len: own.unwrap_or(payload_len),
+            Self::Arrivals { subscribers, .. } if *subscribers > MOST_ARRIVING => Err(format!(
+                "measure.subscribers: {subscribers} is more than {MOST_ARRIVING}"
+            )),
         };
         if !types.is_empty() {
             let given = [
@@ -347,7 +353,7 @@ impl Measure {
                     ),
                 };
                 Some(format!(
-                    "{who}, {} s apart; {} s more after it",
+                    "{who}, {} s apart; {} s more after it{audience}",
                     every_s.value(),
                     hold_s.value()
                 ))
@@ -355,3 +361,8 @@ impl Measure {
         }
     }
 }
+                subscribers,
+                let audience = match subscribers {
+                    0 => String::new(),
+                    count => format!("; {count} subscribers of everything are there before"),
+                };

@@ -102,6 +102,7 @@ pub enum Arrival {
 pub struct TypesOfPublishers {
     pub nodes: Vec<Node>,
     pub types: Vec<PublisherType>,
+    pub subscribers: usize,
     pub attach: Attach,
     pub prefix: String,
     pub seed: u64,
@@ -120,11 +121,11 @@ pub struct ScenarioOptions {
     /// Traffic pattern
     #[arg(long, value_enum, default_value_t = Pattern::Pair)]
     workload: Pattern,
-    /// Publishers, with a topic each: pairs of `pair`. [default: 100; 1 in fan-out] Or, of `run`, types of publishers without
-    /// subscribers that arrive one after the other: COUNT@RATE:BYTES,..., such as 9@2000:600,1@10000:600
+    /// Publishers, with a topic each: pairs of `pair`. [default: 100; 1 in fan-out] Or, of `run`, types of publishers that
+    /// arrive one after the other: COUNT@RATE:BYTES,..., such as 9@2000:600,1@10000:600
     #[arg(long, value_name = "N|TYPES", value_parser = Publishers::parse)]
     publishers: Option<Publishers>,
-    /// Subscribers of fan-out, fan-in, social and iot. [default: 100; 1 in fan-in]
+    /// Subscribers of fan-out, fan-in, social and iot. [default: 100; 1 in fan-in] With types of publishers, of everything that these publish. [default: 0]
     #[arg(long, value_name = "N")]
     subscribers: Option<usize>,
     /// Topics of `social`, with a publisher each. [default: 1000]
@@ -259,10 +260,7 @@ impl ScenarioOptions {
         let Some(Publishers::Types(types)) = &self.publishers else {
             return Ok(None);
         };
-        anyhow::ensure!(
-            self.subscribers.is_none() && self.qos == 0,
-            "--publishers with types: there are no subscribers (--subscribers), and QoS is 0 (--qos)"
-        );
+        anyhow::ensure!(self.qos == 0, "--publishers with types: QoS is 0 (--qos)");
         let attach = match self.attach {
             Spread::RoundRobin => Attach::RoundRobin,
             Spread::Dispatch => Attach::Dispatch,
@@ -277,6 +275,7 @@ impl ScenarioOptions {
         Ok(Some(TypesOfPublishers {
             nodes: nodes?,
             types: types.clone(),
+            subscribers: self.subscribers.unwrap_or(0),
             attach,
             prefix: prefix.unwrap_or_else(|| format!("b{}", std::process::id())),
             seed: self.seed,

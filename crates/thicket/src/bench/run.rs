@@ -100,6 +100,7 @@ fn run_types(arguments: &Run, types: TypesOfPublishers) -> anyhow::Result<()> {
     let arrivals = Arrivals {
         publishers: in_order(&types.types, order, types.seed),
         nodes: types.nodes,
+        subscribers: types.subscribers,
         ramp: arguments.ramp,
         hold: arguments.span.measured()?,
         attach: types.attach,

@@ -1,32 +1,36 @@
-//! One publisher: its connection, to whichever broker, and its messages.
+//! One client: its connection, to whichever broker, and what it sends or receives.
 
 use std::net::SocketAddr;
 
+use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use thicket_mqtt::{
-    Connack, Connect, Disconnect, Packet, ProtocolVersion, Publish, ReasonCode, ServerReference,
-    decode, server_references,
+    Connack, Connect, Disconnect, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode,
+    ServerReference, Subscribe, decode, server_references,
 };
 
 use super::types::{PublisherType, Redirect};
 use crate::BenchError;
 use crate::generator::Node;
 use crate::socket::Socket;
+use crate::stamp::{Stamp, StampForm, read_full};
 
 /// Unsent bytes at which a publisher pauses; messages that are due stay due.
 const MAX_UNSENT: usize = 1024 * 1024;
 
-/// The phase of a publisher.
+/// The phase of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
     AwaitsConnack,
-    Publishing,
+    AwaitsSuback,
+    /// It publishes, or receives.
+    Active,
 }
 
-/// One publisher.
+/// One client.
 #[derive(Debug)]
-pub(super) struct Publisher {
+pub(super) struct Client {
     pub socket: Socket,
     pub phase: Phase,
     /// Index of the broker it is connected to.
@@ -34,9 +38,24 @@ pub(super) struct Publisher {
     pub client_id: String,
     /// Redirects followed since the attempt started.
     pub hops: u32,
-    /// Where the attempt started, for the next one.
-    pub entry: usize,
+    /// Where the attempt was made and nobody answered.
+    pub silent: Vec<SocketAddr>,
+    pub role: Role,
+}
+
+/// What a client does.
+#[derive(Debug)]
+pub(super) enum Role {
+    Publisher(Load),
+    /// The filter it subscribes to.
+    Subscriber(String),
+}
+
+/// Messages of a publisher.
+#[derive(Debug)]
+pub(super) struct Load {
     template: Vec<u8>,
+    payload_len: usize,
     gap_ns: f64,
     first_due_ns: u64,
     /// Messages due since `first_due_ns`.
@@ -45,39 +64,38 @@ pub(super) struct Publisher {
     sent: u64,
 }
 
+/// What subscribers have received together.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub messages: u64,
+    /// From when a message was due until it arrived, ns; of payloads that can have the time in them.
+    pub delays: Histogram<u64>,
+}
+
 /// The meaning of a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Nothing,
     Accepted,
+    Subscribed,
+    /// A message, with the time at which it was due if it has one.
+    Message(Option<u64>),
     /// Redirected to HOST:PORT.
     SentTo(String),
 }
 
-impl Publisher {
-    pub fn new(
-        stream: TcpStream,
-        index: usize,
-        prefix: &str,
-        kind: PublisherType,
-        at: usize,
-    ) -> Result<Self, BenchError> {
+impl Load {
+    pub fn new(topic: &str, kind: PublisherType) -> Result<Self, BenchError> {
         let payload = vec![b'.'; kind.payload_len];
-        let topic = format!("{prefix}/type/{index}");
         let mut template = Vec::new();
-        Publish::new(&topic, &payload)
+        Publish::new(topic, &payload)
             .encode(ProtocolVersion::V5, &mut template)
             .map_err(|error| {
                 BenchError::Setting(format!("a message cannot be encoded: {error}"))
             })?;
         Ok(Self {
-            socket: Socket::new(stream),
-            phase: Phase::Connecting,
-            broker: at,
-            client_id: format!("{prefix}-p{index}"),
-            hops: 0,
-            entry: at,
             template,
+            payload_len: kind.payload_len,
             gap_ns: 1e9 / kind.rate_per_s,
             first_due_ns: 0,
             due: 0,
@@ -85,12 +103,65 @@ impl Publisher {
         })
     }
 
+    /// The next message, with number and time in it as far as they fit.
+    fn next(&mut self) -> &[u8] {
+        self.due += 1;
+        self.sent += 1;
+        let stamp = Stamp {
+            stream: 0,
+            number: self.due as u32,
+            time_ns: self.first_due_ns + (self.due as f64 * self.gap_ns) as u64,
+        };
+        let payload = self.template.len() - self.payload_len;
+        StampForm::for_payload(self.payload_len).write(stamp, &mut self.template[payload..]);
+        &self.template
+    }
+}
+
+impl Default for Received {
+    fn default() -> Self {
+        Self {
+            messages: 0,
+            delays: Histogram::new(3).expect("three figures are allowed"),
+        }
+    }
+}
+
+impl Received {
+    pub fn note(&mut self, due_ns: Option<u64>, now_ns: u64) {
+        self.messages += 1;
+        if let Some(due_ns) = due_ns {
+            // A histogram that resizes fits any delay.
+            let _ = self.delays.record(now_ns.saturating_sub(due_ns));
+        }
+    }
+}
+
+impl Client {
+    pub fn new(stream: TcpStream, client_id: String, role: Role, at: usize) -> Self {
+        Self {
+            socket: Socket::new(stream),
+            phase: Phase::Connecting,
+            broker: at,
+            client_id,
+            hops: 0,
+            silent: Vec::new(),
+            role,
+        }
+    }
+
+    pub const fn is_publisher(&self) -> bool {
+        matches!(self.role, Role::Publisher(_))
+    }
+
     /// Replaces its connection.
     pub fn reconnect(&mut self, stream: TcpStream, broker: usize) {
         self.socket = Socket::new(stream);
         self.phase = Phase::Connecting;
         self.broker = broker;
-        self.sent = 0;
+        if let Role::Publisher(load) = &mut self.role {
+            load.sent = 0;
+        }
     }
 
     /// The connection is established: sends CONNECT.
@@ -104,29 +175,49 @@ impl Publisher {
         self.socket.send(&bytes)
     }
 
-    /// From now on it may publish.
-    pub fn begin(&mut self, now_ns: u64) {
-        self.phase = Phase::Publishing;
-        (self.first_due_ns, self.due, self.hops) = (now_ns, 0, 0);
+    /// It was accepted: a publisher may publish from now on, a subscriber subscribes.
+    pub fn begin(&mut self, now_ns: u64) -> std::io::Result<()> {
+        self.hops = 0;
+        self.silent.clear();
+        match &mut self.role {
+            Role::Publisher(load) => {
+                self.phase = Phase::Active;
+                (load.first_due_ns, load.due) = (now_ns, 0);
+                Ok(())
+            }
+            Role::Subscriber(filter) => {
+                self.phase = Phase::AwaitsSuback;
+                let id = PacketId::new(1).expect("1 is an identifier");
+                let subscribe = Subscribe::new(id, filter, Qos::AtMostOnce);
+                let mut bytes = Vec::new();
+                // A filter of two levels always fits.
+                let _ = Packet::Subscribe(subscribe).encode(ProtocolVersion::V5, &mut bytes);
+                self.socket.send(&bytes)
+            }
+        }
     }
 
     /// Sends messages that are due.
     pub fn publish(&mut self, now_ns: u64) -> std::io::Result<()> {
-        let elapsed = now_ns.saturating_sub(self.first_due_ns) as f64;
-        let due = (elapsed / self.gap_ns) as u64;
-        while self.due < due && self.socket.unsent() < MAX_UNSENT {
-            self.due += 1;
-            self.sent += 1;
-            let output = self.socket.output();
-            output.extend_from_slice(&self.template);
+        if let Role::Publisher(load) = &mut self.role {
+            let elapsed = now_ns.saturating_sub(load.first_due_ns) as f64;
+            let due = (elapsed / load.gap_ns) as u64;
+            while load.due < due && self.socket.unsent() < MAX_UNSENT {
+                self.socket.output().extend_from_slice(load.next());
+            }
         }
         self.socket.write()
     }
 
     /// Messages that this connection has accepted.
     pub fn published(&self) -> u64 {
-        let waiting = self.socket.unsent().div_ceil(self.template.len());
-        self.sent.saturating_sub(waiting as u64)
+        match &self.role {
+            Role::Publisher(load) => {
+                let waiting = self.socket.unsent().div_ceil(load.template.len());
+                load.sent.saturating_sub(waiting as u64)
+            }
+            Role::Subscriber(_) => 0,
+        }
     }
 
     /// The meaning of a packet from the broker, and its length; `None`: it is incomplete.
@@ -149,10 +240,21 @@ impl Publisher {
             (Packet::Connack(connack), Phase::AwaitsConnack) => {
                 self.connack(&connack, redirect, node)?
             }
-            (Packet::Disconnect(disconnect), Phase::Publishing) => {
+            (Packet::Suback(suback), Phase::AwaitsSuback) => {
+                match suback.reason_codes.iter().find(|code| code.is_error()) {
+                    None => Answer::Subscribed,
+                    Some(code) => return Err(protocol(format!("SUBACK with {code:?}"))),
+                }
+            }
+            (Packet::Publish(publish), Phase::AwaitsSuback | Phase::Active)
+                if !self.is_publisher() =>
+            {
+                Answer::Message(read_full(publish.payload).map(|stamp| stamp.time_ns))
+            }
+            (Packet::Disconnect(disconnect), Phase::AwaitsSuback | Phase::Active) => {
                 self.disconnect(&disconnect, redirect, node)?
             }
-            (Packet::Pingresp, Phase::Publishing) => Answer::Nothing,
+            (Packet::Pingresp, Phase::Active) => Answer::Nothing,
             (packet, phase) => {
                 return Err(protocol(format!("{:?} while {phase:?}", packet.kind())));
             }
