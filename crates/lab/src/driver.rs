@@ -232,6 +232,9 @@ pub struct Template {
     /// Its mode; 0644 by default.
     #[serde(default)]
     pub mode: Option<u32>,
+    /// Added at the end.
+    #[serde(default)]
+    pub end: String,
 }
 
 const fn patience() -> u64 {
@@ -473,6 +476,7 @@ impl Driver {
         };
         self.files.iter().map(one).collect()
     }
+            text.push_str(&fill(&file.end, places));
 
     /// Writes the files of a broker into `dir`.
     pub fn write_files(
