@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::BenchError;
-use crate::generator::{Arrivals, Generator, Load, Progress, Span, Until, Watch};
+use crate::generator::{Arrivals, Fleet, Load, Progress, Span, Until, Watch};
 use crate::outcome::Outcome;
 
 /// The criterion for a sustainable rate.
@@ -99,14 +99,14 @@ const MAX_STEPS: usize = 48;
 
 /// Searches for the MST with connected clients.
 pub fn search(
-    generator: &mut Generator,
+    fleet: &mut Fleet,
     settings: &SearchSettings,
     watch: &Watch,
     progress: &mut dyn FnMut(&Step),
 ) -> Result<Search, BenchError> {
     let mut steps = Vec::new();
     let mst_per_s = bisect(settings.from_per_s, settings.precision, |rate_per_s| {
-        let outcome = run_at(generator, rate_per_s, settings, watch)?;
+        let outcome = run_at(fleet, rate_per_s, settings, watch)?;
         let step = Step {
             rate_per_s,
             sustainable: settings.criterion.is_met(rate_per_s, &outcome),
@@ -122,7 +122,7 @@ pub fn search(
 
 /// Runs one rate (M2).
 pub fn run_at(
-    generator: &mut Generator,
+    fleet: &mut Fleet,
     rate_per_s: f64,
     settings: &SearchSettings,
     watch: &Watch,
@@ -136,7 +136,7 @@ pub fn run_at(
         rate_per_s,
         arrivals: settings.arrivals,
     };
-    generator.run(load, span, watch, &mut |_: &Progress| {})
+    fleet.run(load, span, watch, &mut |_: &Progress| {})
 }
 
 /// The highest value for which `holds` is true, assuming that it is true below some value and false above.

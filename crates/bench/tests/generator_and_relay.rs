@@ -300,6 +300,7 @@ fn a_refused_subscription_is_told_with_its_reason() {
 #[test]
 fn threads_share_the_pairs_and_their_counts_add_up() {
     let mut fleet = Fleet::connect(scenario(Workload::Pair { pairs: 7 }), 3).unwrap();
+    fleet.keep_samples(3000);
     let outcome = fleet
         .run(
             Load::Closed { window: 5 },
@@ -318,6 +319,14 @@ fn threads_share_the_pairs_and_their_counts_add_up() {
         "{}",
         outcome.workload
     );
+    // All arrivals, with numbers that are those of one workload.
+    let samples = fleet.samples();
+    assert_eq!((fleet.threads(), samples.len()), (3, 1000));
+    assert!(samples.iter().all(|it| it.subscriber == it.stream));
+    let mut streams: Vec<u32> = samples.iter().map(|it| it.stream).collect();
+    streams.sort_unstable();
+    streams.dedup();
+    assert_eq!(streams, [0, 1, 2, 3, 4, 5, 6]);
 
     let fan_in = scenario(Workload::FanIn {
         publishers: 4,

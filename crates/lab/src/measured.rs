@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use thicket_bench::crash::{self, CrashLoad, CrashNode, CrashResult, Deaths, NodeControl};
-use thicket_bench::generator::{Generator, Node, Scenario as Clients, Watch};
+use thicket_bench::generator::{Fleet, Node, Scenario as Clients, Watch};
 use thicket_bench::idle;
 use thicket_bench::namespace;
 use thicket_bench::report::Plot;
@@ -23,18 +23,16 @@ use crate::cluster::{Entrance, each_once};
 use crate::error::LabError;
 use crate::faults::Wanted;
 use crate::results;
-use crate::scenario::{Action, CRASH_PER_S, Death, Fault, Measure, Scenario};
+use crate::scenario::{
+    Action, CRASH_PER_S, Death, Fault, Measure, NonNegative, Percent, Scenario, TOLERANCE_PER_S,
+    TOLERANCE_PERCENT,
+};
 
 /// Samples kept of a run.
 pub const MAX_SAMPLES: usize = 1_000_000;
-/// The rate, in messages a second, and the share by which consumption may differ from publication (Comparison 5.2).
-const STABLE: Criterion = Criterion::Stable {
-    tolerance_per_s: 100.0,
-    tolerance_share: 0.02,
-};
 /// Load before each step of a search, unless the workload says another length.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Cores that a generator of one thread uses at its limit: the rest of the core goes to the kernel's own work.
+/// Share of its cores, one a thread, that a generator uses at its limit: the rest goes to the kernel's own work.
 const GENERATOR_CORES: f64 = 0.9;
 /// How far such a generator is behind its schedule, in ms: at high rates it also uses the whole core while it is on time.
 const GENERATOR_BEHIND_MS: f64 = 20.0;
@@ -71,7 +69,7 @@ impl Measured {
 /// Measures once all clients are connected (`generator`; `None` where the measurement connects its own).
 pub fn measure(
     scenario: &Scenario,
-    generator: Option<Generator>,
+    generator: Option<Fleet>,
     clients: Clients,
     entrance: Option<Entrance>,
     orders: Sender<Wanted>,
@@ -102,14 +100,14 @@ pub fn measure(
     }
 }
 
-fn load(scenario: &Scenario, mut generator: Generator) -> Result<Measured, LabError> {
+fn load(scenario: &Scenario, mut generator: Fleet) -> Result<Measured, LabError> {
     generator.keep_samples(MAX_SAMPLES);
     let (load, span) = (
         scenario.workload.load(),
         scenario.workload.span(&scenario.phases),
-    let arrived = generator.samples();
     );
     let outcome = generator.run(load, span, &Watch::default(), &mut |_| {})?;
+    let arrived = generator.samples();
     let mut metrics = results::load_metrics(&outcome);
     if !scenario.faults.is_empty()
         && let Some(silence_s) = results::longest_silence_s(&arrived)
@@ -127,11 +125,13 @@ fn load(scenario: &Scenario, mut generator: Generator) -> Result<Measured, LabEr
 
 fn throughput(
     scenario: &Scenario,
-    mut generator: Generator,
+    mut generator: Fleet,
     watch: Watch,
 ) -> Result<Measured, LabError> {
     let Measure::Throughput {
         below_mean_ms,
+        tolerance_per_s,
+        tolerance_percent,
         from_per_s,
         precision,
         step_s,
@@ -140,9 +140,16 @@ fn throughput(
         return Err(LabError::Misuse("no throughput is asked for".to_owned()));
     };
     let settings = SearchSettings {
-        criterion: below_mean_ms.map_or(STABLE, |ms| Criterion::MeanLatency {
-            below_ms: ms.value(),
-        }),
+        criterion: match below_mean_ms {
+            Some(ms) => Criterion::MeanLatency {
+                below_ms: ms.value(),
+            },
+            None => Criterion::Stable {
+                tolerance_per_s: tolerance_per_s.map_or(TOLERANCE_PER_S, NonNegative::value),
+                tolerance_share: tolerance_percent.map_or(TOLERANCE_PERCENT, Percent::value)
+                    / 100.0,
+            },
+        },
         from_per_s: from_per_s.value(),
         precision: precision.value(),
         arrivals: scenario.workload.spacing(),
@@ -157,14 +164,16 @@ fn throughput(
     let best = best.max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
     let mut metrics = best.map_or_else(BTreeMap::new, |step| results::load_metrics(&step.outcome));
     metrics.insert("sustainable_msgs_per_s".to_owned(), found.mst_per_s);
-    let tried: Vec<Tried> = found.steps.iter().map(Tried::of).collect();
+    let threads = generator.threads() as f64;
+    let tried = |step: &Step| Tried::of(step, threads);
+    let tried: Vec<Tried> = found.steps.iter().map(tried).collect();
     let mut warnings = Vec::new();
     if let Some(above) = lowest_not_sustained(&tried) {
         metrics.extend(above.metrics());
         if above.is_limit_of_generator() {
             warnings.push(format!(
-                "the load generator was the limit, not the broker: at {:.0} messages/s it used {:.2} of the one core that it can use, and \
-                 was {:.0} ms behind its schedule; the broker's highest rate is at least {:.0} messages/s",
+                "the load generator was the limit, not the broker: at {:.0} messages/s it used {:.2} of the cores that it can use, \
+                 {threads}, and was {:.0} ms behind its schedule; the broker's highest rate is at least {:.0} messages/s",
                 above.rate_per_s, above.generator_cores, above.behind_ms, found.mst_per_s
             ));
         }
@@ -204,13 +213,16 @@ struct Tried {
     /// How far the clients were behind their schedule.
     behind_ms: f64,
     generator_cores: f64,
+    /// Cores that the generator can use.
+    threads: f64,
     /// All brokers together; `None` if their processes are not known.
     broker_cores: Option<f64>,
 }
 
 impl Tried {
-    fn of(step: &Step) -> Self {
+    fn of(step: &Step, threads: f64) -> Self {
         Self {
+            threads,
             rate_per_s: step.rate_per_s,
             is_sustainable: step.sustainable,
             behind_ms: step.outcome.behind_schedule_ms,
@@ -219,9 +231,10 @@ impl Tried {
         }
     }
 
-    /// The generator is one thread: it had no time left for a higher rate.
+    /// Each thread of the generator can use one core: it had no time left for a higher rate.
     fn is_limit_of_generator(&self) -> bool {
-        self.generator_cores >= GENERATOR_CORES && self.behind_ms >= GENERATOR_BEHIND_MS
+        self.generator_cores >= GENERATOR_CORES * self.threads
+            && self.behind_ms >= GENERATOR_BEHIND_MS
     }
 
     fn metrics(&self) -> BTreeMap<String, f64> {
@@ -229,6 +242,7 @@ impl Tried {
         let mut metrics = BTreeMap::from([
             (results::GENERATOR_WAS_LIMIT.to_owned(), is_limit),
             ("limit_generator_cpu_cores".to_owned(), self.generator_cores),
+            ("limit_generator_threads".to_owned(), self.threads),
             ("limit_generator_behind_ms".to_owned(), self.behind_ms),
         ]);
         if let Some(cores) = self.broker_cores {
@@ -413,6 +427,7 @@ mod tests {
             is_sustainable,
             behind_ms,
             generator_cores,
+            threads: 1.0,
             broker_cores: Some(0.3),
         };
         let rates = |late, cores| {

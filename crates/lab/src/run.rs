@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use thicket_bench::Layering;
-use thicket_bench::generator::{Generator, Node};
+use thicket_bench::generator::{Fleet, Node};
 use thicket_bench::process;
 use thicket_transport::tls::ClientTls;
 
@@ -400,7 +400,8 @@ impl Bench<'_> {
         let connects = matches!(scenario.measure, Measure::Load | Measure::Throughput { .. });
         let (mut generator, mut subscribed) = (None, idle);
         if connects {
-            generator = Some(Generator::connect(clients.clone())?);
+            let threads = scenario.workload.threads();
+            generator = Some(Fleet::connect(clients.clone(), threads)?);
             let now = look(&lab)?;
             run.phases
                 .push(now.since(&subscribed, "subscriptions", &names, lab.as_ref()));

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::run::{Progress, Watch};
 use super::scenario::{Load, Scenario, Span, Until};
-use super::{Counts, Generator};
+use super::{Counts, Generator, Sample};
 use crate::BenchError;
 use crate::outcome::{BrokerUse, CpuUse, Latency, Outcome, Second};
 use crate::workload::Workload;
@@ -68,6 +68,40 @@ impl Fleet {
         &self.generators
     }
 
+    /// How many threads run a load.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.generators.len()
+    }
+
+    /// Keeps the measured arrivals of each run individually, at most about `limit` of them in all threads.
+    pub fn keep_samples(&mut self, limit: usize) {
+        let each = limit / self.generators.len();
+        for generator in &mut self.generators {
+            generator.keep_samples(each);
+        }
+    }
+
+    /// Kept arrivals of the last run, thread by thread and in order in each, with the numbers that streams and subscribers have in the whole workload and
+    /// the clock of the first thread.
+    #[must_use]
+    pub fn samples(&self) -> Vec<Sample> {
+        let mut first = 0;
+        let mut all = Vec::new();
+        let begin = self.generators.first().map(|it| it.epoch);
+        for (generator, streams) in self.generators.iter().zip(&self.streams) {
+            let later = begin.map_or(0, |begin| (generator.epoch - begin).as_nanos() as u64);
+            all.extend(generator.samples().iter().map(|sample| Sample {
+                subscriber: sample.subscriber + first,
+                stream: sample.stream + first,
+                sent_ns: sample.sent_ns + later,
+                ..*sample
+            }));
+            first += *streams as u32;
+        }
+        all
+    }
+
     /// Runs `load` for `span` in all threads and sums the results; `progress` receives the sums, too.
     pub fn run(
         &mut self,
@@ -125,6 +159,7 @@ impl Fleet {
             sum.delivered_per_s += outcome.delivered_per_s;
             sum.counts = add_counts(&sum.counts, &outcome.counts);
             own_s += outcome.own.cpu_s;
+            sum.behind_schedule_ms = sum.behind_schedule_ms.max(outcome.behind_schedule_ms);
             // Bounds and precision are the same everywhere, so adding cannot fail.
             let _ = latency.add(generator.latency());
             for (second, other) in sum.series.iter_mut().zip(&outcome.series) {

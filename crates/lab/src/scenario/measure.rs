@@ -4,8 +4,12 @@ use serde::{Deserialize, Serialize};
 use thicket_bench::arrivals::{ArrivalOrder, PublisherType, in_order};
 
 use super::network::{Network, known};
-use super::units::{NonNegative, Positive};
+use super::units::{NonNegative, Percent, Positive};
 
+/// By how many messages a second consumption may differ from publication (Comparison 5.2).
+pub const TOLERANCE_PER_S: f64 = 100.0;
+/// By what share of it, in percent, if that is more.
+pub const TOLERANCE_PERCENT: f64 = 2.0;
 /// Publishers that arrive by default (Dispatcher Table II).
 const ARRIVING: usize = 10;
 /// Their messages a second, and those of the heavy one.
@@ -27,6 +31,12 @@ pub enum Measure {
         /// Sustainable means a mean delay below this; without it: consumption follows publication and nothing is lost.
         #[serde(default)]
         below_mean_ms: Option<Positive>,
+        /// By how many messages a second consumption may differ from publication (default 100, Comparison 5.2).
+        #[serde(default)]
+        tolerance_per_s: Option<NonNegative>,
+        /// By what share of it, if that is more (default 2): at high rates more than 100 messages are under way at both ends of a step.
+        #[serde(default)]
+        tolerance_percent: Option<Percent>,
         /// First rate that is tried, in messages a second of all publishers.
         #[serde(default = "first_rate")]
         from_per_s: Positive,
@@ -85,6 +95,9 @@ pub enum Measure {
         /// The order in which they arrive.
         #[serde(default)]
         order: Order,
+        /// Subscribers, each of all that is published; they find their broker as publishers do, before the first of these.
+        #[serde(default)]
+        subscribers: usize,
         /// Time between two arrivals.
         #[serde(default = "five")]
         every_s: Positive,
@@ -95,9 +108,6 @@ pub enum Measure {
 }
 
 /// Publishers of one type.
-        /// Subscribers, each of all that is published; they find their broker as publishers do, before the first of these.
-        #[serde(default)]
-        subscribers: usize,
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publishers {
@@ -179,9 +189,27 @@ impl Measure {
             Self::Connections { count, .. } if *count == 0 || *count > 1_000_000 => {
                 Err(format!("measure.count: {count} is not from 1 to 1,000,000"))
             }
+            Self::Throughput {
+                below_mean_ms: Some(_),
+                tolerance_per_s,
+                tolerance_percent,
+                ..
+            } if tolerance_per_s.is_some() || tolerance_percent.is_some() => {
+                let key = if tolerance_per_s.is_some() {
+                    "per_s"
+                } else {
+                    "percent"
+                };
+                Err(format!(
+                    "measure.tolerance_{key}: with below_mean_ms the delay decides, not how consumption follows publication"
+                ))
+            }
             Self::Arrivals { hold_s, .. } if hold_s.value() < 4.0 => Err(format!(
                 "measure.hold_s: {} is below 4, of which 2 are left out",
                 hold_s.value()
+            )),
+            Self::Arrivals { subscribers, .. } if *subscribers > MOST_ARRIVING => Err(format!(
+                "measure.subscribers: {subscribers} is more than {MOST_ARRIVING}"
             )),
             Self::Arrivals { .. } => self.arriving(0, 1).map(drop),
             Self::Load | Self::Placement | Self::Throughput { .. } | Self::Connections { .. } => {
@@ -208,9 +236,6 @@ impl Measure {
             count,
             rate_per_s,
             payload_len: own.unwrap_or(payload_len),
-            Self::Arrivals { subscribers, .. } if *subscribers > MOST_ARRIVING => Err(format!(
-                "measure.subscribers: {subscribers} is more than {MOST_ARRIVING}"
-            )),
         };
         if !types.is_empty() {
             let given = [
@@ -291,14 +316,22 @@ impl Measure {
             ),
             Self::Throughput {
                 below_mean_ms,
+                tolerance_per_s,
+                tolerance_percent,
                 from_per_s,
                 precision,
                 step_s,
             } => {
-                let criterion = below_mean_ms.map_or(
-                    "consumption follows publication and nothing is lost".to_owned(),
-                    |ms| format!("the mean delay is below {} ms", ms.value()),
-                );
+                let follows = || {
+                    format!(
+                        "consumption follows publication within {} messages/s or {} %, and nothing is lost",
+                        tolerance_per_s.map_or(TOLERANCE_PER_S, NonNegative::value),
+                        tolerance_percent.map_or(TOLERANCE_PERCENT, Percent::value)
+                    )
+                };
+                let criterion = below_mean_ms.map_or_else(follows, |ms| {
+                    format!("the mean delay is below {} ms", ms.value())
+                });
                 Some(format!(
                     "highest rate at which {criterion}; from {} messages/s, {} s a step, to {} %",
                     from_per_s.value(),
@@ -331,6 +364,7 @@ impl Measure {
                 order,
                 every_s,
                 hold_s,
+                subscribers,
                 ..
             } => {
                 let each = |it: &Publishers| format!("{} of {}", it.count, it.rate_per_s.value());
@@ -352,6 +386,10 @@ impl Measure {
                         rate(heavy.saturating_sub(1))
                     ),
                 };
+                let audience = match subscribers {
+                    0 => String::new(),
+                    count => format!("; {count} subscribers of everything are there before"),
+                };
                 Some(format!(
                     "{who}, {} s apart; {} s more after it{audience}",
                     every_s.value(),
@@ -361,8 +399,3 @@ impl Measure {
         }
     }
 }
-                subscribers,
-                let audience = match subscribers {
-                    0 => String::new(),
-                    count => format!("; {count} subscribers of everything are there before"),
-                };

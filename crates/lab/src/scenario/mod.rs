@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 pub use delay::{DelayLaw, Drawn, Law};
 pub use fault::{Action, Fault};
 pub(crate) use lines::with_line;
-pub use measure::{CRASH_PER_S, Death, Measure, Order, Publishers};
+pub use measure::{
+    CRASH_PER_S, Death, Measure, Order, Publishers, TOLERANCE_PER_S, TOLERANCE_PERCENT,
+};
 pub use network::{LinkOverride, LinkSettings, Network, Shape, check_built};
 pub(crate) use sweep::in_cell;
 pub use sweep::{Cell, Sweep};
@@ -767,6 +769,49 @@ messages = 20
         let count = clients.nodes.len();
         let (publishers, subscribers) =
             thicket_bench::workload::attach(clients.attachment, count, 2, 6, 1);
+    #[test]
+    fn a_load_has_threads_and_a_search_its_tolerances() {
+        let head = "title = \"t\"\nnetwork = { sites = 2 }\n[[system]]\nname = \"x\"\ndriver = \"thicket\"\n";
+        let parse = |rest: &str| Scenario::parse(&format!("{head}{rest}\n"));
+        let pair = "[workload]\npattern = \"pair\"\npublishers = 4\nthreads = 2\n";
+        let search = "[measure]\nkind = \"throughput\"\n";
+        let (scenario, cells) = parse(&format!(
+            "{pair}{search}tolerance_per_s = 0\ntolerance_percent = 0.5"
+        ))
+        .unwrap();
+        assert_eq!(scenario.workload.threads(), 2);
+        let words = scenario.explain(&cells);
+        for expected in ["2 threads", "within 0 messages/s or 0.5 %"] {
+            assert!(words.contains(expected), "{words}");
+        }
+        let load = "rate_per_s = 1\nseconds = 1\n";
+        for (rest, expected) in [
+            (
+                pair.replace("= 2", "= 5") + load,
+                "line 9, workload.threads: 5 is not from 1 to 4",
+            ),
+            (
+                pair.replace("= 2", "= 0") + load,
+                "workload.threads: 0 is not from 1 to 4",
+            ),
+            (
+                pair.replace("pair", "fan-out") + load,
+                "workload.threads: only the pattern pair",
+            ),
+            (
+                pair.to_owned() + "[measure]\nkind = \"connections\"\ncount = 3",
+                "workload.threads: only a load",
+            ),
+            (
+                format!("{pair}{search}below_mean_ms = 2\ntolerance_percent = 1"),
+                "line 13, measure.tolerance_percent: with below_mean_ms",
+            ),
+        ] {
+            let error = parse(&rest).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
         let at = |node: &usize| clients.nodes[*node].name.as_str();
         let sites: Vec<&str> = publishers.iter().chain(&subscribers).map(at).collect();
         assert_eq!(sites, ["s2", "s2", "s3", "s1", "s3", "s3", "s1", "s3"]);

@@ -102,6 +102,9 @@ pub struct Workload {
     /// Clients use WebSocket, on another port of the same brokers, over TLS if they use that too.
     #[serde(default)]
     pub websocket: bool,
+    /// Threads of the load generator (default 1); more than one for `pair`, whose pairs they share out.
+    #[serde(default)]
+    pub threads: Option<usize>,
     /// Where clients are.
     #[serde(default)]
     pub placement: Placement,
@@ -270,6 +273,7 @@ impl Workload {
     /// Checks it in combination with the measurement, which may have its own load: rate and length may be missing then.
     pub(super) fn check(&self, names: &[String], measure: &Measure) -> Result<(), String> {
         let is_measured = measure.has_own_load();
+        self.check_threads(measure)?;
         if self.qos > 2 {
             return Err(format!("workload.qos: {} is not 0, 1 or 2", self.qos));
         }
@@ -315,6 +319,44 @@ impl Workload {
             .plan("check", 1)
             .map(drop)
             .map_err(|error| format!("workload: {error}"))
+    }
+
+    /// Threads of the load generator.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads.unwrap_or(1)
+    }
+
+    /// An error unless the load can be shared out over its threads.
+    fn check_threads(&self, measure: &Measure) -> Result<(), String> {
+        let Some(threads) = self.threads else {
+            return Ok(());
+        };
+        let pairs = match self.plan() {
+            Plan::Pair { pairs } => pairs,
+            _ if threads == 1 => return Ok(()),
+            _ => {
+                return Err(
+                    "workload.threads: only the pattern pair can be shared out over several"
+                        .to_owned(),
+                );
+            }
+        };
+        if threads == 0 || threads > pairs {
+            return Err(format!(
+                "workload.threads: {threads} is not from 1 to {pairs}, the number of pairs"
+            ));
+        }
+        match measure {
+            Measure::Load | Measure::Throughput { .. } => Ok(()),
+            Measure::Connections { .. }
+            | Measure::Placement
+            | Measure::Crash { .. }
+            | Measure::Arrivals { .. } => Err(
+                "workload.threads: only a load and a search for the highest rate have several"
+                    .to_owned(),
+            ),
+        }
     }
 
     /// The parameters of patterns that the file has.
@@ -392,6 +434,7 @@ impl Workload {
             ("persistent", self.persistent),
             ("user", self.user.is_some()),
             ("redirect", self.redirect != Reference::Follow),
+            ("threads", self.threads.is_some()),
         ]
         .into_iter()
         .find_map(|(key, is_given)| is_given.then_some(key))
@@ -424,7 +467,8 @@ impl Workload {
             .then(|| "a Server Reference is an error".to_owned());
         let tls = self.tls.then(|| "over TLS".to_owned());
         let websocket = self.websocket.then(|| "over WebSocket".to_owned());
-        let all = [tls, websocket, user, sessions, references]
+        let threads = (self.threads() > 1).then(|| format!("{} threads", self.threads()));
+        let all = [tls, websocket, user, sessions, references, threads]
             .into_iter()
             .flatten();
         all.fold(String::new(), |words, one| format!("{words}; {one}"))

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use thicket_bench::Outcome;
-use thicket_bench::generator::{Generator, Scenario, Watch};
+use thicket_bench::generator::{Fleet, Scenario, Watch};
 use thicket_bench::report::{Part, Plot, Report, Scale, Series, Table, amount, latency_cells};
 use thicket_bench::search::{self, Criterion, Search, SearchSettings, Step};
 use thicket_bench::statistics::{Estimate, estimate};
@@ -83,6 +83,9 @@ struct StepOptions {
     /// Processes of the broker: their CPU time and memory
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Vec<u32>,
+    /// Threads of the generator; more than one for `pair` only, where pairs are shared out
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
 }
 
 impl StepOptions {
@@ -135,9 +138,9 @@ impl SearchOptions {
     ) -> anyhow::Result<Search> {
         anyhow::ensure!(self.precision > 0.0, "--precision must be above 0");
         let settings = (self.steps).settings(self.criterion(), self.from, self.precision)?;
-        let mut generator = Generator::connect(scenario)?;
+        let mut fleet = Fleet::connect(scenario, self.steps.threads)?;
         let watch = self.steps.watch();
-        Ok(search::search(&mut generator, &settings, &watch, say)?)
+        Ok(search::search(&mut fleet, &settings, &watch, say)?)
     }
 }
 
@@ -167,10 +170,11 @@ pub fn run_at_rates(arguments: &LatencyAtRates) -> anyhow::Result<()> {
         below_ms: f64::INFINITY,
     };
     let settings = arguments.steps.settings(unbounded, 1.0, 1.0)?;
-    let mut generator = Generator::connect(arguments.scenario.scenario()?)?;
+    let scenario = arguments.scenario.scenario()?;
+    let mut fleet = Fleet::connect(scenario, arguments.steps.threads)?;
     let mut outcomes = Vec::new();
     for &rate in &arguments.rates {
-        let outcome = search::run_at(&mut generator, rate, &settings, &arguments.steps.watch())?;
+        let outcome = search::run_at(&mut fleet, rate, &settings, &arguments.steps.watch())?;
         arguments
             .output
             .say(|| format!("{} msg/s done", amount(rate)));
