@@ -1,12 +1,14 @@
 //! The brokers of one system on a testbed: starting, readiness, faults, stopping.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use thicket_bench::crash::{Faults, Library};
 use thicket_bench::generator::{Generator, Load, Node, Scenario as Clients, Span, Watch};
 use thicket_bench::namespace::inside;
 use thicket_bench::placement::Attach as By;
@@ -19,7 +21,7 @@ use crate::driver::{Brokers, Counter, Driver, Peer, Ready, fill, with_peer};
 use crate::error::LabError;
 use crate::measured::placement;
 use crate::net;
-use crate::scenario::{Attach, Layers, System};
+use crate::scenario::{Attach, Layers, Reach, System};
 use crate::testbed::{Testbed, ended};
 use crate::topology::{Topology, broker_address, client_address};
 
@@ -107,12 +109,17 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// What brokers listen for, too.
     layers: Layers,
+    reach: Reach,
+    /// What brokers load for that, compiled once.
+    library: Option<Library>,
+    /// By site: what stalls its disk and moves its clock.
+    tampers: Vec<Option<Faults>>,
     dispatcher: Option<Child>,
 }
 
 impl Cluster {
     /// Starts the system's brokers and waits until messages pass from each to each. Logs and files are in `folder`. They listen for `layers`
-    /// too, which the driver knows.
+    /// too, and faults reach their disks and clocks as `reach` says, which the driver knows.
     pub fn start(
         testbed: &Testbed,
         driver: &Driver,
@@ -120,6 +127,7 @@ impl Cluster {
         own_program: &Path,
         folder: &Path,
         layers: Layers,
+        reach: Reach,
     ) -> Result<Self, LabError> {
         let refuse = |reason: &str| LabError::Driver {
             driver: system.driver.clone(),
@@ -132,6 +140,11 @@ impl Cluster {
         }
         if system.attach == Attach::Dispatcher && driver.dispatcher.is_none() {
             return Err(refuse("system.attach = dispatcher: it has none"));
+        }
+        if reach.disk && driver.disk.is_none() {
+            return Err(refuse(
+                "fault.do = stall-disk: it does not say how its brokers store",
+            ));
         }
         let topology = &testbed.topology;
         let count = driver.brokers.count(topology.sites.len());
@@ -158,6 +171,9 @@ impl Cluster {
             formed_s: 0.0,
             nodes: nodes.collect(),
             layers,
+            reach,
+            library: None,
+            tampers: (0..topology.sites.len()).map(|_| None).collect(),
             dispatcher: None,
         };
         if let Err(error) = cluster.start_all(testbed) {
@@ -311,10 +327,27 @@ impl Cluster {
             self.driver
                 .write_files(&places, &children, &self.peers, self.layers, &dir)?;
         }
-        let mut words = self.driver.start_words(self.layers);
+        if self.reach.needs_library() && self.tampers[site].is_none() {
+            let folder = self.folder.canonicalize();
+            let folder = folder.map_err(LabError::io(self.folder.display()))?;
+            let library = match self.library.take() {
+                Some(library) => library,
+                None => Library::compile(&folder)?,
+            };
+            let faults = self
+                .library
+                .insert(library)
+                .faults(&dir)
+                .map_err(LabError::io(dir.display()))?;
+            self.tampers[site] = Some(faults);
+        }
+        let mut words = self.driver.start_words(self.layers, self.reach);
         words.extend(self.system.args.iter().cloned());
         self.started[site] = (Instant::now(), None);
-        self.children[site] = Some(self.spawn(testbed, site, &words, "output.log")?);
+        let env = self.tampers[site].iter().flat_map(Faults::environment);
+        let env = env.map(|(key, path)| (key.to_owned(), path.display().to_string()));
+        let child = self.spawn(testbed, site, &words, env.collect(), "output.log")?;
+        self.children[site] = Some(child);
         self.killed[site] = false;
         Ok(())
     }
@@ -346,25 +379,60 @@ impl Cluster {
         Ok((dir, places))
     }
 
+    /// Stalls the disk of a site's broker, or frees it.
+    pub fn stall_disk(&self, site: usize, is_stalled: bool) -> Result<(), LabError> {
+        self.tamper(site, |faults| faults.stall_disk(is_stalled))
+    }
+
+    /// Sets the wall clock of a site's broker so far ahead of the time, or behind it.
+    pub fn set_clock(&self, site: usize, ahead_ns: i64) -> Result<(), LabError> {
+        self.tamper(site, |faults| faults.set_clock(ahead_ns))
+    }
+
+    fn tamper(
+        &self,
+        site: usize,
+        order: impl FnOnce(&Faults) -> io::Result<()>,
+    ) -> Result<(), LabError> {
+        let what = || format!("disk and clock of {}", self.name(site));
+        let missing = || {
+            LabError::Misuse(format!(
+                "{}: no fault of the scenario reaches them: stalled disks and jumping clocks need a library that brokers load as they start",
+                what()
+            ))
+        };
+        let faults = self.tampers[site].as_ref().ok_or_else(missing)?;
+        match faults.is_loaded() {
+            Ok(true) => order(faults).map_err(LabError::io(what())),
+            Ok(false) => Err(LabError::Misuse(format!(
+                "{}: its program did not load the library that stalls disks and moves clocks: it is linked statically",
+                what()
+            ))),
+            Err(error) => Err(LabError::io(what())(error)),
+        }
+    }
+
     /// Starts a command of the driver where the broker of a site runs.
     fn spawn(
         &self,
         testbed: &Testbed,
         site: usize,
         words: &[String],
+        more_env: BTreeMap<String, String>,
         log: &str,
     ) -> Result<Child, LabError> {
         let (dir, places) = self.places(site)?;
         let fill = |text: &String| crate::driver::fill(text, &places);
         let argv: Vec<String> = words.iter().map(fill).collect();
         let env = self.driver.env.iter();
-        let env = env.map(|(key, value)| (key.clone(), fill(value))).collect();
+        let env = env.map(|(key, value)| (key.clone(), fill(value)));
+        let env = env.chain(more_env).collect();
         testbed.start_broker(site, &argv, &env, &dir, log)
     }
 
     /// Runs a command of the driver to its end.
     fn command(&self, testbed: &Testbed, site: usize, words: &[String]) -> Result<(), LabError> {
-        let mut child = self.spawn(testbed, site, words, "commands.log")?;
+        let mut child = self.spawn(testbed, site, words, BTreeMap::new(), "commands.log")?;
         let start = Instant::now();
         let patience = Duration::from_secs(self.driver.patience_s);
         let name = || format!("{} at {}", words.join(" "), self.peers[site].site);

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::command;
 use crate::error::LabError;
-use crate::scenario::{Layers, System};
+use crate::scenario::{Layers, Reach, System};
 
 const BUILT_IN: [(&str, &str); 9] = [
     ("thicket", include_str!("../drivers/thicket.toml")),
@@ -75,6 +75,9 @@ pub struct Driver {
     /// Words added to those of `tls` and `websocket` if clients use WebSocket over TLS.
     #[serde(default)]
     pub websocket_over_tls: Vec<String>,
+    /// Words added to `start` if disks stall: with them a broker syncs what it acknowledges. `None`: its disk cannot be stalled by this driver.
+    #[serde(default)]
+    pub disk: Option<Vec<String>>,
     /// The process that sends clients to brokers, for systems that attach clients by it.
     #[serde(default)]
     pub dispatcher: Option<Dispatcher>,
@@ -229,12 +232,12 @@ pub struct Template {
     /// Added where clients use WebSocket over TLS, to the two before.
     #[serde(default)]
     pub websocket_over_tls: String,
-    /// Its mode; 0644 by default.
-    #[serde(default)]
-    pub mode: Option<u32>,
     /// Added at the end.
     #[serde(default)]
     pub end: String,
+    /// Its mode; 0644 by default.
+    #[serde(default)]
+    pub mode: Option<u32>,
 }
 
 const fn patience() -> u64 {
@@ -424,13 +427,14 @@ impl Driver {
 
     /// Words of a broker's command line, before placeholders are filled in.
     #[must_use]
-    pub fn start_words(&self, layers: Layers) -> Vec<String> {
+    pub fn start_words(&self, layers: Layers, reach: Reach) -> Vec<String> {
         let [tls, websocket, both] = layers.parts();
         let none = Vec::new();
         let parts = [
             (tls, self.tls.as_ref().unwrap_or(&none)),
             (websocket, self.websocket.as_ref().unwrap_or(&none)),
             (both, &self.websocket_over_tls),
+            (reach.disk, self.disk.as_ref().unwrap_or(&none)),
         ];
         let added = parts.into_iter().filter(|(is_used, _)| *is_used);
         let added = added.flat_map(|(_, words)| words);
@@ -472,11 +476,11 @@ impl Driver {
                     text.push_str(&fill(part, &with_peer(places, peer)));
                 }
             }
+            text.push_str(&fill(&file.end, places));
             (file.path.clone(), text, file.mode)
         };
         self.files.iter().map(one).collect()
     }
-            text.push_str(&fill(&file.end, places));
 
     /// Writes the files of a broker into `dir`.
     pub fn write_files(

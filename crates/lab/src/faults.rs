@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::cluster::Cluster;
 use crate::error::LabError;
-use crate::scenario::{Action, Fault};
+use crate::scenario::{Action, Fault, Signed};
 use crate::testbed::Testbed;
 use crate::topology::changed;
 use crate::usage::Usage;
@@ -195,6 +195,12 @@ pub fn apply(fault: &Fault, testbed: &mut Testbed, cluster: &mut Cluster) -> Res
         }
         Action::Join => cluster.start_one(testbed, site)?,
         Action::Drain => cluster.drain(testbed, site)?,
+        Action::StallDisk => cluster.stall_disk(site, true)?,
+        Action::FreeDisk => cluster.stall_disk(site, false)?,
+        Action::ClockJump => {
+            let ahead_s = fault.by_s.map_or(0.0, Signed::value);
+            cluster.set_clock(site, (1e9 * ahead_s) as i64)?;
+        }
         Action::Cut | Action::Heal | Action::Partition | Action::Slow => {
             apply_to_links(fault, testbed)?;
         }

@@ -78,7 +78,20 @@ fn check_system(scenario: &Scenario, system: &System, driver: &Driver) -> Result
     }
     for (number, fault) in scenario.faults.iter().enumerate() {
         let at = format!("fault.{number}.");
-        check_fault(fault, &sites, system, driver).map_err(|reason| format!("{at}{reason}"))?;
+        let refused = |reason| format!("{at}{reason}");
+        if !fault.is_drawn() {
+            check_fault(fault, &sites, system, driver).map_err(refused)?;
+            continue;
+        }
+        let named = fault.sites.iter();
+        let all = sites.iter().filter(|_| fault.sites.is_empty());
+        for site in named.chain(all) {
+            let here = Fault {
+                site: Some(site.clone()),
+                ..fault.clone()
+            };
+            check_fault(&here, &sites, system, driver).map_err(refused)?;
+        }
     }
     if let Measure::Crash { site, .. } = &scenario.measure
         && !has_broker(site, &sites, driver)
@@ -101,6 +114,12 @@ fn check_fault(
     let site = fault.site.as_deref().unwrap_or_default();
     if !has_broker(site, sites, driver) {
         return Err(format!("site: {}", no_broker(site, system)));
+    }
+    if fault.action == Action::StallDisk && driver.disk.is_none() {
+        return Err(format!(
+            "do: the driver {} of system {} does not say how its brokers store, so their disks do not matter",
+            system.driver, system.name
+        ));
     }
     if fault.action == Action::Drain && driver.drain.is_empty() {
         return Err(format!(
@@ -189,15 +208,46 @@ seconds = 3
 
     #[test]
     fn what_clients_have_over_tcp_is_what_the_driver_knows() {
-        let text = TEXT
-            .replace("mosquitto", "rabbitmq")
-            .replace("rate_per_s", "tls = true\nwebsocket = true\nrate_per_s");
-        let error = checked(&text).unwrap_err();
+        for (keys, expected) in [
+            (
+                "websocket = true",
+                "line 12, workload.websocket: the driver vernemq of system single",
+            ),
+            (
+                "tls = true\nwebsocket = true",
+                "line 12, workload.tls: the driver vernemq of system single",
+            ),
+        ] {
+            let text = TEXT
+                .replace("mosquitto", "vernemq")
+                .replace("rate_per_s", &format!("{keys}\nrate_per_s"));
+            let error = checked(&text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+            for knows in ["mosquitto", "rabbitmq", "hivemq", "thicket"] {
+                checked(&text.replace("vernemq", knows)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn faults_of_drawn_sites_need_a_broker_at_each_of_them() {
+        let drawn = |more: &str| {
+            checked(&format!(
+                "{TEXT}[[fault]]\ndo = \"pause\"\nfor_s = 1\nevery_s = 1\n{more}"
+            ))
+        };
+        let error = drawn("").unwrap_err();
         assert!(
-            error.contains("line 13, workload.websocket: the driver rabbitmq of system single"),
+            error.contains("fault.0.site: system single has no broker at s2"),
             "{error}"
         );
-        checked(&text.replace("rabbitmq", "mosquitto")).unwrap();
+        drawn("sites = [\"s1\"]\n").unwrap();
+        let stall = "[[fault]]\ndo = \"stall-disk\"\nfor_s = 1\nsite = \"s1\"\n";
+        let error = checked(&format!("{TEXT}{stall}")).unwrap_err();
+        let expected =
+            "fault.0.do: the driver mosquitto of system single does not say how its brokers store";
+        assert!(error.contains(expected), "{error}");
+        checked(&format!("{TEXT}{stall}").replace("mosquitto", "thicket")).unwrap();
     }
 
     #[test]

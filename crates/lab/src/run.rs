@@ -26,7 +26,7 @@ use crate::links::Backend;
 use crate::measured::{Measured, measure, placement};
 use crate::probe::{self, PairRtt};
 use crate::results::{self, BrokerUse, Environment, LinkTraffic, Phase, Results, Run};
-use crate::scenario::{Cell, Layers, Measure, Scenario, System, clients};
+use crate::scenario::{Cell, Layers, Measure, Reach, Scenario, System, clients};
 use crate::testbed::{Carried, Setup, Testbed};
 use crate::topology::Topology;
 
@@ -266,6 +266,7 @@ impl Bench<'_> {
             self.options.program,
             &folder,
             self.layers(),
+            self.reach(),
         );
         let mut cluster = match started {
             Ok(cluster) => cluster,
@@ -433,7 +434,7 @@ impl Bench<'_> {
                 let stop = || done.load(Ordering::Relaxed);
                 let interrupted = || self.options.interrupted.load(Ordering::Relaxed);
                 let mut line = faults::TimeLine {
-                    faults: &scenario.faults,
+                    faults: &scenario.time_line(seed),
                     testbed,
                     cluster,
                     orders: &wanted,
@@ -456,9 +457,9 @@ impl Bench<'_> {
                 let sites = names.iter().enumerate();
                 let sites =
                     sites.map(|(site, name)| cluster.has_broker(site).then(|| name.clone()));
+                // It has brokers that joined too.
                 let plot = usage.plot(&sites.collect::<Vec<_>>(), &run.faults);
                 measured.cpu = plot.or(measured.cpu);
-                // It has brokers that joined too.
             }
             if let Some(longest_s) = followed.joined_s.into_iter().reduce(f64::max) {
                 measured.metrics.insert("join_s".to_owned(), longest_s);
@@ -568,6 +569,12 @@ impl Bench<'_> {
             .iter()
             .map(|cell| cell.scenario.workload.layers());
         each.fold(Layers::default(), Layers::or)
+    }
+
+    /// What faults of any cell reach.
+    fn reach(&self) -> Reach {
+        let each = (self.cells.iter()).map(|cell| Reach::of(&cell.scenario.faults));
+        each.fold(Reach::default(), Reach::or)
     }
 
     fn empty(&self, repeat: u64, cell: usize, system: &System) -> Run {

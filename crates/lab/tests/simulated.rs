@@ -244,6 +244,57 @@ fn the_faults_of_a_time_line_happen_and_are_repaired() {
 }
 
 #[test]
+fn random_deaths_stalled_disks_and_clocks_that_jump_happen_at_the_same_times_again() {
+    let text = include_str!("../../../scenarios/faults-random-small.toml");
+    let runs = play_well(text);
+    let again = play_well(text);
+    for (run, again) in runs.iter().zip(&again) {
+        assert_eq!((&run.faults, &run.metrics), (&again.faults, &again.metrics));
+        assert_eq!(run.metrics["lost_messages"], 0.0, "{:?}", run.faults);
+        for what in [
+            "kill the broker",
+            "restart the broker",
+            "stall the disk",
+            "free the disk",
+            "3600 s ahead",
+            "the clock of",
+        ] {
+            let happened = run.faults.iter().any(|(_, fault)| fault.contains(what));
+            assert!(happened, "{what}: {:?}", run.faults);
+        }
+    }
+    let times = |run: &Run| run.faults.clone();
+    let other = play_well(&text.replacen("repeats = 1", "repeats = 1\nseed = 2", 1));
+    assert_ne!(times(&runs[0]), times(&other[0]));
+}
+
+#[test]
+fn acknowledgements_wait_for_a_disk_that_stalls() {
+    let load = "workload = { pattern = \"pair\", publishers = 1, qos = 1, rate_per_s = 50, seconds = 6, persistent = true, placement = \"locality-100\" }";
+    let text = TEXT
+        .lines()
+        .map(|line| {
+            if line.starts_with("workload") {
+                load
+            } else {
+                line
+            }
+        })
+        .collect::<Vec<_>>()
+        .join("\n");
+    let silence = |fault: &str| {
+        let text = format!("{text}\n[[fault]]\nat_s = 2\nsite = \"s1\"\n{fault}\n");
+        let runs = play_well(&text);
+        assert_eq!(runs[0].metrics["lost_messages"], 0.0, "{fault}");
+        runs[0].metrics["longest_silence_s"]
+    };
+    let stalled = silence("do = \"stall-disk\"\nfor_s = 1.5");
+    assert!((1.4..2.0).contains(&stalled), "{stalled}");
+    let jumped = silence("do = \"clock-jump\"\nby_s = -3600\nfor_s = 1");
+    assert!(jumped < 0.2, "{jumped}");
+}
+
+#[test]
 fn clients_reconnect_when_a_broker_dies_and_nothing_acknowledged_is_lost() {
     let text = include_str!("../../../scenarios/comparison-m5-small.toml");
     for how in ["kill", "power-off", "drain"] {

@@ -153,7 +153,7 @@ impl CrashNode {
                     .open(folder.join("log"))?;
                 let mut command = Command::new(program);
                 if let Some(faults) = faults {
-                    faults.dress(&mut command);
+                    command.envs(faults.environment());
                 }
                 let spawned = command
                     .args(arguments)

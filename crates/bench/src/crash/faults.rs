@@ -12,11 +12,11 @@ const SOURCE: &str = include_str!("faults.c");
 
 /// The compiled library.
 #[derive(Debug)]
-pub(super) struct Library(PathBuf);
+pub struct Library(PathBuf);
 
 /// Controls a process that has loaded the library, through a file that it maps.
 #[derive(Debug)]
-pub(super) struct Faults {
+pub struct Faults {
     library: PathBuf,
     path: PathBuf,
     file: File,
@@ -25,7 +25,7 @@ pub(super) struct Faults {
 impl Library {
     /// # Errors
     /// There is no C compiler, or it fails.
-    pub(super) fn compile(folder: &Path) -> Result<Self, BenchError> {
+    pub fn compile(folder: &Path) -> Result<Self, BenchError> {
         let source = folder.join("faults.c");
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&source, SOURCE))
@@ -52,7 +52,7 @@ impl Library {
     }
 
     /// The controls for one process, without a fault at first.
-    pub(super) fn faults(&self, folder: &Path) -> io::Result<Faults> {
+    pub fn faults(&self, folder: &Path) -> io::Result<Faults> {
         let path = folder.join("faults");
         let mut options = File::options();
         let options = options.create(true).truncate(true).read(true).write(true);
@@ -67,27 +67,29 @@ impl Library {
 }
 
 impl Faults {
-    /// Adds the library to a process's start. Faults set before stay in effect.
-    pub(super) fn dress(&self, command: &mut Command) {
-        command.env("LD_PRELOAD", &self.library);
-        command.env("NODE_FAULTS_FILE", &self.path);
+    /// The environment of a process that loads the library. Faults set before its start stay in effect.
+    pub fn environment(&self) -> [(&'static str, &Path); 2] {
+        [
+            ("LD_PRELOAD", &self.library),
+            ("NODE_FAULTS_FILE", &self.path),
+        ]
     }
 
     /// Whether the process has loaded the library: a statically linked one loads none.
-    pub(super) fn is_loaded(&self) -> io::Result<bool> {
+    pub fn is_loaded(&self) -> io::Result<bool> {
         let mut word = [0; 8];
         self.file.read_exact_at(&mut word, 16)?;
         Ok(i64::from_ne_bytes(word) == 1)
     }
 
     /// Makes syncs block until this is reset.
-    pub(super) fn stall_disk(&self, is_stalled: bool) -> io::Result<()> {
+    pub fn stall_disk(&self, is_stalled: bool) -> io::Result<()> {
         let word = i64::from(is_stalled).to_ne_bytes();
         self.file.write_all_at(&word, 0)
     }
 
     /// Shifts the wall clock by this offset.
-    pub(super) fn set_clock(&self, offset_ns: i64) -> io::Result<()> {
+    pub fn set_clock(&self, offset_ns: i64) -> io::Result<()> {
         self.file.write_all_at(&offset_ns.to_ne_bytes(), 8)
     }
 }

@@ -21,6 +21,7 @@ use thicket_mqtt::{ProtocolVersion, Qos};
 
 use client::{Home, Plan, Reconnect, publish, subscribe, version_of};
 pub use cluster::{Cluster, CrashNode, NodeControl};
+pub use faults::{Faults, Library};
 use ledger::Ledger;
 pub use ledger::Tally;
 pub use timeline::time_line;

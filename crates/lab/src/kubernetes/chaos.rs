@@ -114,8 +114,9 @@ fn between(place: &Place<'_>, a: &[&String], b: &[&String], spec: Map<String, Va
 pub fn faults(place: &Place<'_>) -> Result<Option<Value>, LabError> {
     let mut templates = Vec::new();
     let mut lines = Vec::new();
-    for (number, fault) in place.scenario.faults.iter().enumerate() {
-        let Some(what) = template(place, fault, number)? else {
+    let line = place.scenario.time_line(place.scenario.seed);
+    for (number, fault) in line.iter().enumerate() {
+        let Some(what) = template(place, &line, fault, number)? else {
             continue;
         };
         let at_ms = 1000.0 * fault.at_s.value();
@@ -141,7 +142,12 @@ pub fn faults(place: &Place<'_>) -> Result<Option<Value>, LabError> {
 }
 
 /// The fault; `None` if it ends an earlier one.
-fn template(place: &Place<'_>, fault: &Fault, number: usize) -> Result<Option<Value>, LabError> {
+fn template(
+    place: &Place<'_>,
+    line: &[Fault],
+    fault: &Fault,
+    number: usize,
+) -> Result<Option<Value>, LabError> {
     let refuse = || {
         LabError::Misuse(format!(
             "fault at {} s: {} has no counterpart in Chaos Mesh",
@@ -178,11 +184,18 @@ fn template(place: &Place<'_>, fault: &Fault, number: usize) -> Result<Option<Va
             });
             ("PodChaos", "podChaos", spec)
         }
-        Action::Pause | Action::Resume | Action::Join | Action::Drain | Action::Slow => {
+        Action::Pause
+        | Action::Resume
+        | Action::Join
+        | Action::Drain
+        | Action::Slow
+        | Action::StallDisk
+        | Action::FreeDisk
+        | Action::ClockJump => {
             return Err(refuse());
         }
     };
-    let lasts_ms = 1000.0 * (end_s(place, fault) - fault.at_s.value());
+    let lasts_ms = 1000.0 * (end_s(line, fault) - fault.at_s.value());
     let mut template = json!({
         "name": format!("fault-{number}"), "templateType": kind, "deadline": format!("{lasts_ms:.0}ms")
     });
@@ -191,7 +204,7 @@ fn template(place: &Place<'_>, fault: &Fault, number: usize) -> Result<Option<Va
 }
 
 /// When a later entry of the time line repairs the fault.
-fn end_s(place: &Place<'_>, fault: &Fault) -> f64 {
+fn end_s(line: &[Fault], fault: &Fault) -> f64 {
     let repairs = |other: &&Fault| {
         other.at_s > fault.at_s
             && match fault.action {
@@ -202,7 +215,7 @@ fn end_s(place: &Place<'_>, fault: &Fault) -> f64 {
                 _ => other.action == Action::Restart && other.site == fault.site,
             }
     };
-    let ends = place.scenario.faults.iter().filter(repairs);
+    let ends = line.iter().filter(repairs);
     ends.map(|other| other.at_s.value())
         .reduce(f64::min)
         .unwrap_or(fault.at_s.value() + FOR_EVER_S)

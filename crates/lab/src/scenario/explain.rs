@@ -59,6 +59,23 @@ impl Scenario {
                     )),
                 fault.describe()
             ));
+            if let Some(seconds) = fault.for_s {
+                lines.push(format!(
+                    "              repaired after {} s",
+                    seconds.value()
+                ));
+            }
+            if let Some(mean) = fault.every_s {
+                let until = fault
+                    .until_s
+                    .map_or("the end of the load".to_owned(), |until| {
+                        format!("{} s", until.value())
+                    });
+                lines.push(format!(
+                    "              again and again until {until}, in the mean {} s after the last repair; the seed draws when",
+                    mean.value()
+                ));
+            }
         }
         for sweep in &self.sweeps {
             let values: Vec<String> = sweep.values.iter().map(ToString::to_string).collect();

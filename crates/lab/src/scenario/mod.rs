@@ -13,9 +13,10 @@ mod workload;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use thicket_bench::random::Random;
 
 pub use delay::{DelayLaw, Drawn, Law};
-pub use fault::{Action, Fault};
+pub use fault::{Action, Fault, Reach};
 pub(crate) use lines::with_line;
 pub use measure::{
     CRASH_PER_S, Death, Measure, Order, Publishers, TOLERANCE_PER_S, TOLERANCE_PERCENT,
@@ -24,7 +25,7 @@ pub use network::{LinkOverride, LinkSettings, Network, Shape, check_built};
 pub(crate) use sweep::in_cell;
 pub use sweep::{Cell, Sweep};
 pub use thicket_bench::workload::Pattern;
-pub use units::{NonNegative, Percent, Positive};
+pub use units::{NonNegative, Percent, Positive, Signed};
 pub use workload::{Layers, Placement, Reference, Sites, Spacing, Version, Workload, clients};
 
 use crate::LabError;
@@ -193,6 +194,8 @@ impl Attach {
     }
 }
 
+/// Distinguishes the draws of faults from those of other things.
+const FAULTS: u64 = 0x0066_6175_6C74_7321;
 /// Default sessions of a placed client.
 const SESSIONS: usize = 4;
 /// Default refusals of a learned client.
@@ -413,9 +416,31 @@ impl Scenario {
         Ok(())
     }
 
+    /// The time line of a run, sorted: each fault with its repair, and the recurring ones at the times that the seed draws.
+    #[must_use]
+    pub fn time_line(&self, seed: u64) -> Vec<Fault> {
+        let end_s = self.load_s().unwrap_or(0.0);
+        let names = self.network.names().unwrap_or_default();
+        let at_first = |name: &String| !self.network.later.contains(name);
+        let sites: Vec<String> = names.into_iter().filter(at_first).collect();
+        // Each fault has draws of its own: another one in the file does not move it.
+        let entries = self.faults.iter().enumerate().flat_map(|(number, fault)| {
+            let own = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            fault.entries(&sites, end_s, &mut Random::new(seed ^ own ^ FAULTS))
+        });
+        let mut line: Vec<Fault> = entries.collect();
+        line.sort_by(|a, b| a.at_s.value().total_cmp(&b.at_s.value()));
+        line
+    }
+
     /// An error if a fault is due only after the load.
     fn check_time_of(&self, number: usize, fault: &Fault) -> Result<(), String> {
         let at_s = fault.at_s.value();
+        if fault.every_s.is_some() && fault.until_s.is_none() && self.load_s().is_none() {
+            return Err(format!(
+                "fault.{number}.until_s: it is missing, as how long the load takes is not known"
+            ));
+        }
         match self.load_s() {
             Some(seconds) if at_s > seconds => Err(format!(
                 "fault.{number}.at_s: {at_s} is after the end of the load, which takes {seconds} s"
@@ -745,31 +770,6 @@ messages = 20
     }
 
     #[test]
-    fn clients_are_spread_over_named_sites() {
-        use thicket_bench::generator::Node;
-        let with = |publishers: &str, subscribers: &str| {
-            let sites = format!("{{ publishers = {publishers}, subscribers = {subscribers} }}");
-            SMALL.replace(
-                "messages = 20",
-                &format!("messages = 20\nplacement = {{ sites = {sites} }}"),
-            )
-        };
-        let text = with("\"s2\"", "[\"s3\", \"s1\", \"s3\"]");
-        let (scenario, cells) = Scenario::parse(&text).unwrap();
-        let words = scenario.explain(&cells);
-        let expected = "publishers at s2, subscribers at s3, s1, s3 in turn";
-        assert!(words.contains(expected), "{words}");
-        let names = scenario.network.names().unwrap();
-        let node = |name: &String| Node {
-            name: name.clone(),
-            ..Node::resolve("127.0.0.1").unwrap()
-        };
-        let nodes: Vec<Node> = names.iter().map(node).collect();
-        let clients = clients(&scenario, &names, &nodes, "p", 1);
-        let count = clients.nodes.len();
-        let (publishers, subscribers) =
-            thicket_bench::workload::attach(clients.attachment, count, 2, 6, 1);
-    #[test]
     fn a_load_has_threads_and_a_search_its_tolerances() {
         let head = "title = \"t\"\nnetwork = { sites = 2 }\n[[system]]\nname = \"x\"\ndriver = \"thicket\"\n";
         let parse = |rest: &str| Scenario::parse(&format!("{head}{rest}\n"));
@@ -812,6 +812,31 @@ messages = 20
         }
     }
 
+    #[test]
+    fn clients_are_spread_over_named_sites() {
+        use thicket_bench::generator::Node;
+        let with = |publishers: &str, subscribers: &str| {
+            let sites = format!("{{ publishers = {publishers}, subscribers = {subscribers} }}");
+            SMALL.replace(
+                "messages = 20",
+                &format!("messages = 20\nplacement = {{ sites = {sites} }}"),
+            )
+        };
+        let text = with("\"s2\"", "[\"s3\", \"s1\", \"s3\"]");
+        let (scenario, cells) = Scenario::parse(&text).unwrap();
+        let words = scenario.explain(&cells);
+        let expected = "publishers at s2, subscribers at s3, s1, s3 in turn";
+        assert!(words.contains(expected), "{words}");
+        let names = scenario.network.names().unwrap();
+        let node = |name: &String| Node {
+            name: name.clone(),
+            ..Node::resolve("127.0.0.1").unwrap()
+        };
+        let nodes: Vec<Node> = names.iter().map(node).collect();
+        let clients = clients(&scenario, &names, &nodes, "p", 1);
+        let count = clients.nodes.len();
+        let (publishers, subscribers) =
+            thicket_bench::workload::attach(clients.attachment, count, 2, 6, 1);
         let at = |node: &usize| clients.nodes[*node].name.as_str();
         let sites: Vec<&str> = publishers.iter().chain(&subscribers).map(at).collect();
         assert_eq!(sites, ["s2", "s2", "s3", "s1", "s3", "s3", "s1", "s3"]);

@@ -51,6 +51,12 @@ checked!(
     "a number above 0, up to 1e9"
 );
 checked!(
+    /// A number of either sign: how far a clock is ahead, or behind.
+    Signed,
+    |value| (-1e9..=1e9).contains(&value),
+    "a number from -1e9 to 1e9"
+);
+checked!(
     /// A share in percent.
     Percent,
     |value| (0.0..=100.0).contains(&value),
@@ -58,6 +64,12 @@ checked!(
 );
 
 impl Default for NonNegative {
+    fn default() -> Self {
+        Self(0.0)
+    }
+}
+
+impl Default for Signed {
     fn default() -> Self {
         Self(0.0)
     }

@@ -4,7 +4,7 @@ use thicket_node::Drained;
 
 use super::network::SimulatedLab;
 use crate::faults::missed;
-use crate::scenario::{Action, Fault};
+use crate::scenario::{Action, Fault, Signed};
 use crate::topology::changed;
 
 /// Interval between checks of nodes that drain, join or relink, ms.
@@ -110,6 +110,20 @@ impl TimeLine {
                 self.joining.push((site, now));
             }
             (Action::Drain, Some(site)) => self.draining.push(site),
+            (Action::StallDisk, Some(site)) => {
+                let free = self.to_come.iter().rev().find(|(_, later)| {
+                    later.action == Action::FreeDisk && later.site == fault.site
+                });
+                // The scenario was checked: each has its end.
+                let until = free.map_or(now, |(at, _)| *at);
+                lab.world.stall_disk(site, until - now);
+            }
+            // It is free at this time by itself.
+            (Action::FreeDisk, Some(_)) => {}
+            (Action::ClockJump, Some(site)) => {
+                let ahead = fault.by_s.map_or(0.0, Signed::value);
+                lab.set_clock(site, (1e3 * ahead).round() as i64);
+            }
             (Action::Cut, _) => match named {
                 Some(link) => lab.cut_links([link]),
                 None => lab.cut_links(all),
@@ -136,7 +150,10 @@ impl TimeLine {
                 | Action::Resume
                 | Action::Restart
                 | Action::Join
-                | Action::Drain,
+                | Action::Drain
+                | Action::StallDisk
+                | Action::FreeDisk
+                | Action::ClockJump,
                 None,
             ) => {}
         }

@@ -177,7 +177,8 @@ fn phases(
     run.phases.push(load.settle(times.settle_s.value()));
     match scenario.measure {
         Measure::Load => {
-            let mut line = TimeLine::new(&scenario.faults, load.now());
+            let mut line =
+                TimeLine::new(&scenario.time_line(scenario.seed + run.repeat), load.now());
             let (phase, metrics) = load.publish(scenario, &mut line);
             run.phases.push(phase);
             run.metrics.extend(metrics);

@@ -12,7 +12,7 @@ use super::playable::spec;
 use crate::cluster::Repair;
 use crate::delay::Delay;
 use crate::results::{LinkTraffic, Phase};
-use crate::scenario::{Scenario, System};
+use crate::scenario::{Reach, Scenario, System};
 use crate::testbed::Carried;
 use crate::topology::{LinkShape, Topology};
 
@@ -22,6 +22,8 @@ const STILL: Weather = Weather {
     client_delay: (0, 0),
     ..Weather::CALM
 };
+/// How far the wall clocks of all nodes are ahead where one may jump: more than it may jump back.
+const AHEAD_MS: u64 = 1_000_000_000_000;
 /// Headers of a segment and of an acknowledgement: Ethernet, IPv4, and TCP with its time stamps.
 const HEADER_BYTES: u64 = 14 + 20 + 32;
 
@@ -97,8 +99,12 @@ impl SimulatedLab {
                 world.net.links.set_route(hosts.0, hosts.1, over);
             }
         }
+        let reach = Reach::of(&scenario.faults);
         for _ in &names {
-            world.add_node(spec(system).map_err(|(key, why)| format!("{key}: {why}"))?);
+            let mut spec = spec(system).map_err(|(key, why)| format!("{key}: {why}"))?;
+            spec.stores = reach.disk;
+            spec.wall_ahead = if reach.clock { AHEAD_MS } else { 0 };
+            world.add_node(spec);
         }
         let apart = topology.start_every.as_millis() as u64;
         let all = names.iter().enumerate();
@@ -126,6 +132,11 @@ impl SimulatedLab {
     /// The place of a site.
     pub fn site(&self, name: &str) -> Option<usize> {
         self.topology.sites.iter().position(|site| site == name)
+    }
+
+    /// Sets the wall clock of a site's node so far ahead of the others, or behind them, in ms.
+    pub fn set_clock(&mut self, site: usize, ahead: i64) {
+        self.world.nodes[site].spec.wall_ahead = AHEAD_MS.saturating_add_signed(ahead);
     }
 
     /// The current settings of a link.

@@ -15,7 +15,7 @@ use thicket_lab::driver::{Brokers, Driver};
 use thicket_lab::hand::{Order, Reply, clients_of, order, serve};
 use thicket_lab::janitor;
 use thicket_lab::scenario::{
-    Action, DelayLaw, Fault, LinkSettings, NonNegative, Percent, Positive,
+    Action, DelayLaw, Fault, LinkSettings, NonNegative, Percent, Positive, Reach,
 };
 use thicket_lab::summary::number;
 use thicket_lab::testbed::{Setup, Testbed, check_machine};
@@ -88,7 +88,8 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
     } else {
         std::fs::create_dir_all(folder)?;
         let layers = scenario.workload.layers();
-        let cluster = Cluster::start(&testbed, &driver, system, &program, folder, layers)?;
+        let reach = Reach::of(&scenario.faults);
+        let cluster = Cluster::start(&testbed, &driver, system, &program, folder, layers, reach)?;
         Some(cluster)
     };
     let has_broker = |site| cluster.as_ref().is_some_and(|it| it.has_broker(site));
