@@ -272,7 +272,7 @@ pub fn token_line(
     }
     let expires = match expires {
         None => "never".to_owned(),
-        Some(expires) => text_of(expires).ok_or("expected a time before the year 10000")?,
+        Some(expires) => text_of_time(expires).ok_or("expected a time before the year 10000")?,
     };
     Ok(format!("{} {name} {expires} {hash}", role.name()))
 }
@@ -286,7 +286,9 @@ pub fn parse_time(text: &str) -> Option<WallClock> {
     Some(WallClock::from_unix_millis(millis))
 }
 
-fn text_of(time: WallClock) -> Option<String> {
+/// The text of a time in RFC 3339, to the second; `None`: after the year 9999.
+#[must_use]
+pub fn text_of_time(time: WallClock) -> Option<String> {
     let seconds = i64::try_from(time.as_unix_millis() / 1000).ok()?;
     let time = OffsetDateTime::from_unix_timestamp(seconds).ok()?;
     time.to_offset(UtcOffset::UTC).format(&Rfc3339).ok()

@@ -31,7 +31,7 @@ enum Source {
     /// It was not.
     Anonymous { listener: u16 },
     /// Its certificate.
-    Certificate,
+    Certificate { listener: u16 },
     /// By the file of users of a listener, with the entry at that time.
     User { listener: u16, fingerprint: u64 },
     /// By a token, of a key. `has_rules`: the token itself contains what its bearer may do.
@@ -88,7 +88,7 @@ pub struct Policy {
     pub acl: Option<Acl>,
     /// Tokens that are accepted as passwords.
     pub tokens: Option<Tokens>,
-    /// Whether the name in a verified certificate is a user name that needs no password.
+    /// Whether the name in a verified certificate is a user name that needs no password, where a listener does not say otherwise.
     pub trusts_certificates: bool,
     /// Whether an unknown client without a user name is accepted.
     pub allows_anonymous: bool,
@@ -103,9 +103,15 @@ pub struct ListenerPolicy {
     pub users: Option<Users>,
     /// `None`: as everywhere.
     pub allows_anonymous: Option<bool>,
+    /// `None`: as everywhere.
+    pub trusts_certificates: Option<bool>,
 }
 
 impl Policy {
+    fn own_at<T>(&self, listener: u16, pick: impl Fn(&ListenerPolicy) -> Option<T>) -> Option<T> {
+        self.listeners.get(usize::from(listener)).and_then(pick)
+    }
+
     fn users_at(&self, listener: u16) -> Option<&Users> {
         self.listeners
             .get(usize::from(listener))
@@ -113,12 +119,16 @@ impl Policy {
             .or(self.users.as_ref())
     }
 
+    /// Whether the name in a verified certificate is a user name at a listener.
+    fn trusts_certificates_at(&self, listener: u16) -> bool {
+        self.own_at(listener, |own| own.trusts_certificates)
+            .unwrap_or(self.trusts_certificates)
+    }
+
     /// Whether an unknown client without a user name is accepted at a listener.
     #[must_use]
     pub fn allows_anonymous_at(&self, listener: u16) -> bool {
-        self.listeners
-            .get(usize::from(listener))
-            .and_then(|own| own.allows_anonymous)
+        self.own_at(listener, |own| own.allows_anonymous)
             .unwrap_or(self.allows_anonymous)
     }
 
@@ -131,7 +141,9 @@ impl Policy {
     /// Whether a user name means anything at a listener. Where it does not, it is ignored: a client that gives one is anonymous.
     #[must_use]
     pub fn knows_users_at(&self, listener: u16) -> bool {
-        self.users_at(listener).is_some() || self.tokens.is_some() || self.trusts_certificates
+        self.users_at(listener).is_some()
+            || self.tokens.is_some()
+            || self.trusts_certificates_at(listener)
     }
 
     /// Whether an answer needs a slow hash or a signature, so that it must not be computed on a worker's thread.
@@ -151,9 +163,12 @@ impl Policy {
         memory: &mut HashMemory,
     ) -> Judgement {
         if let Some(name) = applicant.certificate_name
-            && self.trusts_certificates
+            && self.trusts_certificates_at(applicant.listener)
         {
-            return self.granted(Some(name), applicant.client_id, Source::Certificate);
+            let source = Source::Certificate {
+                listener: applicant.listener,
+            };
+            return self.granted(Some(name), applicant.client_id, source);
         }
         let password = applicant.password.unwrap_or_default();
         if let Some(tokens) = &self.tokens
@@ -307,7 +322,7 @@ impl Policy {
     pub fn review(&self, grant: &Grant) -> Review {
         let stays = match grant.source {
             Source::Anonymous { listener } => self.allows_anonymous_at(listener),
-            Source::Certificate => self.trusts_certificates,
+            Source::Certificate { listener } => self.trusts_certificates_at(listener),
             Source::User {
                 listener,
                 fingerprint,
@@ -323,7 +338,7 @@ impl Policy {
         };
         let has_rules = match grant.source {
             Source::Token { has_rules, .. } | Source::Hook { has_rules } => has_rules,
-            Source::Anonymous { .. } | Source::Certificate | Source::User { .. } => false,
+            Source::Anonymous { .. } | Source::Certificate { .. } | Source::User { .. } => false,
         };
         if !stays {
             return Review::Ended;

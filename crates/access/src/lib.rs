@@ -39,7 +39,8 @@ mod users;
 
 pub use acl::Acl;
 pub use api_users::{
-    ApiUser, ApiUsers, Credential, Role, TokenCheck, hash_token, parse_time, token_line,
+    ApiUser, ApiUsers, Credential, Role, TokenCheck, hash_token, parse_time, text_of_time,
+    token_line,
 };
 pub use grant::{Applicant, Grant, Judgement, ListenerPolicy, Policy, Review};
 pub use hash::HashMemory;

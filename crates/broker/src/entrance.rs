@@ -9,7 +9,7 @@ use thicket_transport::tls::rustls::ServerConfig;
 use thicket_transport::tls::{ServerTls, TlsError};
 
 use crate::config::{self, Listen};
-use crate::gate::{Gate, NodeGate, Seat};
+use crate::gate::{Gate, NodeGate, PublishRates, Seat};
 use crate::layers::{Layered, Tls, WebSocket};
 use crate::links::Links;
 use crate::transport::{Stream, Transport, Undecided};
@@ -59,7 +59,15 @@ impl Entrance {
         });
         Ok(Self {
             name: listen.text.clone(),
-            gate: Gate::new(node, listen.connections, listen.connections_per_s),
+            gate: Gate::new(
+                node,
+                listen.connections,
+                listen.connections_per_s,
+                PublishRates {
+                    messages_per_s: listen.messages_per_s,
+                    bytes_per_s: listen.bytes_per_s,
+                },
+            ),
             has_preface: listen.proxy_protocol,
             links: match (listen.takes, links) {
                 (Takes::Links, Some(links)) => LinksHere::Alone(Arc::clone(links)),

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use thicket_node::{Allowance, Balance};
 use thicket_session::time::Instant;
 
 use crate::counters::Counter;
@@ -57,6 +58,68 @@ pub(crate) struct Gate {
     pub(crate) bytes_in: Counter,
     /// Bytes of MQTT that were written to its clients.
     pub(crate) bytes_out: Counter,
+    /// What its clients may publish; `None`: as much as they want.
+    pub(crate) publishing: Option<Publishing>,
+    /// Messages that its clients published.
+    pub(crate) messages_in: Counter,
+    /// Messages that were delivered to its clients.
+    pub(crate) messages_out: Counter,
+    /// Messages refused or dropped because its clients published too many.
+    pub(crate) messages_refused: Counter,
+}
+
+/// What all clients of a listener may publish in a second, on all threads.
+#[derive(Debug)]
+pub(crate) struct Publishing {
+    rates: PublishRates,
+    balances: Mutex<Balances>,
+}
+
+/// Messages, and bytes of topics and payloads, in a second; 0: any number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PublishRates {
+    pub(crate) messages_per_s: u32,
+    pub(crate) bytes_per_s: u32,
+}
+
+#[derive(Debug, Default)]
+struct Balances {
+    messages: Balance,
+    bytes: Balance,
+}
+
+impl Publishing {
+    fn new(rates: PublishRates) -> Option<Self> {
+        (rates != PublishRates::default()).then(|| Self {
+            rates,
+            balances: Mutex::default(),
+        })
+    }
+
+    /// What is left for the round of a thread. Other threads may use it too: then less is left later.
+    pub(crate) fn left(&self, now: Instant) -> Allowance {
+        let balances = self.balances.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = |balance: &Balance, per_s: u32| match per_s {
+            0 => i64::MAX,
+            // Thousandths: any part of one allows one.
+            per_s => balance
+                .left(now, per_s)
+                .saturating_add(999)
+                .div_euclid(1000),
+        };
+        Allowance {
+            messages: left(&balances.messages, self.rates.messages_per_s),
+            bytes: left(&balances.bytes, self.rates.bytes_per_s),
+        }
+    }
+
+    /// A thread has used so much.
+    pub(crate) fn spend(&self, now: Instant, messages: u64, bytes: u64) {
+        let mut balances = self.balances.lock().unwrap_or_else(PoisonError::into_inner);
+        let rates = self.rates;
+        balances.messages.spend(now, rates.messages_per_s, messages);
+        balances.bytes.spend(now, rates.bytes_per_s, bytes);
+    }
 }
 
 /// A token bucket: one token a connection, refilled evenly, at most one second's worth.
@@ -73,8 +136,13 @@ struct Bucket {
 pub(crate) struct Seat(Arc<Gate>);
 
 impl Gate {
-    /// `maximum`: connections at a time; `per_s`: connections a second, 0: no limit.
-    pub(crate) fn new(node: &Arc<NodeGate>, maximum: Option<u32>, per_s: u32) -> Arc<Self> {
+    /// `maximum`: connections at a time; `per_s`: connections a second, 0: no limit; `rates`: what all its clients may publish.
+    pub(crate) fn new(
+        node: &Arc<NodeGate>,
+        maximum: Option<u32>,
+        per_s: u32,
+        rates: PublishRates,
+    ) -> Arc<Self> {
         let bucket = Bucket {
             per_s,
             tokens: u64::from(per_s) * 1000,
@@ -90,6 +158,10 @@ impl Gate {
             admitted: Counter::default(),
             bytes_in: Counter::default(),
             bytes_out: Counter::default(),
+            publishing: Publishing::new(rates),
+            messages_in: Counter::default(),
+            messages_out: Counter::default(),
+            messages_refused: Counter::default(),
         })
     }
 
@@ -187,9 +259,13 @@ mod tests {
         Instant::from_millis(ms)
     }
 
+    fn gate(node: &Arc<NodeGate>, maximum: Option<u32>, per_s: u32) -> Arc<Gate> {
+        Gate::new(node, maximum, per_s, PublishRates::default())
+    }
+
     #[test]
     fn a_place_is_free_again_when_its_connection_is_gone() {
-        let gate = Gate::new(&NodeGate::new(10), Some(2), 0);
+        let gate = gate(&NodeGate::new(10), Some(2), 0);
         let (first, second) = (gate.admit(), gate.admit());
         assert!(first.is_some() && second.is_some());
         assert!(gate.admit().is_none());
@@ -201,7 +277,7 @@ mod tests {
     #[test]
     fn listeners_share_the_places_of_the_node() {
         let node = NodeGate::new(2);
-        let (one, other) = (Gate::new(&node, None, 0), Gate::new(&node, None, 0));
+        let (one, other) = (gate(&node, None, 0), gate(&node, None, 0));
         let _seats = (one.admit(), other.admit());
         assert!(one.admit().is_none() && other.admit().is_none());
         assert_eq!(node.node_full.value(), 2);
@@ -210,7 +286,7 @@ mod tests {
     #[test]
     fn nobody_new_comes_in_when_memory_is_short() {
         let node = NodeGate::new(2);
-        let gate = Gate::new(&node, None, 0);
+        let gate = gate(&node, None, 0);
         node.is_out_of_memory.store(true, Ordering::Relaxed);
         assert!(gate.admit().is_none());
         assert_eq!(node.short_of_memory.value(), 1);
@@ -218,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_second_brings_so_many_and_an_idle_hour_no_more() {
-        let gate = Gate::new(&NodeGate::new(1000), None, 4);
+        let gate = gate(&NodeGate::new(1000), None, 4);
         let mut seats = Vec::new();
         let mut admitted = |now| {
             let before = seats.len();
@@ -232,5 +308,24 @@ mod tests {
         assert_eq!(admitted(3_600_250), 1);
         assert_eq!(admitted(3_601_250), 4);
         assert_eq!(gate.wait_until(at(3_601_251)), Some(at(3_601_500)));
+    }
+
+    #[test]
+    fn threads_share_what_the_clients_of_a_listener_may_publish() {
+        let rates = PublishRates {
+            messages_per_s: 10,
+            bytes_per_s: 0,
+        };
+        let publishing = Publishing::new(rates).expect("a limit");
+        let left = |now| publishing.left(at(now)).messages;
+        assert_eq!(left(1000), 20, "two seconds are saved up");
+        assert_eq!(publishing.left(at(1000)).bytes, i64::MAX);
+        // Two threads, each with all that was left.
+        publishing.spend(at(1000), 20, 1 << 40);
+        publishing.spend(at(1000), 20, 1 << 40);
+        assert_eq!(left(1000), -20);
+        assert_eq!(left(3000), 0, "what was used too much is paid back first");
+        assert_eq!(left(3050), 1);
+        assert!(Publishing::new(PublishRates::default()).is_none());
     }
 }

@@ -29,7 +29,7 @@ use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
 use crate::certificates::Certificates;
 use crate::clock::Clock;
-use crate::config::{Acknowledgement, Config, Loaded, TransportChoice, read_headers};
+use crate::config::{Acknowledgement, Config, ExposedFile, Loaded, TransportChoice, read_headers};
 use crate::counters::Counters;
 use crate::discovery::Discovery;
 use crate::disk::Disk;
@@ -303,6 +303,10 @@ impl Node {
             workers = config.workers,
             "node started"
         );
+        for ExposedFile { key, path } in &config.exposed {
+            let file = path.display();
+            tracing::warn!(key, %file, "every user of this host can read a file with secrets: chmod o-r");
+        }
         Ok(node)
     }
 
@@ -709,6 +713,8 @@ fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> Worke
         takes: bound.listen.takes,
         topic_prefix: bound.listen.topic_prefix.clone(),
         maximum_packet_size: bound.listen.maximum_packet_size,
+        client_messages_per_s: bound.listen.client_messages_per_s,
+        client_bytes_per_s: bound.listen.client_bytes_per_s,
     };
     WorkerConfig {
         node: identity.node,

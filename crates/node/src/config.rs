@@ -56,6 +56,10 @@ pub struct ListenerConfig {
     pub topic_prefix: String,
     /// Largest packet accepted, bytes; the smaller of this and that of [`Limits`] holds.
     pub maximum_packet_size: u32,
+    /// Messages that a client may publish in a second; 0: any number.
+    pub client_messages_per_s: u32,
+    /// Bytes of topics and payloads that it may publish in a second; 0: any number.
+    pub client_bytes_per_s: u32,
 }
 
 /// Who owns a session, beside its client identifier. All nodes of a cluster must have the same.
@@ -125,10 +129,6 @@ pub struct Limits {
     pub address_sessions: u32,
     /// Bytes of subscriptions of one user, and of one address, in a worker; 0: no bound.
     pub user_subscription_bytes: u64,
-    /// Messages that a client may publish in a second; 0: any number.
-    pub client_messages_per_s: u32,
-    /// Bytes of topics and payloads that it may publish in a second; 0: any number.
-    pub client_bytes_per_s: u32,
     /// Levels of a topic or filter.
     pub topic_levels: u16,
     /// Longest session expiry granted; `u32::MAX` seconds means never.
@@ -163,8 +163,6 @@ impl Default for Limits {
             user_sessions: 100_000,
             address_sessions: 20_000,
             user_subscription_bytes: 128 * 1024 * 1024,
-            client_messages_per_s: 0,
-            client_bytes_per_s: 0,
             topic_levels: 128,
             session_expiry_maximum: u32::MAX,
             keep_alive_maximum: 0,

@@ -22,6 +22,7 @@
 //! * Every queue and table has a bound or is listed in `docs/design/limits.md`.
 //! * Nothing a client or another node sends panics.
 
+mod allowance;
 mod bans;
 mod config;
 mod egress;
@@ -43,6 +44,7 @@ mod transfer;
 mod visits;
 mod worker;
 
+pub use allowance::{Allowance, Balance, ListenerTraffic};
 pub use bans::{Ban, BanError, BanSubject};
 pub use config::*;
 pub use egress::Egress;

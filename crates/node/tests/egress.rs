@@ -39,6 +39,8 @@ impl Node {
             allow_anonymous: true,
             topic_prefix: String::new(),
             maximum_packet_size: u32::MAX,
+            client_messages_per_s: 0,
+            client_bytes_per_s: 0,
         };
         let worker = WorkerConfig {
             node: NodeId(1),

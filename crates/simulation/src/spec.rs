@@ -68,6 +68,8 @@ impl NodeSpec {
                 allow_anonymous: true,
                 topic_prefix: String::new(),
                 maximum_packet_size: u32::MAX,
+                client_messages_per_s: 0,
+                client_bytes_per_s: 0,
             }],
             wall_ahead: 0,
             policy: None,

@@ -188,46 +188,32 @@ fn the_prefix_of_a_listener_is_applied_once_to_the_topics_of_a_bridge() {
 }
 
 #[test]
-fn names_in_certificates_are_taken_over_only_if_other_listeners_stay_as_they_are() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let users = directory.path().join("users");
-    std::fs::write(&users, "").expect("written");
-    let users = users.to_str().expect("text");
+fn names_in_certificates_are_taken_over_for_their_listener() {
     // The files are not there, so the configurations are not checked.
     let secure = "listener 8883 127.0.0.1\ncertfile /c\nkeyfile /k\ncafile /a\nrequire_certificate true\nuse_identity_as_username true\n";
     let plain = "listener 1883 127.0.0.1\n";
-    for (lines, is_taken) in [
-        (secure.to_owned(), true),
-        (format!("password_file {users}\n{secure}{plain}"), true),
-        (format!("allow_anonymous true\n{secure}{plain}"), false),
-        (
-            format!("per_listener_settings true\n{secure}{plain}password_file {users}\n"),
-            true,
-        ),
-        (
-            format!("per_listener_settings true\n{secure}{plain}allow_anonymous true\n"),
-            false,
-        ),
-        (
-            format!(
-                "password_file {users}\n{secure}{}",
-                secure.replace("use_", "# use_")
-            ),
-            false,
-        ),
+    for lines in [
+        secure.to_owned(),
+        format!("allow_anonymous true\n{secure}{plain}"),
+        format!("per_listener_settings true\n{plain}allow_anonymous true\n{secure}"),
+        format!("{secure}{}", secure.replace("use_", "# use_")),
     ] {
         let text = out(&migrate(&lines));
-        let is_there = text.lines().any(|line| line == "certificate_users = true");
-        assert_eq!(is_there, is_taken, "{lines}: {text}");
-        let is_remarked = text.contains("a node of their own with certificate_users = true");
-        assert_eq!(is_remarked, !is_taken, "{lines}: {text}");
-        // Each listener has its own rule.
-        assert!(!text.contains("name its users"), "{lines}: {text}");
+        let at_node = text.split("[[listener]]").next().unwrap_or_default();
+        assert!(!at_node.contains("certificate_users"), "{lines}: {text}");
+        let tables = text.split("[[listener]]").skip(1);
+        let taken: Vec<&str> = tables
+            .filter(|table| table.contains("certificate_users = true\n"))
+            .collect();
+        assert_eq!(taken.len(), 1, "{lines}: {text}");
+        let is_secure = taken[0].contains("tls_client_certificate = \"required\"");
+        assert!(is_secure, "{lines}: {text}");
     }
     let text = out(&migrate(&format!(
         "allow_anonymous true\n{plain}use_identity_as_username true\n"
     )));
     assert!(text.contains("it has no effect"), "{text}");
+    assert!(!text.contains("certificate_users"), "{text}");
 }
 
 #[test]

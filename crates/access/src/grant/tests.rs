@@ -155,6 +155,7 @@ fn a_listener_may_have_users_of_its_own() {
         ListenerPolicy {
             users: Some(Users::parse(&line("bob", "b")).expect("users")),
             allows_anonymous: Some(true),
+            ..ListenerPolicy::default()
         },
     ];
     let at = |listener, name, password| {
@@ -171,4 +172,37 @@ fn a_listener_may_have_users_of_its_own() {
     assert_eq!(policy.review(&bob), Review::Same);
     assert_eq!(policy.grant_anonymous(0, "dev"), Judgement::Unknown);
     granted(policy.grant_anonymous(1, "dev"));
+}
+
+#[test]
+fn names_in_certificates_are_taken_at_the_listeners_that_say_so() {
+    let at = |policy: &Policy, listener| {
+        let applicant = Applicant {
+            listener,
+            certificate_name: Some("bob"),
+            ..applicant(Some("ann"), "wrong")
+        };
+        policy.judge(&applicant, 0, &mut HashMemory::default())
+    };
+    let own = |trusts_certificates| ListenerPolicy {
+        trusts_certificates,
+        ..ListenerPolicy::default()
+    };
+    let mut policy = Policy {
+        listeners: vec![own(None), own(Some(true)), own(Some(false))],
+        ..Policy::default()
+    };
+    let known = |policy: &Policy| [0, 1, 2].map(|listener| policy.knows_users_at(listener));
+    assert_eq!(known(&policy), [false, true, false]);
+    assert_eq!(at(&policy, 0), Judgement::Unknown);
+    let grant = granted(at(&policy, 1));
+    assert_eq!(grant.user_name.as_deref(), Some("bob"));
+    assert_eq!(policy.review(&grant), Review::Same);
+    policy.trusts_certificates = true;
+    assert_eq!(known(&policy), [true, true, false]);
+    granted(at(&policy, 0));
+    assert_eq!(at(&policy, 2), Judgement::Unknown);
+    // The client of a listener that no longer trusts certificates goes, others stay.
+    policy.listeners[1] = own(Some(false));
+    assert_eq!(policy.review(&grant), Review::Ended);
 }

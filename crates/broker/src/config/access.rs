@@ -179,7 +179,9 @@ impl Access {
             && listen.users.is_none()
             && self.hook.is_none()
             && policy.acl.is_none()
-            && !policy.knows_users_at(0)
+            && policy.users.is_none()
+            && policy.tokens.is_none()
+            && !listen.certificate_users
     }
 
     /// Reads the files again. `listeners`: what differs at listeners; their own files are read again too.
@@ -193,6 +195,7 @@ impl Access {
         let policies = listeners.iter().map(|listener| ListenerPolicy {
             users: faults.or_default(listener.users.as_ref().map(again).transpose()),
             allows_anonymous: listener.allows_anonymous,
+            trusts_certificates: listener.trusts_certificates,
         });
         loaded.policy.listeners = policies.collect();
         faults.end(loaded)
@@ -206,6 +209,8 @@ pub(crate) struct ListenerAccess {
     pub(crate) users: Option<PathBuf>,
     /// Whether clients without a user name are let in; `None`: as at the node.
     pub(crate) allows_anonymous: Option<bool>,
+    /// Whether names in certificates are user names; `None`: as at the node.
+    pub(crate) trusts_certificates: Option<bool>,
 }
 
 impl Listen {
@@ -214,6 +219,7 @@ impl Listen {
         ListenerPolicy {
             users: self.users.as_ref().map(|read| read.users.clone()),
             allows_anonymous: Some(self.allow_anonymous),
+            trusts_certificates: Some(self.certificate_users),
         }
     }
 
@@ -222,18 +228,24 @@ impl Listen {
         ListenerAccess {
             users: self.users.as_ref().map(|read| read.path.clone()),
             allows_anonymous: Some(self.allow_anonymous),
+            trusts_certificates: Some(self.certificate_users),
         }
     }
 }
 
-/// Whether any source of users is configured.
-pub(super) const fn names_users(settings: &Settings) -> bool {
+/// Whether any source of users is configured for the node.
+pub(super) fn names_users(settings: &Settings) -> bool {
+    names_users_at(settings, None)
+}
+
+/// The same for a listener without a file of its own; `certificate_users`: its key.
+pub(super) fn names_users_at(settings: &Settings, certificate_users: Option<bool>) -> bool {
     settings.users.is_some()
         || settings.jwt_key.is_some()
         || settings.jwt_jwks.is_some()
         || settings.jwt_oidc_issuer.is_some()
         || settings.auth_hook.is_some()
-        || matches!(settings.certificate_users, Some(true))
+        || certificate_users.or(settings.certificate_users) == Some(true)
 }
 
 impl Sources {

@@ -134,6 +134,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
         rebalance: faults.or_default(rebalance(settings)),
         site,
         site_prices,
+        exposed: super::exposed::exposed(settings),
         access,
         secret,
         link_tls,
@@ -603,12 +604,6 @@ fn limits(settings: &Settings, faults: &mut Faults) -> Limits {
         user_subscription_bytes: settings
             .user_subscription_bytes
             .unwrap_or(default.user_subscription_bytes),
-        client_messages_per_s: settings
-            .client_messages_per_s
-            .unwrap_or(default.client_messages_per_s),
-        client_bytes_per_s: settings
-            .client_bytes_per_s
-            .unwrap_or(default.client_bytes_per_s),
         topic_levels: faults.in_range(
             "topic_levels",
             settings.topic_levels,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use thicket_node::Takes;
 use thicket_transport::tls::{ClientCertificates, LinkTls, ServerTls, Validity};
 
-use super::access::names_users;
+use super::access::names_users_at;
 use super::check::{in_range, invalid};
 use super::error::Faults;
 use super::{ConfigError, Listen, Settings, Users, WebSocket, units};
@@ -80,10 +80,22 @@ pub struct ListenerSettings {
     pub allow_anonymous: Option<bool>,
     /// Its own file of users.
     pub users: Option<PathBuf>,
+    /// Whether the name in a client's verified certificate is its user name.
+    pub certificate_users: Option<bool>,
     /// Connections at a time.
     pub connections: Option<u32>,
     /// New connections a second.
     pub connections_per_s: Option<u32>,
+    /// Messages that all its clients together may publish in a second.
+    pub messages_per_s: Option<u32>,
+    /// The same for bytes of topics and payloads.
+    #[serde(deserialize_with = "units::bytes_of_file")]
+    pub bytes_per_s: Option<u32>,
+    /// Messages that one of its clients may publish in a second.
+    pub client_messages_per_s: Option<u32>,
+    /// The same for bytes of topics and payloads.
+    #[serde(deserialize_with = "units::bytes_of_file")]
+    pub client_bytes_per_s: Option<u32>,
     /// Largest packet accepted, bytes.
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub maximum_packet_size: Option<u32>,
@@ -93,7 +105,7 @@ pub struct ListenerSettings {
 
 impl ListenerSettings {
     /// The keys of a table, to suggest one for a misspelt key.
-    pub(super) const KEYS: [&str; 16] = [
+    pub(super) const KEYS: [&str; 21] = [
         "address",
         "transport",
         "tls_certificate",
@@ -106,8 +118,13 @@ impl ListenerSettings {
         "topic_prefix",
         "allow_anonymous",
         "users",
+        "certificate_users",
         "connections",
         "connections_per_s",
+        "messages_per_s",
+        "bytes_per_s",
+        "client_messages_per_s",
+        "client_bytes_per_s",
         "maximum_packet_size",
         "advertise",
     ];
@@ -199,18 +216,27 @@ fn listener(
     let requires_certificate = tls
         .as_ref()
         .is_some_and(|tls| tls.client_certificates == ClientCertificates::Required);
-    let node_is_open = settings.allow_anonymous.unwrap_or(!names_users(settings));
+    let knows_users = names_users_at(settings, table.certificate_users);
+    let is_open = settings.allow_anonymous.unwrap_or(!knows_users);
     let allow_anonymous = table
         .allow_anonymous
-        .unwrap_or(users.is_none() && (requires_certificate || node_is_open));
+        .unwrap_or(users.is_none() && (requires_certificate || is_open));
     if !is_link
         && !allow_anonymous
         && table.users.is_none()
-        && !names_users(settings)
+        && !knows_users
         && settings.allow_anonymous != Some(false)
     {
         faults.add(ConfigError::Conflict(
             "allow_anonymous = false at a [[listener]] needs a file of users, there or for the node, or nobody could connect",
+        ));
+    }
+    let asks_for_certificates = tls
+        .as_ref()
+        .is_some_and(|tls| tls.client_certificates != ClientCertificates::Off);
+    if table.certificate_users == Some(true) && !asks_for_certificates {
+        faults.add(ConfigError::Conflict(
+            "certificate_users at a [[listener]] needs tls_client_certificate = \"required\" or \"optional\": clients are asked for no certificate there",
         ));
     }
     let listen = Listen {
@@ -220,6 +246,7 @@ fn listener(
         is_guarded: is_link
             || users.is_some()
             || table.allow_anonymous == Some(true)
+            || table.certificate_users == Some(true)
             || requires_certificate,
         takes: match (is_link, link_tls) {
             (true, _) => Takes::Links,
@@ -232,11 +259,20 @@ fn listener(
         topic_prefix: faults.or_default(topic_prefix(table.topic_prefix)),
         allow_anonymous,
         users,
+        certificate_users: table.certificate_users.or(settings.certificate_users) == Some(true),
         connections: table.connections,
         connections_per_s: table
             .connections_per_s
             .or(settings.connections_per_s)
             .unwrap_or(DEFAULT_CONNECTIONS_PER_S),
+        messages_per_s: table.messages_per_s.unwrap_or(0),
+        bytes_per_s: table.bytes_per_s.unwrap_or(0),
+        client_messages_per_s: (table.client_messages_per_s)
+            .or(settings.client_messages_per_s)
+            .unwrap_or(0),
+        client_bytes_per_s: (table.client_bytes_per_s)
+            .or(settings.client_bytes_per_s)
+            .unwrap_or(0),
         maximum_packet_size: faults.in_range(
             "maximum_packet_size",
             table.maximum_packet_size,
@@ -445,13 +481,18 @@ fn refuse_strangers(
         || table.tls_client_ca.is_some()
         || table.tls_client_certificate.is_some();
     let is_client_like = table.users.is_some()
+        || table.certificate_users.is_some()
         || table.allow_anonymous.is_some()
         || table.topic_prefix.is_some()
         || table.proxy_protocol.is_some()
+        || table.messages_per_s.is_some()
+        || table.bytes_per_s.is_some()
+        || table.client_messages_per_s.is_some()
+        || table.client_bytes_per_s.is_some()
         || table.advertise.is_some();
     if transport == TransportChoice::Link && is_client_like {
         return Err(ConfigError::Conflict(
-            "a [[listener]] for links has keys that are for clients: users, allow_anonymous, topic_prefix, proxy_protocol or advertise",
+            "a [[listener]] for links has keys that are for clients: users, certificate_users, allow_anonymous, topic_prefix, proxy_protocol, advertise, or messages or bytes a second",
         ));
     }
     if about_tls && !is_tls {

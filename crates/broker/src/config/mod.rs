@@ -8,6 +8,7 @@ mod access;
 mod bridge;
 mod check;
 mod error;
+mod exposed;
 mod file;
 mod flapping;
 mod hook;
@@ -37,6 +38,7 @@ pub use bridge::{
     BridgeAddress, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion,
 };
 pub use error::{ConfigError, ConfigErrors, TooOpen};
+pub use exposed::ExposedFile;
 pub use flapping::FlappingLimit;
 pub use hook::{HookKind, HookPlan, HookSettings};
 pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
@@ -71,6 +73,8 @@ pub struct Config {
     pub cluster_name: String,
     /// At least one.
     pub listeners: Vec<Listen>,
+    /// Files with secrets that every user of this host can read.
+    pub exposed: Vec<ExposedFile>,
     /// HOST:PORT where other nodes reach this one; `None`: made from the first listener's address.
     pub advertise: Option<String>,
     /// Where the HTTP API listens, on a loopback address unless it has users; `None`: off.
@@ -176,10 +180,20 @@ pub struct Listen {
     pub allow_anonymous: bool,
     /// Its own users; `None`: those of the node.
     pub users: Option<Users>,
+    /// The name in a client's verified certificate is its user name, and needs no password.
+    pub certificate_users: bool,
     /// Connections at a time; `None`: only the node's limit.
     pub connections: Option<u32>,
     /// New connections a second; 0: no limit.
     pub connections_per_s: u32,
+    /// Messages that all its clients together may publish in a second; 0: any number.
+    pub messages_per_s: u32,
+    /// The same for bytes of topics and payloads.
+    pub bytes_per_s: u32,
+    /// Messages that one of its clients may publish in a second; 0: any number.
+    pub client_messages_per_s: u32,
+    /// The same for bytes of topics and payloads.
+    pub client_bytes_per_s: u32,
     /// Largest packet accepted, bytes.
     pub maximum_packet_size: u32,
     /// HOST:PORT where clients reach it; `None`: made from the node's host and the port.

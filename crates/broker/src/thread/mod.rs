@@ -7,6 +7,7 @@ mod deadlines;
 mod input;
 mod lingering;
 mod output;
+mod tenants;
 
 use std::collections::HashMap;
 use std::io;
@@ -37,6 +38,7 @@ use crate::storage::{RecoveryError, WorkerStorage};
 use crate::traces::{TracePlan, Traces};
 use deadlines::Deadlines;
 use lingering::Lingering;
+use tenants::Tenants;
 
 /// The token of the mailbox.
 pub(crate) const MAILBOX: Token = Token(0);
@@ -98,6 +100,7 @@ pub(crate) struct Thread {
     waiting_listeners: Vec<Listener>,
     /// Receives one report that the thread is ready.
     recovered: Option<Sender<Result<(), RecoveryError>>>,
+    tenants: Tenants,
     /// Tokens kept for listeners, also after they are closed.
     listener_tokens: usize,
     sockets: Sockets,
@@ -180,6 +183,7 @@ impl Thread {
             poll: parts.poll,
             mailbox: parts.mailbox,
             outgoing: parts.outgoing,
+            tenants: Tenants::new(&parts.listeners),
             listener_tokens: parts.listeners.len(),
             listeners: Vec::new(),
             waiting_listeners: parts.listeners,
@@ -242,8 +246,10 @@ impl Thread {
             self.round_began = began;
             let delivered = self.worker.delivered();
             self.tick_storage(now).map_err(io::Error::other)?;
+            self.tenants.allow(&mut self.worker, now.instant);
             self.take_in(now, &events);
             unfinished = self.carry_out(now)?;
+            self.tenants.count(&self.worker, now.instant);
             self.note_round(began.elapsed(), delivered);
             if let Some(problem) = self.problem.take() {
                 return Err(io::Error::other(problem));

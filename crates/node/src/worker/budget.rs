@@ -1,13 +1,9 @@
-//! How much the client of a connection may publish in a second.
+//! How much the clients of a connection and of a listener may publish in a second.
 
 use thicket_mqtt::{Publish, ReasonCode};
-use thicket_session::time::Instant;
 
-use super::{Refusal, context::Context};
-use crate::{ConnectionId, Now};
-
-/// What a client may save up, in milliseconds of its rate.
-const SAVED_MS: i64 = 2000;
+use super::{Refusal, Worker, context::Context};
+use crate::{Allowance, Balance, ConnectionId, ListenerId, ListenerTraffic, Now};
 
 /// What the client of a connection may publish before it has to wait.
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,48 +12,38 @@ pub(super) struct Budget {
     bytes: Balance,
 }
 
-/// Thousandths of what may be used, less what was used: a message is allowed while it is above zero, however large the message.
-#[derive(Debug, Clone, Copy, Default)]
-struct Balance {
-    /// `None`: nothing was used yet.
-    at: Option<(Instant, i64)>,
-}
+impl Worker {
+    /// What the clients of a listener may publish from now on; unless this is called, as much as they want.
+    pub fn allow(&mut self, listener: ListenerId, allowance: Allowance) {
+        self.cx.has_rates = true;
+        self.cx.connections.at(listener).allowance = allowance;
+    }
 
-impl Balance {
-    /// Uses `amount`, if the rate allows it; 0: any.
-    fn is_used(&mut self, now: Instant, per_s: u32, amount: u64) -> bool {
-        if per_s == 0 {
-            return true;
-        }
-        let rate = i64::from(per_s);
-        let most = rate * SAVED_MS;
-        let left = self.at.map_or(most, |(at, left)| {
-            let ms = now.since(at).as_millis().min(u128::from(u32::MAX)) as i64;
-            left.saturating_add(rate.saturating_mul(ms)).min(most)
-        });
-        let is_allowed = left > 0;
-        let used = i64::try_from(amount).unwrap_or(i64::MAX);
-        let used = if is_allowed {
-            used.saturating_mul(1000)
-        } else {
-            0
-        };
-        self.at = Some((now, left.saturating_sub(used)));
-        is_allowed
+    /// What is left of it.
+    #[must_use]
+    pub fn allowance(&self, listener: ListenerId) -> Allowance {
+        let at = self.cx.connections.find_at(listener);
+        at.map_or_else(Allowance::default, |at| at.allowance)
+    }
+
+    /// Messages of the clients of a listener.
+    #[must_use]
+    pub fn listener_traffic(&self, listener: ListenerId) -> ListenerTraffic {
+        let at = self.cx.connections.find_at(listener);
+        at.map_or_else(ListenerTraffic::default, |at| at.traffic)
     }
 }
 
-/// A client that publishes more than it may is disconnected.
+/// A client that publishes more than it may is disconnected. `Some`: the clients of its listener publish more than they may, and the message is refused.
 #[inline]
 pub(super) fn check_rate(
     cx: &mut Context,
     now: Now,
     id: ConnectionId,
     publish: &Publish<'_>,
-) -> Result<(), Refusal> {
-    let limits = &cx.config.limits;
-    if limits.client_messages_per_s == 0 && limits.client_bytes_per_s == 0 {
-        return Ok(());
+) -> Result<Option<ReasonCode>, Refusal> {
+    if !cx.has_rates {
+        return Ok(None);
     }
     use_budget(cx, now, id, publish)
 }
@@ -68,56 +54,31 @@ fn use_budget(
     now: Now,
     id: ConnectionId,
     publish: &Publish<'_>,
-) -> Result<(), Refusal> {
-    let limits = &cx.config.limits;
-    let (messages, bytes) = (limits.client_messages_per_s, limits.client_bytes_per_s);
+) -> Result<Option<ReasonCode>, Refusal> {
     let Some(connection) = cx.connections.get_mut(id) else {
-        return Ok(());
+        return Ok(None);
     };
+    let listener = connection.listener;
+    let config = cx.config.listeners.get(usize::from(listener.0));
+    let (messages, bytes) = config.map_or((0, 0), |config| {
+        (config.client_messages_per_s, config.client_bytes_per_s)
+    });
     let (budget, len) = (
         &mut connection.budget,
         publish.topic.len() + publish.payload.len(),
     );
     let too_much = if !budget.messages.is_used(now.instant, messages, 1) {
-        format!("more than {messages} messages a second")
+        Some(format!("more than {messages} messages a second"))
     } else if !budget.bytes.is_used(now.instant, bytes, len as u64) {
-        format!("more than {bytes} bytes a second")
+        Some(format!("more than {bytes} bytes a second"))
     } else {
-        return Ok(());
+        None
     };
-    Err(Refusal::new(ReasonCode::MessageRateTooHigh, too_much))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(ms: u64) -> Instant {
-        Instant::from_millis(1_000_000 + ms)
+    if let Some(too_much) = too_much {
+        return Err(Refusal::new(ReasonCode::MessageRateTooHigh, too_much));
     }
-
-    #[test]
-    fn a_steady_rate_is_allowed_and_a_burst_of_two_seconds() {
-        let mut balance = Balance::default();
-        assert!((0..20).all(|_| balance.is_used(at(0), 10, 1)));
-        assert!(!balance.is_used(at(0), 10, 1));
-        assert!(balance.is_used(at(100), 10, 1));
-        assert!(!balance.is_used(at(100), 10, 1));
-        // No more than two seconds are saved up.
-        let burst = (0..100).filter(|_| balance.is_used(at(60_000), 10, 1));
-        assert_eq!(burst.count(), 20);
-        let mut steady = Balance::default();
-        assert!((0..1000).all(|number| steady.is_used(at(number * 100), 10, 1)));
-    }
-
-    #[test]
-    fn what_is_larger_than_the_rate_is_paid_back() {
-        let mut balance = Balance::default();
-        assert!(balance.is_used(at(0), 100, 1000));
-        assert!(!balance.is_used(at(7_900), 100, 1));
-        assert!(balance.is_used(at(8_100), 100, 1));
-        assert!(balance.is_used(at(8_100), 100, u64::MAX));
-        assert!(!balance.is_used(at(60_000), 100, 1));
-        assert!(balance.is_used(at(60_000), 0, u64::MAX), "no bound");
-    }
+    let at = cx.connections.at(listener);
+    let is_allowed = at.allowance.is_used(len);
+    at.traffic.refused_messages += u64::from(!is_allowed);
+    Ok((!is_allowed).then_some(ReasonCode::QuotaExceeded))
 }

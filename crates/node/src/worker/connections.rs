@@ -6,7 +6,7 @@ use super::{
     SessionKey,
     connection::{Attached, Connection, Phase},
 };
-use crate::{ConnectionId, WorkerOutput};
+use crate::{Allowance, ConnectionId, ListenerId, ListenerTraffic, WorkerOutput};
 
 /// All connections of a worker, by the numbers that the shell gives them.
 #[derive(Debug, Default)]
@@ -18,6 +18,16 @@ pub(super) struct Connections {
     pub relieved: Vec<SessionKey>,
     /// Bytes that those without a session hold.
     half_open_bytes: u64,
+    /// By the number of the listener; those after the last are as the default.
+    listeners: Vec<AtListener>,
+}
+
+/// What the clients of a listener have in common.
+#[derive(Debug, Default)]
+pub(super) struct AtListener {
+    /// What they may publish.
+    pub allowance: Allowance,
+    pub traffic: ListenerTraffic,
 }
 
 impl Connections {
@@ -108,11 +118,26 @@ impl Connections {
                 continue;
             };
             connection.is_dirty = false;
+            let listener = connection.listener;
+            let delivered = (connection.attached_mut()).map_or(0, Attached::take_delivered);
             let is_closing = matches!(connection.phase, Phase::Closing);
             if !is_closing && !connection.out.pending().is_empty() {
                 outputs.push_back(WorkerOutput::Flush(id));
             }
+            if delivered > 0 {
+                at(&mut self.listeners, listener).traffic.out_messages += delivered;
+            }
         }
+    }
+
+    /// What the clients of a listener have in common.
+    pub fn at(&mut self, listener: ListenerId) -> &mut AtListener {
+        at(&mut self.listeners, listener)
+    }
+
+    /// The same, unless it was never needed.
+    pub fn find_at(&self, listener: ListenerId) -> Option<&AtListener> {
+        self.listeners.get(usize::from(listener.0))
     }
 
     /// What a connection without a session holds from now on. Call it with 0 before the connection goes elsewhere.
@@ -127,4 +152,12 @@ impl Connections {
     pub const fn half_open_bytes(&self) -> u64 {
         self.half_open_bytes
     }
+}
+
+fn at(listeners: &mut Vec<AtListener>, listener: ListenerId) -> &mut AtListener {
+    let index = usize::from(listener.0);
+    if index >= listeners.len() {
+        listeners.resize_with(index + 1, AtListener::default);
+    }
+    &mut listeners[index]
 }

@@ -62,6 +62,8 @@ pub(super) struct Context {
     pub sessions: Sessions,
     /// Some session has, or had, rights: while none has, they are not checked.
     pub have_rights: bool,
+    /// What clients may publish in a second has a bound at some listener.
+    pub has_rates: bool,
     pub interests: Interests,
     /// What was received from whom.
     pub arrivals: Arrivals,
@@ -111,6 +113,8 @@ impl Context {
             connections: Connections::default(),
             sessions,
             have_rights: false,
+            has_rates: (config.listeners.iter())
+                .any(|it| it.client_messages_per_s > 0 || it.client_bytes_per_s > 0),
             interests,
             arrivals: Arrivals::default(),
             debts: Debts::new(),

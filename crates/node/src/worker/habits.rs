@@ -143,6 +143,12 @@ impl Attached {
         self.count.habits.published += published;
     }
 
+    /// Messages to the client since the last call.
+    pub(super) const fn take_delivered(&mut self) -> u64 {
+        let all = self.count.messages - self.count.habits.published;
+        all - std::mem::replace(&mut self.count.delivered, all)
+    }
+
     /// Thousandths of a message a second, from the client and to it.
     pub(super) fn rate(&mut self, now: Instant) -> u64 {
         let messages = self.count.messages;

@@ -113,7 +113,7 @@ pub(super) fn overdrawn_refusal(cx: &Context) -> Refusal {
     let reason = if cx.is_minority {
         REASON
     } else {
-        "no room for its messages"
+        "its message is over a limit"
     };
     Refusal::new(ReasonCode::QuotaExceeded, reason)
 }

@@ -73,7 +73,7 @@ impl Worker {
                 "PUBLISH from a client with a subscription identifier",
             ));
         }
-        check_rate(&mut self.cx, now, id, publish)?;
+        let over = check_rate(&mut self.cx, now, id, publish)?;
         self.cx.traffic.external_in_messages += 1;
         self.cx.traffic.external_in_bytes += publish.payload.len() as u64;
         if habits::is_sampled(self.cx.traffic.external_in_messages) {
@@ -92,16 +92,17 @@ impl Worker {
                 &named
             }
         };
-        self.handle_named(now, id, key, publish)
+        self.handle_named(now, id, key, publish, over)
     }
 
-    /// A PUBLISH with its topic in it.
+    /// A PUBLISH with its topic in it. `over`: it is over a limit.
     fn handle_named(
         &mut self,
         now: Now,
         id: ConnectionId,
         key: SessionKey,
         publish: &Publish<'_>,
+        over: Option<ReasonCode>,
     ) -> Result<(), Refusal> {
         let route = self.cx.route(publish.topic);
         route.published.set(route.published.get() + 1);
@@ -115,7 +116,8 @@ impl Worker {
             .or_else(|| {
                 let is_refused = self.cx.is_minority && publish.qos > Qos::AtMostOnce;
                 is_refused.then_some(ReasonCode::QuotaExceeded)
-            });
+            })
+            .or(over);
         let arrival = Arrival {
             connection: id,
             session: key,

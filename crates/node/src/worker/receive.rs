@@ -112,9 +112,11 @@ impl Worker {
             && let Some(connection) = self.cx.connections.get_mut(id)
         {
             connection.last_packet = now.instant;
+            let listener = connection.listener;
             if let Some(attached) = connection.attached_mut() {
                 attached.count_published(published);
             }
+            self.cx.connections.at(listener).traffic.in_messages += published;
         }
         used
     }

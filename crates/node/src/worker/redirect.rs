@@ -30,6 +30,8 @@ const NAMED: usize = 512;
 #[derive(Debug)]
 pub(super) struct MessageCount {
     pub messages: u64,
+    /// Of them, those to the client that are counted for its listener.
+    pub delivered: u64,
     then: u64,
     since: Instant,
     /// For the rebalancer.
@@ -40,6 +42,7 @@ impl MessageCount {
     pub fn new(now: Instant) -> Self {
         Self {
             messages: 0,
+            delivered: 0,
             then: 0,
             since: now,
             habits: Habits::new(now),

@@ -260,46 +260,32 @@ impl Draft {
         if !is_per_listener {
             self.set("allow_anonymous", false);
         }
-        let has_certificate_users =
-            |place| self.certificate_users.iter().any(|(at, _)| *at == place);
-        let mut is_added = !is_per_listener
-            && said.is_none()
-            && !(0..self.listeners.len()).all(has_certificate_users);
-        for (place, listener) in self.listeners.iter_mut().enumerate() {
+        let has_certificate_users = |listener: &Table| listener.contains_key("certificate_users");
+        let mut is_added =
+            !is_per_listener && said.is_none() && !self.listeners.iter().all(has_certificate_users);
+        for listener in &mut self.listeners {
             // With required certificates we would let clients in without a name.
             let needs_it = is_per_listener || listener.contains_key("tls_client_certificate");
             let is_said =
                 listener.contains_key("allow_anonymous") || listener.contains_key("users");
             if needs_it && !is_said {
                 listener.insert("allow_anonymous".to_owned(), false.into());
-                is_added |= is_per_listener && !has_certificate_users(place);
+                is_added |= is_per_listener && !has_certificate_users(listener);
             }
         }
         is_added && !self.node.contains_key("users")
     }
 
-    /// A node trusts the names in certificates at all its listeners, and then knows users at all of them. So it does only if that changes nothing
-    /// at the others.
+    /// Names in certificates are user names where clients are asked for certificates.
     fn take_certificate_users(&mut self) {
-        let asks = |listener: &Table| listener.contains_key("tls_client_certificate");
-        let knows_users = self.node.contains_key("users");
-        let is_same = |(place, listener): (usize, &Table)| {
-            let is_named = self.certificate_users.iter().any(|(at, _)| *at == place);
-            is_named || (!asks(listener) && (knows_users || listener.contains_key("users")))
-        };
-        let is_for_all = self.listeners.iter().enumerate().all(is_same);
-        for (place, line) in &self.certificate_users {
-            let why = if !asks(&self.listeners[*place]) {
-                "without `require_certificate true` it has no effect"
-            } else if is_for_all {
-                self.node
-                    .insert("certificate_users".to_owned(), true.into());
-                continue;
+        for (place, line) in std::mem::take(&mut self.certificate_users) {
+            let listener = &mut self.listeners[place];
+            if listener.contains_key("tls_client_certificate") {
+                listener.insert("certificate_users".to_owned(), true.into());
             } else {
-                "certificate_users is for all listeners of a node, and would refuse user names at a listener without `users`: give the clients with \
-                 certificates a node of their own with certificate_users = true, or each other listener its `users`"
-            };
-            self.remarks.push((line.clone(), why.to_owned()));
+                let why = "without `require_certificate true` it has no effect";
+                self.remarks.push((line, why.to_owned()));
+            }
         }
     }
 

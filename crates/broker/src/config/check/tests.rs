@@ -473,3 +473,25 @@ fn the_listener_for_placements_belongs_to_one_for_clients() {
     };
     assert!(of(chosen).is_ok(), "somebody said so");
 }
+
+#[test]
+fn a_listener_takes_names_from_certificates_only_where_it_asks_for_them() {
+    let table = |certificate_users| ListenerSettings {
+        address: Some("127.0.0.1:1884".into()),
+        certificate_users,
+        ..ListenerSettings::default()
+    };
+    let of = |certificate_users, of_node| Settings {
+        listener: Some(vec![table(certificate_users)]),
+        certificate_users: of_node,
+        ..Settings::default()
+    };
+    let error = of(Some(true), None).check().expect_err("asks for none");
+    assert!(error.to_string().contains("asked for no certificate there"));
+    let open = of(Some(false), Some(true)).check().expect("anonymous");
+    let listener = &open.listeners[0];
+    assert!(!listener.certificate_users && listener.allow_anonymous);
+    let closed = of(None, Some(true)).check().expect("of the node");
+    let listener = &closed.listeners[0];
+    assert!(listener.certificate_users && !listener.allow_anonymous);
+}

@@ -55,6 +55,31 @@ impl Page {
                 self.sample(&labels, bytes.value());
             }
         }
+        let name = "thicket_listener_messages_total";
+        self.family(
+            name,
+            Counter,
+            "Messages that the clients of a listener published and were sent",
+        );
+        for entrance in inspector.entrances.iter() {
+            let gate = &entrance.gate;
+            for (direction, messages) in [("in", &gate.messages_in), ("out", &gate.messages_out)] {
+                let labels = [("listener", &*entrance.name), ("direction", direction)];
+                self.sample(&labels, messages.value());
+            }
+        }
+        let name = "thicket_listener_refused_messages_total";
+        self.family(
+            name,
+            Counter,
+            "Messages refused or dropped because the clients of a listener published more than they may in a second",
+        );
+        for entrance in inspector.entrances.iter() {
+            self.sample(
+                &[("listener", &entrance.name)],
+                entrance.gate.messages_refused.value(),
+            );
+        }
         let name = "thicket_listener_delayed_total";
         self.family(
             name,
