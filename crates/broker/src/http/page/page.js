@@ -139,22 +139,25 @@ function drawPicture(entry) {
   });
   const edges = new Set(entry.tree.edges.map(([a, b]) => [a, b].sort().join("\n")));
   const traffic = new Map(entry.link_traffic.map((it) => [it.node, it]));
+  const radius = nodes.length > 16 ? 14 : 26;
   const labels = [];
   for (const { nodes: [from, to], rtt_ms: rtt } of entry.links) {
     const [a, b] = [places.get(from), places.get(to)];
     if (!a || !b) continue;
     const isTree = entry.routing !== "mesh" && edges.has([from, to].sort().join("\n"));
-    draw(picture, "line", { x1: a.x, y1: a.y, x2: b.x, y2: b.y, class: isTree ? "link tree" : "link" });
+    const line = draw(picture, "line", { x1: a.x, y1: a.y, x2: b.x, y2: b.y, class: isTree ? "link tree" : "link" });
     const own = a.node.is_self ? b.node : b.node.is_self ? a.node : null;
     const rates = own && traffic.get(own.name);
     const text = `${roundTrip(own, rtt)}${rates ? `, ${bytes(rates.bytes_per_s)}/s` : ""}`;
-    labels.push({ x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 + 4, text });
+    draw(line, "title", {}, `${from} – ${to}: ${text}`);
+    // Links of this node have the more exact values: they come first where there is no space for all.
+    labels[own ? "unshift" : "push"]({ a, b, text });
   }
-  for (const { x, y, text } of labels) drawLabel(picture, x, y, text);
+  const taken = [...new Set(places.values())].map(({ x, y }) => ({ x, y: y + 10, width: 2 * radius + 40, height: 2 * radius + 34 }));
+  for (const { a, b, text } of labels) drawLabel(picture, a, b, text, taken);
   for (const { x, y, node } of new Set(places.values())) {
     const [state] = stateOf(node);
     const kind = state === "down" ? "node down" : state === "up" ? "node" : "node busy";
-    const radius = nodes.length > 16 ? 14 : 26;
     if (node.is_self) draw(picture, "circle", { cx: x, cy: y, r: radius + 5, class: "ring" });
     const circle = draw(picture, "circle", { cx: x, cy: y, r: radius, class: kind });
     draw(circle, "title", {}, `${node.name}: ${state}, ${plural(node.clients, "client")}`);
@@ -164,11 +167,28 @@ function drawPicture(entry) {
   }
 }
 
-// With the line interrupted behind it.
-function drawLabel(picture, x, y, text) {
-  const label = draw(picture, "text", { x, y, class: "small" }, text);
+// Where on the line from `a` to `b` a label covers no other and no node, the middle first; it is taken then.
+function freePlace(a, b, { width, height }, taken) {
+  for (const part of [0.5, 0.4, 0.6, 0.33, 0.67, 0.27, 0.73]) {
+    const [x, y] = [a.x + part * (b.x - a.x), a.y + part * (b.y - a.y)];
+    const covers = (it) => Math.abs(it.x - x) * 2 < it.width + width && Math.abs(it.y - y) * 2 < it.height + height;
+    if (taken.some(covers)) continue;
+    taken.push({ x, y, width, height });
+    return { x, y };
+  }
+  return null;
+}
+
+// With the line interrupted behind it. Where there is no place for it, only the title of the line has its text.
+function drawLabel(picture, a, b, text, taken) {
+  const label = draw(picture, "text", { x: 0, y: 0, class: "small" }, text);
   const box = label.getBBox();
-  const behind = draw(picture, "rect", { x: box.x - 4, y: box.y, width: box.width + 8, height: box.height, class: "behind" });
+  const size = { width: box.width + 8, height: box.height };
+  const free = freePlace(a, b, size, taken);
+  if (!free) return label.remove();
+  label.setAttribute("x", free.x);
+  label.setAttribute("y", free.y - box.height / 2 - box.y);
+  const behind = draw(picture, "rect", { x: free.x - size.width / 2, y: free.y - size.height / 2, ...size, class: "behind" });
   label.before(behind);
 }
 
