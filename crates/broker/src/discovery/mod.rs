@@ -32,6 +32,17 @@ impl Discovery {
         counters: &Arc<Counters>,
     ) -> io::Result<Self> {
         let hub = Arc::clone(&boxes[0]);
+        let names_of_dns = config.dns.as_ref().map(|dns| dns.names.join(" "));
+        if !config.seeds.is_empty() || names_of_dns.is_some() {
+            let seeds = (!config.seeds.is_empty()).then(|| config.seeds.join(" "));
+            tracing::info!(
+                cluster_name = config.cluster_name,
+                seeds,
+                dns_name = names_of_dns,
+                expect_nodes = config.expect_nodes,
+                "looking for other nodes of the cluster"
+            );
+        }
         let names = names::Names::start(&config.seeds, config.dns.as_ref(), &places.address, hub)?;
         let own = announcement::Announcement {
             node: identity.node,
