@@ -3,9 +3,10 @@
 import base64
 import http.client
 import json
+import subprocess
 import urllib.parse
 
-from nodes import ThreeNodes, wait_until
+from nodes import BINARY, ThreeNodes, wait_until
 from test_operating import ADMINISTRATIVE_ACTION, Ctl
 from test_page import EYE, ROOT, PageTest
 from wire import Kind, RawCases, RawClient
@@ -66,6 +67,31 @@ class ClusterViews(Ctl, RawCases, ThreeNodes):
         self.assertIn(f"{name}: its session is on this node", self.ctl("explain", "client", name, node=1))
         self.assertIn(f"{name}: its session is on {self.at(1).name}", self.ctl("explain", "client", name, node=0))
         self.assertIn("nobody-here: no node has a session of it", self.ctl("explain", "client", "nobody-here", node=0))
+
+    def test_a_trace_shows_a_client_at_whichever_node_it_is(self):
+        watched = self.raw(self.at(1).port, "watched")
+        command = [BINARY, "ctl", "--api", f"127.0.0.1:{self.at(0).http_port}", "trace", self.client_id("watched"), "-C", "2"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tracing:
+            self.addCleanup(tracing.kill)
+
+            def is_shown():
+                # Until the trace has begun, what is sent is not seen.
+                watched.ping()
+                return tracing.poll() is not None
+
+            wait_until(is_shown, "two lines")
+            lines = tracing.stdout.read().splitlines()
+        self.assertEqual(len(lines), 2)
+        for line in lines:
+            self.assertEqual(line.split()[:2], [self.at(1).name, self.client_id("watched")])
+
+    def test_tables_fit_a_terminal_unless_all_columns_are_asked_for(self):
+        for command, hidden in (("nodes", "KEY"), ("sessions", "PEER"), ("clients", "DROPPED")):
+            narrow, wide = self.ctl(command), self.ctl(command, "--wide")
+            self.assertNotIn(hidden, narrow.splitlines()[0])
+            self.assertIn(hidden, wide.splitlines()[0])
+            self.assertLessEqual(len(narrow.splitlines()[0]), 100)
+            self.assertEqual(len(narrow.splitlines()), len(wide.splitlines()))
 
     def test_pages_of_all_nodes_hold_every_client_once(self):
         roles = [f"paged-{number:02}" for number in range(17)]

@@ -255,6 +255,7 @@ class OfTheNode(Walk):
             ("POST", "/v1/kick"): (None, {"client_id": client}, 200),
             ("DELETE", "/v1/sessions/{client_id}"): (None, None, 200),
             ("POST", "/v1/drain"): (None, None, 200),
+            ("DELETE", "/v1/drain"): (None, None, 204),
         }
 
     def test_every_operation_answers_as_described_and_refuses_what_is_not_valid(self):

@@ -88,6 +88,11 @@ impl Hooks {
         }
     }
 
+    /// It does so no longer.
+    pub(crate) fn note_drain_ended(&self) {
+        self.is_draining.store(false, Ordering::Relaxed);
+    }
+
     /// A message was published at this node.
     pub(crate) fn note_message(&self, message: ObservedMessage) {
         let topic = message.topic.clone();

@@ -9,7 +9,7 @@ use clap::{ArgMatches, CommandFactory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thicket_broker::{
-    CertificateDays, Config, ConfigError, ConfigErrors, Failure, Node, SOON_DAYS,
+    CertificateDays, Config, ConfigError, ConfigErrors, ExposedFile, Failure, Node, SOON_DAYS,
     SOON_DAYS_OF_TOKENS, Settings, TokenDays, certificate_days, token_days,
 };
 
@@ -70,6 +70,12 @@ pub fn run(arguments: Broker, matches: &ArgMatches, faults: Vec<String>) -> anyh
             "the configuration is good; the node would listen on {}",
             listen.join(" ")
         )?;
+        for ExposedFile { key, path } in &config.exposed {
+            let file = path.display();
+            crate::print(&format!(
+                "{key} = {file}: every user of this host can read it: chmod o-r\n"
+            ))?;
+        }
         check_tokens(&config)?;
         return check_certificates(&config);
     }

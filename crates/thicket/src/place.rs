@@ -10,19 +10,20 @@ use thicket_splitter::{Config, Splitter};
 /// Arguments of `thicket place`.
 #[derive(Debug, clap::Args)]
 pub struct Place {
-    /// Serve unchanged clients: one session in front, several behind, each where its topics are
+    /// Run as a proxy in front of the nodes; the only way so far, so it must be given
     #[arg(long, required = true)]
     proxy: bool,
     /// Where clients connect: HOST:PORT or :PORT, which is loopback
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":1883")]
     listen: String,
-    /// A node of the cluster; repeats
+    /// Where a node of the cluster listens for MQTT, without TLS; repeats
     #[arg(long, value_name = "HOST:PORT", required = true)]
     cluster: Vec<String>,
-    /// HTTP API of a node, which is asked where sessions should be; repeats
+    /// Where sessions should be is asked here: the listener for placements of a node (`placement_listen`), or its HTTP API, which serves
+    /// clients without a user name only; repeats
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:18830")]
     api: Vec<String>,
-    /// Sessions for one client
+    /// Sessions for one client at most, each at another node
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
     max_sessions: u8,
     /// Bytes of the largest packet

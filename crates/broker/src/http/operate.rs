@@ -59,7 +59,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(memory))
         .routes(routes!(kick))
-        .routes(routes!(drain))
+        .routes(routes!(drain, end_drain))
         .routes(routes!(membership))
         .routes(routes!(forget))
         .routes(routes!(start_trace, stop_trace))
@@ -95,10 +95,22 @@ async fn kick(
         Ok(entry) => entry,
         Err(rejection) => return bad_body(&rejection),
     };
-    let client_id = entry.client_id.clone();
+    let subject = kicked(&entry);
     let elsewhere = Elsewhere::new(&uri, &headers);
     let answer = kick_anywhere(&inspector, entry, elsewhere).await;
-    audit::about(&client_id, answer)
+    audit::about(&subject, answer)
+}
+
+/// What is ended, for the audit log.
+fn kicked(entry: &KickEntry) -> String {
+    let mut text = entry.client_id.clone();
+    if let Some(user_name) = &entry.user_name {
+        text += &format!(" of user {user_name}");
+    }
+    if entry.end_session {
+        text += ", with its session";
+    }
+    text
 }
 
 /// Whether the other nodes must do the same.
@@ -264,6 +276,17 @@ async fn drain(State(inspector): State<Inspector>) -> Response {
         .into_response(),
         Err(silence) => silent(silence),
     }
+}
+
+/// Ends a drain: this node accepts clients again.
+///
+/// Sessions that were handed over stay at the nodes that have them, until their clients connect here.
+#[utoipa::path(delete, path = "/v1/drain", tag = "cluster", responses((status = 204, description = "It is done, or the node was not drained")))]
+async fn end_drain(State(inspector): State<Inspector>) -> Response {
+    inspector.hooks.note_drain_ended();
+    inspector.tell_hub(|hub, now| hub.end_drain(now));
+    inspector.order_all(|worker, now| worker.end_drain(now));
+    StatusCode::NO_CONTENT.into_response()
 }
 
 /// How many nodes belong to the cluster, and whether this side of it serves clients.

@@ -144,6 +144,12 @@ impl Hub {
         self.placing.drain(&mut self.cx, now);
     }
 
+    /// This node stays.
+    pub fn end_drain(&mut self, now: Now) {
+        self.at_rest = None;
+        self.placing.end_drain(&mut self.cx, now);
+    }
+
     /// Whether this node is about to leave.
     #[must_use]
     pub const fn is_draining(&self) -> bool {

@@ -59,6 +59,30 @@ impl Worker {
         }
     }
 
+    /// Accepts clients again. Sessions that were handed over are at other nodes, and come back with their clients.
+    pub fn end_drain(&mut self, now: Now) {
+        self.cx.drain = Drain::default();
+        self.take_back_drained(now);
+    }
+
+    /// After a drain that was ended: sessions whose backups are down before they have taken over stay here. A drain does this with each step.
+    pub(super) fn take_back_drained(&mut self, now: Now) {
+        if self.cx.is_draining() {
+            return;
+        }
+        let is_lost = |switchover: &Switchover| {
+            switchover.reason == Reason::Drain && !self.cx.is_up(switchover.to)
+        };
+        let sessions = self.cx.sessions.iter();
+        let lost: Vec<SessionKey> = sessions
+            .filter(|(_, session)| session.role.switchover().as_ref().is_some_and(is_lost))
+            .map(|(key, _)| key)
+            .collect();
+        for key in lost {
+            self.take_back(now, key);
+        }
+    }
+
     /// Whether it goes now.
     fn drain_session(&mut self, now: Now, key: SessionKey) -> bool {
         let Some(session) = self.cx.sessions.get_mut(key) else {

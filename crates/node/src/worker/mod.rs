@@ -401,6 +401,7 @@ impl Worker {
             ToWorker::Nodes(nodes) => {
                 self.primaries.handle_nodes(&mut self.cx, now, nodes);
                 self.groups.reassign_from_lost(&mut self.cx, now);
+                self.take_back_drained(now);
             }
             ToWorker::Capabilities(nodes) => self.primaries.capabilities = nodes,
             ToWorker::Forgotten { node } => self.primaries.forget(&self.cx, now.instant, node),

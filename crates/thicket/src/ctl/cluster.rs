@@ -6,7 +6,8 @@ use thicket_broker::api::cluster::{
 };
 use thicket_broker::api::overlay::query_of_text;
 
-use super::view::nothing;
+use super::Ctl;
+use super::view::{Width, nothing, render_columns};
 use crate::api::Api;
 
 /// Arguments of `thicket ctl clients`.
@@ -61,7 +62,7 @@ pub fn query(parts: &[(&str, Option<String>)]) -> String {
 }
 
 /// Asks for clients and prints them.
-pub fn clients(api: &Api, wanted: &Clients, is_json: bool) -> anyhow::Result<()> {
+pub fn clients(api: &Api, wanted: &Clients, arguments: &Ctl) -> anyhow::Result<()> {
     let mut all = ClientPage {
         clients: Vec::new(),
         next: None,
@@ -88,15 +89,15 @@ pub fn clients(api: &Api, wanted: &Clients, is_json: bool) -> anyhow::Result<()>
             break;
         }
     }
-    if is_json {
+    if arguments.json {
         return crate::print(&format!("{}\n", serde_json::to_string(&all)?));
     }
-    crate::print(&table(&all.clients))?;
+    crate::print(&table(&all.clients, arguments.width()))?;
     warn(&all.unanswered);
     Ok(())
 }
 
-fn table(clients: &[ClientEntry]) -> String {
+fn table(clients: &[ClientEntry], width: Width) -> String {
     let row = |it: &ClientEntry| {
         let session = &it.session;
         vec![
@@ -126,7 +127,8 @@ fn table(clients: &[ClientEntry]) -> String {
         "OLDEST",
         "DROPPED",
     ];
-    render(&head, &rows)
+    let details = ["SUBSCRIPTIONS", "QUEUED", "DROPPED"];
+    render_columns(&head, &details, &rows, width)
 }
 
 /// Asks for subscriptions and prints them.

@@ -18,10 +18,11 @@ use thicket_broker::api::cluster::ClientPage;
 use thicket_broker::api::overlay::{query_of_text, query_of_topic};
 use thicket_broker::api::redirection::ClientExplanationEntry;
 use thicket_broker::api::{
-    DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, NodeEntry, ReloadEntry,
+    DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, NodeEntry, ReloadEntry, TrafficEntry,
 };
 
 use crate::api::{Api, Credentials};
+use view::Width;
 
 /// Time between two steps of a drain.
 const STEP: Duration = Duration::from_millis(100);
@@ -49,6 +50,9 @@ pub struct Ctl {
     /// Print what the node answers instead of a table
     #[arg(long, global = true)]
     json: bool,
+    /// Print all columns of a table, also those without which it fits a terminal of 100 columns
+    #[arg(long, global = true)]
+    wide: bool,
 }
 
 /// What to show.
@@ -118,6 +122,9 @@ enum Topic {
         /// How long to wait until nothing is left, such as 90s or 5min; a bare number is seconds
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = thicket_broker::parse_seconds::<u64>)]
         timeout: u64,
+        /// Let a node that is drained accept clients again
+        #[arg(long, conflicts_with = "timeout")]
+        undo: bool,
     },
     /// Restart all nodes, one after the other: drain it, run a command that restarts it, wait until it is ready and every session has its backups
     RollingRestart(rolling::RollingRestart),
@@ -132,15 +139,31 @@ enum Topic {
     Export(transfer::Export),
     /// Read what `export` has written into the node
     Import(transfer::Import),
-    /// Watch packets as they come and go, without their payloads
+    /// Watch packets as they come and go, without their payloads: at all nodes, or at the one that `--node` names
     Trace(trace::Trace),
+}
+
+impl Ctl {
+    /// The API that is asked, on behalf of another node if one is named.
+    fn api(&self, node: Option<&str>) -> Api {
+        Api::new(&self.api)
+            .with_credentials(&self.credentials)
+            .with_node(node)
+    }
+
+    const fn width(&self) -> Width {
+        if self.wide {
+            Width::All
+        } else {
+            Width::Terminal
+        }
+    }
 }
 
 /// Asks and prints.
 pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
-    let api = Api::new(&arguments.api)
-        .with_credentials(&arguments.credentials)
-        .with_node(arguments.asked.as_deref());
+    let api = arguments.api(arguments.asked.as_deref());
+    let width = arguments.width();
     let path = match &arguments.topic {
         Topic::Nodes => "/v1/nodes",
         Topic::Sessions => "/v1/sessions",
@@ -167,20 +190,21 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             };
             return kick(&api, &entry);
         }
-        Topic::Clients(wanted) => return cluster::clients(&api, wanted, arguments.json),
+        Topic::Clients(wanted) => return cluster::clients(&api, wanted, arguments),
         Topic::Subscribers(wanted) => return cluster::subscribers(&api, wanted, arguments.json),
         Topic::Retained(wanted) => return messages::retained(&api, wanted, arguments.json),
         Topic::Bans => return bans::bans(&api, arguments.json),
         Topic::Ban(wanted) => return bans::ban(&api, wanted),
         Topic::Unban(whom) => return bans::unban(&api, whom),
         Topic::Publish(wanted) => return messages::publish(&api, wanted),
-        Topic::Drain { timeout } => return drain(&api, Duration::from_secs(*timeout)),
+        Topic::Drain { undo: true, .. } => return end_drain(&api),
+        Topic::Drain { timeout, .. } => return drain(&api, Duration::from_secs(*timeout)),
         Topic::RollingRestart(restart) => {
             return rolling::run(&api, &arguments.credentials, restart);
         }
         Topic::Forget { node } => return forget(&api, node),
         Topic::Rebalance(asked) => return rebalance::run(&api, asked, arguments.json),
-        Topic::Trace(arguments) => return trace::run(&api, arguments),
+        Topic::Trace(wanted) => return trace::run(arguments, wanted),
         Topic::Export(export) => return transfer::export(&api, export),
         Topic::Import(import) => return transfer::import(&api, import, arguments.json),
         Topic::Reload => return reload(&api),
@@ -191,8 +215,8 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
         body
     } else {
         match &arguments.topic {
-            Topic::Nodes => show_nodes(&api)?,
-            Topic::Sessions => view::sessions(&api.ask::<Vec<_>>(path)?),
+            Topic::Nodes => show_nodes(&api, width)?,
+            Topic::Sessions => view::sessions(&api.ask::<Vec<_>>(path)?, width),
             Topic::Subscriptions => view::subscriptions(&api.ask::<Vec<_>>(path)?),
             Topic::Topics => {
                 view::topics(&api.ask::<Vec<_>>(path)?, &api.ask::<Vec<_>>("/v1/nodes")?)
@@ -204,11 +228,11 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
                 ..
             } => explain_client(&api, client_id, path)?,
             Topic::Explain { .. } => overlay::explanation(&api.ask(path)?),
-            Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?),
+            Topic::Bridges => view::bridges(&api.ask::<Vec<_>>(path)?, width),
             Topic::Memory => view::memory(&api.ask(path)?),
             Topic::Audit => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-                view::audit(&api.ask::<Vec<_>>(path)?, now)
+                view::audit(&api.ask::<Vec<_>>(path)?, now, width)
             }
             Topic::Clients(_)
             | Topic::Subscribers(_)
@@ -285,8 +309,7 @@ fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
             sessions,
         } = api.post("/v1/drain", &())?;
         if (connections, sessions) == (0, 0) {
-            writeln!(std::io::stdout(), "drained: the node can be stopped")?;
-            return Ok(());
+            return crate::print(&drained(api)?);
         }
         // Clients without such a session are gone already.
         if connections <= sessions && !sees_others(api)? {
@@ -309,16 +332,43 @@ fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
     }
 }
 
+/// What to know before a drained node is stopped: backups of other nodes' sessions end with it.
+fn drained(api: &Api) -> anyhow::Result<String> {
+    let TrafficEntry { total, .. } = api.ask("/v1/traffic")?;
+    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
+    let others = nodes.iter().filter(|it| it.reachable && !it.is_self);
+    let mut text = "drained: the node can be stopped\n".to_owned();
+    if total.backups > 0 {
+        text += &format!(
+            "it has {} of sessions of other nodes: {}\n",
+            crate::counted(total.backups, "backup"),
+            if others.count() > 1 {
+                "others are made when it has stopped; wait for that before you stop the next node (`thicket_under_replicated_sessions` is 0)"
+            } else {
+                "with one other node only, those have none until this node is back"
+            }
+        );
+    }
+    Ok(text)
+}
+
+fn end_drain(api: &Api) -> anyhow::Result<()> {
+    api.delete("/v1/drain")?;
+    crate::print(
+        "the node accepts clients again; sessions that it handed over come back with their clients\n",
+    )
+}
+
 /// Whether the node reaches any that could have its sessions.
 fn sees_others(api: &Api) -> anyhow::Result<bool> {
     let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
     Ok(nodes.iter().any(|node| node.reachable && !node.is_self))
 }
 
-fn show_nodes(api: &Api) -> anyhow::Result<String> {
+fn show_nodes(api: &Api, width: Width) -> anyhow::Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
-    let mut text = view::nodes(&nodes, now);
+    let mut text = view::nodes(&nodes, now, width);
     text.push_str(&view::disagreements(&nodes));
     text.push_str(&view::membership(&api.ask("/v1/membership")?));
     Ok(text)

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use thicket_broker::api::{TraceLines, TraceRequest};
+use thicket_broker::api::{NodeEntry, TraceLines, TraceRequest};
 
+use super::Ctl;
 use crate::api::Api;
 
 /// Time between two questions.
@@ -30,35 +31,81 @@ pub struct Trace {
     count: u64,
 }
 
-/// Prints a line a packet.
-pub fn run(api: &Api, arguments: &Trace) -> anyhow::Result<()> {
+/// A node that is watched.
+struct Watched {
+    name: String,
+    api: Api,
+}
+
+/// Prints a line a packet: of all nodes, unless one is named.
+pub fn run(arguments: &Ctl, wanted: &Trace) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let request = TraceRequest {
-        client_id: arguments.client_id.clone(),
-        topic: arguments.topic.clone(),
+        client_id: wanted.client_id.clone(),
+        topic: wanted.topic.clone(),
     };
-    let TraceLines { .. } = api.post("/v1/trace", &request)?;
-    let end = Instant::now() + Duration::from_secs(arguments.seconds);
-    let mut left = arguments.count;
+    let watched = watch(arguments, &request)?;
+    let end = Instant::now() + Duration::from_secs(wanted.seconds);
+    let mut left = wanted.count;
     while left > 0 && Instant::now() < end && signals.pending().next().is_none() {
         std::thread::sleep(PAUSE);
-        let TraceLines { lines, lost } = api.post("/v1/trace/lines", &())?;
-        let mut out = std::io::stdout().lock();
-        for line in lines
-            .into_iter()
-            .take(usize::try_from(left).unwrap_or(usize::MAX))
-        {
-            left -= 1;
-            writeln!(
-                out,
-                "{} {:3} {}",
-                line.client_id, line.direction, line.packet
-            )?;
-        }
-        out.flush()?;
-        if lost > 0 {
-            eprintln!("thicket: {lost} packets were too many to show");
+        for node in &watched {
+            left -= show(node, watched.len() > 1, left)?;
         }
     }
-    api.delete("/v1/trace")
+    for node in &watched {
+        node.api.delete("/v1/trace")?;
+    }
+    Ok(())
+}
+
+/// Begins a trace at the node that is named, or at each node that is up. One that cannot be asked is reported, unless it is the one that was asked.
+fn watch(arguments: &Ctl, request: &TraceRequest) -> anyhow::Result<Vec<Watched>> {
+    let begin = |name: Option<&str>| -> anyhow::Result<Watched> {
+        let api = arguments.api(name);
+        let TraceLines { .. } = api.post("/v1/trace", request)?;
+        let name = name.unwrap_or_default().to_owned();
+        Ok(Watched { name, api })
+    };
+    if let Some(asked) = &arguments.asked {
+        return Ok(vec![begin(Some(asked))?]);
+    }
+    let nodes: Vec<NodeEntry> = arguments.api(None).ask("/v1/nodes")?;
+    let own = nodes.iter().find(|node| node.is_self);
+    let mut watched = begin(None)?;
+    watched.name = own.map_or_else(String::new, |node| node.name.clone());
+    let mut all = vec![watched];
+    for node in nodes.iter().filter(|node| node.reachable && !node.is_self) {
+        match begin(Some(&node.id)) {
+            Ok(watched) => all.push(Watched {
+                name: node.name.clone(),
+                ..watched
+            }),
+            Err(error) => eprintln!("thicket: packets of {} are not shown: {error:#}", node.name),
+        }
+    }
+    Ok(all)
+}
+
+/// Prints what a node has seen since the last time, so many lines at most; how many there were.
+fn show(node: &Watched, is_named: bool, left: u64) -> anyhow::Result<u64> {
+    let TraceLines { lines, lost } = node.api.post("/v1/trace/lines", &())?;
+    let mut out = std::io::stdout().lock();
+    let mut shown = 0;
+    for line in lines
+        .into_iter()
+        .take(usize::try_from(left).unwrap_or(usize::MAX))
+    {
+        shown += 1;
+        let (client_id, direction, packet) = (line.client_id, line.direction, line.packet);
+        if is_named {
+            write!(out, "{} ", node.name)?;
+        }
+        writeln!(out, "{client_id} {direction:3} {packet}")?;
+    }
+    out.flush()?;
+    if lost > 0 {
+        eprintln!("thicket: {lost} packets were too many to show");
+    }
+    Ok(shown)
 }

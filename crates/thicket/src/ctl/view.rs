@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use thicket_access::text_of_time;
 use thicket_bench::report::render;
 use thicket_broker::api::{
     BridgeEntry, BridgeLane, MembershipEntry, MemoryLedger, NodeEntry, SessionEntry,
@@ -13,9 +14,34 @@ use thicket_broker::api::cluster::ClientPage;
 use thicket_broker::api::redirection::{
     ClientExplanationEntry, NodeStateEntry, RankedNodeEntry, RatesEntry,
 };
+use thicket_session::time::WallClock;
+
+/// Which columns of a table are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// Those with which it fits a terminal of 100 columns, unless names are long.
+    Terminal,
+    /// All.
+    All,
+}
+
+/// The text of a table; `details`: the columns that are left out where it must fit a terminal. Which they are depends on nothing else, so that scripts
+/// find the same columns everywhere.
+pub fn render_columns(
+    head: &[&str],
+    details: &[&str],
+    rows: &[Vec<String>],
+    width: Width,
+) -> String {
+    let is_shown = |index: &usize| width == Width::All || !details.contains(&head[*index]);
+    let shown: Vec<usize> = (0..head.len()).filter(is_shown).collect();
+    let head: Vec<&str> = shown.iter().map(|index| head[*index]).collect();
+    let cells = |row: &Vec<String>| shown.iter().map(|index| row[*index].clone()).collect();
+    render(&head, &rows.iter().map(cells).collect::<Vec<_>>())
+}
 
 /// `now`: the time since 1970.
-pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
+pub fn nodes(nodes: &[NodeEntry], now: Duration, width: Width) -> String {
     let state = |node: &NodeEntry| match (node.is_self, node.reachable, node.out_since_ms) {
         _ if is(node, |state| state.draining) => "draining".to_owned(),
         _ if is(node, |state| state.full) => "full".to_owned(),
@@ -45,7 +71,7 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
         ]
     };
     let rows: Vec<_> = nodes.iter().map(row).collect();
-    render(
+    render_columns(
         &[
             "NAME",
             "ID",
@@ -60,7 +86,9 @@ pub fn nodes(nodes: &[NodeEntry], now: Duration) -> String {
             "SUBSCRIPTIONS",
             "KEPT",
         ],
+        &["ID", "WIRE", "KEY", "SUBSCRIPTIONS", "KEPT"],
         &rows,
+        width,
     )
 }
 
@@ -122,11 +150,12 @@ fn about(number: f64) -> String {
 }
 
 /// Changes over the API, the oldest first. `now`: the time since 1970.
-pub fn audit(entries: &[AuditEntry], now: Duration) -> String {
+pub fn audit(entries: &[AuditEntry], now: Duration, width: Width) -> String {
     let row = |entry: &AuditEntry| {
         let ago = now.saturating_sub(Duration::from_millis(entry.last_time_ms));
         vec![
             format!("{} ago", length(ago.as_secs())),
+            instant(entry.last_time_ms),
             match &entry.user {
                 Some(token) if entry.by_token => format!("{token} (token)"),
                 Some(user) => user.clone(),
@@ -141,9 +170,9 @@ pub fn audit(entries: &[AuditEntry], now: Duration) -> String {
     };
     let rows: Vec<_> = entries.iter().map(row).collect();
     let titles = [
-        "WHEN", "USER", "FROM", "REQUEST", "SUBJECT", "STATUS", "TIMES",
+        "WHEN", "TIME", "USER", "FROM", "REQUEST", "SUBJECT", "STATUS", "TIMES",
     ];
-    render(&titles, &rows)
+    render_columns(&titles, &["TIME"], &rows, width)
 }
 
 /// Why a client is where it is. `found`: the sessions of its identifier on all nodes.
@@ -258,6 +287,11 @@ fn some_of(topics: &[String]) -> String {
     }
 }
 
+/// A time as in RFC 3339.
+fn instant(at_ms: u64) -> String {
+    text_of_time(WallClock::from_unix_millis(at_ms)).unwrap_or_else(nothing)
+}
+
 /// Time of day, UTC.
 fn clock(at_ms: u64) -> String {
     let seconds = at_ms / 1000 % 86_400;
@@ -295,7 +329,7 @@ pub fn membership(membership: &MembershipEntry) -> String {
     format!("\n{state}: {reachable} of {members} members\n")
 }
 
-pub fn sessions(sessions: &[SessionEntry]) -> String {
+pub fn sessions(sessions: &[SessionEntry], width: Width) -> String {
     let row = |session: &SessionEntry| {
         vec![
             session.client_id.clone(),
@@ -334,7 +368,8 @@ pub fn sessions(sessions: &[SessionEntry]) -> String {
         "WORKER",
     ];
     let rows: Vec<_> = sessions.iter().map(row).collect();
-    render(&head, &rows)
+    let details = ["MQTT", "PEER", "EXPIRY", "WORKER"];
+    render_columns(&head, &details, &rows, width)
 }
 
 pub fn subscriptions(subscriptions: &[SubscriptionEntry]) -> String {
@@ -361,7 +396,7 @@ pub fn subscriptions(subscriptions: &[SubscriptionEntry]) -> String {
 }
 
 /// Two rows a bridge: out and in.
-pub fn bridges(bridges: &[BridgeEntry]) -> String {
+pub fn bridges(bridges: &[BridgeEntry], width: Width) -> String {
     let row = |bridge: &BridgeEntry, direction: &str, lane: &BridgeLane| {
         let side = |is_connected| if is_connected { "connected" } else { "away" };
         vec![
@@ -398,7 +433,7 @@ pub fn bridges(bridges: &[BridgeEntry]) -> String {
         "LOOPED",
         "QUEUED",
     ];
-    render(&head, &rows)
+    render_columns(&head, &["RECEIVED", "LOOPED"], &rows, width)
 }
 
 pub fn traffic(traffic: &TrafficEntry) -> String {
@@ -609,7 +644,8 @@ mod tests {
             out_since_ms: Some(999_910_000),
             ..node.clone()
         };
-        let text = nodes(&[node, away], now);
+        let all = [node, away];
+        let text = nodes(&all, now, Width::All);
         assert!(text.contains("unreachable for 90 s"), "{text}");
         let cells: Vec<_> = text
             .lines()
@@ -636,5 +672,43 @@ mod tests {
                 "0"
             ]
         );
+        let text = nodes(&all, now, Width::Terminal);
+        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+        assert!(
+            !text.contains("3f2a9c01") && text.contains("1.042 ms"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn only_details_are_left_out_where_a_table_must_fit_a_terminal() {
+        let rows = [vec!["a".to_owned(), "1".to_owned(), "x".to_owned()]];
+        let text = |width| render_columns(&["NAME", "ID", "STATE"], &["ID"], &rows, width);
+        assert_eq!(text(Width::Terminal), "NAME  STATE\na     x\n");
+        assert_eq!(text(Width::All), "NAME  ID  STATE\na      1  x\n");
+    }
+
+    #[test]
+    fn a_session_fits_a_terminal() {
+        let session = SessionEntry {
+            client_id: "sensor-of-hall-17-a".into(),
+            user_name: Some("hall-17".into()),
+            connected: true,
+            protocol_version: Some(5),
+            peer: Some("192.168.100.200:54321".into()),
+            clean_start: false,
+            session_expiry_interval_s: Some(u32::MAX),
+            subscriptions: 12,
+            queued_messages: 100_000,
+            queued_bytes: 12_345_678,
+            inflight_messages: 1024,
+            dropped_messages: 12_345,
+            backups: 1,
+            worker: 0,
+        };
+        let text = sessions(&[session.clone()], Width::Terminal);
+        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+        let text = sessions(&[session], Width::All);
+        assert!(text.contains("192.168.100.200:54321"), "{text}");
     }
 }

@@ -86,7 +86,16 @@ impl Placing {
 
     /// See [`crate::Hub::drain`].
     pub(in crate::hub) fn drain(&mut self, cx: &mut Context, now: Now) {
-        self.loads.own.load.is_draining = true;
+        self.set_draining(cx, now, true);
+    }
+
+    /// See [`crate::Hub::end_drain`].
+    pub(in crate::hub) fn end_drain(&mut self, cx: &mut Context, now: Now) {
+        self.set_draining(cx, now, false);
+    }
+
+    fn set_draining(&mut self, cx: &mut Context, now: Now, is_draining: bool) {
+        self.loads.own.load.is_draining = is_draining;
         self.send_load_if_changed(cx, now);
         self.update_picture(cx, now);
     }
