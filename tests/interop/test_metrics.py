@@ -1,7 +1,9 @@
 """What a node measures, by the names that docs/metrics.md promises."""
 
+import importlib.util
 import re
 import time
+import unittest
 from pathlib import Path
 
 from mosquitto_clients import publish
@@ -29,6 +31,21 @@ class Metrics(RawCases, ThreeNodes):
             for labels in re.findall(rf"^{name}(?:_bucket)?{{(.*)}} ", page, re.MULTILINE):
                 found = set(re.findall(r'(\w+)="', labels)) - {"le"}
                 self.assertLessEqual(found, documented[name][1], name)
+
+    @unittest.skipUnless(importlib.util.find_spec("prometheus_client"), "prometheus-client is not installed")
+    def test_the_page_is_read_by_the_client_library_of_prometheus(self):
+        from prometheus_client.parser import text_string_to_metric_families
+
+        families = {family.name: family for family in text_string_to_metric_families(self.page())}
+        types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", self.page(), re.MULTILINE))
+        # The library takes `_total` off the names of counters.
+        self.assertEqual({name.removesuffix("_total"): kind for name, kind in types.items()}, {name: it.type for name, it in families.items()})
+        for name, family in families.items():
+            self.assertTrue(family.documentation, name)
+            if family.type == "histogram":
+                last = next(sample for sample in family.samples if sample.labels.get("le") == "+Inf")
+                count = next(sample for sample in family.samples if sample.name == f"{name}_count")
+                self.assertEqual(last.value, count.value, name)
 
     def test_bytes_are_counted_by_listener(self):
         def count(direction):
