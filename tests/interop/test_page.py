@@ -291,6 +291,7 @@ class InChromium(PageTest):
         self.assertIn("In a circle: how many clients", page.inner_text(".cluster"))
         self.assertEqual(page.locator("#picture .node title").first.text_content().split(": ")[1], "up, 3 clients")
         self.assertEqual(page.locator("#picture .link").count(), page.locator("#picture .behind").count(), "no line crosses its label")
+        self.assertTrue(all(" – node-" in title for title in page.locator("#picture .link title").all_text_contents()), "a link has its text as title")
 
     def ban(self, page):
         page.fill("#search", "meter-1")
