@@ -7,6 +7,7 @@
 mod access;
 mod bridge;
 mod check;
+mod choices;
 mod error;
 mod exposed;
 mod file;
@@ -37,6 +38,10 @@ pub(crate) use bridge::reached;
 pub use bridge::{
     BridgeAddress, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion,
 };
+pub use choices::{
+    Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
+    RebalanceChoice, RedirectChoice, RedirectPolicyChoice, SessionScopeChoice,
+};
 pub use error::{ConfigError, ConfigErrors, TooOpen};
 pub use exposed::ExposedFile;
 pub use flapping::FlappingLimit;
@@ -47,10 +52,7 @@ use thicket_overlay::RoutingConfig;
 #[cfg(test)]
 use file::checked;
 pub use secret::ClusterSecret;
-pub use settings::{
-    Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
-    RebalanceChoice, RedirectChoice, SessionScopeChoice, Settings,
-};
+pub use settings::Settings;
 pub(crate) use telemetry::read_headers;
 pub use telemetry::{SampleRatio, TelemetryPlan};
 pub use units::parse_seconds;

@@ -2,19 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Deserialize;
 
 use super::error::Faults;
 use super::{
-    AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError, ConfigErrors,
-    HookSettings, ListenerSettings, OnFailure, SampleRatio, check, file, units,
+    Acknowledgement, AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError,
+    ConfigErrors, DiscoverChoice, HookSettings, ListenerSettings, LogFormat, LogLevel, OnFailure,
+    OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice, RedirectPolicyChoice,
+    SampleRatio, SessionScopeChoice, check, file, units,
 };
 use crate::storage::SyncMode;
 
 /// Every setting of a node; what is `None` was not given.
 ///
-/// The doc comment of a field is the help of its flag. The field's name is the key in the file.
+/// The doc comment of a field is the help of its flag. The field's name is the key in the file. Flat, as the parser of files refuses unknown keys only
+/// where no struct is flattened into another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -803,141 +806,6 @@ pub struct Settings {
     pub user_retained_bytes: Option<u64>,
 }
 
-/// A way to find other nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DiscoverChoice {
-    /// Announcements by UDP multicast.
-    Multicast,
-    /// Every address of the names of `dns_name`.
-    Dns,
-    /// Seeds only.
-    Off,
-}
-
-/// What becomes of a message when the queue of a session is full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnFullChoice {
-    /// That session does not get it, all others do; it is counted.
-    Drop,
-    /// Nobody gets it, and its publisher is told: 0x97, before 5.0 no acknowledgement and a closed connection.
-    Refuse,
-}
-
-/// Whose a session is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SessionScopeChoice {
-    /// Its user's: another user with the same client identifier has one of its own.
-    User,
-    /// Of whoever connects with the client identifier.
-    Client,
-}
-
-impl From<SessionScopeChoice> for thicket_node::SessionScope {
-    fn from(choice: SessionScopeChoice) -> Self {
-        match choice {
-            SessionScopeChoice::User => Self::User,
-            SessionScopeChoice::Client => Self::Client,
-        }
-    }
-}
-
-impl From<OnFullChoice> for thicket_node::OnFull {
-    fn from(choice: OnFullChoice) -> Self {
-        match choice {
-            OnFullChoice::Drop => Self::Drop,
-            OnFullChoice::Refuse => Self::Refuse,
-        }
-    }
-}
-
-/// Whether clients are sent to other nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RedirectChoice {
-    /// They are served where they come.
-    Off,
-    /// To nodes with less to do.
-    Load,
-    /// Those that are placed to the nodes where their topics are, the others by load.
-    Topics,
-}
-
-/// Whether connected clients are moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RebalanceChoice {
-    /// No.
-    Off,
-    /// What should move is told; nobody is moved unless an operator says so.
-    Suggest,
-    /// Yes.
-    On,
-}
-
-impl From<RebalanceChoice> for thicket_node::RebalanceMode {
-    fn from(choice: RebalanceChoice) -> Self {
-        match choice {
-            RebalanceChoice::Off => Self::Off,
-            RebalanceChoice::Suggest => Self::Suggest,
-            RebalanceChoice::On => Self::On,
-        }
-    }
-}
-
-/// What of a node's load counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RedirectPolicyChoice {
-    /// CPU of its process.
-    Cpu,
-    /// Messages from and to clients.
-    Messages,
-    /// Clients connected.
-    Connections,
-    /// All of them, messages most.
-    Combined,
-}
-
-impl From<RedirectPolicyChoice> for thicket_placement::Policy {
-    fn from(choice: RedirectPolicyChoice) -> Self {
-        match choice {
-            RedirectPolicyChoice::Cpu => Self::Cpu,
-            RedirectPolicyChoice::Messages => Self::Messages,
-            RedirectPolicyChoice::Connections => Self::Connections,
-            RedirectPolicyChoice::Combined => Self::Combined,
-        }
-    }
-}
-
-/// Least important lines in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// Something is wrong here.
-    Error,
-    /// And what peers did wrong.
-    Warn,
-    /// And what an operator wants to know.
-    Info,
-    /// And packets.
-    Debug,
-    /// And what the system did.
-    Trace,
-}
-
-/// How lines of the log look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// An object a line.
-    Json,
-}
-
 impl Settings {
     /// Reads a file: the settings without unknown keys and invalid values, and those faults, by line.
     ///
@@ -997,36 +865,6 @@ or_each! {
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
     subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s flapping_connects flapping_window_s flapping_ban_s half_open_bytes memory_bytes
     sys_interval_s otlp_endpoint otlp_ca otlp_headers_file otlp_interval otlp_traces otlp_sample otlp_queue_spans otlp_logs otlp_queue_log_records retained_messages retained_bytes user_retained_messages user_retained_bytes
-}
-
-/// What a side of the cluster does that does not see all of it (rule 19 between nodes). The same on all nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum PartitionChoice {
-    /// It serves.
-    Serve,
-    /// It serves if it sees more than half of all nodes that ever joined and were not removed by `thicket ctl forget`.
-    Majority,
-}
-
-impl From<PartitionChoice> for thicket_node::Partition {
-    fn from(choice: PartitionChoice) -> Self {
-        match choice {
-            PartitionChoice::Serve => Self::Serve,
-            PartitionChoice::Majority => Self::Majority,
-        }
-    }
-}
-
-/// What answers to clients wait for (rule 8 between nodes).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Acknowledgement {
-    /// The backups of the client's session have it too.
-    #[default]
-    Replicated,
-    /// This node has it, and so have the nodes that want the message.
-    Local,
 }
 
 #[cfg(test)]
