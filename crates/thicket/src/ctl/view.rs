@@ -706,9 +706,10 @@ mod tests {
             backups: 1,
             worker: 0,
         };
-        let text = sessions(&[session.clone()], Width::Terminal);
+        let all = [session];
+        let text = sessions(&all, Width::Terminal);
         assert!(text.lines().all(|line| line.len() <= 100), "{text}");
-        let text = sessions(&[session], Width::All);
+        let text = sessions(&all, Width::All);
         assert!(text.contains("192.168.100.200:54321"), "{text}");
     }
 }
