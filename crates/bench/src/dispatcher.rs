@@ -485,6 +485,7 @@ mod tests {
                 redirects: 10,
                 difference_per_s: difference,
                 own_cores: 0.1,
+                behind_schedule_ms: 0.0,
                 received: None,
             },
         };

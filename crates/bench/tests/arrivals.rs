@@ -111,6 +111,8 @@ fn subscribers_are_there_before_the_first_publisher_and_receive_everything() {
     assert_eq!((received.lost, received.messages % 3), (0, 0));
     assert!(received.messages > 3 * 800, "{}", received.messages);
     assert!(received.latency.is_some());
+    // Messages are sent in ticks, so some are a little late.
+    assert!(outcome.behind_schedule_ms > 0.0);
     let published: f64 = outcome.brokers.iter().map(|one| one.at_end_per_s).sum();
     let ratio = received.at_end_per_s / published;
     assert!((2.0..4.0).contains(&ratio), "{ratio}");

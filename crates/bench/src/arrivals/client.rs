@@ -62,6 +62,8 @@ pub(super) struct Load {
     due: u64,
     /// Messages sent on this connection.
     sent: u64,
+    /// How late a message was at most, ns.
+    behind_ns: f64,
 }
 
 /// What subscribers have received together.
@@ -100,6 +102,7 @@ impl Load {
             first_due_ns: 0,
             due: 0,
             sent: 0,
+            behind_ns: 0.0,
         })
     }
 
@@ -202,11 +205,23 @@ impl Client {
         if let Role::Publisher(load) = &mut self.role {
             let elapsed = now_ns.saturating_sub(load.first_due_ns) as f64;
             let due = (elapsed / load.gap_ns) as u64;
+            if load.due < due {
+                let late = elapsed - (load.due + 1) as f64 * load.gap_ns;
+                load.behind_ns = load.behind_ns.max(late);
+            }
             while load.due < due && self.socket.unsent() < MAX_UNSENT {
                 self.socket.output().extend_from_slice(load.next());
             }
         }
         self.socket.write()
+    }
+
+    /// How late it has sent a message at most, ns.
+    pub fn behind_ns(&self) -> f64 {
+        match &self.role {
+            Role::Publisher(load) => load.behind_ns,
+            Role::Subscriber(_) => 0.0,
+        }
     }
 
     /// Messages that this connection has accepted.

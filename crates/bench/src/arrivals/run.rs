@@ -63,6 +63,8 @@ pub struct ArrivalsOutcome {
     pub difference_per_s: f64,
     /// Mean CPU of the generator, 1 is one core.
     pub own_cores: f64,
+    /// How late a publisher sent a message at most, in milliseconds: because the generator did not run, or the broker did not read.
+    pub behind_schedule_ms: f64,
     /// What subscribers received; `None` without any.
     pub received: Option<Receipt>,
 }
@@ -507,8 +509,10 @@ impl Run<'_> {
             at_end_per_s: mean_after(&seconds.received, from_s),
             rates: seconds.received,
         });
+        let behind_ns = self.clients.iter().map(Client::behind_ns);
         ArrivalsOutcome {
             received,
+            behind_schedule_ms: behind_ns.fold(0.0, f64::max) / 1e6,
             difference_per_s: most - least,
             brokers,
             processes: seconds.processes,

@@ -35,8 +35,8 @@ pub fn arrivals_report(arrivals: &Arrivals, outcomes: &[ArrivalsOutcome]) -> Rep
         return report;
     };
     report.push(Part::Text(format!(
-        "{} references were followed. The generator took {:.2} cores.",
-        last.redirects, last.own_cores
+        "{} references were followed. The generator took {:.2} cores and was up to {:.1} ms behind its schedule.",
+        last.redirects, last.own_cores, last.behind_schedule_ms
     )));
     if let Some(received) = &last.received {
         let delays = received.latency.map_or(String::new(), |it| {

@@ -66,6 +66,7 @@ pub(super) fn measure(
     let outcome = arrivals::run(&settings, &watch, &mut |_, _| {})?;
     Ok(Measured {
         metrics: metrics(&outcome, &entrance.brokers),
+        behind_ms: outcome.behind_schedule_ms,
         samples: Some(csv(&outcome, &entrance.brokers)),
         cpu: Some(plot(&outcome, &entrance.brokers)),
         over_time: outcome.received.iter().map(deliveries).collect(),
@@ -210,6 +211,7 @@ mod tests {
             redirects: 3,
             difference_per_s: 0.0,
             own_cores: 0.0,
+            behind_schedule_ms: 0.0,
             received: Some(Receipt {
                 messages: 40,
                 lost: 2,
