@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn control(nodes: &[u64]) -> ControlPlane {

@@ -45,9 +45,9 @@ impl Excuse {
             Self::Refused => &[
                 "A refused message that is sent again comes after messages that were not refused.",
             ],
-            Self::Contended => &[
-                "- The same for a topic to which several clients write retained messages at once",
-            ],
+            Self::Contended => {
+                &["- The same for a topic to which several clients write retained messages at once"]
+            }
         }
     }
 }
