@@ -348,6 +348,8 @@ mirror! {
         held_will_bytes: u64 = held_will_bytes,
         /// Told to the nodes that hold backups of the sessions here, and not acknowledged.
         backup_stream_bytes: u64 = backup_stream_bytes,
+        /// Messages that other threads were handed, and have not taken.
+        handed_bytes: u64 = handed_bytes,
     }
 }
 
@@ -399,6 +401,8 @@ pub struct MemoryLedger {
     pub retained_bytes: u64,
     /// Sent to other nodes and not acknowledged.
     pub link_bytes: u64,
+    /// Messages of other nodes that workers were handed, and have not taken.
+    pub handed_bytes: u64,
     /// Kept for sessions of nodes that are out.
     pub hinted_messages: u64,
     /// Of them.
@@ -429,6 +433,7 @@ impl MemoryLedger {
             retained_messages: hub.retained_messages,
             retained_bytes: hub.retained_bytes,
             link_bytes: hub.link_bytes,
+            handed_bytes: hub.handed_bytes,
             hinted_messages: hub.hinted_messages,
             hinted_bytes: hub.hinted_bytes,
             hinted_dropped_messages: hub.hinted_dropped_messages,
@@ -465,6 +470,7 @@ impl MemoryEntry {
             held_wills: self.held_wills + other.held_wills,
             held_will_bytes: self.held_will_bytes + other.held_will_bytes,
             backup_stream_bytes: self.backup_stream_bytes + other.backup_stream_bytes,
+            handed_bytes: self.handed_bytes + other.handed_bytes,
         }
     }
 }

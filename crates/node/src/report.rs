@@ -344,6 +344,8 @@ pub struct MemoryReport {
     pub held_will_bytes: u64,
     /// Sent to the nodes that hold backups of the sessions here, and not acknowledged.
     pub backup_stream_bytes: u64,
+    /// Messages that other threads were handed, and have not taken.
+    pub handed_bytes: u64,
 }
 
 /// A cache, or a memory that recognises duplicates. Each such table has a bound: it grows up to that and no further, however many clients and topics
@@ -385,6 +387,8 @@ pub struct HubMemoryReport {
     pub retained_bytes: u64,
     /// Sent to other nodes and not acknowledged.
     pub link_bytes: u64,
+    /// Messages of other nodes that workers were handed, and have not taken.
+    pub handed_bytes: u64,
     /// For sessions of nodes that are down.
     pub hinted_messages: u64,
     pub hinted_bytes: u64,

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thicket_mqtt::{Connect, Packet, ProtocolVersion};
 use thicket_node::{
-    ForgetError, MembershipReport, MemoryReport, NodeLoad, Peer, SessionReport, Traffic,
+    ForgetError, HubMemoryReport, MembershipReport, MemoryReport, NodeLoad, Peer, SessionReport,
+    Traffic,
 };
 use thicket_session::client::{CleanStart, ClientConfig};
 
@@ -498,6 +499,12 @@ impl World {
         machines
             .flat_map(|machines| machines.workers.iter().map(|worker| worker.memory()))
             .collect()
+    }
+
+    /// The memory of the hub of a node that runs.
+    pub fn hub_memory(&self, node: usize) -> HubMemoryReport {
+        let machines = self.nodes[node].machines.as_ref().expect("it runs");
+        machines.hub.memory()
     }
 
     /// Sets the free CPU and memory of the nodes, in percent, and lets them publish it.

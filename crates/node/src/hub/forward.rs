@@ -1,15 +1,19 @@
 //! Records on their way through the hub: from a worker to other nodes, from other nodes to the workers.
 
-use std::{collections::VecDeque, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::RangeInclusive,
+};
 
 use thicket_overlay::{
-    Delivery, Forward, ForwardError, LinkId, StreamId,
+    Delivery, Forward, ForwardError, Incarnation, LinkId, NodeSlot, StreamId,
     record::{Record, split},
 };
 
 use super::{Hub, interests::Wanted, retained::Observed};
 use crate::{
     EventLevel, HubOutput, Now, WorkerId,
+    handed::{Handed, forward_bytes},
     messages::{
         ForwardEntry, NumberRuns, Origin, ToWorker, WorkerMessage, compare_share_key, push_number,
     },
@@ -28,6 +32,10 @@ pub(super) struct Outgoing {
     refused: Vec<NumberRuns>,
     /// The acknowledged ones wait until it is decided whether this side has quorum.
     holds_acknowledgements: bool,
+    /// Records that workers have not taken yet.
+    pub handed: Handed,
+    /// By the node that sent them: bytes of messages without numbers whose credit it gets back when the workers have taken enough.
+    owed: BTreeMap<(NodeSlot, Incarnation), u64>,
 }
 
 impl Outgoing {
@@ -38,6 +46,8 @@ impl Outgoing {
             acknowledged: vec![Vec::new(); workers],
             refused: vec![Vec::new(); workers],
             holds_acknowledgements: false,
+            handed: Handed::new(workers),
+            owed: BTreeMap::new(),
         }
     }
 
@@ -56,6 +66,9 @@ impl Outgoing {
     pub fn seal(&mut self, outputs: &mut VecDeque<HubOutput>) {
         for index in 0..self.records.len() {
             let to = WorkerId(index as u8);
+            for (_, bytes) in &self.records[index] {
+                self.handed.hand(index, bytes.len() as u64);
+            }
             let mut send = |content| {
                 outputs.push_back(HubOutput::WorkerMessage {
                     to,
@@ -114,6 +127,10 @@ impl Hub {
         records: &[u8],
         entries: &[ForwardEntry],
     ) {
+        let taken = forward_bytes(records, entries);
+        if let Some(bytes) = (self.cx.outgoing.handed).take(usize::from(from.0), taken) {
+            self.cx.send_to_worker(from, ToWorker::Taken { bytes });
+        }
         let mut rest = records;
         for entry in entries {
             let (record, after) = rest.split_at(entry.len as usize);
@@ -327,9 +344,7 @@ impl Hub {
                 continue;
             };
             if run.released > 0 {
-                self.cx
-                    .overlay
-                    .released(origin.slot, origin.incarnation, run.released);
+                self.release(origin, run.released);
             }
             for (from, to) in run.unwanted {
                 self.admit(origin, from..=to);
@@ -337,6 +352,30 @@ impl Hub {
             for (numbers, workers) in run.several {
                 self.admissions.expect(message_origin, numbers, workers);
             }
+        }
+    }
+
+    /// Messages without numbers were handed to workers: their node may send more, unless a worker has much to take already.
+    fn release(&mut self, origin: thicket_overlay::Origin, bytes: u64) {
+        let (slot, incarnation) = (origin.slot, origin.incarnation);
+        if self.cx.outgoing.handed.is_full() {
+            *(self.cx.outgoing.owed)
+                .entry((slot, incarnation))
+                .or_default() += bytes;
+        } else {
+            self.cx.overlay.released(slot, incarnation, bytes);
+        }
+    }
+
+    /// A worker has taken records.
+    pub(super) fn note_taken(&mut self, by: WorkerId, bytes: u64) {
+        let outgoing = &mut self.cx.outgoing;
+        outgoing.handed.note_taken(usize::from(by.0), bytes);
+        if outgoing.handed.is_full() {
+            return;
+        }
+        for ((slot, incarnation), bytes) in std::mem::take(&mut outgoing.owed) {
+            self.cx.overlay.released(slot, incarnation, bytes);
         }
     }
 
@@ -369,10 +408,7 @@ impl Hub {
             self.deliver(message_origin, &record, bytes)
         };
         match record.number {
-            0 => self
-                .cx
-                .overlay
-                .released(origin.slot, origin.incarnation, bytes.len() as u64),
+            0 => self.release(origin, bytes.len() as u64),
             number if recipients == 0 => self.admit(origin, number..=number),
             number if recipients > 1 => {
                 self.admissions

@@ -398,6 +398,7 @@ impl Hub {
             ToHub::Forward { records, entries } => {
                 self.handle_forward(now, from, &records, &entries)
             }
+            ToHub::Taken { bytes } => self.note_taken(from, bytes),
             ToHub::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),
             ToHub::NotAdmitted { origin, numbers } => self.handle_not_admitted(origin, numbers),
             ToHub::Interest { sequence, changes } => self.handle_interest(from, sequence, changes),

@@ -16,6 +16,8 @@ use crate::{ConnectionId, WorkerId, bans::Bans};
 pub(crate) enum ToWorker {
     /// Messages for its sessions.
     Records { origin: Origin, bytes: Vec<u8> },
+    /// From the hub or another worker: so much of the records that it was handed is taken.
+    Taken { bytes: u64 },
     /// Retained messages from another node: like `Records`, but out of their order and not to be acknowledged.
     RetainedRecords { origin: Origin, bytes: Vec<u8> },
     /// The last write of a topic that several clients wrote at once, a record with its number; of a removal the number is 0.

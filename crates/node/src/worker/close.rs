@@ -231,8 +231,8 @@ impl Worker {
         else {
             return;
         };
-        if connection.out.holds_connack() {
-            // The client has nothing to send before that.
+        if connection.out.holds_connack() || connection.is_unfinished {
+            // The client has nothing to send before that, or has sent what waits here.
             connection.last_packet = now.instant;
         }
         let due = connection.last_packet + allowed;

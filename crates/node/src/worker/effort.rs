@@ -4,6 +4,8 @@
 //!
 //! Changes of interests make work for all workers and nodes. While many are on their way (`subscribe`), packets that make more wait, and so does the
 //! end of sessions that have subscriptions: a session whose client has gone is over, but stays until its turn, or until its client is back.
+//!
+//! What clients publish makes work for other threads. While one of these has not taken much of what it was handed (`crate::handed`), a PUBLISH waits.
 
 use std::collections::VecDeque;
 
@@ -12,7 +14,7 @@ use thicket_overlay::record::Records;
 use super::{SessionKey, Worker, context::Context};
 use crate::{
     ConnectionId, Now, Peer,
-    messages::{Origin, WorkerMessage},
+    messages::{Origin, ToWorker, WorkerMessage},
 };
 
 /// What a round does before it ends: some ten milliseconds. A unit is a step in a tree of filters, or a delivery.
@@ -21,6 +23,10 @@ const ROUND: u64 = 200_000;
 const CHANGE: u64 = 100;
 /// What one connection, or one message of another thread, may use of it at a time.
 const TURN: u64 = 50_000;
+
+const PUBLISH: u8 = 3;
+const SUBSCRIBE: u8 = 8;
+const UNSUBSCRIBE: u8 = 10;
 
 /// What was done in this round, and what is left for the next.
 #[derive(Debug, Default)]
@@ -33,7 +39,20 @@ pub(super) struct Effort {
     /// What waits until fewer changes of interests are on their way (`Gates::are_congested`): connections whose next packet makes more, and sessions
     /// that are over.
     subscribing: VecDeque<ConnectionId>,
+    /// Connections whose next packet is a PUBLISH, which waits until other threads have taken what they were handed.
+    publishing: VecDeque<ConnectionId>,
     ending: VecDeque<(SessionKey, u64)>,
+}
+
+/// What the next packet of a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitsFor {
+    /// The next round.
+    Turn,
+    /// Changes of interests that are on their way: it makes more.
+    Interests,
+    /// Other threads, which have much to take: it hands them more.
+    Receivers,
 }
 
 /// A message that waits.
@@ -62,6 +81,11 @@ impl RecordBatch {
             done: 0,
             topic: String::new(),
         }
+    }
+
+    /// Those that were handled included.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
     }
 
     /// Those that were not handled.
@@ -101,18 +125,17 @@ impl Effort {
     }
 }
 
-/// Leaves bytes of a connection for the next round. `subscribes`: they begin with a SUBSCRIBE or UNSUBSCRIBE, for which too many changes of interests
-/// are on their way.
-pub(super) fn leave_unfinished(cx: &mut Context, id: ConnectionId, subscribes: bool) {
+/// Leaves bytes of a connection for the next round, or for later.
+pub(super) fn leave_unfinished(cx: &mut Context, id: ConnectionId, waits_for: WaitsFor) {
     if let Some(connection) = cx.connections.get_mut(id)
         && !connection.is_unfinished
     {
         connection.is_unfinished = true;
         let effort = &mut cx.effort;
-        let waiting = if subscribes {
-            &mut effort.subscribing
-        } else {
-            &mut effort.connections
+        let waiting = match waits_for {
+            WaitsFor::Turn => &mut effort.connections,
+            WaitsFor::Interests => &mut effort.subscribing,
+            WaitsFor::Receivers => &mut effort.publishing,
         };
         waiting.push_back(id);
         cx.set_reading(id, false);
@@ -140,12 +163,27 @@ impl Context {
         !effort.connections.is_empty()
             || !effort.messages.is_empty()
             || (waits_for_interests && !self.gates.are_congested())
+            || (!effort.publishing.is_empty() && !self.batches.handed.is_full())
+    }
+
+    /// What a packet that begins like this (5.0, 2.1.2) waits for.
+    #[inline]
+    pub(super) fn waits_for(&self, first_byte: u8) -> Option<WaitsFor> {
+        match first_byte >> 4 {
+            PUBLISH if self.batches.handed.is_full() => Some(WaitsFor::Receivers),
+            SUBSCRIBE | UNSUBSCRIBE if self.gates.are_congested() => Some(WaitsFor::Interests),
+            _ if self.effort.is_over() => Some(WaitsFor::Turn),
+            _ => None,
+        }
     }
 }
 
 impl Worker {
     /// Handles a message, or appends it to those that wait already.
     pub(super) fn take_message(&mut self, now: Now, from: Peer, message: WorkerMessage) {
+        if let ToWorker::Taken { bytes } = message.0 {
+            return self.cx.batches.note_taken(from, bytes);
+        }
         if self.cx.effort.messages.is_empty() {
             self.cx.effort.begin_turn();
             self.handle_message(now, from, message);
@@ -184,6 +222,10 @@ impl Worker {
                 ..
             } = &mut self.cx.effort;
             connections.append(subscribing);
+        }
+        if !self.cx.batches.handed.is_full() {
+            let effort = &mut self.cx.effort;
+            effort.connections.append(&mut effort.publishing);
         }
         for _ in 0..self.cx.effort.connections.len() {
             self.cx.effort.begin_turn();

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     EventLevel, Now, Payer, Peer, WorkerId, WorkerOutput,
+    handed::{Handed, forward_bytes},
     marks::Mark,
     messages::{
         ForwardEntry, HubMessage, NumberRuns, Origin, Place, ToHub, ToWorker, WorkerMessage,
@@ -95,6 +96,8 @@ pub(super) struct Batches {
     entries: Vec<ForwardEntry>,
     /// Numbers of others that were admitted here in this round.
     admitted: Vec<(Peer, Origin, NumberRuns)>,
+    /// What the others have not taken yet, by their place in `batches`.
+    pub handed: Handed,
 }
 
 impl Batches {
@@ -103,7 +106,21 @@ impl Batches {
             batches: (0..=workers).map(|_| Batch::default()).collect(),
             entries: Vec::new(),
             admitted: Vec::new(),
+            handed: Handed::new(usize::from(workers) + 1),
         }
+    }
+
+    /// The place of another thread.
+    fn index_of(&self, peer: Peer) -> usize {
+        match peer {
+            Peer::Worker(worker) => usize::from(worker.0),
+            Peer::Hub => self.hub(),
+        }
+    }
+
+    /// Another thread reports that it has taken records.
+    pub fn note_taken(&mut self, by: Peer, bytes: u64) {
+        self.handed.note_taken(self.index_of(by), bytes);
     }
 
     const fn hub(&self) -> usize {
@@ -121,8 +138,10 @@ impl Batches {
             let output = if index == hub {
                 let entries = std::mem::take(&mut self.entries);
                 let records = bytes;
+                self.handed.hand(index, forward_bytes(&records, &entries));
                 WorkerOutput::HubMessage(HubMessage(ToHub::Forward { records, entries }))
             } else {
+                self.handed.hand(index, bytes.len() as u64);
                 let to = WorkerId(index as u8);
                 let message = WorkerMessage(ToWorker::Records { origin, bytes });
                 WorkerOutput::WorkerMessage { to, message }
@@ -317,6 +336,18 @@ pub(super) fn forward_to_group(
     }
 }
 
+/// Records of another thread were taken: it is sent a report now and then.
+fn report_taken(cx: &mut Context, from: Peer, bytes: u64) {
+    let index = cx.batches.index_of(from);
+    let Some(bytes) = cx.batches.handed.take(index, bytes) else {
+        return;
+    };
+    match from {
+        Peer::Worker(to) => cx.send_to_worker(to, ToWorker::Taken { bytes }),
+        Peer::Hub => cx.send_to_hub(ToHub::Taken { bytes }),
+    }
+}
+
 /// A message arrived otherwise than in the stream of its origin.
 pub(super) fn note_late(cx: &mut Context, now: Now, origin: Origin, number: u64) {
     let stream = stream_of(origin);
@@ -365,8 +396,9 @@ impl Worker {
                 mark.note(now.instant, number);
             }
         }
-        if let Some(left) = left {
-            leave_records(&mut self.cx, from, batch, left);
+        match left {
+            Some(left) => leave_records(&mut self.cx, from, batch, left),
+            None => report_taken(&mut self.cx, from, batch.bytes()),
         }
     }
 

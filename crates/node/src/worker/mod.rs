@@ -311,6 +311,7 @@ impl Worker {
             ToWorker::Records { origin, bytes } => {
                 self.handle_records(now, from, RecordBatch::new(origin, bytes));
             }
+            ToWorker::Taken { bytes } => self.cx.batches.note_taken(from, bytes),
             ToWorker::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
             ToWorker::Bans(bans) => self.handle_bans(now, bans),
             ToWorker::LastWord { origin, bytes } => self.handle_last_word(now, origin, &bytes),

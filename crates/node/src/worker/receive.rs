@@ -93,9 +93,8 @@ impl Worker {
                 Phase::Closing => return bytes.len(),
             };
             let (session, version) = (attached.session, attached.version);
-            let waits = self.cx.gates.are_congested() && changes_subscriptions(bytes[used]);
-            if waits || self.cx.effort.is_over() {
-                leave_unfinished(&mut self.cx, id, waits);
+            if let Some(waits_for) = self.cx.waits_for(bytes[used]) {
+                leave_unfinished(&mut self.cx, id, waits_for);
                 break;
             }
             match self.handle_next(now, id, session, (version, maximum), &bytes[used..]) {
@@ -214,11 +213,6 @@ impl Worker {
         self.end_connection(now, id);
         Ok(())
     }
-}
-
-/// Whether a packet that begins like this is SUBSCRIBE or UNSUBSCRIBE (5.0, 2.1.2).
-const fn changes_subscriptions(first_byte: u8) -> bool {
-    matches!(first_byte >> 4, 8 | 10)
 }
 
 /// While its CONNECT is examined a client is not read from: what it sends meanwhile stays in the kernel, and so does its end, which would

@@ -544,6 +544,11 @@ pub fn memory(ledger: &MemoryLedger) -> String {
             ),
             row("links", None, Some(ledger.link_bytes)),
             row(
+                "between threads",
+                None,
+                Some(ledger.handed_bytes + total.handed_bytes),
+            ),
+            row(
                 "for nodes that are down",
                 Some(ledger.hinted_messages),
                 Some(ledger.hinted_bytes),

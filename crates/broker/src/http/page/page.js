@@ -359,6 +359,7 @@ async function showMemory() {
       ["Out-buffers of connections", total.out_buffer_bytes],
       ["In-buffers of connections", total.in_buffer_bytes],
       ["Links to other nodes", ledger.link_bytes],
+      ["Between threads", ledger.handed_bytes + total.handed_bytes],
       ["Hinted handoff", ledger.hinted_bytes],
       ["Wills held for other nodes", total.held_will_bytes],
       ["Subscription filters", total.filter_bytes],

@@ -31,7 +31,7 @@ fn play(scenario: impl Fn(&mut World)) {
 }
 
 #[track_caller]
-fn become_whole(world: &mut World) {
+pub fn become_whole(world: &mut World) {
     for _ in 0..60 {
         world.run_for(500);
         if world.is_whole() {

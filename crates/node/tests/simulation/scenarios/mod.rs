@@ -6,6 +6,7 @@ mod cluster;
 mod connecting;
 mod durability;
 mod flows;
+mod handed;
 mod hints;
 mod keep_alive;
 mod learned;
