@@ -129,6 +129,8 @@ pub struct Limits {
     pub address_sessions: u32,
     /// Bytes of subscriptions of one user, and of one address, in a worker; 0: no bound.
     pub user_subscription_bytes: u64,
+    /// Bytes queued for the sessions of one user, or for those of the clients without a user from one address, in a worker; 0: no bound.
+    pub user_queue_bytes: u64,
     /// Levels of a topic or filter.
     pub topic_levels: u16,
     /// Longest session expiry granted; `u32::MAX` seconds means never.
@@ -163,6 +165,7 @@ impl Default for Limits {
             user_sessions: 100_000,
             address_sessions: 20_000,
             user_subscription_bytes: 128 * 1024 * 1024,
+            user_queue_bytes: 512 * 1024 * 1024,
             topic_levels: 128,
             session_expiry_maximum: u32::MAX,
             keep_alive_maximum: 0,

@@ -604,6 +604,9 @@ fn limits(settings: &Settings, faults: &mut Faults) -> Limits {
         user_subscription_bytes: settings
             .user_subscription_bytes
             .unwrap_or(default.user_subscription_bytes),
+        user_queue_bytes: settings
+            .user_queue_bytes
+            .unwrap_or(default.user_queue_bytes),
         topic_levels: faults.in_range(
             "topic_levels",
             settings.topic_levels,

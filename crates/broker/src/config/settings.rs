@@ -576,6 +576,16 @@ pub struct Settings {
     #[arg(value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub user_subscription_bytes: Option<u64>,
+    /// Bytes queued for the sessions of one user, or of clients without one from one address, in a thread; 0: no bound [default: 512MiB]
+    #[arg(
+        long,
+        env = "THICKET_USER_QUEUE_BYTES",
+        value_name = "SIZE",
+        help_heading = "Limits"
+    )]
+    #[arg(value_parser = units::bytes::<u64>)]
+    #[serde(deserialize_with = "units::bytes_of_file")]
+    pub user_queue_bytes: Option<u64>,
     /// Levels of a topic or filter [default: 128]
     #[arg(
         long,
@@ -863,7 +873,7 @@ or_each! {
     routing root_policy root_alpha root_beta root_gamma root_delta maximum_trees
     workers data sync backups hint_bytes ack partition redirect redirect_policy redirect_refusals redirect_per_s redirect_references rebalance rebalance_rest_s site site_price allow_anonymous users cluster_secret_file link_tls_certificate link_tls_key link_tls_ca insecure_links log_level log_format
     maximum_packet_size receive_maximum topic_alias_maximum inflight_maximum queue_messages queue_bytes on_full out_buffer_bytes
-    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s flapping_connects flapping_window_s flapping_ban_s half_open_bytes memory_bytes
+    subscriptions client_id_bytes session_scope sessions user_sessions address_sessions user_subscription_bytes user_queue_bytes client_messages_per_s client_bytes_per_s topic_levels session_expiry_maximum_s keep_alive_maximum_s connect_timeout_s relocate_after reason_strings connections connections_per_s flapping_connects flapping_window_s flapping_ban_s half_open_bytes memory_bytes
     sys_interval_s otlp_endpoint otlp_ca otlp_headers_file otlp_interval otlp_traces otlp_sample otlp_queue_spans otlp_logs otlp_queue_log_records retained_messages retained_bytes user_retained_messages user_retained_bytes
 }
 

@@ -1,4 +1,4 @@
-//! Quotas of one user and one address at a worker: sessions that outlive their connections, and the bytes of subscriptions and wills.
+//! Quotas of one user and one address at a worker: sessions that outlive their connections, the bytes of subscriptions and wills, and what is queued.
 //!
 //! Each session is charged to its client's user, if it has one, and to the address that it last connected from. The charge is returned when the
 //! session is dropped, whichever way it ends. Sessions that came from another node or from disk are charged when their clients connect.
@@ -12,7 +12,10 @@ use std::{
 
 use hashbrown::HashMap;
 use thicket_mqtt::{Connect, ReasonCode};
-use thicket_session::{server::StoredWill, topic::SubscriptionFilter};
+use thicket_session::{
+    server::{StoredWill, Tally},
+    topic::SubscriptionFilter,
+};
 
 use super::{
     Refusal, SessionKey, attach::granted_expiry, connect::prefix, context::Context,
@@ -34,6 +37,8 @@ struct Account {
     payer: Arc<Payer>,
     sessions: Cell<u32>,
     bytes: Cell<u64>,
+    /// What waits for its sessions, with the bound of that.
+    queues: Tally,
 }
 
 /// The accounts of a worker.
@@ -70,9 +75,14 @@ impl Charge {
         text + SUBSCRIPTION_BYTES + WORKER_BYTES * u64::from(self.workers)
     }
 
-    /// The account that is charged for what its client has retained: of its user, or of the address of a client without one.
+    /// The account that is charged for what its client has retained, and for what is queued: of its user, or of the address of a client without one.
+    fn first(&self) -> Option<&Rc<Account>> {
+        self.accounts().next()
+    }
+
+    /// Who is charged for what its client has retained.
     pub fn publisher(&self) -> Option<&Arc<Payer>> {
-        self.accounts().next().map(|account| &account.payer)
+        self.first().map(|account| &account.payer)
     }
 
     fn accounts(&self) -> impl Iterator<Item = &Rc<Account>> {
@@ -178,7 +188,8 @@ impl DerefMut for ChargedWill {
 }
 
 impl Quotas {
-    fn open(&mut self, payer: Payer) -> Rc<Account> {
+    /// The account of a user or an address. `queues`: what waits for its sessions, if it has none yet.
+    fn open(&mut self, payer: Payer, queues: impl FnOnce() -> Tally) -> Rc<Account> {
         if self.accounts.len() >= self.left * 2 + SWEEP {
             self.accounts
                 .retain(|_, account| account.strong_count() > 0);
@@ -190,6 +201,7 @@ impl Quotas {
                 payer: Arc::new(payer.clone()),
                 sessions: Cell::default(),
                 bytes: Cell::default(),
+                queues: queues(),
             });
             self.accounts.insert(payer, Rc::downgrade(&account));
             account
@@ -202,9 +214,11 @@ impl Quotas {
         let source = source.filter(|source| source.is_known());
         let user = user_name.map(|name| Payer::User(name.into()));
         let address = source.map(Payer::Address);
+        let maximum = cx.config.limits.user_queue_bytes;
+        let queues = || cx.sessions.tally_part((maximum > 0).then_some(maximum));
         Charge::new(
-            user.map(|payer| self.open(payer)),
-            address.map(|payer| self.open(payer)),
+            user.map(|payer| self.open(payer, queues)),
+            address.map(|payer| self.open(payer, queues)),
             cx.config.workers,
         )
     }
@@ -224,6 +238,9 @@ impl Quotas {
         let filters = session.subscriptions.keys();
         let bytes = filters.map(|filter| charge.cost(filter)).sum();
         charge.add(u32::from(session.is_persistent()), bytes);
+        if let Some(account) = charge.first() {
+            session.outbound.set_tally(Some(account.queues.clone()));
+        }
         session.charge = charge;
     }
 
@@ -301,7 +318,11 @@ mod tests {
     }
 
     fn charge(quotas: &mut Quotas, user: &str) -> Charge {
-        Charge::new(Some(quotas.open(Payer::User(user.into()))), None, WORKERS)
+        Charge::new(
+            Some(quotas.open(Payer::User(user.into()), Tally::default)),
+            None,
+            WORKERS,
+        )
     }
 
     #[test]
@@ -312,7 +333,7 @@ mod tests {
         first.add(1, 0);
         second.add(1, 0);
         assert!(first.subscribe(&filter("a/b"), &limits));
-        let account = quotas.open(Payer::User("ann".into()));
+        let account = quotas.open(Payer::User("ann".into()), Tally::default);
         assert_eq!((account.sessions.get(), account.bytes.get()), (2, COST));
         first.unsubscribe(&filter("a/b"));
         // More than it was charged for is ignored.
@@ -386,7 +407,7 @@ mod tests {
         assert!(quotas.accounts.len() <= SWEEP + 2);
         assert!(Rc::ptr_eq(
             kept.user.as_ref().expect("a user"),
-            &quotas.open(Payer::User("kept".into()))
+            &quotas.open(Payer::User("kept".into()), Tally::default)
         ));
     }
 }

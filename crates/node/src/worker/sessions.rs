@@ -420,6 +420,11 @@ impl Sessions {
         self.waiting.waiting()
     }
 
+    /// A tally of the queues of some that live here, with its own bound.
+    pub fn tally_part(&self, maximum_bytes: Option<u64>) -> Tally {
+        self.waiting.part(maximum_bytes)
+    }
+
     /// Every key is below this.
     pub fn slots(&self) -> usize {
         self.slab.capacity()

@@ -293,11 +293,12 @@ impl Outbound {
         self.inherited.iter().position(|(other, _)| *other == id)
     }
 
-    /// Whether a message of this cost ([`Message::cost`]) is within the limits of the queue.
+    /// Whether a message of this cost ([`Message::cost`]) is within the limits of the queue and of its tally.
     #[must_use]
     pub fn has_room(&self, cost: u64) -> bool {
         self.queue.len() < self.limits.messages as usize
             && self.queue_bytes + cost <= self.limits.bytes
+            && self.tally.as_ref().is_none_or(|tally| tally.has_room(cost))
     }
 
     /// Whether [`Outbound::begin`] would send a message past the queue.

@@ -6,8 +6,14 @@ use thicket_mqtt::{
 };
 
 use thicket_node::OnFull;
+use thicket_session::server::Message;
 
-use super::{V5, V311, cluster::client_at, id, play, play_with, qos, resuming};
+use super::{
+    V5, V311,
+    cluster::client_at,
+    id, play, play_with, qos, resuming,
+    rights::{as_user, policy, with},
+};
 use thicket_simulation::{TesterId, World, net::Weather, node::NodeSpec};
 
 fn plain(packet_id: u16) -> Acknowledgement<'static> {
@@ -214,6 +220,55 @@ fn a_queue_that_is_full_takes_no_more_and_keeps_what_it_has() {
             assert_eq!(dropped, 2, "seed {}", world.net.seed);
         },
     );
+}
+
+#[test]
+fn the_queues_of_a_users_sessions_are_full_together() {
+    let payload = "x".repeat(900);
+    let of_user = |client_id, user| as_user(user, resuming(V5, client_id, 1000));
+    let clients = [("one", "ann"), ("two", "ann"), ("other", "bob")];
+    let mut world = World::new(1, Weather::CALM);
+    let mut spec = NodeSpec::new(1);
+    with(policy(&["ann", "bob"], "pattern #"))(&mut spec);
+    spec.listeners[0].allow_anonymous = true;
+    // For four messages.
+    spec.limits.user_queue_bytes = 4 * Message::cost_of(payload.len()) + 100;
+    let node = world.add_node(spec);
+    world.start(node);
+    for (client_id, user) in clients {
+        let client = world.client(of_user(client_id, user), "CONNACK");
+        world.subscribe(client, "a", 1);
+        world.hang_up(client);
+        world.run_for(500);
+    }
+    let publisher = world.plain("publisher");
+    for number in 1..=3 {
+        world.publish(publisher, "a", &payload, 1, number);
+    }
+    world.run_for(500);
+    let queued = |world: &World| {
+        let sessions = world.sessions();
+        clients.map(|(client_id, _)| {
+            let session = sessions.iter().find(|(_, it)| it.client_id == client_id);
+            session.map(|(_, it)| (it.queued_messages, it.dropped_messages))
+        })
+    };
+    // Two messages in each of two queues.
+    let expected = [Some((2, 1)), Some((2, 1)), Some((3, 0))];
+    assert_eq!(queued(&world), expected);
+    let dropped: u64 = world
+        .traffic(node)
+        .iter()
+        .map(|it| it.queue_dropped_messages)
+        .sum();
+    assert_eq!(dropped, 2);
+    // One of them is back: the other one's queue has room again.
+    let back = world.connect(node, of_user("one", "ann"));
+    world.tester(back).acknowledges = true;
+    assert_eq!(world.hear(back).len(), 3, "CONNACK and two messages");
+    world.publish(publisher, "a", &payload, 1, 4);
+    world.run_for(500);
+    assert_eq!(queued(&world)[1], Some((3, 1)));
 }
 
 #[test]

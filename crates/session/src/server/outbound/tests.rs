@@ -258,6 +258,33 @@ fn a_tally_counts_what_waits_in_the_queues_that_have_it() {
 }
 
 #[test]
+fn queues_that_share_a_bound_are_full_together() {
+    let message = || delivery(Qos::AtLeastOnce, b"x", None);
+    let whole = Tally::default();
+    let part = whole.part(Some(2 * message().message.cost()));
+    let [mut one, mut other, mut third] = [(); 3].map(|()| Outbound::new(LIMITS, true));
+    one.set_tally(Some(part.clone()));
+    other.set_tally(Some(part.clone()));
+    third.set_tally(Some(whole.part(None)));
+    assert_eq!(one.enqueue(message()), Ok(()));
+    assert_eq!(other.enqueue(message()), Ok(()));
+    for outbound in [&mut one, &mut other] {
+        assert_eq!(outbound.enqueue(message()), Err(QueueFull));
+    }
+    assert_eq!(third.enqueue(message()), Ok(()), "it has another tally");
+    // What another node has accepted is taken in any case.
+    one.enqueue_accepted(message());
+    assert_eq!((part.waiting().messages, whole.waiting().messages), (3, 4));
+    one.pull(Instant::from_millis(0), 10);
+    assert_eq!(other.enqueue(message()), Err(QueueFull));
+    one.pull(Instant::from_millis(0), 10);
+    assert_eq!(other.enqueue(message()), Ok(()));
+    other.set_tally(None);
+    assert_eq!(part.waiting(), Waiting::default());
+    assert_eq!(whole.waiting().messages, 1);
+}
+
+#[test]
 fn a_restored_window_is_the_one_that_was_saved() {
     let mut outbound = outbound_with(Qos::ExactlyOnce, 3);
     for _ in 0..3 {
