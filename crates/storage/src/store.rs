@@ -8,15 +8,15 @@
 //!   disk. So [`Store::commit`] refuses before that, while less than a reserve is free.
 //! - Its writers ask its threads to flush a full memtable with one message each until the flush begins, through a queue that the threads
 //!   fill themselves: with small batches the queue fills and every thread waits forever, while memory grows (known to its author, issue
-//!   257 and pull request 323 there). So the store counts what it writes, and asks once.
+//!   257 and pull request 323 there). So no memtable becomes as large as the engine allows: the store measures them as the engine does,
+//!   with what each entry takes besides its bytes, and asks once.
 //! - A writer waits in steps of 100 ms while four memtables of a keyspace wait to be flushed by the engine's one thread: a thread that
 //!   must never wait should not change a store.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use fjall::{Database, Keyspace as Tree, KeyspaceCreateOptions, PersistMode};
+use fjall::{AbstractTree, Database, Keyspace as Tree, KeyspaceCreateOptions, PersistMode};
 use rustix::fs::statvfs;
 
 use crate::error::{Result, StorageError, io_error};
@@ -176,8 +176,6 @@ pub struct Store {
     config: StoreConfig,
     database: Database,
     trees: [Tree; KEYSPACES],
-    /// Bytes committed to each keyspace since its memtable was last flushed.
-    unflushed: [AtomicU64; KEYSPACES],
 }
 
 impl fmt::Debug for Store {
@@ -226,8 +224,8 @@ impl Store {
             .open()
             .map_err(refuse)?;
         let tree = |keyspace: Keyspace| {
-            let options =
-                || KeyspaceCreateOptions::default().max_memtable_size(config.memtable_bytes);
+            // A data directory keeps what it was created with.
+            let options = || KeyspaceCreateOptions::default().max_memtable_size(u64::MAX);
             database.keyspace(keyspace.name(), options).map_err(refuse)
         };
         let [sessions, subscriptions, retained, cluster, node] = Keyspace::ALL.map(tree);
@@ -235,7 +233,6 @@ impl Store {
             directory: directory.to_owned(),
             config,
             trees: [sessions?, subscriptions?, retained?, cluster?, node?],
-            unflushed: Default::default(),
             database,
         };
         store.check_format()?;
@@ -282,7 +279,8 @@ impl Store {
             Durability::Written => PersistMode::Buffer,
             Durability::Synced => PersistMode::SyncData,
         }));
-        let mut bytes = [0_u64; KEYSPACES];
+        let mut bytes = 0;
+        let mut is_changed = [false; KEYSPACES];
         for op in ops {
             match *op {
                 StoreOp::Put {
@@ -292,33 +290,36 @@ impl Store {
                 } => {
                     check_key(key)?;
                     check_len("value", value.len(), MAXIMUM_VALUE)?;
-                    bytes[keyspace.index()] += (key.len() + value.len()) as u64;
+                    bytes += (key.len() + value.len()) as u64;
+                    is_changed[keyspace.index()] = true;
                     batch.insert(&self.trees[keyspace.index()], key, value);
                 }
                 StoreOp::Remove { keyspace, key } => {
                     check_key(key)?;
-                    bytes[keyspace.index()] += key.len() as u64;
+                    bytes += key.len() as u64;
+                    is_changed[keyspace.index()] = true;
                     batch.remove(&self.trees[keyspace.index()], key);
                 }
             }
         }
-        self.check_room(bytes.iter().sum())?;
+        self.check_room(bytes)?;
         batch
             .commit()
             .map_err(|error| store_error(&self.directory, "commit", &error))?;
-        self.flush_full_memtables(bytes)
+        let changed = self.trees.iter().zip(is_changed);
+        for (tree, _) in changed.filter(|(_, is_changed)| *is_changed) {
+            self.flush_if_full(tree)?;
+        }
+        Ok(())
     }
 
-    /// Lets the engine's thread flush memtables that have grown large enough.
-    fn flush_full_memtables(&self, bytes: [u64; KEYSPACES]) -> Result<()> {
-        for ((tree, unflushed), more) in self.trees.iter().zip(&self.unflushed).zip(bytes) {
-            let sum = unflushed.fetch_add(more, Ordering::Relaxed) + more;
-            if sum >= self.config.memtable_bytes {
-                unflushed.store(0, Ordering::Relaxed);
-                tree.rotate_memtable()
-                    .map_err(|error| store_error(&self.directory, "write out", &error))?;
-            }
+    /// Lets the engine's thread flush a memtable that has grown large enough.
+    fn flush_if_full(&self, tree: &Tree) -> Result<()> {
+        if tree.tree.active_memtable().size() < self.config.memtable_bytes {
+            return Ok(());
         }
+        tree.rotate_memtable()
+            .map_err(|error| store_error(&self.directory, "write out", &error))?;
         Ok(())
     }
 
@@ -625,6 +626,31 @@ mod tests {
             let sessions = all(&store, Keyspace::Sessions);
             assert_eq!(sessions.len(), 5000);
             assert!(sessions.iter().all(|(_, value)| *value == [round; 100]));
+        }
+    }
+
+    #[test]
+    fn small_entries_count_with_all_that_the_engine_counts() {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
+        let config = StoreConfig {
+            memtable_bytes: 16 * 1024,
+            ..StoreConfig::new(1)
+        };
+        let store = Store::open(&path, config).expect("new");
+        let tree = &store.trees[Keyspace::Retained.index()];
+        for key in 0..2000_u32 {
+            let key = key.to_be_bytes();
+            let op = match key[3] % 2 {
+                0 => put(Keyspace::Retained, &key, b""),
+                _ => StoreOp::Remove {
+                    keyspace: Keyspace::Retained,
+                    key: &key,
+                },
+            };
+            store.commit(&[op], Durability::Written).expect("room");
+            // Of one that is larger the engine asks its thread to write it out, with each commit anew.
+            assert!(tree.tree.active_memtable().size() < config.memtable_bytes);
         }
     }
 
