@@ -17,7 +17,7 @@ pub(crate) use self::{to_hub::ToHub, to_worker::ToWorker};
 pub(crate) use crate::interface::{HubMessage, WorkerMessage};
 pub(crate) use crate::worker::HEAVIEST as HEAVIEST_TOPICS;
 use crate::{
-    ConnectionId, ListenerId, Payer, PlacementError, PlacementReport, PlacementRequest, WorkerId,
+    ConnectionId, ListenerId, PlacementError, PlacementReport, PlacementRequest, WorkerId,
 };
 
 /// Another place that has interests.
@@ -86,8 +86,6 @@ pub(crate) struct ForwardEntry {
     pub qos: Qos,
     /// To be kept as retained message, on every node.
     pub retain: bool,
-    /// The account that is charged for that.
-    pub publisher: Option<Arc<Payer>>,
 }
 
 impl ForwardEntry {
@@ -581,7 +579,6 @@ mod tests {
                 number,
                 qos,
                 retain,
-                publisher: None,
             };
             let (len, number, qos, destinations) = next;
             assert_eq!(

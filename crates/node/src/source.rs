@@ -42,6 +42,16 @@ pub(crate) enum Payer {
     Address(Source),
 }
 
+impl std::fmt::Display for Payer {
+    /// As retained messages carry it: a user never looks like an address.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::User(name) => write!(f, "user {name}"),
+            Self::Address(source) => write!(f, "address {source}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -184,7 +184,7 @@ pub struct Record<'a> {
     pub time: Option<HybridTime>,
     /// Identity of a QoS 2 publication.
     pub publication: Option<PublicationId>,
-    /// Client identifier of the publisher, where a No Local subscription may need it.
+    /// Of a retained message: whose quota it counts towards.
     pub publisher: Option<&'a str>,
     /// Shared subscriptions for which the origin chose the receiving node.
     pub shared: SharedChoices<'a>,

@@ -397,7 +397,7 @@ impl Hub {
         // What a comparison of retained messages brought earlier was delivered then, and so was what another node had kept for this one.
         let is_retained = record.retain
             && record.shared.is_empty()
-            && self.retained.observe(now, message_origin, &record, None) == Observed::Known;
+            && self.retained.observe(now, message_origin, &record) == Observed::Known;
         let was_kept = record.shared.is_empty()
             && record.number > 0
             && self.hints.arrivals.has(message_origin, record.number);

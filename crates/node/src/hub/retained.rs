@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
     time::Duration,
 };
 
@@ -25,7 +24,7 @@ use super::{
     tombstones::Tombstones,
 };
 use crate::{
-    Now, Payer, Remembered, RetainedLimits, WorkerId,
+    Now, Remembered, RetainedLimits, WorkerId,
     bans::BANS,
     messages::{ForwardEntry, Origin, ToWorker},
 };
@@ -78,7 +77,7 @@ struct Kept {
     /// Which one of all messages kept here it was.
     arrival: u64,
     at: Instant,
-    /// To its publisher, if that is here.
+    /// To its publisher; `None`: that is no client.
     charge: Option<RetainedCharge>,
 }
 
@@ -195,7 +194,7 @@ impl RetainedMessages {
             ..*record
         };
         self.store.pause();
-        self.observe(now, *origin, &record, None);
+        self.observe(now, *origin, &record);
         self.store.resume();
     }
 
@@ -239,14 +238,8 @@ impl RetainedMessages {
         kept.or_else(|| self.removed.get(topic))
     }
 
-    /// Compares a write with what is kept, and keeps it if it is the last one. `payer`: its publisher, if that is here.
-    pub fn observe(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        record: &Record<'_>,
-        payer: Option<&Arc<Payer>>,
-    ) -> Observed {
+    /// Compares a write with what is kept, and keeps it if it is the last one.
+    pub fn observe(&mut self, now: Now, origin: Origin, record: &Record<'_>) -> Observed {
         let time = record.time.unwrap_or_default();
         let written = (time, origin.node);
         let ahead = time.millis.saturating_sub(now.wall.as_unix_millis());
@@ -273,7 +266,7 @@ impl RetainedMessages {
             self.bury(record.topic, written);
         } else if self.has_capacity(record) {
             self.removed.remove(record.topic);
-            self.keep(now, origin, record, written, payer);
+            self.keep(now, origin, record, written);
             self.store.put(now, origin, record);
         } else {
             // What was known of the topic stays, a removal at most.
@@ -329,7 +322,10 @@ impl RetainedMessages {
     }
 
     /// Whether the publisher is within its own limit.
-    fn may_retain(&self, record: &Record<'_>, payer: &Payer) -> bool {
+    fn may_retain(&self, record: &Record<'_>) -> bool {
+        let Some(payer) = record.publisher else {
+            return true;
+        };
         let before = self.tree.get(record.topic);
         let before = before.and_then(|kept| kept.charge.as_ref());
         self.accounts.has_capacity(payer, cost(record), before)
@@ -377,14 +373,7 @@ impl RetainedMessages {
         }
     }
 
-    fn keep(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        record: &Record<'_>,
-        written: WriteTime,
-        payer: Option<&Arc<Payer>>,
-    ) {
+    fn keep(&mut self, now: Now, origin: Origin, record: &Record<'_>, written: WriteTime) {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         let expires_at = record
@@ -393,7 +382,8 @@ impl RetainedMessages {
         // The tree counts the topic itself.
         let len = bytes_of(record) - record.topic.len();
         self.arrivals += 1;
-        let charge = payer.map(|payer| self.accounts.charge(payer, cost(record)));
+        let publisher = record.publisher;
+        let charge = publisher.map(|payer| self.accounts.charge(payer, cost(record)));
         let replaced = self.tree.insert(
             record.topic,
             Kept {
@@ -559,9 +549,7 @@ impl Hub {
             self.refuse_forward(from, entry.number);
             return;
         }
-        let payer = entry.publisher.as_ref();
-        let may_retain = payer.is_none_or(|payer| self.retained.may_retain(&record, payer));
-        if !record.payload.is_empty() && !may_retain {
+        if !record.payload.is_empty() && !self.retained.may_retain(&record) {
             return self.forward_unretained(now, from, entry, record);
         }
         let time = self.retained.tick(now, record.topic);
@@ -578,7 +566,7 @@ impl Hub {
             // It goes to current subscribers, as any other; its publisher is informed that it was not kept.
             self.refuse_ahead(from, entry.number);
         }
-        self.retained.observe(now, origin, &record, payer);
+        self.retained.observe(now, origin, &record);
         let mut stamped = Vec::with_capacity(bytes.len() + 10);
         record.encode(&mut stamped);
         let everyone: Vec<NodeSlot> = self.cx.up.keys().copied().collect();
@@ -599,6 +587,7 @@ impl Hub {
         let record = Record {
             number,
             retain: false,
+            publisher: None,
             ..record
         };
         let entry = ForwardEntry {
@@ -742,7 +731,7 @@ impl Hub {
             let Ok((record, _)) = Record::decode(bytes) else {
                 continue;
             };
-            if self.retained.observe(now, *origin, &record, None) == Observed::Newer {
+            if self.retained.observe(now, *origin, &record) == Observed::Newer {
                 for worker in self.wanted.route(record.topic).plain.clone() {
                     let (origin, bytes) = (*origin, bytes.to_vec());
                     self.cx.send_to_worker_after_records(

@@ -1,11 +1,10 @@
-//! How much of the retained messages each user published at this node, or each address of clients without one: so that nobody uses the capacity of
-//! all others.
+//! How much of the retained messages each user published, or each address of clients without one: so that nobody uses the capacity of all others.
 //!
-//! What was retained before the node started is charged to nobody, like what came from other nodes.
+//! A retained message names its publisher wherever it is kept, so every node counts the same.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{Payer, RetainedLimits};
+use crate::RetainedLimits;
 
 /// What a user or an address has retained.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,14 +16,14 @@ struct Account {
 /// What a retained message is charged, and to which account.
 #[derive(Debug, Clone)]
 pub(super) struct RetainedCharge {
-    payer: Arc<Payer>,
+    payer: Arc<str>,
     bytes: u64,
 }
 
 /// The accounts with retained messages: as many as there are retained messages at most.
 #[derive(Debug)]
 pub(super) struct RetainedAccounts {
-    accounts: BTreeMap<Arc<Payer>, Account>,
+    accounts: BTreeMap<Arc<str>, Account>,
     most: Account,
 }
 
@@ -40,7 +39,7 @@ impl RetainedAccounts {
     }
 
     /// Whether one more message is within the limit, in the place of `before` if that is given.
-    pub fn has_capacity(&self, payer: &Payer, bytes: u64, before: Option<&RetainedCharge>) -> bool {
+    pub fn has_capacity(&self, payer: &str, bytes: u64, before: Option<&RetainedCharge>) -> bool {
         let has = self.accounts.get(payer).copied().unwrap_or_default();
         let freed = before.filter(|before| *before.payer == *payer);
         let messages = has.messages + u64::from(freed.is_none());
@@ -49,14 +48,13 @@ impl RetainedAccounts {
         !is_over(messages, self.most.messages) && !is_over(bytes, self.most.bytes)
     }
 
-    pub fn charge(&mut self, payer: &Arc<Payer>, bytes: u64) -> RetainedCharge {
-        let account = self.accounts.entry(Arc::clone(payer)).or_default();
+    pub fn charge(&mut self, payer: &str, bytes: u64) -> RetainedCharge {
+        let known = self.accounts.get_key_value(payer);
+        let payer = known.map_or_else(|| payer.into(), |(payer, _)| Arc::clone(payer));
+        let account = self.accounts.entry(Arc::clone(&payer)).or_default();
         account.messages += 1;
         account.bytes += bytes;
-        RetainedCharge {
-            payer: Arc::clone(payer),
-            bytes,
-        }
+        RetainedCharge { payer, bytes }
     }
 
     /// The message is not retained any more.
@@ -76,10 +74,6 @@ impl RetainedAccounts {
 mod tests {
     use super::*;
 
-    fn user(name: &str) -> Arc<Payer> {
-        Arc::new(Payer::User(name.into()))
-    }
-
     fn accounts(user_messages: u64, user_bytes: u64) -> RetainedAccounts {
         RetainedAccounts::new(&RetainedLimits {
             user_messages,
@@ -90,32 +84,29 @@ mod tests {
 
     #[test]
     fn who_has_enough_may_replace_what_it_has_and_others_have_room() {
-        let (ann, bob) = (user("ann"), user("bob"));
+        let (ann, bob) = ("ann", "bob");
         let mut accounts = accounts(2, 100);
-        let first = accounts.charge(&ann, 60);
-        assert!(accounts.has_capacity(&ann, 40, None) && !accounts.has_capacity(&ann, 41, None));
-        let second = accounts.charge(&ann, 10);
-        assert!(!accounts.has_capacity(&ann, 10, None), "a third one");
-        assert!(accounts.has_capacity(&ann, 90, Some(&first)));
-        assert!(!accounts.has_capacity(&ann, 91, Some(&first)));
-        assert!(accounts.has_capacity(&bob, 100, None));
-        assert!(
-            accounts.has_capacity(&bob, 100, Some(&first)),
-            "it is Ann's"
-        );
+        let first = accounts.charge(ann, 60);
+        assert!(accounts.has_capacity(ann, 40, None) && !accounts.has_capacity(ann, 41, None));
+        let second = accounts.charge(ann, 10);
+        assert!(!accounts.has_capacity(ann, 10, None), "a third one");
+        assert!(accounts.has_capacity(ann, 90, Some(&first)));
+        assert!(!accounts.has_capacity(ann, 91, Some(&first)));
+        assert!(accounts.has_capacity(bob, 100, None));
+        assert!(accounts.has_capacity(bob, 100, Some(&first)), "it is Ann's");
         accounts.give_back(&first);
-        assert!(accounts.has_capacity(&ann, 90, None));
+        assert!(accounts.has_capacity(ann, 90, None));
         accounts.give_back(&second);
         assert!(accounts.accounts.is_empty());
     }
 
     #[test]
     fn without_bounds_there_is_always_room() {
-        let ann = user("ann");
+        let ann = "ann";
         let mut accounts = accounts(0, 0);
         for _ in 0..10 {
-            accounts.charge(&ann, 1 << 40);
+            accounts.charge(ann, 1 << 40);
         }
-        assert!(accounts.has_capacity(&ann, 1 << 40, None));
+        assert!(accounts.has_capacity(ann, 1 << 40, None));
     }
 }

@@ -25,7 +25,7 @@ use super::{
     replication::wait_for_backups,
 };
 use crate::{
-    EventLevel, Now, Payer, Peer, WorkerId, WorkerOutput,
+    EventLevel, Now, Peer, WorkerId, WorkerOutput,
     handed::{Handed, forward_bytes},
     marks::Mark,
     messages::{
@@ -187,17 +187,11 @@ impl Batches {
             number,
             qos,
             retain: false,
-            publisher: None,
         });
     }
 
-    /// Adds a record to the batch of the hub, to be retained on every node. `publisher`: whose quota it counts towards.
-    pub fn add_retained(
-        &mut self,
-        destinations: &Arc<[NodeSlot]>,
-        publisher: Option<Arc<Payer>>,
-        leaving: &mut Leaving<'_>,
-    ) {
+    /// Adds a record to the batch of the hub, to be retained on every node.
+    pub fn add_retained(&mut self, destinations: &Arc<[NodeSlot]>, leaving: &mut Leaving<'_>) {
         let len = self.append(self.hub(), leaving);
         self.entries.push(ForwardEntry {
             len: u32::try_from(len).expect("a record is little more than a packet"),
@@ -206,7 +200,6 @@ impl Batches {
             number: leaving.record.number,
             qos: leaving.record.qos,
             retain: true,
-            publisher,
         });
     }
 
@@ -270,7 +263,10 @@ pub(super) fn forward(
         0
     };
     let is_qos0_too = is_acknowledged && !publish.retain;
-    let mut leaving = Leaving::new(record_of(publish, number, publish.qos, source.publication));
+    let publisher = publish.retain.then(|| publisher_of(cx, source)).flatten();
+    let mut record = record_of(publish, number, publish.qos, source.publication);
+    record.publisher = publisher.as_deref();
+    let mut leaving = Leaving::new(record);
     let mut has_qos0_workers = false;
     for (worker, qos) in &route.workers {
         if is_acknowledged && !is_numbered(*qos) {
@@ -285,10 +281,7 @@ pub(super) fn forward(
         &route.nodes_all
     };
     if publish.retain {
-        let session = source.session.and_then(|key| cx.sessions.get(key));
-        let publisher = session.and_then(|session| session.charge.publisher());
-        let publisher = publisher.cloned();
-        cx.batches.add_retained(nodes, publisher, &mut leaving);
+        cx.batches.add_retained(nodes, &mut leaving);
     } else if asks_hub || (!is_acknowledged && !route.nodes_qos0.is_empty()) {
         cx.batches.add_for_nodes(nodes, &mut leaving);
     }
@@ -306,6 +299,12 @@ pub(super) fn forward(
         }
     }
     message_id(cx.origin(), number)
+}
+
+/// Whose quota a retained message counts towards.
+fn publisher_of(cx: &Context, source: Source<'_>) -> Option<Arc<str>> {
+    let session = source.session.and_then(|key| cx.sessions.get(key));
+    session.and_then(|session| session.charge.publisher().cloned())
 }
 
 /// Sends a message to another place that has members of a group: one of them gets it.

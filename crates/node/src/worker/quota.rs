@@ -34,7 +34,8 @@ const SWEEP: usize = 1024;
 /// What a user or an address uses.
 #[derive(Debug)]
 struct Account {
-    payer: Arc<Payer>,
+    /// Its name, as retained messages carry it.
+    payer: Arc<str>,
     sessions: Cell<u32>,
     bytes: Cell<u64>,
     /// What waits for its sessions, with the bound of that.
@@ -81,7 +82,7 @@ impl Charge {
     }
 
     /// Who is charged for what its client has retained.
-    pub fn publisher(&self) -> Option<&Arc<Payer>> {
+    pub fn publisher(&self) -> Option<&Arc<str>> {
         self.first().map(|account| &account.payer)
     }
 
@@ -198,7 +199,7 @@ impl Quotas {
         let known = self.accounts.get(&payer).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
             let account = Rc::new(Account {
-                payer: Arc::new(payer.clone()),
+                payer: payer.to_string().into(),
                 sessions: Cell::default(),
                 bytes: Cell::default(),
                 queues: queues(),

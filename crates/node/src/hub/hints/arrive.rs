@@ -173,7 +173,7 @@ impl Hub {
     /// Delivers to the workers with matching subscriptions; retained messages may have arrived when the nodes compared theirs.
     fn give_hint(&mut self, now: Now, origin: Origin, record: &Record<'_>, bytes: &[u8]) {
         let is_known =
-            record.retain && self.retained.observe(now, origin, record, None) == Observed::Known;
+            record.retain && self.retained.observe(now, origin, record) == Observed::Known;
         let workers: Vec<WorkerId> = if is_known {
             Vec::new()
         } else {

@@ -35,7 +35,15 @@ fn retained(limits: RetainedLimits) -> RetainedMessages {
 }
 
 fn observe(retained: &mut RetainedMessages, millis: u64, record: &Record<'_>) -> Observed {
-    retained.observe(at(millis), OWN, record, None)
+    retained.observe(at(millis), OWN, record)
+}
+
+/// Ann has published it.
+fn of_ann(record: Record<'_>) -> Record<'_> {
+    Record {
+        publisher: Some("user ann"),
+        ..record
+    }
 }
 
 /// What is on disk after the operations of this round.
@@ -72,7 +80,6 @@ fn a_message_that_finds_no_capacity_leaves_the_digest_as_it_was() {
 #[test]
 fn what_expires_leaves_its_time_only_and_takes_bounded_work_a_round() {
     const MESSAGES: usize = 2 * EXPIRED_A_ROUND + 1;
-    let ann = Arc::new(Payer::User("ann".into()));
     let mut all = retained(RetainedLimits {
         user_messages: MESSAGES as u64,
         ..RetainedLimits::default()
@@ -83,14 +90,17 @@ fn what_expires_leaves_its_time_only_and_takes_bounded_work_a_round() {
         // First to expire late or never: what counts is the last write.
         let before = [None, Some(500), Some(90_000)][number % 3];
         for (millis, expiry) in [(1, before), (2, Some(500))] {
-            let record = write(&topic, b"x", millis, expiry);
-            all.observe(at(millis), OWN, &record, Some(&ann));
+            observe(
+                &mut all,
+                millis,
+                &of_ann(write(&topic, b"x", millis, expiry)),
+            );
         }
     }
     store(&mut all, &mut disk);
     assert_eq!((all.len(), disk.len()), (MESSAGES, MESSAGES));
-    let one_more = write("more", b"x", 3, None);
-    assert!(!all.may_retain(&one_more, &ann));
+    let one_more = of_ann(write("more", b"x", 3, None));
+    assert!(!all.may_retain(&one_more));
     let digest = all.digest;
     all.expire(at(501));
     assert_eq!(all.len(), MESSAGES);
@@ -99,7 +109,7 @@ fn what_expires_leaves_its_time_only_and_takes_bounded_work_a_round() {
         assert_eq!(all.len(), left);
     }
     store(&mut all, &mut disk);
-    assert!(all.may_retain(&one_more, &ann) && all.by_expiry.is_empty());
+    assert!(all.may_retain(&one_more) && all.by_expiry.is_empty());
     // What is left has the digest of a node that has not removed them yet, and keeps what was written before from coming back.
     assert_eq!((all.digest, all.bytes()), (digest, 0));
     for (millis, expected) in [(1, Observed::Older), (2, Observed::Known)] {
@@ -113,6 +123,42 @@ fn what_expires_leaves_its_time_only_and_takes_bounded_work_a_round() {
         started.recover(at(700), &stored);
     }
     assert_eq!((started.len(), started.digest), (0, digest));
+}
+
+#[test]
+fn a_publisher_is_charged_wherever_its_messages_come_from() {
+    let limits = RetainedLimits {
+        user_messages: 2,
+        ..RetainedLimits::default()
+    };
+    let mut disk = BTreeMap::new();
+    let mut here = retained(limits);
+    let elsewhere = Origin {
+        node: NodeId(2),
+        ..OWN
+    };
+    let record = of_ann(write("a", b"x", 1, None));
+    here.observe(at(1), elsewhere, &record);
+    observe(&mut here, 2, &of_ann(write("b", b"x", 2, None)));
+    store(&mut here, &mut disk);
+    let mut started = retained(limits);
+    for value in disk.values() {
+        let stored = StoredRetained::decode(value).expect("as it was written");
+        started.recover(at(10), &stored);
+    }
+    for mut all in [here, started] {
+        let more = |topic| write(topic, b"x", 20, None);
+        assert!(!all.may_retain(&of_ann(more("c"))));
+        assert!(all.may_retain(&of_ann(more("a"))), "in its place");
+        assert!(all.may_retain(&more("c")), "no client has published it");
+        // Somebody else replaces one of them.
+        let of_bob = Record {
+            publisher: Some("user bob"),
+            ..more("a")
+        };
+        all.observe(at(20), elsewhere, &of_bob);
+        assert!(all.may_retain(&of_ann(more("c"))));
+    }
 }
 
 #[test]

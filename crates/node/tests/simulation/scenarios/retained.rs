@@ -4,7 +4,12 @@ use thicket_mqtt::{
     Connect, Packet, PacketId, Publish, RetainHandling, Subscribe, SubscriptionOptions, Unsubscribe,
 };
 
-use super::{V5, cluster::client_at, id, play, qos, resuming};
+use super::{
+    V5,
+    cluster::{become_whole, client_at},
+    id, play, qos, resuming,
+    rights::{as_user, policy, with},
+};
 use thicket_simulation::{TesterId, World, net::Weather, node::NodeSpec};
 
 fn retain(world: &mut World, client: TesterId, topic: &str, payload: &str) {
@@ -152,6 +157,7 @@ fn what_has_expired_leaves_its_capacity_on_every_node_though_nobody_asks_for_it(
             let mut spec = NodeSpec::new(2);
             spec.retained.messages = 20;
             spec.retained.user_messages = 10;
+            with(policy(&["ann", "bob", "eve"], "pattern #"))(&mut spec);
             // The last one stores, and is started anew below.
             spec.stores = node == 2;
             world.add_node(spec);
@@ -164,6 +170,7 @@ fn what_has_expired_leaves_its_capacity_on_every_node_though_nobody_asks_for_it(
                 keep_alive: 0,
                 ..Connect::new(V5, &name)
             };
+            let connect = as_user(["ann", "bob", "eve"][node], connect);
             client_at(&mut world, node, connect, "CONNACK")
         });
         let retain = |world: &mut World, node: usize, topic: &str, expiry: Option<u32>| {
@@ -377,6 +384,49 @@ fn the_last_message_of_a_topic_that_several_write_is_the_retained_one() {
                 assert_eq!(last, Some(&*kept), "{heard:?}, seed {seed}");
             }
             world.hang_up(late);
+        }
+    }
+}
+
+#[test]
+fn a_user_has_one_quota_of_retained_messages_at_all_nodes() {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        for workers in 1..=3 {
+            let mut spec = NodeSpec::new(workers);
+            spec.retained.user_messages = 2;
+            with(policy(&["ann"], "pattern #"))(&mut spec);
+            spec.listeners[0].allow_anonymous = true;
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        become_whole(&mut world);
+        let of_user = |client_id: &'static str| as_user("ann", Connect::new(V5, client_id));
+        let names = ["first", "second", "third"];
+        let clients =
+            [0, 1, 2].map(|node| client_at(&mut world, node, of_user(names[node]), "CONNACK"));
+        let other = client_at(&mut world, 2, Connect::new(V5, "other"), "CONNACK");
+        let retain = |world: &mut World, client, topic, payload, code: &str| {
+            let publish = Publish {
+                qos: qos(1),
+                retain: true,
+                packet_id: PacketId::new(1),
+                ..Publish::new(topic, payload)
+            };
+            world.send(client, &Packet::Publish(publish));
+            let expected = format!("PUBACK 1{code}");
+            world.expect(client, &[&expected]);
+        };
+        retain(&mut world, clients[0], "a", b"x", "");
+        retain(&mut world, clients[1], "b", b"x", "");
+        retain(&mut world, clients[2], "c", b"x", " 0x97");
+        retain(&mut world, clients[2], "a", b"in its place", "");
+        retain(&mut world, other, "d", b"somebody else's", "");
+        retain(&mut world, clients[2], "b", b"", "");
+        retain(&mut world, clients[0], "c", b"x", "");
+        retain(&mut world, clients[1], "e", b"x", " 0x97");
+        for node in 0..3 {
+            assert_eq!(world.retained_messages(node), 3, "seed {seed}");
         }
     }
 }
