@@ -18,7 +18,7 @@ import unittest
 
 from certificates import Authority
 from nodes import Node, free_port, wait_until
-from wire import Kind, Property, RawClient, packet, properties
+from wire import Closed, Kind, Property, RawClient, packet, properties
 
 GROUP = "239.255.18.86"
 ABSURD = 2**64 - 1
@@ -359,6 +359,21 @@ class HostileLinks(unittest.TestCase):
         self.wait_for_line(three, "refused", f"127.0.0.1:{stranger.port}")
         self.assertEqual(three.sees(), 1)
         self.assertEqual({entry["id"] for entry in json.loads(one.ask("/v1/nodes"))}, {entry["id"] for entry in before})
+
+    def test_strangers_who_hold_all_connections_leave_places_for_links(self):
+        # They have as long as they like.
+        one = self.start("one", arguments=("--connections", "8", "--connect-timeout-s", "600"))
+        with contextlib.ExitStack() as strangers:
+            for _ in range(200):
+                strangers.enter_context(socket.create_connection(("127.0.0.1", one.port)))
+            two = self.start("two", (one.port,))
+            wait_until(lambda: one.sees() == two.sees() == 2, "the nodes to see each other")
+            client = RawClient(one.port)
+            self.addCleanup(client.close)
+            # The places are for links only.
+            with self.assertRaises(Closed):
+                client.connect("client")
+        self.assert_linked(one, two)
 
     def test_a_flood_of_announcements_dials_few_at_a_time_and_keeps_nobody_out(self):
         for name, secret, most in (("signed", True, 0), ("not signed", False, 16)):

@@ -86,6 +86,11 @@ impl Entrance {
         self.gate.wait_until(now)
     }
 
+    /// Whether other nodes link here with a proof.
+    pub(crate) const fn takes_links(&self) -> bool {
+        !self.has_preface && !matches!(self.links, LinksHere::Plain)
+    }
+
     /// Puts the layers over an accepted socket.
     pub(crate) fn dress(&self, stream: Stream, seat: Seat) -> io::Result<Transport> {
         match &self.links {

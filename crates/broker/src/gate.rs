@@ -45,6 +45,8 @@ impl NodeGate {
 #[derive(Debug)]
 pub(crate) struct Gate {
     node: Arc<NodeGate>,
+    /// Where connections go that have no place and may be links; `None`: this is such a gate, whose connections do not count.
+    for_links: Option<Arc<Gate>>,
     open: AtomicU32,
     maximum: Option<u32>,
     rate: Option<Mutex<Bucket>>,
@@ -143,6 +145,17 @@ impl Gate {
         per_s: u32,
         rates: PublishRates,
     ) -> Arc<Self> {
+        let for_links = Self::with(node, None, 0, PublishRates::default(), None);
+        Self::with(node, maximum, per_s, rates, Some(for_links))
+    }
+
+    fn with(
+        node: &Arc<NodeGate>,
+        maximum: Option<u32>,
+        per_s: u32,
+        rates: PublishRates,
+        for_links: Option<Arc<Self>>,
+    ) -> Arc<Self> {
         let bucket = Bucket {
             per_s,
             tokens: u64::from(per_s) * 1000,
@@ -150,6 +163,7 @@ impl Gate {
         };
         Arc::new(Self {
             node: Arc::clone(node),
+            for_links,
             open: AtomicU32::new(0),
             maximum,
             rate: (per_s > 0).then(|| Mutex::new(bucket)),
@@ -179,8 +193,8 @@ impl Gate {
         until
     }
 
-    /// A place for an accepted connection; `None`: close it.
-    pub(crate) fn admit(self: &Arc<Self>) -> Option<Seat> {
+    /// A place for an accepted connection; `None`: close it. `may_be_link`: if there is none, it gets one that is only for links.
+    pub(crate) fn admit(self: &Arc<Self>, may_be_link: bool) -> Option<Seat> {
         if let Some(rate) = &self.rate {
             rate.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
@@ -190,19 +204,30 @@ impl Gate {
         }
         // Counted first, so that two threads do not both take the last place.
         let seat = Seat::take(self);
-        if self.node.open.load(Ordering::Relaxed) > self.node.maximum {
-            self.node.node_full.add_one();
-            return None;
-        }
-        if self
-            .maximum
-            .is_some_and(|maximum| self.open.load(Ordering::Relaxed) > maximum)
-        {
-            self.full.add_one();
-            return None;
+        if let Some(full) = self.is_over() {
+            if !may_be_link {
+                full.add_one();
+                return None;
+            }
+            return self.for_links.clone().map(Seat);
         }
         self.admitted.add_one();
         Some(seat)
+    }
+
+    /// Whether there are more connections than there may be, here or at all listeners: the counter of refusals for that reason.
+    fn is_over(&self) -> Option<&Counter> {
+        if self.node.open.load(Ordering::Relaxed) > self.node.maximum {
+            return Some(&self.node.node_full);
+        }
+        let open = self.open.load(Ordering::Relaxed);
+        let is_over = self.maximum.is_some_and(|maximum| open > maximum);
+        is_over.then_some(&self.full)
+    }
+
+    /// A connection that got a place for a link is none.
+    pub(crate) fn refuse_client(&self) {
+        self.node.node_full.add_one();
     }
 
     /// Current number of connections.
@@ -222,12 +247,19 @@ impl Seat {
     pub(crate) fn gate(&self) -> &Gate {
         &self.0
     }
+
+    /// Whether it is only for a link.
+    pub(crate) fn is_for_link(&self) -> bool {
+        self.0.for_links.is_none()
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-        self.0.node.open.fetch_sub(1, Ordering::Relaxed);
+        if !self.is_for_link() {
+            self.0.open.fetch_sub(1, Ordering::Relaxed);
+            self.0.node.open.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -266,21 +298,36 @@ mod tests {
     #[test]
     fn a_place_is_free_again_when_its_connection_is_gone() {
         let gate = gate(&NodeGate::new(10), Some(2), 0);
-        let (first, second) = (gate.admit(), gate.admit());
+        let (first, second) = (gate.admit(false), gate.admit(false));
         assert!(first.is_some() && second.is_some());
-        assert!(gate.admit().is_none());
+        assert!(gate.admit(false).is_none());
         assert_eq!((gate.full.value(), gate.open()), (1, 2));
         drop(first);
-        assert!(gate.admit().is_some());
+        assert!(gate.admit(false).is_some());
     }
 
     #[test]
     fn listeners_share_the_places_of_the_node() {
         let node = NodeGate::new(2);
         let (one, other) = (gate(&node, None, 0), gate(&node, None, 0));
-        let _seats = (one.admit(), other.admit());
-        assert!(one.admit().is_none() && other.admit().is_none());
+        let _seats = (one.admit(false), other.admit(false));
+        assert!(one.admit(false).is_none() && other.admit(false).is_none());
         assert_eq!(node.node_full.value(), 2);
+    }
+
+    #[test]
+    fn what_may_be_a_link_has_a_place_above_all_others() {
+        let node = NodeGate::new(2);
+        let gate = gate(&node, Some(1), 0);
+        let client = gate.admit(true).expect("there is a place");
+        assert!(!client.is_for_link());
+        let links: Vec<_> = (0..3).filter_map(|_| gate.admit(true)).collect();
+        assert!(links.len() == 3 && links.iter().all(Seat::is_for_link));
+        assert_eq!((gate.open(), gate.full.value()), (1, 0));
+        assert!(gate.admit(false).is_none());
+        drop((client, links));
+        assert_eq!(gate.open(), 0);
+        assert!(gate.admit(false).is_some());
     }
 
     #[test]
@@ -288,7 +335,7 @@ mod tests {
         let node = NodeGate::new(2);
         let gate = gate(&node, None, 0);
         node.is_out_of_memory.store(true, Ordering::Relaxed);
-        assert!(gate.admit().is_none());
+        assert!(gate.admit(false).is_none());
         assert_eq!(node.short_of_memory.value(), 1);
     }
 
@@ -299,7 +346,7 @@ mod tests {
         let mut admitted = |now| {
             let before = seats.len();
             while gate.wait_until(at(now)).is_none() {
-                seats.push(gate.admit());
+                seats.push(gate.admit(false));
             }
             seats.len() - before
         };

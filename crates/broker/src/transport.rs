@@ -108,6 +108,10 @@ impl Transport {
                 *self = links.accept(stream, seat, &buffer[..count])?;
                 return self.try_read(buffer);
             }
+            if seat.is_for_link() {
+                seat.gate().refuse_client();
+                return Ok(Taken::End);
+            }
             *self = Self::Plain {
                 stream,
                 seat: Some(seat),

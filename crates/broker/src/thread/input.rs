@@ -24,6 +24,8 @@ use crate::transport::{Stream, Transport};
 
 /// Bytes read in one round before outputs are performed; the rest is read in the next, which follows at once.
 const READ_PER_ROUND: usize = 8 * 1024 * 1024;
+/// Connections above the limit of these that may turn out to be links, of all threads.
+const EXPECTED_LINKS: usize = 64;
 /// This many bytes waiting to be stored also end the reading of a round: one message may have many recipients.
 const UNSTORED: usize = 4 * 1024 * 1024;
 
@@ -134,9 +136,10 @@ impl Thread {
     ) {
         self.counters.accepted.add_one();
         // Without a place the socket is dropped, which closes it.
-        let Some(seat) = entrance.gate.admit() else {
+        let Some(seat) = entrance.gate.admit(entrance.takes_links()) else {
             return;
         };
+        let is_for_link = seat.is_for_link();
         if let Stream::Tcp(stream) = &stream {
             // Fails only on a connection that is closed already, which the first read will show.
             let _ = stream.set_nodelay(true);
@@ -153,6 +156,9 @@ impl Thread {
             return;
         }
         if let Some(connection) = self.keep(transport, Owner::Worker) {
+            if is_for_link {
+                self.expect_link(connection);
+            }
             self.worker.handle_input(
                 now,
                 WorkerInput::Accepted {
@@ -162,6 +168,24 @@ impl Thread {
                 },
             );
         }
+    }
+
+    /// A connection is to prove that it is a link. Too many at a time displace the oldest: a node proves it within some round trips.
+    fn expect_link(&mut self, connection: ConnectionId) {
+        let serial = self.sockets.find(connection).map(|socket| socket.serial);
+        let sockets = &mut self.sockets;
+        self.expected_links.retain(|(connection, serial)| {
+            let socket = sockets.find(*connection);
+            socket.is_some_and(|it| it.serial == *serial && it.owner == Owner::Worker)
+        });
+        let most = (EXPECTED_LINKS / self.summaries.len()).max(1);
+        while self.expected_links.len() >= most
+            && let Some((oldest, _)) = self.expected_links.pop_front()
+        {
+            self.sockets.mark_lost(oldest);
+        }
+        self.expected_links
+            .extend(serial.map(|serial| (connection, serial)));
     }
 
     /// Continues to read the PROXY header of a connection; when it is complete, the connection is handed to the worker.

@@ -9,7 +9,7 @@ mod lingering;
 mod output;
 mod tenants;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -108,6 +108,8 @@ pub(crate) struct Thread {
     /// Connections whose PROXY header is not complete: their listener and the peer.
     prefaces: Deadlines<(ListenerId, SocketAddr)>,
     lingering: Lingering,
+    /// Connections above their limit that have not proved yet that they are links, with their serials; the oldest first.
+    expected_links: VecDeque<(ConnectionId, u32)>,
     worker: Worker,
     hub: Option<Hub>,
     authenticator: Authenticator,
@@ -192,6 +194,7 @@ impl Thread {
             dials: Dials::default(),
             prefaces,
             lingering: Lingering::new(),
+            expected_links: VecDeque::new(),
             worker: machine,
             hub,
             authenticator: parts.authenticator,
