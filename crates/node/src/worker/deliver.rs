@@ -259,6 +259,12 @@ impl Context {
         if let Role::Backup(backup) = &mut session.role {
             if qos > Qos::AtMostOnce {
                 let delivery = keep(outgoing);
+                if backup.is_full_for(&delivery.message, &self.config.limits) {
+                    session.dropped_messages += 1;
+                    self.traffic.dropped_messages += 1;
+                    self.traffic.queue_dropped_messages += 1;
+                    return;
+                }
                 let way = (is_seen, outgoing.is_alone);
                 let unblocked = backup.take(now.instant, &mut session.taken, delivery, way);
                 self.arrivals.unblocked.extend(unblocked);

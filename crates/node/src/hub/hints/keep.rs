@@ -57,17 +57,24 @@ impl Hub {
         let Plan {
             live,
             targets,
-            limbo,
+            mut limbo,
         } = self.plan(entry, record, destinations);
         let refuses = self.cx.config.on_full == OnFull::Refuse;
         let cost = record.len() as u64;
+        let undecided = self.hints.limbo.bytes + cost * limbo.len() as u64;
+        let is_over = !limbo.is_empty() && undecided > self.cx.config.hint_bytes;
         if refuses
-            && targets
-                .iter()
-                .any(|node| !self.has_handoff_capacity(now, *node, cost))
+            && (is_over
+                || targets
+                    .iter()
+                    .any(|node| !self.has_handoff_capacity(now, *node, cost)))
         {
             self.hints.dropped += 1;
             return self.refuse_forward(from, entry.number);
+        }
+        if is_over {
+            self.hints.dropped += 1;
+            limbo.clear();
         }
         let forwarded = self.forward_live(now, from, entry, record, &live);
         let unheld = (targets.len() + limbo.len()) as u32;
@@ -97,8 +104,7 @@ impl Hub {
             record: record.into(),
         };
         for slot in limbo {
-            let message = message.clone();
-            self.hints.limbo.push(Limbo { slot, message });
+            self.hints.limbo.push(slot, message.clone());
         }
         self.hint(now, &targets, &message);
     }
@@ -227,11 +233,10 @@ impl Hub {
 
     /// What a node that is down now had not admitted is kept for the nodes that are down and subscribe to it, if it was not before.
     pub(super) fn keep_abandoned(&mut self, now: Now, slot: NodeSlot, active: &[NodeId]) {
-        let is_here = |it: &mut Limbo| it.slot == slot;
-        let limbo: Vec<Limbo> = self.hints.limbo.extract_if(.., is_here).collect();
+        let limbo = self.hints.limbo.take(slot);
         let abandoned = self.cx.overlay.take_abandoned(slot).into_iter();
         let messages = abandoned.map(|message| (message, false));
-        let messages = messages.chain(limbo.into_iter().map(|it| (it.message, true)));
+        let messages = messages.chain(limbo.into_iter().map(|message| (message, true)));
         for (message, is_counted) in messages {
             let targets = match Record::decode(&message.record) {
                 Ok((record, _)) if record.shared.is_empty() && record.qos > Qos::AtMostOnce => {

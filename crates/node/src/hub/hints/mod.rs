@@ -68,11 +68,28 @@ struct Waiting {
     is_refused: bool,
 }
 
-/// A message for a node that may or may not be down.
-#[derive(Debug)]
+/// Messages for nodes that may or may not be down. They have the bound of what is kept for one that is.
+#[derive(Debug, Default)]
 struct Limbo {
-    slot: NodeSlot,
-    message: Abandoned,
+    messages: Vec<(NodeSlot, Abandoned)>,
+    bytes: u64,
+}
+
+impl Limbo {
+    fn push(&mut self, slot: NodeSlot, message: Abandoned) {
+        self.bytes += message.record.len() as u64;
+        self.messages.push((slot, message));
+    }
+
+    /// It is decided whether a node is down: takes the messages for it.
+    fn take(&mut self, slot: NodeSlot) -> Vec<Abandoned> {
+        let is_it = |(of, _): &mut (NodeSlot, Abandoned)| *of == slot;
+        let taken = self.messages.extract_if(.., is_it);
+        let taken: Vec<Abandoned> = taken.map(|(_, message)| message).collect();
+        let bytes = taken.iter().map(|message| message.record.len() as u64);
+        self.bytes -= bytes.sum::<u64>();
+        taken
+    }
 }
 
 /// All that is kept for nodes that are down, and the state of these.
@@ -88,7 +105,7 @@ pub(super) struct Hints {
     queues: BTreeMap<NodeId, HintQueue>,
     /// By stream and number.
     waiting: BTreeMap<(u16, u64), Waiting>,
-    limbo: Vec<Limbo>,
+    limbo: Limbo,
     last_serial: u64,
     /// Serials between which each node was down last.
     outs: BTreeMap<NodeId, (u64, u64)>,
@@ -110,7 +127,7 @@ impl Hints {
             returning: BTreeSet::new(),
             queues: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            limbo: Vec::new(),
+            limbo: Limbo::default(),
             last_serial: 0,
             outs: BTreeMap::new(),
             dropped: 0,

@@ -19,6 +19,7 @@ use super::{
     wills::{HeldWillCount, HeldWills},
 };
 use crate::{
+    Limits,
     messages::ReplicationStream,
     worker::{SessionKey, seen::Taken},
 };
@@ -181,6 +182,14 @@ impl Backup {
         }
     }
 
+    /// Whether a message that arrives is one too many: what the primary has not named has the bounds of a queue, in which it will be at most.
+    #[inline(always)]
+    pub fn is_full_for(&self, message: &Message, limits: &Limits) -> bool {
+        let has_room = self.pending.len() < limits.queue_messages as usize
+            && self.pending.bytes() + message.cost() <= limits.queue_bytes;
+        !has_room && !self.awaited.contains_key(&message.id())
+    }
+
     /// A message arrived. Returns the position that waits for it no longer. `taken`: the session's. `is_seen`: see [`Pending`]; `is_hint`: another
     /// node had kept it for this one.
     #[inline(always)]
@@ -229,8 +238,7 @@ impl Backup {
         self.held.len() + self.pending.len()
     }
 
-    /// Bytes of these, as a queue counts them. This node has no bound for them: the primary's queue has one, and messages that the primary has not
-    /// named are not kept for long.
+    /// Bytes of these, as a queue counts them. What the primary has named is bounded by its queue.
     pub fn bytes(&self) -> u64 {
         self.held.bytes() + self.pending.bytes()
     }

@@ -42,6 +42,8 @@ impl Pending {
 #[derive(Debug, Default)]
 pub(in super::super) struct Pendings {
     queues: Vec<Queue>,
+    len: usize,
+    bytes: u64,
 }
 
 /// Messages of one origin, ascending by number.
@@ -63,18 +65,17 @@ impl Pendings {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.queues.iter().all(|queue| queue.messages.is_empty())
+        self.len == 0
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
-        self.queues.iter().map(|queue| queue.messages.len()).sum()
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
     /// What they take, in bytes, as a queue counts it.
-    pub fn bytes(&self) -> u64 {
-        let all = self.queues.iter().flat_map(|queue| &queue.messages);
-        all.map(|pending| pending.delivery.message.cost()).sum()
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// All of them, in no order.
@@ -86,6 +87,8 @@ impl Pendings {
     /// A message arrived. Its arrival is above those of all that are here.
     #[inline(always)]
     pub fn push(&mut self, pending: Pending) {
+        self.len += 1;
+        self.bytes += pending.delivery.message.cost();
         let messages = self.queue_of(pending.delivery.message.id());
         let is_last = messages
             .back()
@@ -138,14 +141,27 @@ impl Pendings {
         if messages.is_empty() && self.queues.len() > ORIGINS {
             self.queues.swap_remove(index);
         }
+        if let Some(message) = &taken {
+            self.len -= 1;
+            self.bytes -= message.cost();
+        }
         taken
     }
 
     /// Keeps only those for which `is_kept` is true.
     pub fn retain(&mut self, mut is_kept: impl FnMut(&Pending) -> bool) {
+        let (mut len, mut bytes) = (0, 0);
         for queue in &mut self.queues {
-            queue.messages.retain(&mut is_kept);
+            queue.messages.retain(|pending| {
+                let is_kept = is_kept(pending);
+                if is_kept {
+                    len += 1;
+                    bytes += pending.delivery.message.cost();
+                }
+                is_kept
+            });
         }
+        (self.len, self.bytes) = (len, bytes);
         self.queues.retain(|queue| !queue.messages.is_empty());
     }
 }

@@ -296,6 +296,44 @@ fn the_ledger_of_a_node_tells_what_it_holds_for_others() {
 }
 
 #[test]
+fn what_a_primary_has_not_named_is_bounded_at_its_backup_which_asks_for_the_rest() {
+    let mut world = World::new(1, Weather::CALM);
+    for queue_messages in [3, 10] {
+        let mut spec = NodeSpec::new(1);
+        spec.limits.queue_messages = queue_messages;
+        let node = world.add_node(spec);
+        world.start(node);
+    }
+    become_covered(&mut world);
+    subscriber_gone_from(&mut world, 1);
+    let publisher = client_at(&mut world, 0, Connect::new(V5, "publisher"), "CONNACK");
+    world.run_for(1_000);
+    let held = |world: &World| {
+        world
+            .memory(0)
+            .iter()
+            .map(|it| it.backup_messages)
+            .sum::<u64>()
+    };
+    world.net.pause(1, 500);
+    for number in 1..=5 {
+        world.publish(publisher, "a", &number.to_string(), 1, number);
+    }
+    world.run_for(200);
+    assert_eq!(held(&world), 3);
+    let dropped = |world: &World| {
+        let all = world.traffic(0);
+        all.iter().map(|it| it.queue_dropped_messages).sum::<u64>()
+    };
+    assert_eq!(dropped(&world), 2);
+    world.run_for(3_000);
+    assert_eq!(held(&world), 5, "the primary has all of them");
+    let back = world.connect(1, resuming(V5, "away", 1000));
+    world.tester(back).acknowledges = true;
+    assert_eq!(world.hear(back).len(), 6, "CONNACK and five messages");
+}
+
+#[test]
 fn what_was_under_way_goes_on_where_it_stood() {
     play(false, |world| {
         let client = client_at(world, 1, resuming(V5, "client", 1000), "CONNACK");

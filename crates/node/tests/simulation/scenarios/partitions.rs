@@ -1,7 +1,7 @@
 //! Clusters whose smaller side does not serve: what clients hear there, and that service resumes.
 
 use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
-use thicket_node::{ForgetError, Partition};
+use thicket_node::{ForgetError, OnFull, Partition};
 
 use super::{V5, V311, backups::become_covered, cluster::client_at, id, qos, resuming};
 use thicket_simulation::{
@@ -392,14 +392,17 @@ impl Steps for World {
     }
 }
 
-/// Three nodes, the first two of which lose their link; the third keeps its links with both.
-fn part_two_of_three(has_tunnels: bool, scenario: impl Fn(&mut World, [TesterId; 2])) {
+/// Three nodes, the first two of which lose their link; the third keeps its links with both. There is a publisher at each of the two.
+fn part_two_of_three(
+    configure: impl Fn(&mut NodeSpec),
+    scenario: impl Fn(&mut World, [TesterId; 2]),
+) {
     for parting in [Parting::Cut, Parting::Held] {
         let mut world = World::new(2, Weather::ROUGH);
         for index in 0..3 {
             let mut spec = NodeSpec::new(1 + index % 2);
             spec.partition = Partition::Majority;
-            spec.tunnels = has_tunnels;
+            configure(&mut spec);
             let node = world.add_node(spec);
             world.start(node);
         }
@@ -423,40 +426,89 @@ fn part_two_of_three(has_tunnels: bool, scenario: impl Fn(&mut World, [TesterId;
 
 #[test]
 fn nodes_without_a_link_that_both_see_a_third_see_each_other_over_it_and_serve() {
-    part_two_of_three(true, |world, publishers| {
-        for publisher in publishers {
-            world.publish(publisher, "a", "x", 1, 1);
-        }
-        for _ in 0..1_000 {
-            world.run_for(10);
-            for node in 0..3 {
-                let membership = world.membership(node);
-                assert_eq!((membership.serves, membership.reachable), (true, 3));
+    part_two_of_three(
+        |_| {},
+        |world, publishers| {
+            for publisher in publishers {
+                world.publish(publisher, "a", "x", 1, 1);
             }
-        }
-        for (node, publisher) in publishers.into_iter().enumerate() {
-            assert_eq!(world.hear(publisher), ["PUBACK 1"]);
-            serves(world, node);
-        }
-    });
+            for _ in 0..1_000 {
+                world.run_for(10);
+                for node in 0..3 {
+                    let membership = world.membership(node);
+                    assert_eq!((membership.serves, membership.reachable), (true, 3));
+                }
+            }
+            for (node, publisher) in publishers.into_iter().enumerate() {
+                assert_eq!(world.hear(publisher), ["PUBACK 1"]);
+                serves(world, node);
+            }
+        },
+    );
 }
 
 #[test]
 fn nodes_that_find_no_way_to_each_other_not_even_over_a_third_both_refuse() {
-    part_two_of_three(false, |world, publishers| {
-        let [publisher, _] = publishers;
-        world.publish(publisher, "a", "while the other one is waited for", 1, 1);
-        world.run_for(6_000);
-        world.publish(publisher, "a", "while it is unsure what has gone", 1, 2);
-        world.expect(publisher, &[]);
-        world.run_for(5_000);
-        world.expect(publisher, &["PUBACK 1 0x97", "PUBACK 2 0x97"]);
-        for (node, publisher) in publishers.into_iter().enumerate() {
-            assert!(!world.membership(node).serves);
-            refuses_newcomers(world, node);
-            world.publish(publisher, "a", "x", 1, 3);
-            world.expect(publisher, &["PUBACK 3 0x97"]);
+    part_two_of_three(
+        |spec| spec.tunnels = false,
+        |world, publishers| {
+            let [publisher, _] = publishers;
+            world.publish(publisher, "a", "while the other one is waited for", 1, 1);
+            world.run_for(6_000);
+            world.publish(publisher, "a", "while it is unsure what has gone", 1, 2);
+            world.expect(publisher, &[]);
+            world.run_for(5_000);
+            world.expect(publisher, &["PUBACK 1 0x97", "PUBACK 2 0x97"]);
+            for (node, publisher) in publishers.into_iter().enumerate() {
+                assert!(!world.membership(node).serves);
+                refuses_newcomers(world, node);
+                world.publish(publisher, "a", "x", 1, 3);
+                world.expect(publisher, &["PUBACK 3 0x97"]);
+            }
+            assert!(world.membership(2).serves);
+        },
+    );
+}
+
+#[test]
+fn what_waits_until_it_is_decided_whether_a_node_is_down_is_bounded() {
+    let configure = |spec: &mut NodeSpec| {
+        spec.tunnels = false;
+        spec.hint_bytes = 3_000;
+        spec.limits.on_full = OnFull::Refuse;
+    };
+    part_two_of_three(configure, |world, _| {
+        let names: Vec<String> = (0..60).map(|number| format!("client-{number}")).collect();
+        let connect = |name: &String| world.connect(0, Connect::new(V5, name));
+        let clients: Vec<TesterId> = names.iter().map(connect).collect();
+        world.run_for(1_000);
+        let large = "x".repeat(1_200);
+        let mut answers = Vec::new();
+        // One message after the other, until one is answered.
+        for client in clients {
+            // The registrars of some are out of reach.
+            if world.tester(client).take_heard() != ["CONNACK"] {
+                continue;
+            }
+            world.publish(client, "a", &large, 1, 1);
+            world.run_for(200);
+            answers.push((client, world.tester(client).take_heard()));
+            if answers
+                .last()
+                .is_some_and(|(_, answers)| !answers.is_empty())
+            {
+                break;
+            }
         }
-        assert!(world.membership(2).serves);
+        // Two are within the bound, so the third is the first that is answered.
+        let (_, last) = answers.pop().expect("there are clients");
+        assert_eq!(last, ["PUBACK 1 0x97"]);
+        for (client, _) in answers.iter().rev().take(2) {
+            assert!(world.tester(*client).take_heard().is_empty());
+        }
+        world.run_for(10_000);
+        for (client, _) in answers {
+            assert_eq!(world.tester(client).take_heard(), ["PUBACK 1 0x97"]);
+        }
     });
 }
