@@ -22,6 +22,9 @@ use crate::{
 /// Bytes of a link between two checks of what the round has done.
 const PART_BYTES: usize = 16 * 1024;
 
+/// What a message for a member of a shared subscription counts as.
+const STEPS_PER_GROUP: u64 = 4;
+
 /// What leaves for the workers at the end of the round.
 #[derive(Debug)]
 pub(super) struct Outgoing {
@@ -439,7 +442,8 @@ impl Hub {
             self.cx.outgoing.add_record(worker, origin, bytes);
             recipients += 1;
         }
-        self.wanted.note_work(u64::from(recipients));
+        self.wanted
+            .note_work(STEPS_PER_GROUP * u64::from(recipients));
         recipients
     }
 

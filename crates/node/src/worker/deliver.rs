@@ -157,6 +157,7 @@ impl Context {
         outgoing: &mut Outgoing<'_>,
         from: Option<SessionKey>,
     ) {
+        self.effort.spend(recipients.len() as u64);
         self.scratch.begin(recipients.len());
         if outgoing.publish.retain && !recipients.is_empty() {
             note_overtaking(self, recipients, outgoing.publish.topic);

@@ -21,6 +21,8 @@ use crate::{
 const ROUND: u64 = 200_000;
 /// What a change of an interest counts as: it changes several trees here, and those of all other workers and nodes.
 const CHANGE: u64 = 100;
+/// What a message for a member of a shared subscription counts as: the member is chosen, and elsewhere it is named.
+const GROUP: u64 = 4;
 /// What one connection, or one message of another thread, may use of it at a time.
 const TURN: u64 = 50_000;
 
@@ -99,6 +101,11 @@ impl Effort {
     #[inline]
     pub const fn spend(&mut self, units: u64) {
         self.spent += units;
+    }
+
+    /// Counts a message for a member of a shared subscription.
+    pub const fn spend_on_group(&mut self) {
+        self.spend(GROUP);
     }
 
     /// Counts changes of interests.

@@ -464,6 +464,7 @@ impl Worker {
                 let Some(group) = route.group(name, filter) else {
                     continue;
                 };
+                cx.effort.spend_on_group();
                 let here = choose_here(cx, group);
                 let is_here =
                     |index: &usize| !is_handed_over(cx, group.local[*index].recipient.session);

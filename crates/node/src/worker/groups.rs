@@ -72,6 +72,7 @@ impl Groups {
         debt: Option<Debt>,
         open: &mut u16,
     ) {
+        cx.effort.spend_on_group();
         match choose_with_capacity(cx, group, outgoing.publish) {
             None => {}
             Some(Choice::Local(index)) => {

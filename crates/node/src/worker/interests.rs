@@ -631,7 +631,7 @@ impl Interests {
                     .extend(places.iter().map(|(place, interest)| (*place, *interest)));
             }
         });
-        self.note_steps(local + peers);
+        self.note_steps(local + peers + groups.len() as u64);
         groups.into_values().collect()
     }
 

@@ -16,9 +16,6 @@ use super::{
 };
 use crate::{ConnectionId, EventLevel, Now, messages::peer_text};
 
-/// What a shared subscription that matches counts as, beside a recipient.
-const GROUP: usize = 4;
-
 /// The rights of a session, until it ends or its client connects again.
 #[derive(Debug)]
 pub(super) struct SessionRights {
@@ -105,9 +102,7 @@ impl Context {
                 .get(session)
                 .is_none_or(|session| session.may_receive(topic))
         });
-        let steps = self.interests.take_steps();
-        let recipients = route.recipients.len() + GROUP * route.groups.len();
-        self.effort.spend(1 + steps + recipients as u64);
+        self.effort.spend(1 + self.interests.take_steps());
         route
     }
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use thicket_mqtt::{Packet, Subscribe};
+use thicket_mqtt::{Connect, Packet, Subscribe, SubscribeFilter};
 
-use super::{V5, id, play, qos, resuming};
-use thicket_simulation::{TesterId, World};
+use super::{
+    V5,
+    cluster::{become_whole, client_at},
+    id, play, qos, resuming,
+};
+use thicket_simulation::{TesterId, World, net::Weather, node::NodeSpec};
 
 /// Payloads that came to `tester`.
 fn payloads(world: &mut World, tester: TesterId) -> Vec<String> {
@@ -123,4 +127,36 @@ fn no_local_on_a_shared_subscription_is_a_protocol_error() {
         world.send(client, &Packet::Subscribe(subscribe));
         world.expect(client, &["DISCONNECT 0x82", "closed"]);
     });
+}
+
+#[test]
+fn a_message_for_one_of_thousands_of_groups_costs_its_receiver_as_much_as_for_one_alone() {
+    const GROUPS: usize = 2_000;
+    const MESSAGES: usize = 50;
+    let mut world = World::new(1, Weather::CALM);
+    for workers in [1, 2] {
+        let mut spec = NodeSpec::new(workers);
+        spec.limits.out_buffer_bytes = u32::MAX;
+        let node = world.add_node(spec);
+        world.start(node);
+    }
+    become_whole(&mut world);
+    let member = client_at(&mut world, 1, Connect::new(V5, "member"), "CONNACK");
+    let filters: Vec<String> = (0..GROUPS).map(|of| format!("$share/{of}/a")).collect();
+    let mut subscribe = Subscribe::new(id(1), &filters[0], qos(0));
+    let first = subscribe.filters[0];
+    subscribe.filters = filters
+        .iter()
+        .map(|filter| SubscribeFilter { filter, ..first })
+        .collect();
+    world.send(member, &Packet::Subscribe(subscribe));
+    world.run_for(2_000);
+    world.tester(member).take_heard();
+    let publisher = client_at(&mut world, 0, Connect::new(V5, "publisher"), "CONNACK");
+    for number in 0..MESSAGES {
+        world.publish(publisher, "a", &number.to_string(), 0, 0);
+    }
+    // A round takes a millisecond at least; with all groups counted for each message thousands would be needed.
+    world.run_for(1_500);
+    assert_eq!(payloads(&mut world, member).len(), GROUPS * MESSAGES);
 }
