@@ -225,7 +225,7 @@ impl Plan {
     pub const PARTED: Self = Self {
         parts: true,
         nodes: 4,
-        workers: 1,
+        workers: 2,
         pause: 60,
         ..Self::CUT
     };
