@@ -77,7 +77,7 @@ pub(super) enum Message<'a> {
     /// The answer.
     BarrierDone { request: u64 },
     /// I do not want the session any more, or did not take it over: keep it.
-    TakeBack { client_id: &'a str },
+    CancelSwitchover { client_id: &'a str },
     /// A fingerprint of all retained messages.
     RetainedDigest {
         digest: u64,

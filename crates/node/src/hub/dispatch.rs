@@ -86,9 +86,9 @@ impl Hub {
                 self.ownership
                     .handle_barrier_done(&mut self.cx, node, request)
             }
-            Message::TakeBack { client_id } => {
+            Message::CancelSwitchover { client_id } => {
                 self.ownership
-                    .handle_take_back(&mut self.cx, node, client_id)
+                    .handle_cancel_switchover(&mut self.cx, node, client_id)
             }
             Message::RetainedDigest { digest, is_answer } => {
                 self.handle_retained_digest(now, node, digest, is_answer);

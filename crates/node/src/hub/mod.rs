@@ -280,7 +280,7 @@ impl Hub {
         self.send_changed_bans(now);
         self.check_ready(now);
         self.ownership.expire(&mut self.cx, now);
-        self.send_last_words(now);
+        self.send_last_writes(now);
         self.advance_hints(now);
         self.answer_barriers();
         self.cx.outgoing.seal(&mut self.cx.outputs);
@@ -317,7 +317,7 @@ impl Hub {
         let unread = (!self.unread.is_empty()).then(Instant::default);
         [
             unread,
-            self.next_last_word(),
+            self.next_last_write(),
             self.next_retained_expiry(),
             self.cx.overlay.poll_timeout(),
             ready,
@@ -471,16 +471,16 @@ impl Hub {
                 self.ownership
                     .handle_relocated(&mut self.cx, now, from, &client_id)
             }
-            ToHub::NotTakenOver { client_id, from } => {
+            ToHub::HandoverRefused { client_id, from } => {
                 self.ownership
-                    .handle_not_taken_over(&mut self.cx, now, &client_id, from);
+                    .handle_handover_refused(&mut self.cx, now, &client_id, from);
             }
             ToHub::TakenOver {
                 client_id,
                 epoch,
-                is_beside,
+                is_branch,
             } => {
-                if is_beside {
+                if is_branch {
                     // First: what the registrar answers at once is not about a claim that was granted.
                     self.ownership.give_way(&mut self.cx, from, &client_id);
                 }
@@ -630,7 +630,7 @@ impl Hub {
             thicket_session::reach!("time RESUMED");
         }
         self.cx
-            .send_to_workers(|| ToWorker::GivenUpBy { node, paused });
+            .send_to_workers(|| ToWorker::DeclaredDownBy { node, paused });
         self.hints_lose_control(node);
         self.send_settings(slot, node);
         self.placing.send_all_to(&mut self.cx, now, slot, node);

@@ -630,12 +630,12 @@ impl Hub {
     }
 
     /// When a last write is to be sent again.
-    pub(super) fn next_last_word(&self) -> Option<Instant> {
+    pub(super) fn next_last_write(&self) -> Option<Instant> {
         self.retained.contended.next()
     }
 
     /// Sends subscribers the last write of topics that several clients wrote at once.
-    pub(super) fn send_last_words(&mut self, now: Now) {
+    pub(super) fn send_last_writes(&mut self, now: Now) {
         while let Some(topic) = self.retained.contended.pop_due(now.instant) {
             let Some((origin, bytes)) = self.retained.last_word(now, &topic) else {
                 continue;
@@ -643,7 +643,7 @@ impl Hub {
             for worker in self.wanted.route(&topic).plain.clone() {
                 let bytes = bytes.clone();
                 self.cx
-                    .send_to_worker_after_records(worker, ToWorker::LastWord { origin, bytes });
+                    .send_to_worker_after_records(worker, ToWorker::LastWrite { origin, bytes });
             }
         }
     }

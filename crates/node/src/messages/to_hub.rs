@@ -56,14 +56,14 @@ pub(crate) enum ToHub {
     Fetched { request: u64, answer: Fetched },
     /// The interests of what was imported are settled; or the queue has been taken in.
     Imported { request: u64 },
-    /// A backup was promoted, with this epoch: its primary handed it over, or, `is_beside`, has it too.
+    /// A backup was promoted, with this epoch: its primary handed it over, or, `is_branch`, has it too.
     TakenOver {
         client_id: Arc<str>,
         epoch: Epoch,
-        is_beside: bool,
+        is_branch: bool,
     },
     /// A session that `from` handed over to this node met another one here, which stays.
-    NotTakenOver { client_id: Arc<str>, from: NodeId },
+    HandoverRefused { client_id: Arc<str>, from: NodeId },
     /// The session of the connection is to move to another worker.
     Relocate { client_id: Arc<str>, serial: u64 },
     /// A session that was to move to another worker is here, or was not handed over.

@@ -21,7 +21,7 @@ pub(crate) enum ToWorker {
     /// Retained messages from another node: like `Records`, but out of their order and not to be acknowledged.
     RetainedRecords { origin: Origin, bytes: Vec<u8> },
     /// The last write of a topic that several clients wrote at once, a record with its number; of a removal the number is 0.
-    LastWord { origin: Origin, bytes: Vec<u8> },
+    LastWrite { origin: Origin, bytes: Vec<u8> },
     /// A message that others kept for this node while it was down: like one of `Records`, but no backup receives it by itself.
     Hinted { origin: Origin, bytes: Vec<u8> },
     /// The sender has admitted these of the receiver's own numbers.
@@ -67,7 +67,7 @@ pub(crate) enum ToWorker {
         purpose: Purpose,
     },
     /// That node does not want the session any more; it stays here.
-    TakeBack { client_id: Arc<str>, to: NodeId },
+    CancelSwitchover { client_id: Arc<str>, to: NodeId },
     /// Report to `home`, behind all that was sent to it, that it has all that was sent before this: it has begun this barrier.
     Synchronise { home: WorkerId, barrier: u64 },
     /// All that the sender had to pass on when the barrier began has arrived: the hub from other nodes; another worker, in answer to `Synchronise`, its
@@ -141,7 +141,7 @@ pub(crate) enum ToWorker {
     Forgotten { node: NodeId },
     /// A node had declared this one down, unnoticed here: it worked without this node for a while, and may have promoted its backups. `paused`: when
     /// this node stood still last, from, until.
-    GivenUpBy {
+    DeclaredDownBy {
         node: NodeId,
         paused: Option<(Instant, Instant)>,
     },

@@ -32,7 +32,7 @@ pub(super) fn acknowledge(
         if let Some(session) = cx.sessions.get_mut(key)
             && owed.qos == Qos::ExactlyOnce
         {
-            session.inbound.handle_unheard_refusal(owed.packet_id);
+            session.inbound.handle_undelivered_refusal(owed.packet_id);
             cx.journal
                 .inbound(session.stored, &session.inbound, owed.packet_id);
         }
@@ -122,7 +122,7 @@ impl Worker {
                 // The connection is gone: the message is accepted when it is sent again. If it was sent again already, its client waits.
                 None => {
                     session.orphaned.remove(&owed.sequence);
-                    let is_awaited = session.inbound.handle_unheard_refusal(owed.packet_id);
+                    let is_awaited = session.inbound.handle_undelivered_refusal(owed.packet_id);
                     cx.journal
                         .inbound(session.stored, &session.inbound, owed.packet_id);
                     cx.debts.met.push(debt);

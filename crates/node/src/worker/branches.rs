@@ -91,7 +91,8 @@ impl Worker {
                 // It has ended meanwhile: the other branch is the session.
                 let client_id = snapshot.client_id.as_str().into();
                 let from = merge.node;
-                self.cx.send_to_hub(ToHub::NotTakenOver { client_id, from });
+                self.cx
+                    .send_to_hub(ToHub::HandoverRefused { client_id, from });
             }
         }
     }

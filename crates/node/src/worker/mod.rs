@@ -217,7 +217,7 @@ impl Worker {
         self.cx.effort.begin_round();
         self.settle_met(now);
         self.cx.pull_relieved(now);
-        self.take_over_handed(now);
+        self.promote_handed(now);
         self.primaries.covers.review(&mut self.cx, now);
         self.sources.acknowledge_backups(&mut self.cx);
         self.seal_backups(now);
@@ -314,7 +314,7 @@ impl Worker {
             ToWorker::Taken { bytes } => self.cx.batches.note_taken(from, bytes),
             ToWorker::Hinted { origin, bytes } => self.handle_hinted(now, origin, &bytes),
             ToWorker::Bans(bans) => self.handle_bans(now, bans),
-            ToWorker::LastWord { origin, bytes } => self.handle_last_word(now, origin, &bytes),
+            ToWorker::LastWrite { origin, bytes } => self.handle_last_write(now, origin, &bytes),
             ToWorker::RetainedRecords { origin, bytes } => {
                 self.handle_retained_records(now, origin, &bytes)
             }
@@ -373,7 +373,9 @@ impl Worker {
                 self.cx
                     .send_to_worker_after_records(home, ToWorker::BarrierPassed { barrier });
             }
-            ToWorker::TakeBack { client_id, to } => self.handle_take_back(now, &client_id, to),
+            ToWorker::CancelSwitchover { client_id, to } => {
+                self.handle_cancel_switchover(now, &client_id, to)
+            }
             ToWorker::Import {
                 request,
                 snapshot,
@@ -420,9 +422,9 @@ impl Worker {
                 .primaries
                 .handle_backup_report(&mut self.cx, now, from, stream, report),
             ToWorker::BackupsLost { node } => self.handle_backups_lost(now, node),
-            ToWorker::GivenUpBy { node, paused } => {
+            ToWorker::DeclaredDownBy { node, paused } => {
                 self.primaries
-                    .note_given_up(&mut self.cx, now, node, paused);
+                    .note_declared_down(&mut self.cx, now, node, paused);
                 self.handle_backups_lost(now, node);
             }
             ToWorker::BarrierPassed { barrier } => self.handle_barrier_passed(now, barrier),

@@ -151,7 +151,7 @@ impl LastRetained {
 
 impl Worker {
     /// Several clients wrote a topic at once: sessions that did not get last the write that is retained get it again, without an identity.
-    pub(super) fn handle_last_word(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
+    pub(super) fn handle_last_write(&mut self, now: Now, origin: Origin, bytes: &[u8]) {
         let Ok((record, _)) = Record::decode(bytes) else {
             return;
         };

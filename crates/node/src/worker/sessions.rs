@@ -258,7 +258,7 @@ impl Session {
         self.disconnected_at = Some(now);
         for owed in std::mem::take(&mut self.acknowledgements) {
             if owed.qos == Qos::ExactlyOnce && owed.reason_code.is_error() {
-                self.inbound.handle_unheard_refusal(owed.packet_id);
+                self.inbound.handle_undelivered_refusal(owed.packet_id);
             } else if owed.qos == Qos::ExactlyOnce && owed.open > 0 {
                 self.orphaned.insert(self.first_acknowledgement, owed.open);
             } else if owed.qos == Qos::ExactlyOnce {

@@ -155,7 +155,7 @@ impl Worker {
     }
 
     /// A session that was to go to another node stays here, unless a third node has asked for it since.
-    pub(super) fn handle_take_back(&mut self, now: Now, client_id: &str, to: NodeId) {
+    pub(super) fn handle_cancel_switchover(&mut self, now: Now, client_id: &str, to: NodeId) {
         let Some(key) = self.cx.sessions.find(client_id) else {
             return;
         };
@@ -208,7 +208,7 @@ impl Worker {
     }
 
     /// Sessions that were handed over become primary here when they have all that their former primary sent. Once a round.
-    pub(super) fn take_over_handed(&mut self, now: Now) {
+    pub(super) fn promote_handed(&mut self, now: Now) {
         let handed = self.sources.take_handed();
         let mut changes = Vec::new();
         let mut taken_over = Vec::new();
@@ -219,7 +219,7 @@ impl Worker {
             };
             if backup.lacks_messages() {
                 self.sources.note_handed(key, serial);
-            } else if self.take_session_over(now, key, &mut changes) {
+            } else if self.promote_handed_session(now, key, &mut changes) {
                 taken_over.push(key);
             }
         }

@@ -251,7 +251,7 @@ impl Inbound {
 
     /// The message was refused, and its client is not informed: it is accepted again when it is sent again, under its identity, as some nodes have it
     /// already. Returns whether its client has sent it again and waits for an answer.
-    pub fn handle_unheard_refusal(&mut self, id: PacketId) -> bool {
+    pub fn handle_undelivered_refusal(&mut self, id: PacketId) -> bool {
         match self.ids.get_mut(&id) {
             Some((state @ (State::Received | State::Orphaned), _)) => {
                 std::mem::replace(state, State::Interrupted) == State::Received
@@ -528,7 +528,7 @@ mod tests {
         let mut inbound = Inbound::default();
         inbound.handle_publish(id(1), false);
         inbound.handle_disconnected();
-        assert!(!inbound.handle_unheard_refusal(id(1)), "nobody waits");
+        assert!(!inbound.handle_undelivered_refusal(id(1)), "nobody waits");
         assert_eq!(
             inbound.handle_publish(id(1), true),
             InboundPublish::Deliver {
@@ -536,7 +536,10 @@ mod tests {
                 is_repeated: true
             }
         );
-        assert!(inbound.handle_unheard_refusal(id(1)), "its client waits");
+        assert!(
+            inbound.handle_undelivered_refusal(id(1)),
+            "its client waits"
+        );
         let stored: Vec<InboundId> = inbound.stored().collect();
         assert!(!stored[0].is_held, "a store takes it for unfinished");
     }

@@ -34,7 +34,7 @@ mod kind {
     pub(super) const FETCHED: u8 = 10;
     pub(super) const DRAIN: u8 = 11;
     pub(super) const NOT_FETCHED: u8 = 12;
-    pub(super) const TAKE_BACK: u8 = 13;
+    pub(super) const CANCEL_SWITCHOVER: u8 = 13;
     pub(super) const RETAINED_DIGEST: u8 = 14;
     pub(super) const RETAINED: u8 = 15;
     pub(super) const REGISTER_ASKED: u8 = 16;
@@ -191,9 +191,9 @@ impl Message<'_> {
                 put_u64(&mut out, *request);
                 kind::BARRIER_DONE
             }
-            Self::TakeBack { client_id } => {
+            Self::CancelSwitchover { client_id } => {
                 put_bytes(&mut out, client_id.as_bytes());
-                kind::TAKE_BACK
+                kind::CANCEL_SWITCHOVER
             }
             Self::Replicate {
                 stream,
@@ -429,7 +429,7 @@ impl<'a> Message<'a> {
             kind::BARRIER_DONE => Self::BarrierDone {
                 request: reader.u64()?,
             },
-            kind::TAKE_BACK => Self::TakeBack {
+            kind::CANCEL_SWITCHOVER => Self::CancelSwitchover {
                 client_id: reader.text()?,
             },
             kind::RETAINED_DIGEST => Self::RetainedDigest {

@@ -422,7 +422,7 @@ impl Ownership {
     }
 
     /// Another node does not want a session any more, or did not take it over.
-    pub(in crate::hub) fn handle_take_back(
+    pub(in crate::hub) fn handle_cancel_switchover(
         &mut self,
         cx: &mut Context,
         to: NodeId,
@@ -439,7 +439,7 @@ impl Ownership {
         {
             // This node is drained, and handed it over by itself.
             let (client_id, home) = (Arc::clone(client_id), entry.home);
-            return cx.send_to_worker(home, ToWorker::TakeBack { client_id, to });
+            return cx.send_to_worker(home, ToWorker::CancelSwitchover { client_id, to });
         }
         for local in its {
             self.take_back(cx, local);
@@ -464,7 +464,7 @@ impl Ownership {
             ..
         }) = self.moves.leaving.remove(&local)
         {
-            cx.send_to_worker(home, ToWorker::TakeBack { client_id, to });
+            cx.send_to_worker(home, ToWorker::CancelSwitchover { client_id, to });
         }
     }
 
@@ -570,7 +570,7 @@ impl Ownership {
 
     /// What another node handed over met a session here, which stays: the other node keeps its branch until the two are merged. Or a branch was to be
     /// merged into a session that has ended.
-    pub(in crate::hub) fn handle_not_taken_over(
+    pub(in crate::hub) fn handle_handover_refused(
         &mut self,
         cx: &mut Context,
         now: Now,
@@ -601,7 +601,7 @@ impl Ownership {
                 self.retry_claim(now, client_id);
             }
             Some((_, Kind::Branch)) => self.end_claim(cx, now, client_id, None),
-            None => cx.send(from, &Message::TakeBack { client_id }),
+            None => cx.send(from, &Message::CancelSwitchover { client_id }),
         }
     }
 
@@ -630,7 +630,7 @@ impl Ownership {
             source,
             branch,
         } = self.moves.arriving.remove(&request)?;
-        let take_back = Message::TakeBack {
+        let take_back = Message::CancelSwitchover {
             client_id: &client_id,
         };
         cx.send(source, &take_back);

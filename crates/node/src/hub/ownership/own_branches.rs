@@ -195,7 +195,7 @@ impl Ownership {
             cx.send_to_worker(branch.worker, evict);
             return;
         }
-        let take_back = ToWorker::TakeBack {
+        let take_back = ToWorker::CancelSwitchover {
             client_id: Arc::clone(client_id),
             to: own,
         };

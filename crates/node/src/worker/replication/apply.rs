@@ -160,7 +160,7 @@ impl Worker {
             let session = self.cx.sessions.get_mut(key);
             let backup = session.and_then(|session| session.backup_mut());
             if backup.is_some_and(|backup| !backup.pending.is_empty()) {
-                self.promote_beside(now, key, changes);
+                self.promote_as_branch(now, key, changes);
             } else {
                 changes.extend(self.sources.drop_backup(&mut self.cx, key));
             }

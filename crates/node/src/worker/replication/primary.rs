@@ -154,7 +154,7 @@ impl Primaries {
     ///
     /// Connections that ended while this node stood still count as ended before that: their clients may have been elsewhere since, and that takes
     /// precedence over what they had done here.
-    pub(in super::super) fn note_given_up(
+    pub(in super::super) fn note_declared_down(
         &mut self,
         cx: &mut Context,
         now: Now,

@@ -124,7 +124,7 @@ impl Worker {
     }
 
     /// A primary hands a session over, and this node has applied all that it was sent. False: it does not take the session over.
-    pub(in super::super) fn take_session_over(
+    pub(in super::super) fn promote_handed_session(
         &mut self,
         now: Now,
         key: SessionKey,
@@ -155,7 +155,8 @@ impl Worker {
         }
         if !self.promote_first(now, key, false, changes) {
             let from = source.0;
-            self.cx.send_to_hub(ToHub::NotTakenOver { client_id, from });
+            self.cx
+                .send_to_hub(ToHub::HandoverRefused { client_id, from });
             return false;
         }
         if let Some(session) = self.cx.sessions.get_mut(key) {
@@ -168,7 +169,7 @@ impl Worker {
     }
 
     /// The primary is up, and may lack messages that are here: both have the session until the primary has merged them.
-    pub(super) fn promote_beside(
+    pub(super) fn promote_as_branch(
         &mut self,
         now: Now,
         key: SessionKey,
@@ -344,14 +345,14 @@ fn drop_will_of_connected(cx: &mut Context, key: SessionKey) {
 }
 
 /// Reports to the hub that a backup was promoted.
-pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, is_beside: bool) {
+pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, is_branch: bool) {
     let Some(session) = cx.sessions.get(key) else {
         return;
     };
     let taken_over = ToHub::TakenOver {
         client_id: (*session.client_id).into(),
         epoch: session.epoch,
-        is_beside,
+        is_branch,
     };
     cx.send_to_hub_after_records(taken_over);
 }

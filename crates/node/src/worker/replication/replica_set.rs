@@ -152,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn who_has_more_of_a_session_goes_on_with_it_first_and_who_has_as_much_in_the_order_they_came()
-    {
+    fn backups_that_have_more_of_a_session_are_promoted_first_and_equal_ones_in_the_order_they_came()
+     {
         for (name, set, all, synced, covered) in [
             ("none", &[][..], &[][..], &[][..], &[][..]),
             ("one", &[(4, Covered)], &[4], &[4], &[4]),

@@ -156,11 +156,12 @@ fn no_acknowledged_message_is_lost(ledger: &Ledger) -> Verdict {
             let Some(acknowledged_at) = publication.acknowledged_at else {
                 continue;
             };
-            // While nodes are parted, the other one does not hear what a session asks for.
-            let parted_since = ledger.parted_since(publication.submitted_at, acknowledged_at);
+            // While nodes are partitioned, the other one does not hear what a session asks for.
+            let partitioned_since =
+                ledger.partitioned_since(publication.submitted_at, acknowledged_at);
             let heard_by = publication
                 .submitted_at
-                .min(parted_since.unwrap_or(u64::MAX));
+                .min(partitioned_since.unwrap_or(u64::MAX));
             let wanted = life.held.iter().any(|held| {
                 held.filter.share_name.is_none()
                     && held.qos > Qos::AtMostOnce
@@ -205,7 +206,7 @@ fn may_come_twice(
         return Some(Excuse::Contended);
     }
     if publication.qos == Qos::AtMostOnce {
-        // When nodes see each other again, what is retained is told again, to where a client may have moved meanwhile.
+        // When nodes are linked again, what is retained is told again, to where a client may have moved meanwhile.
         let is_told_again =
             publication.retain && is_compared(ledger, publication.submitted_at, arrival.at);
         return is_told_again.then_some(Excuse::Divergence);
@@ -215,11 +216,11 @@ fn may_come_twice(
     let stays = ledger.is_still && life.forks == 0 && !publication.is_sent_again;
     let is_taken_once = !is_taken_by_both(ledger, publication)
         && (stays || ledger.is_calm(publication.submitted_at, until));
-    // Of more than two nodes that are parted in part, some may have a session that has moved meanwhile, and do not know what came to its
+    // Of more than two nodes that are partially partitioned, some may have a session that has moved meanwhile, and do not know what came to its
     // client since.
     let since = publication.submitted_at.saturating_sub(FORK_MILLIS);
     let is_merged = life.forks > 0 && !ledger.is_split && !ledger.is_calm(since, arrival.at);
-    // Across the death of a node or a parting: at least once a group (rule 16).
+    // Across the death of a node or a partition: at least once a group (rule 16).
     let is_chosen_again = (life.held.iter()).any(|held| held.filter.share_name.is_some())
         && (has_died(ledger, publication.submitted_at, until)
             || !ledger.is_calm(publication.submitted_at, arrival.at));
@@ -261,7 +262,7 @@ fn nothing_comes_twice_that_must_not(
             if once {
                 // Without a number nobody can tell that a client has it from where it was, if the message comes later than the session: its
                 // way over a tree is longer than the session's, or a link stood still, be it too short for anyone to notice.
-                let may_be_late = ledger.has_partings || routing != RoutingMode::Mesh;
+                let may_be_late = ledger.has_partitions || routing != RoutingMode::Mesh;
                 let is_unknown = publication.qos == Qos::AtMostOnce && may_be_late;
                 let connection = is_unknown.then_some(arrival.connection);
                 arrivals
@@ -314,13 +315,13 @@ fn may_come_in_any_order(
     arrival: &Arrival,
 ) -> Option<Excuse> {
     let publication = &ledger.publications[arrival.publication];
-    // When nodes see each other again, copies of retained messages come before what is sent again.
+    // When nodes are linked again, copies of retained messages come before what is sent again.
     let is_disturbed = !ledger.is_calm(publication.submitted_at, arrival.at);
     let is_copy = publication.retain
         && (is_disturbed || has_died(ledger, publication.submitted_at, arrival.at));
     // What was published where the subscriber was out of sight may come only when its publisher sends it again, or when those who kept it
-    // see the subscriber's node: between parted nodes no order is promised.
-    let is_partitioned = life.forks > 0 || ledger.has_partings || ledger.is_still;
+    // see the subscriber's node: between partitioned nodes no order is promised.
+    let is_partitioned = life.forks > 0 || ledger.has_partitions || ledger.is_still;
     let is_late = is_disturbed && (publication.is_sent_again || is_partitioned);
     // What is lowered to QoS 0 on its way between nodes is not sent again when a link breaks, what is retained is; and over trees what has no
     // number does not wait for what has one.
@@ -478,7 +479,7 @@ pub fn one_connection_a_client_identifier(world: &World, clients: usize) -> Verd
 pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
     for (client, record) in ledger.records.iter().enumerate() {
         let came = ledger.wills.get(&client).copied().unwrap_or(0);
-        // Whoever holds the will of a client whose node is out of sight takes the client for gone: too early (rule 17), once a parting,
+        // Whoever holds the will of a client whose node is out of sight takes the client for gone: too early (rule 17), once a partition,
         // and once more for each node that has it held then and loses sight of the client's node in its turn.
         let early = (ledger.disturbed.len() - 1) * ledger.others;
         // A node that dies while it publishes the will of a client of another dead node leaves it to the next one.
@@ -506,7 +507,7 @@ pub fn wills_are_published_as_promised(ledger: &Ledger) -> Verdict {
 }
 
 /// All nodes have the same retained messages, and each is one that no later one was acknowledged after. Clocks of nodes differ by
-/// up to `skew` ms: the last writer is known only so far when nodes were parted.
+/// up to `skew` ms: the last writer is known only so far when nodes were partitioned.
 pub fn retained_messages_converge(ledger: &Ledger, retained: &[Vec<String>], skew: u64) -> Verdict {
     for (node, at_node) in retained.iter().enumerate() {
         if *at_node != retained[0] {

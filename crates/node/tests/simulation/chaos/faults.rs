@@ -25,7 +25,7 @@ const MISSING_MILLIS: u64 = 9_500;
 pub enum Cure {
     /// By itself.
     Nothing,
-    /// These nodes see each other again.
+    /// These nodes are linked again.
     Heal(Vec<(usize, usize)>),
     /// The node is started again.
     Start(usize),
@@ -183,7 +183,7 @@ impl Run {
     }
 
     /// All nodes are gone at once, some in the middle of what they store; back with what they stored, one after the other. Clients
-    /// come when the nodes see each other again.
+    /// come when the nodes are linked again.
     pub fn black_out(&mut self) -> super::checks::Verdict {
         for node in 0..self.plan.nodes {
             if self.random.chance(1, 2) {
@@ -350,7 +350,7 @@ impl Run {
         }
     }
 
-    /// Whether what is promised across a parting holds when nodes are parted now.
+    /// Whether what is promised across a partition holds when nodes are partitioned now.
     fn may_part(&self) -> bool {
         !self.plan.splits || (self.is_settled() && self.world.is_covered())
     }

@@ -51,7 +51,7 @@ pub struct Arrival {
 #[derive(Debug, Clone, Default)]
 pub struct Life {
     pub began_at: u64,
-    /// How often, and when last, the client connected while nodes were parted or just after: two nodes may have had the session,
+    /// How often, and when last, the client connected while nodes were partitioned or just after: two nodes may have had the session,
     /// and one of them gave up what it had.
     pub forks: usize,
     pub forked_at: u64,
@@ -103,11 +103,11 @@ pub struct Ledger {
     pub records: Vec<Record>,
     /// When the nodes did not all see each other: from, to.
     pub disturbed: Vec<(u64, Option<u64>)>,
-    /// Whenever nodes were parted each had all sessions.
+    /// Whenever nodes were partitioned each had all sessions.
     pub is_split: bool,
     /// Links stand still now and then, for whatever time; so do all links of a node that stands still.
-    pub has_partings: bool,
-    /// While nodes were parted clients stayed where they were.
+    pub has_partitions: bool,
+    /// While nodes were partitioned clients stayed where they were.
     pub is_still: bool,
     /// Messages are refused where there is no room for them.
     pub is_cramped: bool,
@@ -158,8 +158,8 @@ impl Record {
 }
 
 impl Ledger {
-    /// When nodes began to be parted, if they were at some time from `from` to `to`.
-    pub fn parted_since(&self, from: u64, to: u64) -> Option<u64> {
+    /// When nodes began to be partitioned, if they were at some time from `from` to `to`.
+    pub fn partitioned_since(&self, from: u64, to: u64) -> Option<u64> {
         let overlaps =
             |(start, end): &&(u64, Option<u64>)| to >= *start && end.is_none_or(|end| end >= from);
         Some(self.disturbed.iter().find(overlaps)?.0)

@@ -197,7 +197,7 @@ fn nodes_that_die_one_at_a_time_and_have_different_numbers_of_backups_lose_nothi
 fn nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged() {
     play(
         "nodes_that_all_lose_their_power_at_once_keep_what_they_acknowledged",
-        Plan::DARK,
+        Plan::POWER_LOSS,
         &[],
     );
 }
@@ -218,7 +218,7 @@ fn nodes_whose_links_stay_keep_every_promise() {
 fn nodes_whose_links_break_keep_every_promise() {
     play(
         "nodes_whose_links_break_keep_every_promise",
-        Plan::CUT,
+        Plan::LINK_LOSS,
         &[
             (
                 RoutingMode::Mesh,
@@ -231,9 +231,9 @@ fn nodes_whose_links_break_keep_every_promise() {
 }
 
 #[test]
-fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted() {
+fn with_a_majority_nothing_acknowledged_is_lost_in_a_partition() {
     play(
-        "with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted",
+        "with_a_majority_nothing_acknowledged_is_lost_in_a_partition",
         Plan::MAJORITY,
         &[
             (RoutingMode::Mesh, &[63, 128, 156, 40_210, 40_248]),
@@ -251,7 +251,7 @@ fn with_a_majority_nothing_that_was_acknowledged_is_lost_while_nodes_are_parted(
 fn nodes_that_fall_into_two_sides_lose_nothing() {
     play(
         "nodes_that_fall_into_two_sides_lose_nothing",
-        Plan::SIDES,
+        Plan::TWO_WAY_PARTITION,
         &[
             (RoutingMode::Flood, &[10_083]),
             (RoutingMode::Tree, &[300_850]),
@@ -260,9 +260,9 @@ fn nodes_that_fall_into_two_sides_lose_nothing() {
 }
 
 #[test]
-fn two_nodes_that_are_parted_lose_nothing() {
+fn two_partitioned_nodes_lose_nothing() {
     play(
-        "two_nodes_that_are_parted_lose_nothing",
+        "two_partitioned_nodes_lose_nothing",
         Plan::SPLIT,
         &[
             (RoutingMode::Mesh, &[636, 501_124]),
@@ -273,10 +273,10 @@ fn two_nodes_that_are_parted_lose_nothing() {
 }
 
 #[test]
-fn nodes_that_are_parted_keep_what_they_promised_before_and_after() {
+fn partitioned_nodes_keep_what_they_promised_before_and_after() {
     play(
-        "nodes_that_are_parted_keep_what_they_promised_before_and_after",
-        Plan::PARTED,
+        "partitioned_nodes_keep_what_they_promised_before_and_after",
+        Plan::PARTIAL_PARTITION,
         &[
             (RoutingMode::Mesh, &[52]),
             (
@@ -474,10 +474,10 @@ fn clients_that_are_placed_anew_while_nodes_die_lose_nothing() {
 }
 
 #[test]
-fn clients_that_the_rebalancer_has_moved_while_nodes_are_parted_lose_nothing() {
+fn clients_that_the_rebalancer_moves_in_a_partition_lose_nothing() {
     play(
-        "clients_that_the_rebalancer_has_moved_while_nodes_are_parted_lose_nothing",
-        Plan::MOVING_AND_PARTED,
+        "clients_that_the_rebalancer_moves_in_a_partition_lose_nothing",
+        Plan::MOVING_AND_PARTITIONED,
         &[
             (RoutingMode::Mesh, &[201_020]),
             (RoutingMode::Flood, &[295]),
@@ -508,7 +508,7 @@ fn branches_of_branches_lose_nothing_in_runs_that_once_failed() {
     ];
     play_runs(name, Plan::OVERLAPPING_MAJORITY, majority.to_vec());
     let paused = [(Flood, 200_001), (Mesh, 300_003)];
-    play_runs(name, Plan::PAUSED_AND_PARTED, paused.to_vec());
+    play_runs(name, Plan::PAUSED_AND_PARTITIONED, paused.to_vec());
 }
 
 /// A node that stood still closes its links in the round in which other connections are accepted.
@@ -536,7 +536,7 @@ fn faults_that_overlap_lose_nothing_with_two_backups() {
 fn a_node_that_stands_still_while_another_one_is_partitioned_loses_nothing() {
     play(
         "a_node_that_stands_still_while_another_one_is_partitioned_loses_nothing",
-        Plan::PAUSED_AND_PARTED,
+        Plan::PAUSED_AND_PARTITIONED,
         &[],
     );
 }

@@ -19,9 +19,9 @@ pub struct Plan {
     pub parts: bool,
     /// Only a side with more than half of the nodes serves.
     pub majority: bool,
-    /// Nodes are parted only when every session has its backup and all has been quiet for a while.
+    /// Nodes are partitioned only when every session has its backup and all has been quiet for a while.
     pub splits: bool,
-    /// Nodes are parted into two sides when every session has its backup and all has been quiet for a while. Meanwhile clients stay as
+    /// Nodes are partitioned into two sides when every session has its backup and all has been quiet for a while. Meanwhile clients stay as
     /// they are, and publish.
     pub sides: bool,
     /// A node stands still now and then, for times on both sides of every time-out, when every session has its backups and all has been
@@ -90,7 +90,7 @@ pub enum Fault {
 }
 
 impl Plan {
-    /// Nodes are out of sight of each other now and then, in the middle of what they do.
+    /// Nodes are partitioned now and then, in the middle of what they do.
     pub const fn is_disturbed(&self) -> bool {
         self.splits || self.majority || self.pauses || !self.faults.is_empty()
     }
@@ -104,11 +104,11 @@ impl Plan {
         ("DYING_IN_TWOS", Self::DYING_IN_TWOS),
         ("DYING_IN_THREES", Self::DYING_IN_THREES),
         ("DYING_MIXED", Self::DYING_MIXED),
-        ("DARK", Self::DARK),
-        ("CUT", Self::CUT),
+        ("POWER_LOSS", Self::POWER_LOSS),
+        ("LINK_LOSS", Self::LINK_LOSS),
         ("SPLIT", Self::SPLIT),
-        ("PARTED", Self::PARTED),
-        ("SIDES", Self::SIDES),
+        ("PARTIAL_PARTITION", Self::PARTIAL_PARTITION),
+        ("TWO_WAY_PARTITION", Self::TWO_WAY_PARTITION),
         ("MAJORITY", Self::MAJORITY),
         ("PAUSED", Self::PAUSED),
         ("PAUSED_ROAMING", Self::PAUSED_ROAMING),
@@ -127,9 +127,9 @@ impl Plan {
         ("MOVING", Self::MOVING),
         ("MOVING_AND_DYING", Self::MOVING_AND_DYING),
         ("PLACED_AND_DYING", Self::PLACED_AND_DYING),
-        ("MOVING_AND_PARTED", Self::MOVING_AND_PARTED),
+        ("MOVING_AND_PARTITIONED", Self::MOVING_AND_PARTITIONED),
         ("OVERLAPPING", Self::OVERLAPPING),
-        ("PAUSED_AND_PARTED", Self::PAUSED_AND_PARTED),
+        ("PAUSED_AND_PARTITIONED", Self::PAUSED_AND_PARTITIONED),
         ("OVERLAPPING_MAJORITY", Self::OVERLAPPING_MAJORITY),
     ];
 
@@ -204,16 +204,16 @@ impl Plan {
         ..Self::DYING
     };
     /// All nodes lose their power at once.
-    pub const DARK: Self = Self {
+    pub const POWER_LOSS: Self = Self {
         blacks_out: true,
         ..Self::LINKED
     };
     /// Links break and come back.
-    pub const CUT: Self = Self {
+    pub const LINK_LOSS: Self = Self {
         cuts_links: true,
         ..Self::LINKED
     };
-    /// Two nodes are parted while each has every session, and their clients go from the one to the other.
+    /// Two nodes are partitioned while each has every session, and their clients go from the one to the other.
     pub const SPLIT: Self = Self {
         nodes: 2,
         parts: true,
@@ -221,22 +221,22 @@ impl Plan {
         resets: 0,
         ..Self::LINKED
     };
-    /// Nodes are parted, some of them for long.
-    pub const PARTED: Self = Self {
+    /// Nodes are partitioned, some of them for long.
+    pub const PARTIAL_PARTITION: Self = Self {
         parts: true,
         nodes: 4,
         workers: 2,
         pause: 60,
-        ..Self::CUT
+        ..Self::LINK_LOSS
     };
-    /// Nodes are parted into two sides of any size: sessions and their backups may all be on one of them.
-    pub const SIDES: Self = Self {
+    /// Nodes are partitioned into two sides of any size: sessions and their backups may all be on one of them.
+    pub const TWO_WAY_PARTITION: Self = Self {
         sides: true,
         roams: false,
         cuts_links: false,
         parts: false,
         resets: 0,
-        ..Self::PARTED
+        ..Self::PARTIAL_PARTITION
     };
     /// A node is cut off from all others, again and again, and the smaller side refuses: nothing that was acknowledged is to be lost,
     /// whenever that was.
@@ -245,7 +245,7 @@ impl Plan {
         sets_clocks: false,
         cuts_links: false,
         nodes: 3,
-        ..Self::PARTED
+        ..Self::PARTIAL_PARTITION
     };
     /// A node stands still for a while, and goes on where it was: a paused virtual machine, SIGSTOP, a disk that blocks.
     pub const PAUSED: Self = Self {
@@ -315,7 +315,7 @@ impl Plan {
     /// Everything is full, and links break.
     pub const CRAMPED: Self = Self {
         is_cramped: true,
-        ..Self::CUT
+        ..Self::LINK_LOSS
     };
     /// Clients are redirected, at their CONNECT and while they are connected.
     pub const REDIRECTED: Self = Self {
@@ -351,11 +351,11 @@ impl Plan {
         places: true,
         ..Self::MOVING_AND_DYING
     };
-    /// Those that have one are moved while nodes lose sight of each other.
-    pub const MOVING_AND_PARTED: Self = Self {
+    /// Those that have one are moved while nodes are partitioned.
+    pub const MOVING_AND_PARTITIONED: Self = Self {
         redirects: true,
         rebalances: true,
-        ..Self::PARTED
+        ..Self::PARTIAL_PARTITION
     };
     /// Two nodes stand still, stall or die at once, with two backups of each session.
     pub const OVERLAPPING: Self = Self {
@@ -367,8 +367,8 @@ impl Plan {
         drifts: true,
         ..Self::ONE_WAY
     };
-    /// A node stands still while another one is parted from some, with two backups of each session.
-    pub const PAUSED_AND_PARTED: Self = Self {
+    /// A node stands still while another one is partitioned from some, with two backups of each session.
+    pub const PAUSED_AND_PARTITIONED: Self = Self {
         faults: &[Fault::Pause, Fault::OneWay, Fault::BlackHole],
         ..Self::OVERLAPPING
     };

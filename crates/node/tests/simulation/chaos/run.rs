@@ -168,7 +168,7 @@ impl Run {
             excuses: super::checks::Excuses::new(),
             ledger: Ledger {
                 is_split: plan.is_disturbed(),
-                has_partings: plan.parts || plan.pauses || !plan.faults.is_empty(),
+                has_partitions: plan.parts || plan.pauses || !plan.faults.is_empty(),
                 is_cramped: plan.is_cramped,
                 others: plan.nodes - 1,
                 is_still: !plan.roams,
@@ -392,7 +392,7 @@ impl Run {
                     record.end_life(now);
                 }
                 let is_lost = record.is_established && !session_present;
-                // On its way between nodes that are parted at that moment, a session has no backup, and whoever asks for it then finds none.
+                // On its way between nodes that are partitioned at that moment, a session has no backup, and whoever asks for it then finds none.
                 let may_be_lost = |start: u64, end: Option<u64>| {
                     let was_moving = start.abs_diff(since) < MOVING_MILLIS
                         || (connecting_at..=now).contains(&start);

@@ -334,7 +334,7 @@ fn what_a_primary_has_not_named_is_bounded_at_its_backup_which_asks_for_the_rest
 }
 
 #[test]
-fn what_was_under_way_goes_on_where_it_stood() {
+fn in_flight_messages_resume_after_failover() {
     play(false, |world| {
         let client = client_at(world, 1, resuming(V5, "client", 1000), "CONNACK");
         world.subscribe(client, "a", 2);
@@ -463,7 +463,7 @@ fn the_will_of_a_client_goes_out_when_its_node_dies() {
 }
 
 #[test]
-fn a_node_that_returns_with_its_data_gives_way_to_those_who_went_on() {
+fn a_node_that_returns_with_its_data_gives_up_sessions_that_failed_over() {
     play(true, |world| {
         subscriber_gone_from(world, 1);
         let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");

@@ -383,7 +383,7 @@ fn shared_subscriptions_are_fair_across_nodes() {
 }
 
 #[test]
-fn parted_nodes_go_on_and_retained_messages_converge_when_they_see_each_other_again() {
+fn partitioned_nodes_serve_and_retained_messages_converge_when_the_partition_heals() {
     for parting in [Parting::Cut, Parting::Held] {
         play(|world| {
             for other in [1, 2] {

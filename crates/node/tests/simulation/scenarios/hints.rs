@@ -79,7 +79,7 @@ fn publish_both(world: &mut World, publisher: TesterId) {
     world.expect(publisher, &["PUBACK 1", "PUBREC 2"]);
 }
 
-/// Publishes at a node while nodes 1 and 2, which have the session, are parted from it.
+/// Publishes at a node while nodes 1 and 2, which have the session, are partitioned from it.
 #[track_caller]
 fn publish_apart(world: &mut World, parting: Parting, node: usize) {
     subscribe_at_one(world);
@@ -110,7 +110,7 @@ fn expect_at(world: &mut World, node: usize, expected: &[(&str, usize)]) {
 const BOTH: [(&str, usize); 3] = [("best effort", 0), ("one", 1), ("two", 1)];
 
 #[test]
-fn what_is_published_where_no_backup_is_in_reach_comes_once_when_the_parting_is_over() {
+fn what_is_published_out_of_reach_of_all_replicas_comes_once_when_the_partition_heals() {
     for node in [0, 1, 2] {
         play(
             3,
@@ -127,7 +127,7 @@ fn what_is_published_where_no_backup_is_in_reach_comes_once_when_the_parting_is_
 }
 
 #[test]
-fn what_came_before_a_parting_does_not_come_again_after_it() {
+fn what_came_before_a_partition_does_not_come_again_after_it() {
     for delay in 1..12 {
         play(
             4,
@@ -135,7 +135,7 @@ fn what_came_before_a_parting_does_not_come_again_after_it() {
             |world, parting| {
                 subscribe_at_one(world);
                 let client = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK present");
-                // What this one takes is admitted when the node beyond the parting has it, or is down.
+                // What this one takes is admitted when the node beyond the partition has it, or is down.
                 let decoy = client_at(world, 3, Connect::new(V5, "decoy"), "CONNACK");
                 world.subscribe(decoy, "b/#", 0);
                 let other = client_at(world, 1, resuming(V5, "other", 1000), "CONNACK");
@@ -355,7 +355,7 @@ fn nothing_is_kept_any_more_for_a_node_that_is_forgotten() {
 }
 
 #[test]
-fn nothing_is_kept_for_a_node_whose_sessions_all_go_on_elsewhere() {
+fn no_hints_are_kept_once_all_sessions_have_failed_over() {
     play(
         3,
         |_| {},

@@ -268,7 +268,7 @@ fn another_node_holds_the_will_when_its_holder_dies_first() {
 }
 
 #[test]
-fn a_holder_that_has_lost_what_it_was_told_is_told_again() {
+fn a_will_is_replicated_again_to_a_holder_that_has_lost_it() {
     type Loss = fn(&mut World);
     let losses: [(&str, Loss); 2] = [
         ("its links break", |world| {
@@ -350,7 +350,7 @@ fn a_will_is_held_from_when_there_is_another_node() {
 }
 
 #[test]
-fn a_parting_may_send_a_will_too_early_and_its_client_has_it_again_afterwards() {
+fn a_partition_may_publish_a_will_too_early_and_its_session_has_it_again_afterwards() {
     for parting in [Parting::Cut, Parting::Held] {
         play(false, |world| {
             let client = client_at(world, 1, mortal(V5, 0), "CONNACK");
@@ -459,7 +459,7 @@ fn nobody_publishes_a_will_that_its_client_may_not() {
 }
 
 #[test]
-fn a_persistent_session_that_goes_on_elsewhere_leaves_no_will_without_delay_unsent() {
+fn a_persistent_session_that_fails_over_leaves_no_will_without_delay_unsent() {
     for (delay, expected) in [(0, &[GONE][..]), (100, &[])] {
         play(false, |world| {
             let watcher = watcher_at(world, 0);

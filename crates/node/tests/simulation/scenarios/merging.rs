@@ -1,4 +1,4 @@
-//! Two nodes that lose sight of each other while each has every session, and what becomes of the sessions when they meet again.
+//! Two nodes that are partitioned while each has every session, and what becomes of the sessions when the partition heals.
 
 use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
 
@@ -14,7 +14,7 @@ use thicket_simulation::{
     node::NodeSpec,
 };
 
-/// Plays a scenario on two nodes with one or two workers, parted in both ways.
+/// Plays a scenario on two nodes with one or two workers, partitioned in both ways.
 #[track_caller]
 fn play(scenario: impl Fn(&mut World, Parting)) {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
@@ -200,7 +200,7 @@ fn a_client_that_stayed_where_it_was_gets_no_pubrel_again() {
 }
 
 #[test]
-fn a_session_that_moves_while_its_backup_goes_on_comes_with_all_that_is_queued() {
+fn a_session_that_moves_while_its_backup_is_promoted_keeps_its_queue() {
     for (seed, parted_for) in (0..100).map(|run| (run, 20 + run % 20 * 4)) {
         let mut world = World::new(seed, Weather::ROUGH);
         for _ in 0..2 {
@@ -345,7 +345,7 @@ fn what_came_to_a_node_before_the_backup_of_a_session_is_not_taken_for_what_the_
 }
 
 #[test]
-fn the_last_word_on_a_subscription_holds_whichever_side_heard_it() {
+fn the_last_change_of_a_subscription_wins_on_whichever_side_it_arrived() {
     play(|world, parting| {
         let client = client_at(world, 0, resuming(V5, "both", 1000), "CONNACK");
         for topic in ["left", "kept"] {

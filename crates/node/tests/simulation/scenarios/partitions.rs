@@ -147,7 +147,7 @@ fn the_smaller_side_refuses_with_the_right_codes_the_larger_one_serves_and_it_he
 }
 
 #[test]
-fn what_is_under_way_when_the_others_fall_silent_is_not_acknowledged() {
+fn what_is_in_flight_when_the_others_fall_silent_is_not_acknowledged() {
     play(3, false, |world, parting| {
         let away = client_at(world, 1, resuming(V5, "away", 1000), "CONNACK");
         world.subscribe(away, "a", 1);
@@ -261,7 +261,7 @@ fn backups_become_sessions_when_the_node_that_is_out_is_forgotten() {
 }
 
 #[test]
-fn backups_on_the_smaller_side_stay_backups_and_are_told_anew() {
+fn backups_without_quorum_are_not_promoted_and_get_a_full_sync() {
     play(3, false, |world, parting| {
         let clients: Vec<_> = (0..6)
             .map(|index| {

@@ -100,7 +100,7 @@ fn who_has_subscriptions_a_will_or_a_session_that_stays_does_not_go() {
 }
 
 #[test]
-fn whose_takers_are_here_and_there_stays() {
+fn a_publisher_with_subscribers_on_both_workers_stays() {
     play_with(soon, |world| {
         // One a worker, and more.
         for name in ["one", "two", "three", "four", "five", "six"] {

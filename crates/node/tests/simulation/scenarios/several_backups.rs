@@ -94,7 +94,7 @@ fn nothing_is_lost_or_comes_twice_when_the_primary_and_any_other_node_die_one_af
 }
 
 #[test]
-fn what_was_under_way_goes_on_where_it_stood_when_two_nodes_die_at_once() {
+fn in_flight_messages_resume_when_two_nodes_have_died_at_once() {
     for gone in OTHERS {
         play(|world| {
             let [one, other] = survivors(gone);
@@ -161,7 +161,7 @@ fn a_publication_that_is_sent_again_after_two_deaths_is_not_taken_twice() {
 }
 
 #[test]
-fn one_backup_goes_on_and_the_other_stays_a_backup() {
+fn one_backup_is_promoted_and_the_other_stays_a_backup() {
     play(|world| {
         for number in 0..20 {
             let name = format!("client-{number}");
@@ -190,7 +190,7 @@ fn one_backup_goes_on_and_the_other_stays_a_backup() {
 }
 
 #[test]
-fn if_the_first_one_has_no_backup_any_more_the_next_one_goes_on_after_a_while() {
+fn the_next_backup_is_promoted_if_the_first_one_has_lost_the_session() {
     let mut waited = 0;
     for number in 0..8 {
         let mut world = World::new(number, Weather::CALM);
@@ -232,7 +232,7 @@ fn if_the_first_one_has_no_backup_any_more_the_next_one_goes_on_after_a_while() 
 }
 
 #[test]
-fn what_a_client_is_told_waits_for_a_member_that_lags_until_it_is_given_up() {
+fn acknowledgements_wait_for_a_lagging_backup_until_it_is_removed() {
     let mut world = cluster(1, Weather::CALM, 3);
     let client = client_at(&mut world, PRIMARY, resuming(V5, "client", 1000), "CONNACK");
     become_covered(&mut world);
@@ -379,7 +379,7 @@ fn a_session_that_moves_has_as_many_backups_as_the_node_it_came_to_says() {
 }
 
 #[test]
-fn a_session_whose_node_dies_has_as_many_backups_as_the_node_that_goes_on_with_it_says() {
+fn after_failover_a_session_has_as_many_backups_as_its_new_primary_says() {
     for others in [0, 1, 2, 3] {
         play_mixed(&[others, 2, others, others], |world| {
             subscriber_gone_from(world, PRIMARY);
@@ -400,7 +400,7 @@ fn a_session_whose_node_dies_has_as_many_backups_as_the_node_that_goes_on_with_i
 }
 
 #[test]
-fn where_a_session_is_to_have_no_backups_none_of_an_earlier_node_goes_on_with_it_later() {
+fn with_backups_0_no_earlier_backup_is_promoted_later() {
     play_mixed(&[0, 2, 0, 0], |world| {
         subscriber_gone_from(world, PRIMARY);
         world.kill(PRIMARY);
@@ -449,7 +449,7 @@ fn a_queue_is_found_when_the_node_it_leaves_dies_on_the_way_to_one_without_backu
 }
 
 #[test]
-fn a_member_of_a_group_that_goes_on_elsewhere_gets_what_a_node_without_backups_took_meanwhile() {
+fn a_member_of_a_group_that_fails_over_gets_what_a_node_without_backups_accepted_meanwhile() {
     for delay in [0, 5, 20, 40, 60, 100] {
         play_mixed(&[0, 2, 2, 2], |world| {
             let away = client_at(world, PRIMARY, resuming(V5, "away", 1000), "CONNACK");

@@ -182,7 +182,7 @@ fn messages() -> Vec<Message<'static>> {
             request: 8,
             answer: FetchAnswer::Gone,
         },
-        Message::TakeBack { client_id: "c" },
+        Message::CancelSwitchover { client_id: "c" },
         Message::Barrier { request: 8 },
         Message::BarrierDone { request: 8 },
         Message::RetainedDigest {
