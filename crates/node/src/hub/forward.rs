@@ -201,7 +201,7 @@ impl Hub {
         entry: &ForwardEntry,
         record: &[u8],
         destinations: &[thicket_overlay::NodeSlot],
-    ) {
+    ) -> Forwarded {
         if self.may_hint() {
             return self.forward_or_hint(now, from, entry, record, destinations);
         }
@@ -209,6 +209,7 @@ impl Hub {
         if forwarded == Forwarded::Nobody && entry.number > 0 {
             self.cx.outgoing.acknowledge(from, entry.number);
         }
+        forwarded
     }
 
     /// Passes a record to the overlay, for nodes that are up.

@@ -19,6 +19,7 @@ use thicket_session::{
 use super::{
     Hub, Message,
     control::{RetainedRecord, WriteTime},
+    forward::Forwarded,
     retained_accounts::{RetainedAccounts, RetainedCharge},
     retained_store::{RetainedStore, StoredRetained},
     tombstones::Tombstones,
@@ -566,11 +567,14 @@ impl Hub {
             // It goes to current subscribers, as any other; its publisher is informed that it was not kept.
             self.refuse_ahead(from, entry.number);
         }
-        self.retained.observe(now, origin, &record);
         let mut stamped = Vec::with_capacity(bytes.len() + 10);
         record.encode(&mut stamped);
         let everyone: Vec<NodeSlot> = self.cx.up.keys().copied().collect();
-        self.forward_one(now, from, entry, &stamped, &everyone);
+        let forwarded = self.forward_one(now, from, entry, &stamped, &everyone);
+        // What is refused no other node has: it is not kept here either.
+        if forwarded != Forwarded::Refused {
+            self.retained.observe(now, origin, &record);
+        }
     }
 
     /// Its publisher is over its limit: the message goes to current subscribers, and the publisher is informed that it was not kept.

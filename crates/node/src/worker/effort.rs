@@ -173,10 +173,18 @@ impl Context {
             || (!effort.publishing.is_empty() && !self.batches.handed.is_full())
     }
 
-    /// What a packet that begins like this (5.0, 2.1.2) waits for.
+    /// What the first packet of these waits for.
     #[inline]
-    pub(super) fn waits_for(&self, first_byte: u8) -> Option<WaitsFor> {
-        match first_byte >> 4 {
+    pub(super) fn waits_for(&self, packets: &[u8]) -> Option<WaitsFor> {
+        let is_busy =
+            self.effort.is_over() | self.batches.handed.is_full() | self.gates.are_congested();
+        if is_busy { self.of_busy(packets) } else { None }
+    }
+
+    #[cold]
+    fn of_busy(&self, packets: &[u8]) -> Option<WaitsFor> {
+        // The type of a packet (5.0, 2.1.2).
+        match packets.first()? >> 4 {
             PUBLISH if self.batches.handed.is_full() => Some(WaitsFor::Receivers),
             SUBSCRIBE | UNSUBSCRIBE if self.gates.are_congested() => Some(WaitsFor::Interests),
             _ if self.effort.is_over() => Some(WaitsFor::Turn),

@@ -93,7 +93,7 @@ impl Worker {
                 Phase::Closing => return bytes.len(),
             };
             let (session, version) = (attached.session, attached.version);
-            if let Some(waits_for) = self.cx.waits_for(bytes[used]) {
+            if let Some(waits_for) = self.cx.waits_for(&bytes[used..]) {
                 leave_unfinished(&mut self.cx, id, waits_for);
                 break;
             }

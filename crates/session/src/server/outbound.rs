@@ -524,6 +524,7 @@ impl Outbound {
     }
 
     /// PUBACK was received.
+    #[inline]
     pub fn handle_puback(&mut self, id: PacketId) -> Acknowledged {
         match self.state_mut(id) {
             None | Some(State::Free) => Acknowledged::Unknown,

@@ -53,7 +53,7 @@ impl Hub {
         entry: &ForwardEntry,
         record: &[u8],
         destinations: &[NodeSlot],
-    ) {
+    ) -> Forwarded {
         let Plan {
             live,
             targets,
@@ -70,7 +70,8 @@ impl Hub {
                     .any(|node| !self.has_handoff_capacity(now, *node, cost)))
         {
             self.hints.dropped += 1;
-            return self.refuse_forward(from, entry.number);
+            self.refuse_forward(from, entry.number);
+            return Forwarded::Refused;
         }
         if is_over {
             self.hints.dropped += 1;
@@ -79,7 +80,7 @@ impl Hub {
         let forwarded = self.forward_live(now, from, entry, record, &live);
         let unheld = (targets.len() + limbo.len()) as u32;
         let is_under_way = match forwarded {
-            Forwarded::Refused => return,
+            Forwarded::Refused => return forwarded,
             Forwarded::Sent => true,
             Forwarded::Nobody => false,
         };
@@ -87,7 +88,7 @@ impl Hub {
             if !is_under_way && entry.number > 0 {
                 self.cx.outgoing.acknowledge(from, entry.number);
             }
-            return;
+            return forwarded;
         }
         let stream = StreamId(u16::from(from.0));
         let waiting = Waiting {
@@ -107,6 +108,7 @@ impl Hub {
             self.hints.limbo.push(slot, message.clone());
         }
         self.hint(now, &targets, &message);
+        Forwarded::Sent
     }
 
     fn hint(&mut self, now: Now, targets: &[NodeId], message: &Abandoned) {
