@@ -88,21 +88,21 @@ class Expiring:
 
     def test_what_has_expired_leaves_its_capacity_on_every_node(self):
         soon = ((Property.MESSAGE_EXPIRY_INTERVAL, 1),)
+        # Of one user: the quota is that of all nodes together.
         publishers = [self.raw(port, f"publisher-{number}") for number, port in enumerate(sorted({self.here, self.there}))]
-        for number, publisher in enumerate(publishers):
-            for count in range(5):
-                topic = self.topic(f"soon/{number}/{count}")
-                self.assertLess(publisher.publish(topic, "x", qos=1, retain=True, props=soon), 0x80)
-        for number, publisher in enumerate(publishers):
-            publish = lambda count: publisher.publish(self.topic(f"late/{number}/{count}"), "x", qos=1, retain=True)
-            wait_until(lambda: publish(0) < 0x80, "capacity after messages have expired")
-            self.assertEqual([publish(count) >= 0x80 for count in range(6)], [False] * 5 + [True])
+
+        def publish(name, count, content="x", **options):
+            publisher = publishers[count % len(publishers)]
+            return publisher.publish(self.topic(f"{name}/{count}"), content, qos=1, retain=True, **options)
+
+        for count in range(5):
+            self.assertLess(publish("soon", count, props=soon), 0x80)
+        wait_until(lambda: publish("late", 0) < 0x80, "capacity after messages have expired")
+        self.assertEqual([publish("late", count) >= 0x80 for count in range(6)], [False] * 5 + [True])
         for node in self.cluster.nodes:
-            kept = 5 * len(publishers)
-            wait_until(lambda: f"\nthicket_retained_messages {kept}" in node.ask("/metrics").decode(), f"{kept} messages at every node")
-        for number, publisher in enumerate(publishers):
-            for count in range(6):
-                publisher.publish(self.topic(f"late/{number}/{count}"), "", qos=1, retain=True)
+            wait_until(lambda: "\nthicket_retained_messages 5" in node.ask("/metrics").decode(), "five messages at every node")
+        for count in range(6):
+            publish("late", count, "")
 
 
 class ExpiringOnOneNode(Expiring, RawCases, OneNode):

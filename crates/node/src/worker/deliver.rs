@@ -261,9 +261,7 @@ impl Context {
             if qos > Qos::AtMostOnce {
                 let delivery = keep(outgoing);
                 if backup.is_full_for(&delivery.message, &self.config.limits) {
-                    session.dropped_messages += 1;
-                    self.traffic.dropped_messages += 1;
-                    self.traffic.queue_dropped_messages += 1;
+                    // The primary drops it too, and counts it; or it names it, and is asked for it.
                     return;
                 }
                 let way = (is_seen, outgoing.is_alone);
