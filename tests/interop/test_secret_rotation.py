@@ -126,7 +126,7 @@ class SecretRotation(unittest.TestCase):
         (new_key,) = self.all_keys()
         self.assertNotEqual(new_key, old_key)
         table = subprocess.run(
-            [BINARY, "ctl", "--api", f"127.0.0.1:{self.nodes[1].http_port}", "nodes"], capture_output=True, text=True, check=True
+            [BINARY, "ctl", "--api", f"127.0.0.1:{self.nodes[1].http_port}", "nodes", "--wide"], capture_output=True, text=True, check=True
         ).stdout
         self.assertEqual(table.count(new_key), SIZE, table)
         self.step(new)
