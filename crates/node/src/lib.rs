@@ -43,6 +43,7 @@ mod scope;
 mod source;
 mod transfer;
 mod visits;
+mod work;
 mod worker;
 
 pub use allowance::{Allowance, Balance, ListenerTraffic};

@@ -17,13 +17,11 @@ use crate::{
     messages::{
         ForwardEntry, NumberRuns, Origin, ToWorker, WorkerMessage, compare_share_key, push_number,
     },
+    work,
 };
 
 /// Bytes of a link between two checks of what the round has done.
 const PART_BYTES: usize = 16 * 1024;
-
-/// What a message for a member of a shared subscription counts as.
-const STEPS_PER_GROUP: u64 = 4;
 
 /// What leaves for the workers at the end of the round.
 #[derive(Debug)]
@@ -443,8 +441,7 @@ impl Hub {
             self.cx.outgoing.add_record(worker, origin, bytes);
             recipients += 1;
         }
-        self.wanted
-            .note_work(STEPS_PER_GROUP * u64::from(recipients));
+        self.wanted.note_work(work::GROUP * u64::from(recipients));
         recipients
     }
 

@@ -14,17 +14,13 @@ use super::Hub;
 use crate::{
     Remembered, WorkerId,
     messages::{Interest, InterestChange, Place, ToWorker},
+    work,
 };
 
 /// Topics whose routes to workers are cached.
 const CACHED_TOPICS: usize = 65_536;
 /// Bytes of cached routes.
 const CACHED_BYTES: usize = 16 * 1024 * 1024;
-
-/// Steps in the tree of filters after which a round reads no more from links: some ten milliseconds.
-const STEPS_PER_ROUND: u64 = 200_000;
-/// What a change of an interest counts as: it changes a tree, and is sent to all workers and nodes.
-const STEPS_PER_CHANGE: u64 = 100;
 
 /// The workers with subscriptions to one filter.
 #[derive(Debug, Default)]
@@ -107,7 +103,7 @@ impl Wanted {
 
     /// Applies a worker's change. Returns the interest of the whole node in the filter now.
     fn apply(&mut self, worker: WorkerId, change: &InterestChange) -> Option<Interest> {
-        self.steps += STEPS_PER_CHANGE;
+        self.steps += work::CHANGE;
         let workers = self.tree.entry(&change.key.filter);
         let places = match &change.key.share_name {
             None => &mut workers.plain,
@@ -145,7 +141,7 @@ impl Wanted {
 
     /// Whether this round has searched for recipients enough: clients determine how long that takes, by their filters and topics.
     pub const fn has_looked_enough(&self) -> bool {
-        self.steps >= STEPS_PER_ROUND
+        self.steps >= work::ROUND
     }
 
     /// Counts work besides searches.
@@ -391,8 +387,7 @@ impl Hub {
             // All its interests; what was kept of them from before is void.
             announced = self.wanted.send_again(slot, &BTreeMap::new());
         }
-        self.wanted
-            .note_work(STEPS_PER_CHANGE * changes.len() as u64);
+        self.wanted.note_work(work::CHANGE * changes.len() as u64);
         let keys = self.wanted.remote.entry(slot).or_default();
         for change in changes {
             // A group whose name no client could have chosen is ignored.

@@ -14,6 +14,7 @@ use super::{
     context::Context,
     redirect::could_go_elsewhere,
     role::{Reason, Switchover},
+    sessions::Session,
     switchover::hand_session_over,
 };
 use crate::{ConnectionId, Drained, Now};
@@ -70,12 +71,9 @@ impl Worker {
         if self.cx.is_draining() {
             return;
         }
-        let is_lost = |switchover: &Switchover| {
-            switchover.reason == Reason::Drain && !self.cx.is_up(switchover.to)
-        };
         let sessions = self.cx.sessions.iter();
         let lost: Vec<SessionKey> = sessions
-            .filter(|(_, session)| session.role.switchover().as_ref().is_some_and(is_lost))
+            .filter(|(_, session)| has_lost_target(&self.cx, session))
             .map(|(key, _)| key)
             .collect();
         for key in lost {
@@ -97,10 +95,8 @@ impl Worker {
             }
             return connection.is_some();
         }
-        if let Some(switchover) = session.role.switchover()
-            && switchover.reason == Reason::Drain
-            && !self.cx.is_up(switchover.to)
-        {
+        let lost = self.cx.sessions.get(key);
+        if lost.is_some_and(|session| has_lost_target(&self.cx, session)) {
             self.take_back(now, key);
         }
         let Some(session) = self.cx.sessions.get(key) else {
@@ -137,6 +133,12 @@ impl Worker {
             .disconnect_to(id, reference.as_deref(), "the node is drained");
         self.detach(now, id, Cause::Closed);
     }
+}
+
+/// Whether a drain was handing the session over to a backup whose node is down now.
+fn has_lost_target(cx: &Context, session: &Session) -> bool {
+    let switchover = session.role.switchover();
+    switchover.is_some_and(|it| it.reason == Reason::Drain && !cx.is_up(it.to))
 }
 
 /// The code for a CONNECT that arrives while the node is drained; `None`: it is not drained, or the hub decides where the client may go.

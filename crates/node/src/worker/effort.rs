@@ -15,14 +15,9 @@ use super::{SessionKey, Worker, context::Context};
 use crate::{
     ConnectionId, Now, Peer,
     messages::{Origin, ToWorker, WorkerMessage},
+    work::{CHANGE, GROUP, ROUND},
 };
 
-/// What a round does before it ends: some ten milliseconds. A unit is a step in a tree of filters, or a delivery.
-const ROUND: u64 = 200_000;
-/// What a change of an interest counts as: it changes several trees here, and those of all other workers and nodes.
-const CHANGE: u64 = 100;
-/// What a message for a member of a shared subscription counts as: the member is chosen, and elsewhere it is named.
-const GROUP: u64 = 4;
 /// What one connection, or one message of another thread, may use of it at a time.
 const TURN: u64 = 50_000;
 

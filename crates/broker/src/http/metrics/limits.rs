@@ -2,10 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use thicket_telemetry::Kind::{Counter, Gauge};
+use thicket_telemetry::Kind::{self, Counter, Gauge};
 
 use super::Page;
 use crate::api::TrafficCounts;
+use crate::counters::Counter as Count;
+use crate::gate::Gate;
 use crate::http::Inspector;
 use crate::log;
 use crate::memory::{limit_bytes, resident_bytes};
@@ -25,72 +27,72 @@ pub(super) fn append(
 
 impl Page {
     fn listeners(&mut self, inspector: &Inspector) {
-        let name = "thicket_listener_connections";
-        self.family(
-            name,
-            Gauge,
+        self.by_listener(
+            inspector,
+            ("thicket_listener_connections", Gauge),
             "Connections of a listener, handshakes included",
+            |gate| u64::from(gate.open()),
         );
-        for entrance in inspector.entrances.iter() {
-            self.sample(&[("listener", &entrance.name)], entrance.gate.open());
-        }
-        let name = "thicket_listener_admitted_total";
-        self.family(name, Counter, "Connections let in by a listener");
-        for entrance in inspector.entrances.iter() {
-            self.sample(
-                &[("listener", &entrance.name)],
-                entrance.gate.admitted.value(),
-            );
-        }
-        let name = "thicket_listener_bytes_total";
-        self.family(
-            name,
-            Counter,
+        self.by_listener(
+            inspector,
+            ("thicket_listener_admitted_total", Counter),
+            "Connections let in by a listener",
+            |gate| gate.admitted.value(),
+        );
+        self.by_direction(
+            inspector,
+            "thicket_listener_bytes_total",
             "Bytes of MQTT with the clients of a listener, whatever packets they are",
+            |gate| [&gate.bytes_in, &gate.bytes_out],
         );
-        for entrance in inspector.entrances.iter() {
-            let gate = &entrance.gate;
-            for (direction, bytes) in [("in", &gate.bytes_in), ("out", &gate.bytes_out)] {
-                let labels = [("listener", &*entrance.name), ("direction", direction)];
-                self.sample(&labels, bytes.value());
-            }
-        }
-        let name = "thicket_listener_messages_total";
-        self.family(
-            name,
-            Counter,
+        self.by_direction(
+            inspector,
+            "thicket_listener_messages_total",
             "Messages that the clients of a listener published and were sent",
+            |gate| [&gate.messages_in, &gate.messages_out],
         );
-        for entrance in inspector.entrances.iter() {
-            let gate = &entrance.gate;
-            for (direction, messages) in [("in", &gate.messages_in), ("out", &gate.messages_out)] {
-                let labels = [("listener", &*entrance.name), ("direction", direction)];
-                self.sample(&labels, messages.value());
-            }
-        }
-        let name = "thicket_listener_refused_messages_total";
-        self.family(
-            name,
-            Counter,
+        self.by_listener(
+            inspector,
+            ("thicket_listener_refused_messages_total", Counter),
             "Messages refused or dropped because the clients of a listener published more than they may in a second",
+            |gate| gate.messages_refused.value(),
         );
-        for entrance in inspector.entrances.iter() {
-            self.sample(
-                &[("listener", &entrance.name)],
-                entrance.gate.messages_refused.value(),
-            );
-        }
-        let name = "thicket_listener_delayed_total";
-        self.family(
-            name,
-            Counter,
+        self.by_listener(
+            inspector,
+            ("thicket_listener_delayed_total", Counter),
             "Times connections waited because too many came in a second",
+            |gate| gate.delayed.value(),
         );
+    }
+
+    /// A family with a sample for each listener.
+    fn by_listener(
+        &mut self,
+        inspector: &Inspector,
+        (name, kind): (&'static str, Kind),
+        help: &'static str,
+        value: impl Fn(&Gate) -> u64,
+    ) {
+        self.family(name, kind, help);
         for entrance in inspector.entrances.iter() {
-            self.sample(
-                &[("listener", &entrance.name)],
-                entrance.gate.delayed.value(),
-            );
+            self.sample(&[("listener", &entrance.name)], value(&entrance.gate));
+        }
+    }
+
+    /// The same with a sample for what came in and one for what went out.
+    fn by_direction(
+        &mut self,
+        inspector: &Inspector,
+        name: &'static str,
+        help: &'static str,
+        counters: impl Fn(&Gate) -> [&Count; 2],
+    ) {
+        self.family(name, Counter, help);
+        for entrance in inspector.entrances.iter() {
+            for (direction, count) in ["in", "out"].into_iter().zip(counters(&entrance.gate)) {
+                let labels = [("listener", &*entrance.name), ("direction", direction)];
+                self.sample(&labels, count.value());
+            }
         }
     }
 
