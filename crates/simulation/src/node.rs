@@ -573,7 +573,7 @@ impl Node {
                     net,
                 ),
                 asked @ WorkerOutput::Authenticate { connection, .. } => {
-                    let verdict = users::ask(self.spec.policy.as_deref(), &asked, now);
+                    let verdict = users::ask(&self.spec, &asked, now);
                     machines.answer_later(index, id, connection, verdict, net);
                 }
                 WorkerOutput::RemoveLogBefore { segment } => {

@@ -26,6 +26,8 @@ pub struct NodeSpec {
     pub wall_ahead: u64,
     /// Who may connect, and what clients may do; `None`: see `users::ask`.
     pub policy: Option<Arc<Policy>>,
+    /// The rights of a client end so long after its CONNECT, as those of a token that expires, s; `None`: by the policy.
+    pub rights_end_after_s: Option<u64>,
     /// How messages are routed.
     pub routing: RoutingMode,
     /// How a root is chosen.
@@ -73,6 +75,7 @@ impl NodeSpec {
             }],
             wall_ahead: 0,
             policy: None,
+            rights_end_after_s: None,
             routing: RoutingMode::Mesh,
             root_policy: RootPolicy::default(),
             partition: Partition::Serve,

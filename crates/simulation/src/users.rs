@@ -1,11 +1,15 @@
 //! The authentication of users.
 
-use thicket_access::{Applicant, HashMemory, Judgement, Policy, scram};
+use std::sync::Arc;
+
+use thicket_access::{Applicant, HashMemory, Judgement, LEEWAY_S, Policy, scram};
 use thicket_node::{Admission, Enhanced, Now, Verdict, WorkerOutput};
+
+use crate::node::NodeSpec;
 
 /// Answers an `Authenticate`. Without a policy, users named `good` are allowed and `bad` refused; other names get `Unavailable`, no name
 /// `NotAuthorized`.
-pub fn ask(policy: Option<&Policy>, asked: &WorkerOutput, now: Now) -> Verdict {
+pub fn ask(spec: &NodeSpec, asked: &WorkerOutput, now: Now) -> Verdict {
     let WorkerOutput::Authenticate {
         client_id,
         user_name,
@@ -16,7 +20,7 @@ pub fn ask(policy: Option<&Policy>, asked: &WorkerOutput, now: Now) -> Verdict {
     else {
         panic!("not a question about users: {asked:?}");
     };
-    let Some(policy) = policy else {
+    let Some(policy) = spec.policy.as_deref() else {
         return match user_name.as_deref() {
             Some("good") => Verdict::Allowed(Admission::default()),
             Some("bad") => Verdict::BadUserNameOrPassword,
@@ -40,10 +44,16 @@ pub fn ask(policy: Option<&Policy>, asked: &WorkerOutput, now: Now) -> Verdict {
         judgement => judgement,
     };
     match judgement {
-        Judgement::Granted(grant) => Verdict::Allowed(Admission {
-            grant: Some(grant),
-            authentication_data: None,
-        }),
+        Judgement::Granted(mut grant) => {
+            if let Some(after_s) = spec.rights_end_after_s {
+                let expires_at_s = (now_s + after_s).saturating_sub(LEEWAY_S);
+                Arc::make_mut(&mut grant).expires_at_s = Some(expires_at_s);
+            }
+            Verdict::Allowed(Admission {
+                grant: Some(grant),
+                authentication_data: None,
+            })
+        }
         Judgement::Refused(_) | Judgement::UnknownKey | Judgement::Unknown => {
             Verdict::BadUserNameOrPassword
         }

@@ -52,7 +52,7 @@ pub(super) enum Message<'a> {
     Evict { client_id: &'a str, epoch: Epoch },
     /// To the registrar that evicts: what the session has here is nowhere else.
     Contested { client_id: &'a str },
-    /// From the registrar, as if it had been claimed: merge the branch of the session at `source`, where it was last claimed with `source_epoch`.
+    /// From the registrar: merge the branch of the session at `source`, which has it with `source_epoch`. Until that is done the session is claimed.
     Merge {
         epoch: Epoch,
         source: NodeId,

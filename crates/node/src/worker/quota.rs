@@ -275,6 +275,7 @@ impl Quotas {
         connect: &Connect<'_>,
     ) -> Option<Refusal> {
         if has_no_memory(cx) {
+            thicket_session::reach!("worker/quota: a new session is refused, as memory is short");
             let reason = "memory is short: only clients that have a session are let in";
             return Some(Refusal::new(ReasonCode::ServerBusy, reason));
         }

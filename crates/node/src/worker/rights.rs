@@ -172,6 +172,7 @@ impl Worker {
             // Renewed meanwhile, or the wall clock was set back.
             Some(at) if at > now.instant => watch_grant(&mut self.cx, now, id, serial),
             Some(_) => {
+                thicket_session::reach!("worker/rights: the rights of a client have ended");
                 let refusal = Refusal::new(ReasonCode::MaximumConnectTime, "its token has expired");
                 self.dismiss(now, id, &refusal);
             }

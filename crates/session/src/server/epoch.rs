@@ -2,16 +2,27 @@
 
 /// Counts the changes of a session's primary. Of two nodes that both have it, the one with the higher epoch keeps it.
 ///
-/// A claim is the registrar's grant to a node that a client has connected to. A promotion makes a backup the primary, without a client and without
-/// the registrar: it is above the claim that it follows, and below the next.
+/// | change | by | ranks |
+/// | --- | --- | --- |
+/// | claim | the registrar's grant to a node that a client has connected to | above all before it |
+/// | merge | a node takes in what another one has of the session, without a client | above the claim that it follows, below the next claim |
+/// | promotion | a backup becomes the primary, without a client and without the registrar | above the claim or merge that it follows, below the next |
+///
+/// So where a client connected last decides, not how often nodes have lost each other since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Epoch(u64);
+
+/// Numbers from one merge to the next. A promotion that finds none left counts as a merge.
+const MERGE: u64 = 8;
+
+/// Numbers from one claim to the next. A merge that finds none left counts as a claim.
+const CLAIM: u64 = 32 * MERGE;
 
 impl Epoch {
     /// Below all others: of a session that was never claimed.
     pub const NONE: Self = Self(0);
 
-    /// As it is stored and sent: claims are even, and a promotion adds one.
+    /// As it is stored and sent: claims are multiples of 256, merges of 8, and a promotion adds one.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -23,34 +34,47 @@ impl Epoch {
         self.0
     }
 
-    /// Of a claim that follows: its number is the time, so that of claims in two views the later one is higher, but above all before it.
+    /// Of a claim that follows: its number is the time in units of 128 ms, so that of claims in two views the later one is higher, but above all
+    /// before it.
     #[must_use]
     pub fn next_claim(self, unix_ms: u64) -> Self {
-        Self((self.claim() + 1).max(unix_ms) * 2)
+        Self((self.claim() + 1).max(unix_ms * 2 / CLAIM) * CLAIM)
     }
 
-    /// Of a backup that is promoted. A second promotion with no claim in between ranks as a claim of its own.
+    /// Of a session that takes in a branch: above those of both, of which this is the higher one.
+    #[must_use]
+    pub const fn next_merge(self) -> Self {
+        Self((self.0 / MERGE + 1) * MERGE)
+    }
+
+    /// Of a backup that is promoted.
     #[must_use]
     pub const fn promoted(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// Of the claim, or of one above the promotion: for a backup that was handed the session of a connected client.
+    /// Of the claim, or of one above what followed it: for a backup that was handed the session of a connected client.
     #[must_use]
     pub const fn handed_over(self) -> Self {
-        Self(self.0 + self.0 % 2)
+        Self(self.0.next_multiple_of(CLAIM))
     }
 
-    /// Whether no client has connected since a backup was promoted.
+    /// Whether nothing has changed the primary since a client connected.
     #[must_use]
-    pub const fn is_promotion(self) -> bool {
-        self.0 % 2 == 1
+    pub const fn is_claim(self) -> bool {
+        self.0.is_multiple_of(CLAIM)
     }
 
-    /// The number of the claim: the same for a session and a backup of it that was promoted.
+    /// The number of the claim: the same until a client connects again.
     #[must_use]
     pub const fn claim(self) -> u64 {
-        self.0 / 2
+        self.0 / CLAIM
+    }
+
+    /// Whether at most promotions lie between the two: neither is of a session that has taken in, or taken over, the other one.
+    #[must_use]
+    pub const fn is_same_but_for_promotions(self, other: Self) -> bool {
+        self.0 / MERGE == other.0 / MERGE
     }
 }
 
@@ -59,24 +83,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_promotion_is_above_its_claim_and_below_the_next() {
-        let claim = Epoch::NONE.next_claim(1_000);
-        let promotion = claim.promoted();
-        assert!(Epoch::NONE < claim && claim < promotion);
-        assert_eq!(claim.claim(), promotion.claim());
-        assert_eq!([claim, promotion].map(Epoch::is_promotion), [false, true]);
-        // The clock of the next registrar is late.
-        let next = promotion.next_claim(900);
-        assert!(promotion < next && !next.is_promotion());
-        assert!(promotion.next_claim(2_000) > next);
-        assert_eq!(Epoch::from_bits(promotion.bits()), promotion);
+    fn a_merge_is_above_promotions_and_below_the_next_claim() {
+        let claim = Epoch::NONE.next_claim(100_000);
+        let promoted = claim.promoted().promoted();
+        let merged = promoted.next_merge();
+        let ascending = [Epoch::NONE, claim, claim.promoted(), promoted, merged];
+        assert!(ascending.is_sorted_by(|low, high| low < high));
+        assert!(promoted.is_same_but_for_promotions(claim));
+        assert!(!merged.is_same_but_for_promotions(promoted));
+        assert!(merged.promoted().is_same_but_for_promotions(merged));
+        for change in [promoted, merged, merged.promoted()] {
+            assert_eq!(claim.claim(), change.claim());
+            assert_eq!([claim, change].map(Epoch::is_claim), [true, false]);
+            // The clock of the next registrar is late.
+            let next = change.next_claim(90_000);
+            assert!(change < next && next.is_claim());
+            assert!(change.next_claim(200_000) > next);
+            assert_eq!(Epoch::from_bits(change.bits()), change);
+        }
     }
 
     #[test]
     fn a_session_that_is_handed_over_counts_as_claimed() {
-        let claim = Epoch::NONE.next_claim(1_000);
-        let handed = claim.promoted().handed_over();
-        assert!(handed > claim.promoted() && !handed.is_promotion());
-        assert_eq!(handed.handed_over(), handed);
+        let claim = Epoch::NONE.next_claim(100_000);
+        for change in [claim.promoted(), claim.next_merge()] {
+            let handed = change.handed_over();
+            assert!(change < handed && handed.is_claim());
+        }
+        assert_eq!(claim.handed_over(), claim);
     }
 }

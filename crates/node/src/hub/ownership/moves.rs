@@ -509,9 +509,9 @@ impl Ownership {
             }
             return;
         }
-        // The node that took it over was granted a claim above that.
-        let is_same_claim = epoch.claim() == entry.epoch.claim();
-        if is_same_claim && let Some(local) = self.handed(&client_id) {
+        // The node that took it over was granted a claim above that, or a merge.
+        let is_as_before = epoch.is_same_but_for_promotions(entry.epoch);
+        if is_as_before && let Some(local) = self.handed(&client_id) {
             // A backup was promoted, at the target or elsewhere, instead of the session that was handed over: the move failed.
             self.revoke(cx, local);
         }

@@ -284,6 +284,9 @@ impl Ownership {
         if ends_claim {
             known.claim_ends();
         }
+        let was_connected = known.primary.is_some_and(|primary| {
+            primary.node == from && primary.is_connected && primary.claim == epoch.claim()
+        });
         known.claimed_by.take_if(|claimant| *claimant == from);
         // If we granted it, its epoch is above all others and the former primary has handed the session over, unless that was unreachable for the
         // claimant. If it was granted under another view, it is like any session that is registered: another one may rank above it.
@@ -291,8 +294,8 @@ impl Ownership {
             client_id,
             epoch,
             is_claim: false,
-            // No client has connected to a promoted backup.
-            is_connected: !epoch.is_promotion(),
+            // No client has connected to a promoted backup. One that merges a branch stays.
+            is_connected: was_connected || epoch.is_claim(),
         };
         self.register(cx, now, from, registration);
         if ends_claim {
@@ -367,12 +370,14 @@ impl Ownership {
             return;
         };
         let source_epoch = rival.rank.epoch;
+        let rivals = known.rivals.values().map(|rival| rival.rank.epoch);
+        let highest = rivals.chain(known.primary.map(|it| it.epoch)).max();
         let Some(primary) = known.primary.map(|primary| primary.node) else {
             known.primary = known.rivals.remove(&source).map(|rival| rival.rank);
             self.grant_next(cx, now, client_id);
             return;
         };
-        let epoch = known.claim(now, primary);
+        let epoch = known.claim_merge(primary, highest.unwrap_or_default());
         if let Some(rival) = known.rivals.get_mut(&source) {
             rival.stage = Eviction::Merging;
         }
@@ -472,6 +477,15 @@ impl Registered {
         self.claimed_by = Some(by);
         self.epoch = self.epoch.next_claim(now.wall.as_unix_millis());
         self.epoch
+    }
+
+    /// The epoch under which a node merges a branch; `highest`: of all that have the session. It is none of a later client: a node that this one does
+    /// not see may have the client, and keeps it when they meet.
+    fn claim_merge(&mut self, by: NodeId, highest: Epoch) -> Epoch {
+        self.claimed_by = Some(by);
+        let epoch = highest.next_merge();
+        self.epoch = self.epoch.max(epoch);
+        epoch
     }
 
     fn grant(&mut self, now: Now, to: NodeId) -> Grant {

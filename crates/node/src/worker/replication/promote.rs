@@ -260,8 +260,8 @@ impl Worker {
         let source_epoch = backup.epoch;
         let merge = Merge {
             node: own,
-            // Above both, as if it had been claimed: backups of either are out of date.
-            epoch: epoch.max(source_epoch).promoted(),
+            // Above both: backups of either are out of date.
+            epoch: epoch.max(source_epoch).next_merge(),
             source_epoch,
         };
         let reason = Reason::Branch(None);

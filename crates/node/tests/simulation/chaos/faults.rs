@@ -29,6 +29,8 @@ pub enum Cure {
     Heal(Vec<(usize, usize)>),
     /// The node is started again.
     Start(usize),
+    /// The node has memory again.
+    Memory(usize),
 }
 
 impl Run {
@@ -71,6 +73,10 @@ impl Run {
             Fault::StalledDisk => {
                 self.world.stall_disk(node, millis);
                 Cure::Nothing
+            }
+            Fault::ShortOfMemory => {
+                self.set_short_of_memory(node, true);
+                Cure::Memory(node)
             }
             Fault::FailedDisk => {
                 let writes = self.random.below(6);
@@ -128,7 +134,15 @@ impl Run {
                     }
                 }
                 Cure::Start(node) => self.world.start(node),
+                Cure::Memory(node) => self.set_short_of_memory(node, false),
             }
+        }
+    }
+
+    fn set_short_of_memory(&mut self, node: usize, is_short: bool) {
+        let machines = self.world.nodes[node].machines.iter_mut();
+        for worker in machines.flat_map(|machines| &mut machines.workers) {
+            worker.set_short_of_memory(is_short);
         }
     }
 

@@ -415,6 +415,24 @@ fn a_cluster_with_one_slow_node_loses_nothing() {
 }
 
 #[test]
+fn nodes_that_are_short_of_memory_lose_nothing_that_they_acknowledged() {
+    play(
+        "nodes_that_are_short_of_memory_lose_nothing_that_they_acknowledged",
+        Plan::SHORT_OF_MEMORY,
+        &[],
+    );
+}
+
+#[test]
+fn clients_whose_rights_end_lose_nothing() {
+    play(
+        "clients_whose_rights_end_lose_nothing",
+        Plan::RIGHTS_END,
+        &[],
+    );
+}
+
+#[test]
 fn nodes_whose_queues_are_full_lose_nothing_that_they_acknowledged() {
     play(
         "nodes_whose_queues_are_full_lose_nothing_that_they_acknowledged",
@@ -522,7 +540,6 @@ fn a_node_that_stood_still_is_linked_again_in_a_run_that_once_failed() {
 }
 
 #[test]
-#[ignore = "does not hold yet: docs/design/limits.md"]
 fn faults_that_overlap_lose_nothing_with_two_backups() {
     play(
         "faults_that_overlap_lose_nothing_with_two_backups",
@@ -532,7 +549,6 @@ fn faults_that_overlap_lose_nothing_with_two_backups() {
 }
 
 #[test]
-#[ignore = "does not hold yet: docs/design/limits.md"]
 fn a_node_that_stands_still_while_another_one_is_partitioned_loses_nothing() {
     play(
         "a_node_that_stands_still_while_another_one_is_partitioned_loses_nothing",
@@ -542,7 +558,6 @@ fn a_node_that_stands_still_while_another_one_is_partitioned_loses_nothing() {
 }
 
 #[test]
-#[ignore = "does not hold yet: docs/design/limits.md"]
 fn with_a_majority_faults_that_overlap_lose_nothing() {
     play(
         "with_a_majority_faults_that_overlap_lose_nothing",

@@ -64,6 +64,8 @@ pub struct Plan {
     pub places: bool,
     /// Queues, windows and buffers are as small as can be, and what finds no room is refused.
     pub is_cramped: bool,
+    /// The rights of clients end while they are connected.
+    pub rights_end: bool,
 }
 
 /// Something that happens to a node, and is over after a while.
@@ -85,6 +87,8 @@ pub enum Fault {
     FailedDisk,
     /// The process of the node is gone, and back.
     Kill,
+    /// Memory is short: new sessions are refused, and QoS 0 dropped for clients that read too slowly.
+    ShortOfMemory,
     /// The machine of the node loses its power: its links are half-open at the other nodes. It is back.
     PowerLoss,
 }
@@ -96,7 +100,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 34] = [
+    pub const ALL: [(&'static str, Self); 36] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -121,6 +125,8 @@ impl Plan {
         ("FROZEN", Self::FROZEN),
         ("STALLED", Self::STALLED),
         ("SLOW", Self::SLOW),
+        ("SHORT_OF_MEMORY", Self::SHORT_OF_MEMORY),
+        ("RIGHTS_END", Self::RIGHTS_END),
         ("CRAMPED", Self::CRAMPED),
         ("REDIRECTED", Self::REDIRECTED),
         ("REDIRECTED_AND_DYING", Self::REDIRECTED_AND_DYING),
@@ -166,6 +172,7 @@ impl Plan {
         rebalances: false,
         places: false,
         is_cramped: false,
+        rights_end: false,
     };
     /// One node that is killed and started again.
     pub const KILLED: Self = Self {
@@ -310,6 +317,22 @@ impl Plan {
     pub const SLOW: Self = Self {
         faults: &[Fault::Pause, Fault::OneWay],
         is_slow: true,
+        ..Self::ONE_WAY
+    };
+    /// Nodes are short of memory, and die.
+    pub const SHORT_OF_MEMORY: Self = Self {
+        faults: &[Fault::ShortOfMemory, Fault::ShortOfMemory, Fault::Kill],
+        stores: true,
+        overlap: 2,
+        backups: 2,
+        nodes: 4,
+        ..Self::ONE_WAY
+    };
+    /// The rights of clients end, as by tokens that expire, while clocks go at different speeds and nodes stand still.
+    pub const RIGHTS_END: Self = Self {
+        faults: &[Fault::Pause, Fault::Freeze],
+        rights_end: true,
+        drifts: true,
         ..Self::ONE_WAY
     };
     /// Everything is full, and links break.

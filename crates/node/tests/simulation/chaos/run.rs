@@ -1,6 +1,6 @@
 //! A cluster with clients that do what chance tells them, and with a network that does its worst.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use thicket_mqtt::{
     Disconnect, Packet, Publish, Qos, Subscribe, SubscribeFilter, SubscriptionOptions,
@@ -48,6 +48,8 @@ const SLOW_MILLIS: u64 = 40;
 const LOAD_MILLIS: u64 = 1_000;
 /// How much faster or slower than time clocks go, millionths: far more than any quartz.
 const DRIFT_PPM: i64 = 20_000;
+/// The rights of clients of the first node end after this; of others a little later.
+const RIGHTS_END_AFTER_S: u64 = 4;
 const GROUPS: [&str; 2] = ["$share/g/t/#", "$share/h/t/+/a"];
 
 /// Nothing holds more than a few messages.
@@ -61,6 +63,17 @@ fn cramp(spec: &mut NodeSpec) {
     spec.overlay_limits.credit_bytes = 8_000;
     spec.overlay_limits.resend_messages = 200;
     spec.overlay_limits.interest_changes = 4;
+}
+
+/// Everybody may do everything, for so long.
+fn end_rights(spec: &mut NodeSpec, after_s: u64) {
+    let anonymous = thicket_access::Policy {
+        allows_anonymous: true,
+        ..thicket_access::Policy::default()
+    };
+    spec.policy = Some(Arc::new(anonymous));
+    spec.listeners[0].allow_anonymous = false;
+    spec.rights_end_after_s = Some(after_s);
 }
 
 /// CPU alone decides who goes where.
@@ -150,6 +163,9 @@ impl Run {
             }
             if plan.drifts {
                 spec.drift_ppm = DRIFT_PPM * (index as i64 % 3 - 1);
+            }
+            if plan.rights_end {
+                end_rights(&mut spec, RIGHTS_END_AFTER_S + index as u64);
             }
             if plan.is_cramped {
                 cramp(&mut spec);
@@ -502,14 +518,17 @@ impl Run {
                 }
             }
             Told::Refused(code) => {
-                // Nobody can say who has the session now: the client comes again later.
-                if code as u8 != 0x88 {
+                // Nobody can say who has the session now, or there is no room for a new one: the client comes again later.
+                let is_full =
+                    code as u8 == 0x89 && self.plan.faults.contains(&Fault::ShortOfMemory);
+                if code as u8 != 0x88 && !is_full {
                     return Err(format!("clients are accepted: {code:?} at {now}"));
                 }
             }
             Told::DisconnectedBy(code) => {
                 let is_refused = self.plan.majority && code as u8 == 0x97;
-                if ![0x8E, 0x8D].contains(&(code as u8)) && !is_refused {
+                let has_ended = self.plan.rights_end && code as u8 == 0xA0;
+                if ![0x8E, 0x8D].contains(&(code as u8)) && !is_refused && !has_ended {
                     return Err(format!(
                         "clients that keep the rules stay: {code:?} at {now}"
                     ));

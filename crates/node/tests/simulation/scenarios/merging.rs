@@ -422,6 +422,57 @@ fn a_clean_start_on_one_side_ends_what_the_other_one_has() {
     });
 }
 
+/// A client stays at a node that the others do not see. They lose each other too, so that two of them have its session, one after the other, and merge
+/// what they have before they see the client's node again.
+#[test]
+fn a_client_that_stays_keeps_its_session_from_those_who_have_merged_it_meanwhile() {
+    for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
+        let mut world = World::new(seed, weather);
+        for workers in [1, 2, 1, 2] {
+            let node = world.add_node(NodeSpec {
+                backups: 2,
+                ..NodeSpec::new(workers)
+            });
+            world.start(node);
+        }
+        let world = &mut world;
+        become_covered(world);
+        let client = client_at(world, 0, resuming(V5, "steady", 1000), "CONNACK");
+        world.subscribe(client, "a", 2);
+        become_covered(world);
+        let merged = |world: &mut World| -> u64 {
+            let traffic = [1, 2, 3].map(|node| world.traffic(node)).concat();
+            traffic.iter().map(|it| it.merged_sessions).sum()
+        };
+        let away = [(0, 1), (0, 2), (0, 3)];
+        let others = [(1, 2), (1, 3), (2, 3)];
+        let part = |world: &mut World, pairs: &[(usize, usize)]| {
+            let cut = |&(one, other): &(usize, usize)| world.net.part(one, other, Parting::Cut);
+            pairs.iter().for_each(cut);
+            world.run_for(3_000);
+        };
+        part(world, &away);
+        for node in [0, 1] {
+            publish_at(world, node, "a", ["home", "away"][node], 2);
+        }
+        part(world, &others);
+        publish_at(world, 2, "a", "alone", 2);
+        for (one, other) in others {
+            world.net.heal(one, other);
+        }
+        world.run_for(5_000);
+        assert!(merged(world) > 0, "seed {seed}");
+        for (one, other) in away {
+            world.net.heal(one, other);
+        }
+        become_covered(world);
+        publish_at(world, 3, "a", "then", 2);
+        let expected = ["alone", "away", "home", "then"];
+        let expected = expected.map(|payload| format!("PUBLISH a '{payload}' q2"));
+        assert_eq!(messages(world, client), expected, "seed {seed}");
+    }
+}
+
 /// Two nodes that meet again die before they have merged the branches of a session, and a third one has backups of both: in two workers, or in one.
 #[test]
 fn branches_are_merged_where_backups_of_both_are_promoted() {
