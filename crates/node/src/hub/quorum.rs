@@ -6,7 +6,8 @@
 //! | serving | a node is down, more than half are left | unsure: what follows from it waits |
 //! | serving, unsure | not more than half are left, or more members become known, or others still reach one that is down | minority; what waited follows |
 //! | unsure | more than half sent something since, and have no link to those that are down either | serving; what waited follows |
-//! | unsure | one that was down is back | minority, for a moment; what waited follows |
+//! | unsure | one that was down is back, and more than half have been up all the time and sent something since | serving; what waited follows, but for failover |
+//! | unsure | those that have been up all the time are not more than half | minority; what waited follows |
 //! | minority | more than half are up, with all nodes that they reach, and their interests are applied | serving |
 //!
 //! Two nodes without a path to each other, not even over nodes that reach both, would each count more than half: neither serves.
@@ -18,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use thicket_overlay::{Incarnation, NodeId, NodeSlot, Output};
+use thicket_overlay::{Incarnation, NodeId, NodeSlot, NodeStatus, Output};
 use thicket_session::time::Instant;
 
 use super::{Hub, JOINING, Message, members::Membership};
@@ -39,8 +40,8 @@ enum State {
         waiting: VecDeque<Output>,
         /// Nodes that went down, whose consequences wait.
         gone: BTreeSet<NodeSlot>,
-        /// One of them is back: this node was cut off, or none was.
-        is_back: bool,
+        /// Those of them that are back.
+        back: BTreeSet<NodeSlot>,
     },
     Minority,
 }
@@ -51,6 +52,8 @@ pub(super) struct Quorum {
     state: State,
     /// Nodes that went down while this side had no quorum, whose sessions were not promoted here.
     away: BTreeMap<NodeId, Option<Incarnation>>,
+    /// Nodes that went down and were back before anything followed from it: they still have their sessions.
+    returned: BTreeSet<NodeId>,
 }
 
 /// Nodes that have come up and have not been sent the members.
@@ -243,7 +246,7 @@ impl Hub {
                     since: now.instant,
                     waiting: [output].into(),
                     gone: out.into_iter().collect(),
-                    is_back: false,
+                    back: BTreeSet::new(),
                 };
                 self.cx.outgoing.hold_acknowledgements(true);
                 None
@@ -252,12 +255,17 @@ impl Hub {
                 since,
                 waiting,
                 gone,
-                is_back,
+                back,
             } => {
-                *is_back |= matches!(&output, Output::NodeUp { slot, .. } if gone.contains(slot));
-                if out.is_some() {
+                if let Output::NodeUp { slot, .. } = &output
+                    && gone.contains(slot)
+                {
+                    back.insert(*slot);
+                }
+                if let Some(slot) = out {
                     *since = now.instant;
-                    gone.extend(out);
+                    gone.insert(slot);
+                    back.remove(&slot);
                 }
                 waiting.push_back(output);
                 None
@@ -279,10 +287,17 @@ impl Hub {
             State::Starting | State::Serving | State::Unsure { .. } if !has_most => {
                 self.begin_minority(now)
             }
-            State::Unsure { is_back: true, .. } => self.begin_minority(now),
+            State::Unsure { gone, .. } if !is_most(self.steady(gone).count() + 1) => {
+                self.begin_minority(now)
+            }
             State::Starting => self.cx.quorum.state = State::Serving,
-            State::Unsure { since, gone, .. } if is_most(self.agreeing(*since, gone)) => {
+            State::Unsure {
+                since, gone, back, ..
+            } if is_most(self.agreeing(*since, gone, back)) => {
+                let node_of = |slot: &NodeSlot| self.cx.overlay.node_of(*slot);
+                self.cx.quorum.returned = back.iter().filter_map(node_of).collect();
                 self.end_doubt(now, State::Serving);
+                self.cx.quorum.returned.clear();
             }
             State::Minority if has_most && self.sees_all() => self.end_minority(now),
             State::Serving | State::Unsure { .. } | State::Minority => {}
@@ -294,25 +309,33 @@ impl Hub {
         self.cx.overlay.is_ready() && self.cx.overlay.is_listed()
     }
 
-    /// Number of nodes that sent something since then and have no link to any of those that are gone, this one included.
-    fn agreeing(&self, since: Instant, gone: &BTreeSet<NodeSlot>) -> usize {
-        let gone: Vec<NodeId> = gone
-            .iter()
+    /// Other nodes that have been up all the time.
+    fn steady<'a>(
+        &self,
+        gone: &'a BTreeSet<NodeSlot>,
+    ) -> impl Iterator<Item = NodeStatus> + use<'a> {
+        let others = self.cx.overlay.nodes().into_iter().skip(1);
+        others.filter(|status| status.is_up && !gone.contains(&status.slot))
+    }
+
+    /// Number of nodes that have been up all the time, sent something since then, and have no link to any of those that are still gone, this one
+    /// included: they have not declared this one down.
+    fn agreeing(
+        &self,
+        since: Instant,
+        gone: &BTreeSet<NodeSlot>,
+        back: &BTreeSet<NodeSlot>,
+    ) -> usize {
+        let still_gone = gone.difference(back);
+        let still_gone: Vec<NodeId> = still_gone
             .filter_map(|slot| self.cx.overlay.node_of(*slot))
             .collect();
-        let heard = |status: &thicket_overlay::NodeStatus| {
+        let agrees = |status: &NodeStatus| {
             let last = self.cx.overlay.last_received(status.slot);
             let sees = |gone: &NodeId| self.cx.overlay.lists(status.node, *gone);
-            status.is_up && last.is_some_and(|last| last > since) && !gone.iter().any(sees)
+            last.is_some_and(|last| last > since) && !still_gone.iter().any(sees)
         };
-        self.cx
-            .overlay
-            .nodes()
-            .iter()
-            .skip(1)
-            .filter(|it| heard(it))
-            .count()
-            + 1
+        self.steady(gone).filter(agrees).count() + 1
     }
 
     /// It is decided whether this side has quorum: what waited follows.
@@ -368,7 +391,7 @@ impl Hub {
     /// A node is down: its sessions fail over to their backups, unless this side has no quorum.
     pub(super) fn lose_sessions_of(&mut self, now: Now, node: NodeId) {
         self.cx.members.note_out(node, now.wall);
-        if self.cx.quorum.is_minority() {
+        if self.cx.quorum.is_minority() || self.cx.quorum.returned.contains(&node) {
             let incarnation = self.cx.directory.incarnations.get(&node).copied();
             self.ownership.forget_backup_parts(node);
             self.cx.quorum.away.insert(node, incarnation);

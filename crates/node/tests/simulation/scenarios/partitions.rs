@@ -332,6 +332,48 @@ fn a_node_that_leaves_on_purpose_and_stores_nothing_is_no_member_any_more() {
     }
 }
 
+/// A node stands still for just so long that the others declare it down, and is back before they have heard from each other since. They have seen each
+/// other all the time.
+#[test]
+fn those_that_saw_each_other_all_the_time_serve_when_a_node_is_back_at_once() {
+    let mut were_down = 0;
+    for (seed, millis) in (0..80).map(|step| (step, 700 + 5 * step)) {
+        let mut world = World::new(seed, [Weather::CALM, Weather::ROUGH][seed as usize % 2]);
+        for workers in [1, 2, 1] {
+            let node = world.add_node(NodeSpec {
+                partition: Partition::Majority,
+                ..NodeSpec::new(workers)
+            });
+            world.start(node);
+        }
+        let world = &mut world;
+        become_covered(world);
+        let subscriber = client_at(world, 1, resuming(V5, "subscriber", 1000), "CONNACK");
+        world.subscribe(subscriber, "a", 1);
+        let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
+        become_covered(world);
+        world.net.pause(2, millis);
+        for packet_id in 1..=20 {
+            world.publish(publisher, "a", "x", 1, packet_id);
+            world.run_for(150);
+        }
+        become_covered(world);
+        let is_down = |(_, event): &(u64, thicket_node::Event)| event.message == "node is down";
+        were_down += world.nodes[0]
+            .events
+            .iter()
+            .filter(|it| is_down(it))
+            .count();
+        let answers = world.hear(publisher);
+        let expected: Vec<String> = (1..=20).map(|id| format!("PUBACK {id}")).collect();
+        assert_eq!(answers, expected, "seed {seed}, {millis} ms");
+        let came = world.hear(subscriber);
+        let came = came.iter().filter(|it| it.starts_with("PUBLISH"));
+        assert_eq!(came.count(), 20, "seed {seed}, {millis} ms");
+    }
+    assert!(were_down > 0);
+}
+
 #[test]
 fn a_node_that_leaves_on_purpose_and_stores_stays_a_member() {
     let mut world = leave_on_purpose(true, 1);
