@@ -3,7 +3,7 @@
 use thicket_overlay::NodeSlot;
 
 use super::{Hub, Message, hints::HintMessage};
-use crate::{EventLevel, Now};
+use crate::{EventLevel, Now, messages::Purpose};
 
 impl Hub {
     /// A message of another hub.
@@ -65,9 +65,15 @@ impl Hub {
                 request,
                 client_id,
                 purpose,
-            } => self
-                .ownership
-                .handle_fetch(&mut self.cx, node, request, client_id, purpose),
+            } => {
+                let is_placed = self.placing.is_placed_at(now, client_id, node);
+                let purpose = match purpose {
+                    Purpose::Move if is_placed => Purpose::Follow,
+                    purpose => purpose,
+                };
+                self.ownership
+                    .handle_fetch(&mut self.cx, node, request, client_id, purpose);
+            }
             Message::Fetched { request, answer } => {
                 self.ownership
                     .handle_fetched(&mut self.cx, now, request, answer)

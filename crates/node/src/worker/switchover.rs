@@ -23,6 +23,7 @@ use super::{
     close::Cause,
     context::Context,
     interests::Member,
+    redirect::leave_will,
     replication::{
         Primaries, Replica, StoredAs, end_backup, end_surplus_backups, make_room_for_backup,
         replicate_members,
@@ -45,7 +46,7 @@ impl Worker {
         (to, purpose): (NodeId, Purpose),
     ) {
         let reason = match purpose {
-            Purpose::Move | Purpose::Discard => Reason::Claim(request),
+            Purpose::Move | Purpose::Follow | Purpose::Discard => Reason::Claim(request),
             Purpose::Merge => Reason::Branch(Some(request)),
             Purpose::Queue => {
                 // It follows when nothing is on its way here any more.
@@ -71,6 +72,9 @@ impl Worker {
                 thicket_mqtt::ReasonCode::SessionTakenOver,
                 reason,
             );
+            if purpose == Purpose::Follow {
+                leave_will(&mut self.cx, key);
+            }
             self.detach(now, connection, Cause::TakenOver);
         }
         if purpose == Purpose::Discard && self.cx.sessions.get(key).is_some() {

@@ -1,11 +1,11 @@
 //! Clients before 5.0 that ask nobody: nodes learn what they do, and refuse them where it is not done.
 
-use thicket_mqtt::Connect;
+use thicket_mqtt::{Connect, Will};
 use thicket_node::{ClientAddress, ClientTransport, ListenerLikeness, NodeLoad, RedirectionConfig};
 use thicket_placement::{Policy, SitePrices};
 use thicket_simulation::{World, net::Weather, node::NodeSpec};
 
-use super::{V5, V311, backups::become_covered, cluster::client_at, resuming};
+use super::{V5, V311, backups::become_covered, cluster::client_at, qos, resuming};
 
 /// The node where the topic is.
 const HOME: usize = 2;
@@ -195,5 +195,54 @@ fn who_is_not_known_is_served_where_it_comes() {
     play(|world| {
         learn(world);
         client_at(world, 0, resuming(V311, "new", 1), "CONNACK");
+    });
+}
+
+/// A client with a will that asks for its placement, and wants what is published at `HOME`.
+fn placed() -> Connect<'static> {
+    let asked = [("thicket-max-sessions", "2"), ("thicket-subscribe", "hot")];
+    Connect {
+        user_properties: asked.to_vec(),
+        will: Some(Will {
+            qos: qos(1),
+            retain: true,
+            ..Will::new("state", b"gone")
+        }),
+        ..resuming(V5, "placed", 1000)
+    }
+}
+
+#[test]
+fn the_will_of_a_client_that_goes_where_it_was_placed_is_not_published() {
+    let stays = |_: usize, config: &mut RedirectionConfig| config.by_topics = false;
+    play_with(stays, |world| {
+        let seed = world.net.seed;
+        let watcher = client_at(world, 0, Connect::new(V5, "watcher"), "CONNACK");
+        world.subscribe(watcher, "state", 1);
+        let publisher = client_at(world, HOME, resuming(V5, "publisher", 0), "CONNACK");
+        for _ in 0..10 {
+            for _ in 0..50 {
+                world.publish(publisher, "hot", "x", 0, 0);
+            }
+            pass(world, 1);
+        }
+        become_covered(world);
+        client_at(world, 1, placed(), "CONNACK");
+        become_covered(world);
+        let now = world.nodes[1].clock(&world.net);
+        let hub = &world.nodes[1].machines.as_ref().expect("it is up").hub;
+        let placement = hub.placement(now, "placed").expect("it asked");
+        let told = placement.sessions[0].node.clone();
+        let nodes = 0..4;
+        let (told, others): (Vec<usize>, Vec<usize>) =
+            nodes.partition(|node| world.nodes[*node].id.to_string() == told);
+        assert_ne!(told, [1], "seed {seed}");
+        client_at(world, told[0], placed(), "CONNACK present");
+        become_covered(world);
+        assert_eq!(world.hear(watcher), [""; 0], "seed {seed}");
+        // Now it is at another node without having been told so.
+        client_at(world, others[0], placed(), "CONNACK present");
+        become_covered(world);
+        assert_eq!(world.hear(watcher).len(), 1, "seed {seed}");
     });
 }

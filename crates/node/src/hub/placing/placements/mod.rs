@@ -236,6 +236,15 @@ impl Placing {
         known.is_asked(now).then(report)
     }
 
+    /// Whether the client was told to have its own session at that node.
+    pub(in crate::hub) fn is_placed_at(&self, now: Now, client_id: &str, node: NodeId) -> bool {
+        let known = self.placements.known.get(client_id);
+        known.is_some_and(|known| {
+            let own = known.placement.sessions.first();
+            known.is_asked(now) && own.is_some_and(|session| session.node == node.0)
+        })
+    }
+
     /// See [`crate::Hub::placements`].
     pub(in crate::hub) fn placements(
         &self,
