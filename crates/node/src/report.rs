@@ -604,7 +604,7 @@ pub struct TopicReport {
     pub topic: String,
     /// The identity of the node.
     pub node: String,
-    /// As it is sent: a power of two, in thousandths.
+    /// As it was sent last: within a factor of 1.5.
     pub messages_per_s: f64,
 }
 

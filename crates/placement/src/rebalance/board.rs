@@ -56,7 +56,7 @@ impl<'a> Board<'a> {
         board
     }
 
-    /// Rates are measured in powers of two: only what is clearly more than the listed clients publish is of others.
+    /// What nodes have sent may be off by a factor of 1.5: only what is clearly more than the listed clients publish is of others.
     fn add_unnamed_publishers(&mut self, measured: &[(TopicId, usize, f64)]) {
         for (topic, node, rate) in measured {
             let at = topic.index() * self.nodes.len() + node;

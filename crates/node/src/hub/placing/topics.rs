@@ -1,5 +1,5 @@
-//! How often clients publish to which topics, by node: each node sends all others its topics with most messages, in powers of two, and only what has
-//! changed. Placement is based on it.
+//! How often clients publish to which topics, by node: each node sends all others its topics with most messages, and again only what has changed by
+//! half. Placement is based on it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -80,7 +80,7 @@ impl Placing {
         let mut changes: Vec<(Arc<str>, u64)> = Vec::new();
         for (topic, rate) in &now {
             let before = announced.get(topic).copied().unwrap_or(0);
-            let rate = coarse(before, *rate);
+            let rate = steady(before, *rate);
             if rate != before {
                 changes.push((Arc::clone(topic), rate));
             }
@@ -181,14 +181,12 @@ fn heaviest(mut rates: Rates) -> Rates {
     rates
 }
 
-/// The power of two to send: the last one sent stays while the rate is within a factor of two of it.
-const fn coarse(announced: u64, rate: u64) -> u64 {
-    if announced > 0 && rate * 2 >= announced && rate <= announced * 2 {
-        return announced;
-    }
-    match rate {
-        0 => 0,
-        rate => 1 << (63 - rate.leading_zeros()),
+/// The rate to send: the last one sent stays while the rate is within a factor of 1.5 of it.
+const fn steady(announced: u64, rate: u64) -> u64 {
+    if rate * 3 >= announced * 2 && rate * 2 <= announced * 3 {
+        announced
+    } else {
+        rate
     }
 }
 
@@ -212,17 +210,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_told_in_powers_of_two_and_again_only_when_it_is_another_one() {
+    fn a_rate_is_sent_again_only_when_it_has_changed_by_half() {
         let cases = [
-            ("first", 0, 1500, 1024),
-            ("a little more", 1024, 2000, 1024),
-            ("far more", 1024, 2100, 2048),
-            ("a little less", 1024, 512, 1024),
-            ("far less", 1024, 500, 256),
-            ("none", 1024, 0, 0),
+            ("first", 0, 1500, 1500),
+            ("a little more", 1000, 1500, 1000),
+            ("far more", 1000, 1501, 1501),
+            ("a little less", 1500, 1000, 1500),
+            ("far less", 1500, 999, 999),
+            ("none", 1000, 0, 0),
+            ("still none", 0, 0, 0),
         ];
         for (name, announced, rate, expected) in cases {
-            assert_eq!(coarse(announced, rate), expected, "{name}");
+            assert_eq!(steady(announced, rate), expected, "{name}");
         }
     }
 

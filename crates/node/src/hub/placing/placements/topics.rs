@@ -9,9 +9,9 @@ use crate::{
     messages::{PlaceAsked, PlaceQuestion, ToWorker},
 };
 
-/// A node is better for a filter if this many times as much of what it matches is published there: rates are sent in powers of two, and what was sent
-/// stays within a factor of two.
-const BETTER: u64 = 4;
+/// A node is better for a filter if this many times as much of what it matches is published there: what was sent stays while it is within a factor
+/// of 1.5, at either node.
+const BETTER: u64 = 3;
 
 impl Placing {
     /// A worker asks for a client.

@@ -142,19 +142,21 @@ impl Placing {
             return;
         };
         let is_open = last.outcome == Outcome::Sent
-            && last.reason == RedirectionReason::Rebalanced
             && last.at + super::super::redirection::FOLLOWED > now.instant;
         if !is_open {
             return;
         }
+        let is_rebalanced = last.reason == RedirectionReason::Rebalanced;
         if last.to == cx.own() {
             last.outcome = Outcome::Followed;
-            self.rebalance.counts.followed += 1;
+            self.rebalance.counts.followed += u64::from(is_rebalanced);
         } else if last.from == cx.own() {
-            thicket_session::reach!("hub/rebalance: a client came back");
             last.outcome = Outcome::Ignored;
-            self.rebalance.counts.ignored += 1;
-            self.leave_alone(now, name);
+            if is_rebalanced {
+                thicket_session::reach!("hub/rebalance: a client came back");
+                self.rebalance.counts.ignored += 1;
+                self.leave_alone(now, name);
+            }
         } else {
             return;
         }
