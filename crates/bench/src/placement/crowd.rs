@@ -92,6 +92,8 @@ struct Heard {
 /// The counts of an interval.
 #[derive(Debug, Clone)]
 pub(super) struct Counted {
+    /// Length of the interval.
+    pub seconds: f64,
     /// Messages a second that publishers sent.
     pub published_per_s: f64,
     /// Messages a second to subscribers.
@@ -108,6 +110,30 @@ pub(super) struct Counted {
     pub delay_mean_ms: f64,
     /// Median and 99 %.
     pub delay_ms: [f64; 2],
+}
+
+impl Counted {
+    /// Both intervals as one.
+    pub fn and(self, later: Self) -> Self {
+        let seconds = self.seconds + later.seconds;
+        let mean = |rate: fn(&Self) -> f64| {
+            (rate(&self) * self.seconds + rate(&later) * later.seconds) / seconds
+        };
+        let external_out_per_s = mean(|it| it.external_out_per_s);
+        let cpu_us_per_s = mean(|it| it.cpu_us * it.external_out_per_s);
+        let loads = self.loads.iter().zip(&later.loads);
+        Self {
+            seconds,
+            published_per_s: mean(|it| it.published_per_s),
+            external_out_per_s,
+            internal_per_s: mean(|it| it.internal_per_s),
+            loads: loads.map(|(one, other)| one + other).collect(),
+            cpu_us: cpu_us_per_s / external_out_per_s.max(f64::MIN_POSITIVE),
+            busiest_cores: mean(|it| it.busiest_cores),
+            delay_mean_ms: later.delay_mean_ms,
+            delay_ms: later.delay_ms,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -212,9 +238,13 @@ impl<'a> Crowd<'a> {
         let _ = self.pace.send(period);
     }
 
-    /// Counts for an interval; messages that are under way at its ends are counted once.
-    pub async fn count(&self, hold: Duration) -> Result<Counted, BenchError> {
+    /// From now on, delays are those of later messages.
+    pub fn reset_delays(&self) {
         self.delays().reset();
+    }
+
+    /// Counts for an interval; messages that are under way at its ends are counted once. Delays are those of all intervals since they were reset.
+    pub async fn count(&self, hold: Duration) -> Result<Counted, BenchError> {
         self.heard.is_counting.store(true, Ordering::Relaxed);
         let (before, sent_before) = (self.nodes_counted()?, self.sent());
         let began = Instant::now();
@@ -231,6 +261,7 @@ impl<'a> Crowd<'a> {
         let delays = self.delays();
         let delay = |quantile: f64| delays.value_at_quantile(quantile) as f64 / 1e6;
         Ok(Counted {
+            seconds,
             published_per_s: sent as f64 / seconds,
             external_out_per_s: external_out / seconds,
             internal_per_s: (after.internal - before.internal) as f64 / seconds,
@@ -547,6 +578,28 @@ fn number_of(name: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn intervals_count_by_their_length_and_messages() {
+        let counted = |seconds, rate, cpu_us| Counted {
+            seconds,
+            published_per_s: rate,
+            external_out_per_s: rate,
+            internal_per_s: rate,
+            loads: vec![rate * seconds, 1.0],
+            cpu_us,
+            busiest_cores: 0.5,
+            delay_mean_ms: cpu_us,
+            delay_ms: [1.0, 2.0],
+        };
+        // 300 messages of 30 us, and 200 of 20 us.
+        let both = counted(3.0, 100.0, 30.0).and(counted(1.0, 200.0, 20.0));
+        assert!((both.cpu_us - 26.0).abs() < 1e-9, "{both:?}");
+        assert!((both.external_out_per_s - 125.0).abs() < 1e-9, "{both:?}");
+        assert_eq!(both.loads, [500.0, 2.0]);
+        // Delays are those of all intervals already.
+        assert!((both.delay_mean_ms - 20.0).abs() < 1e-9, "{both:?}");
+    }
 
     #[test]
     fn names_tell_their_numbers() {

@@ -137,6 +137,7 @@ fn highest(
         let counted = runtime.block_on(async {
             crowd.set_rate(rate / topics);
             tokio::time::sleep(SETTLE / 2).await;
+            crowd.reset_delays();
             let counted = crowd.count(experiment.hold).await;
             crowd.drain().await;
             counted

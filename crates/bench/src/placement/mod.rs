@@ -7,6 +7,7 @@ mod balancer;
 mod crowd;
 mod entry;
 mod figures;
+mod paired;
 mod population;
 
 use std::path::PathBuf;
@@ -20,8 +21,9 @@ pub use self::figures::{
     Bound, Growth, GrowthPoint, Moment, TimeLine, growth_report, play_growth, play_time_line,
     time_line_report,
 };
+pub use self::paired::{PairedRatio, paired_ratios};
 
-use self::crowd::{Crowd, Returns};
+use self::crowd::{Counted, Crowd, Returns};
 use crate::BenchError;
 use crate::cluster::{Confine, jain, start_nodes};
 use crate::report::{Part, Report, Table, amount};
@@ -160,6 +162,9 @@ pub struct PlacementExperiment {
     pub in_flight: usize,
     /// Seed of the subscriptions and of the first nodes of clients.
     pub seed: u64,
+    /// 1: each way to attach is played alone. More: the nodes of all ways run side by side, and in each slice they are loaded in turn, for an equal part
+    /// of `hold`. What the machine does meanwhile then affects all ways alike.
+    pub slices: usize,
 }
 
 /// The result of one way to attach.
@@ -209,13 +214,57 @@ impl PlacementOutcome {
     pub fn overhead(&self) -> f64 {
         1.0 + self.internal_per_s / self.external_out_per_s.max(1.0)
     }
+
+    fn in_words(&self) -> String {
+        format!(
+            "{}: {} messages a second between nodes, {} to subscribers, {:.2} us of CPU a message",
+            self.attach.name(),
+            amount(self.internal_per_s),
+            amount(self.external_out_per_s),
+            self.cpu_us
+        )
+    }
 }
 
-/// Runs every way to attach, each with its own nodes.
+/// Runs every way to attach with each of `seeds` seeds, the first of them `experiment.seed`.
+///
+/// A seed plays all ways before the next one starts, and every second seed plays them in reverse order. So neither a warm-up nor a machine that becomes
+/// slower favours a way.
 ///
 /// # Errors
 /// A node does not start, or a client is not served.
 pub fn play(
+    experiment: &PlacementExperiment,
+    seeds: usize,
+    confine: Option<&Confine<'_>>,
+    say: &mut dyn FnMut(String),
+) -> Result<Vec<PlacementOutcome>, BenchError> {
+    let mut outcomes = Vec::new();
+    for round in 0..seeds {
+        let one = PlacementExperiment {
+            seed: experiment.seed.wrapping_add(round as u64),
+            attach: alternated(&experiment.attach, round),
+            ..experiment.clone()
+        };
+        if one.slices > 1 {
+            outcomes.extend(play_side_by_side(&one, confine, say)?);
+        } else {
+            outcomes.extend(play_one_by_one(&one, confine, say)?);
+        }
+    }
+    Ok(outcomes)
+}
+
+/// As given, or in reverse order in every second round.
+fn alternated<T: Clone>(all: &[T], round: usize) -> Vec<T> {
+    let mut all = all.to_vec();
+    if round % 2 == 1 {
+        all.reverse();
+    }
+    all
+}
+
+fn play_one_by_one(
     experiment: &PlacementExperiment,
     confine: Option<&Confine<'_>>,
     say: &mut dyn FnMut(String),
@@ -227,17 +276,54 @@ pub fn play(
         let runtime = clients_runtime()?;
         let entries = entries(&nodes, runtime.handle());
         let outcome = runtime.block_on(play_one(experiment, attach, entries))?;
-        say(format!(
-            "{}: {} messages a second between nodes, {} to subscribers, {:.2} us of CPU a message",
-            attach.name(),
-            amount(outcome.internal_per_s),
-            amount(outcome.external_out_per_s),
-            outcome.cpu_us
-        ));
+        say(outcome.in_words());
         outcomes.push(outcome);
         runtime.shutdown_background();
         stop_all(nodes)?;
     }
+    Ok(outcomes)
+}
+
+fn play_side_by_side(
+    experiment: &PlacementExperiment,
+    confine: Option<&Confine<'_>>,
+    say: &mut dyn FnMut(String),
+) -> Result<Vec<PlacementOutcome>, BenchError> {
+    let runtime = clients_runtime()?;
+    let (mut nodes, mut ways) = (Vec::new(), Vec::new());
+    for &attach in &experiment.attach {
+        say(format!("{}, seed {}", attach.name(), experiment.seed));
+        let started = nodes_for(experiment, attach, confine)?;
+        let entries = entries(&started, runtime.handle());
+        nodes.extend(started);
+        let way = runtime.block_on(async {
+            let way = Attached::new(experiment, attach, entries).await?;
+            way.crowd.drain().await;
+            Ok::<Attached<'_>, BenchError>(way)
+        })?;
+        ways.push(way);
+    }
+    let hold = experiment.hold.div_f64(experiment.slices as f64);
+    runtime.block_on(async {
+        for slice in 0..experiment.slices {
+            for index in alternated(&(0..ways.len()).collect::<Vec<_>>(), slice) {
+                let way = &mut ways[index];
+                way.crowd.set_rate(experiment.rate_per_s);
+                tokio::time::sleep(SETTLE / 2).await;
+                way.count(hold).await?;
+                way.crowd.drain().await;
+            }
+        }
+        Ok::<(), BenchError>(())
+    })?;
+    let mut outcomes = Vec::new();
+    for way in ways {
+        let outcome = runtime.block_on(way.finish())?;
+        say(outcome.in_words());
+        outcomes.push(outcome);
+    }
+    runtime.shutdown_background();
+    stop_all(nodes)?;
     Ok(outcomes)
 }
 
@@ -289,50 +375,99 @@ async fn play_one(
     attach: Attach,
     nodes: Vec<Entry>,
 ) -> Result<PlacementOutcome, BenchError> {
-    let crowd = Crowd::attach(experiment, nodes.clone(), attach).await?;
-    let rate = experiment.rate_per_s;
-    crowd.set_rate(rate);
-    let (mut returns, mut before) = (Returns::default(), (0, 0));
-    match attach {
-        Attach::Redirect => wait_for_rebalancer(&nodes).await,
-        Attach::Learned { .. } => {
-            for _ in 0..RETURNS {
-                tokio::time::sleep(LEARNED_WITHIN).await;
-                crowd.come_back(&mut returns).await?;
-            }
-            // Messages that arrive while a subscriber is disconnected are not counted.
-            before = crowd.drain().await;
-            crowd.set_rate(rate);
-        }
-        Attach::Random | Attach::Local | Attach::Placed { .. } => {}
-    }
+    let mut way = Attached::new(experiment, attach, nodes).await?;
     tokio::time::sleep(SETTLE).await;
-    let counted = crowd.count(experiment.hold).await?;
-    let memory_kib: u64 = nodes.iter().map(Entry::memory_kib).sum();
-    let (expected, received) = crowd.drain().await;
-    let model = crowd.model_internal_per_s(rate)?;
-    let setup = crowd.setup;
-    crowd.close().await;
-    Ok(PlacementOutcome {
-        attach,
-        seed: experiment.seed,
-        sessions: setup.sessions,
-        setup_ms: setup.client_ms,
-        setup_ms_a_session: setup.session_ms,
-        setup_all_s: setup.all_s,
-        external_out_per_s: counted.external_out_per_s,
-        internal_per_s: counted.internal_per_s,
-        model_internal_per_s: model,
-        jain: jain(&counted.loads).unwrap_or(1.0),
-        cpu_us: counted.cpu_us,
-        memory_mib: memory_kib as f64 / 1024.0,
-        delay_mean_ms: counted.delay_mean_ms,
-        delay_ms: counted.delay_ms,
-        refused: returns.refused(),
-        back_s: returns.seconds(),
-        expected: expected - before.0,
-        received: received - before.1,
-    })
+    way.count(experiment.hold).await?;
+    way.finish().await
+}
+
+/// The clients of one way to attach, where they stay: under load, and counted so far.
+struct Attached<'a> {
+    experiment: &'a PlacementExperiment,
+    attach: Attach,
+    crowd: Crowd<'a>,
+    nodes: Vec<Entry>,
+    returns: Returns,
+    /// Messages that should have arrived, and did, before the first count.
+    before: (u64, u64),
+    counted: Option<Counted>,
+}
+
+impl<'a> Attached<'a> {
+    async fn new(
+        experiment: &'a PlacementExperiment,
+        attach: Attach,
+        nodes: Vec<Entry>,
+    ) -> Result<Self, BenchError> {
+        let crowd = Crowd::attach(experiment, nodes.clone(), attach).await?;
+        let rate = experiment.rate_per_s;
+        crowd.set_rate(rate);
+        let (mut returns, mut before) = (Returns::default(), (0, 0));
+        match attach {
+            Attach::Redirect => wait_for_rebalancer(&nodes).await,
+            Attach::Learned { .. } => {
+                for _ in 0..RETURNS {
+                    tokio::time::sleep(LEARNED_WITHIN).await;
+                    crowd.come_back(&mut returns).await?;
+                }
+                // Messages that arrive while a subscriber is disconnected are not counted.
+                before = crowd.drain().await;
+                crowd.set_rate(rate);
+            }
+            Attach::Random | Attach::Local | Attach::Placed { .. } => {}
+        }
+        Ok(Self {
+            experiment,
+            attach,
+            crowd,
+            nodes,
+            returns,
+            before,
+            counted: None,
+        })
+    }
+
+    /// Counts for an interval, in addition to what was counted before.
+    async fn count(&mut self, hold: Duration) -> Result<(), BenchError> {
+        let counted = self.crowd.count(hold).await?;
+        self.counted = Some(match self.counted.take() {
+            Some(before) => before.and(counted),
+            None => counted,
+        });
+        Ok(())
+    }
+
+    async fn finish(self) -> Result<PlacementOutcome, BenchError> {
+        let memory_kib: u64 = self.nodes.iter().map(Entry::memory_kib).sum();
+        let (expected, received) = self.crowd.drain().await;
+        let model = self
+            .crowd
+            .model_internal_per_s(self.experiment.rate_per_s)?;
+        let setup = self.crowd.setup;
+        self.crowd.close().await;
+        let uncounted = || BenchError::Setting("nothing was counted".to_owned());
+        let counted = self.counted.ok_or_else(uncounted)?;
+        Ok(PlacementOutcome {
+            attach: self.attach,
+            seed: self.experiment.seed,
+            sessions: setup.sessions,
+            setup_ms: setup.client_ms,
+            setup_ms_a_session: setup.session_ms,
+            setup_all_s: setup.all_s,
+            external_out_per_s: counted.external_out_per_s,
+            internal_per_s: counted.internal_per_s,
+            model_internal_per_s: model,
+            jain: jain(&counted.loads).unwrap_or(1.0),
+            cpu_us: counted.cpu_us,
+            memory_mib: memory_kib as f64 / 1024.0,
+            delay_mean_ms: counted.delay_mean_ms,
+            delay_ms: counted.delay_ms,
+            refused: self.returns.refused(),
+            back_s: self.returns.seconds(),
+            expected: expected - self.before.0,
+            received: received - self.before.1,
+        })
+    }
 }
 
 fn memory_kib(node: &Running) -> u64 {
@@ -414,6 +549,10 @@ pub fn placement_report(experiment: &PlacementExperiment, outcomes: &[PlacementO
         ]);
     }
     report.push(Part::Table(table));
+    let ratios = paired_ratios(&experiment.attach, outcomes);
+    if let Some(table) = paired::table(&ratios) {
+        report.push(Part::Table(table));
+    }
     report
 }
 
@@ -437,12 +576,13 @@ mod tests {
             attach: vec![Attach::Random, Attach::Placed { max_sessions: 4 }],
             in_flight: 1,
             seed: 7,
+            slices: 1,
         }
     }
 
-    #[test]
-    fn the_table_has_the_mean_over_the_seeds_of_each_way() {
-        let outcome = |attach, seed, internal_per_s| PlacementOutcome {
+    /// With 1 us of CPU a message.
+    pub(super) fn outcome(attach: Attach, seed: u64, internal_per_s: f64) -> PlacementOutcome {
+        PlacementOutcome {
             attach,
             seed,
             sessions: 30,
@@ -461,7 +601,18 @@ mod tests {
             back_s: [0.0; 2],
             expected: 40,
             received: 40,
-        };
+        }
+    }
+
+    #[test]
+    fn every_second_seed_plays_the_ways_in_reverse_order() {
+        assert_eq!(alternated(&["a", "b", "c"], 0), ["a", "b", "c"]);
+        assert_eq!(alternated(&["a", "b", "c"], 1), ["c", "b", "a"]);
+        assert_eq!(alternated(&["a", "b", "c"], 2), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn the_table_has_the_mean_over_the_seeds_of_each_way() {
         let experiment = experiment();
         let [random, placed] = [experiment.attach[0], experiment.attach[1]];
         let outcomes = [

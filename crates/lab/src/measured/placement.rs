@@ -131,6 +131,7 @@ fn experiment(scenario: &Scenario, clients: &Clients) -> Result<PlacementExperim
         attach: Vec::new(),
         in_flight: IN_FLIGHT,
         seed: clients.seed,
+        slices: 1,
     })
 }
 

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
+use serde::Serialize;
 use thicket_bench::Confine;
 use thicket_bench::placement::{
-    Attach, Bound, Growth, Load, PlacementExperiment, growth_report, placement_report, play,
-    play_growth, play_time_line, time_line_report,
+    Attach, Bound, Growth, Load, PairedRatio, PlacementExperiment, PlacementOutcome, growth_report,
+    paired_ratios, placement_report, play, play_growth, play_time_line, time_line_report,
 };
 use thicket_bench::report::{Part, Report};
 
@@ -60,9 +61,12 @@ pub struct Placement {
     /// Decides who wants what, and where clients come first
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Runs, each with the next seed
+    /// Runs of each way to attach, each with the next seed; with two or more, the ratios of CPU to the first way have their 95 % confidence
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     seeds: u16,
+    /// Run the nodes of all ways side by side and load them in turn, N times in --seconds each, so that the machine's other work affects all alike
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "figure", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    slices: u16,
     /// Cores that a node may use, as a quota of its control group (needs root)
     #[arg(long, value_name = "N")]
     cpus: Option<f64>,
@@ -194,6 +198,14 @@ impl Placement {
             "--zipf {}: expected 0 or more",
             self.zipf
         );
+        let ways = self.ways();
+        let twice = |(index, way): &(usize, &Attach)| ways[..*index].contains(way);
+        if let Some((_, way)) = ways.iter().enumerate().find(twice) {
+            bail!(
+                "--attach, --max-sessions, --refusals: {} is there twice",
+                way.name()
+            );
+        }
         if let Load::Social { wanted, topics, .. } = self.load() {
             ensure!(
                 wanted <= topics,
@@ -216,6 +228,13 @@ impl Placement {
     }
 }
 
+/// The result as JSON.
+#[derive(Debug, Serialize)]
+struct Played {
+    runs: Vec<PlacementOutcome>,
+    ratios: Vec<PairedRatio>,
+}
+
 /// Plays the experiment.
 pub fn run(arguments: &Placement) -> anyhow::Result<()> {
     arguments.check()?;
@@ -233,20 +252,17 @@ pub fn run(arguments: &Placement) -> anyhow::Result<()> {
         attach: arguments.ways(),
         in_flight: arguments.in_flight as usize,
         seed: arguments.seed,
+        slices: arguments.slices.into(),
     };
     match arguments.figure.as_deref() {
         None => {
             experiment.nodes = arguments.one_number_of_nodes()?;
-            let mut outcomes = Vec::new();
-            for seed in arguments.seed..arguments.seed + u64::from(arguments.seeds) {
-                experiment.seed = seed;
-                let played = play(&experiment, confine, &mut |line| {
-                    arguments.output.say(|| line);
-                })?;
-                outcomes.extend(played);
-            }
-            let report = placement_report(&experiment, &outcomes);
-            arguments.output.finish(&outcomes, &report)
+            let runs = play(&experiment, arguments.seeds.into(), confine, &mut |line| {
+                arguments.output.say(|| line);
+            })?;
+            let report = placement_report(&experiment, &runs);
+            let ratios = paired_ratios(&experiment.attach, &runs);
+            arguments.output.finish(&Played { runs, ratios }, &report)
         }
         Some("23") => {
             experiment.nodes = arguments.one_number_of_nodes()?;
