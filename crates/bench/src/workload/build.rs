@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Plan, PlanError, SubscriberPlan, Workload};
+use super::{MAX_DEPTH, Plan, PlanError, SubscriberPlan, TOPICS_OF_A_SUBSCRIBER, Workload};
 use crate::random::{Random, Zipf};
 
 const MAX_STREAMS: usize = 1_000_000;
+const MAX_SUBSCRIBERS: usize = 1_000_000;
+/// Of all subscribers together: the plan has each.
+const MAX_SUBSCRIPTIONS: usize = 100_000_000;
 const MAX_DRAWS_PER_TOPIC: usize = 10_000;
 
 pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan, PlanError> {
@@ -21,6 +24,7 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
             subscribers,
         } => {
             positive(&[("publishers", *publishers), ("subscribers", *subscribers)])?;
+            bounded("subscribers", *subscribers, *publishers)?;
             let plan = Plan::with_topics(*publishers, |stream| format!("{prefix}/out/{stream}"))?;
             Ok(plan.with_audiences((0..*subscribers).map(|_| (0..*publishers as u32).collect())))
         }
@@ -29,6 +33,7 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
             subscribers,
         } => {
             positive(&[("publishers", *publishers), ("subscribers", *subscribers)])?;
+            bounded("subscribers", *subscribers, *publishers)?;
             let mut plan =
                 Plan::with_topics(*publishers, |stream| format!("{prefix}/in/{stream}"))?;
             for audience in 0..*subscribers as u32 {
@@ -49,14 +54,18 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
             positive(&[
                 ("topics", *topics),
                 ("subscribers", *subscribers),
-                ("topics of a subscriber", *topics_per_subscriber),
+                (TOPICS_OF_A_SUBSCRIBER, *topics_per_subscriber),
             ])?;
+            if !alpha.is_finite() || *alpha < 0.0 {
+                return Err(PlanError::Alpha(*alpha));
+            }
             if topics_per_subscriber > topics {
                 return Err(PlanError::TooFewTopics {
                     wanted: *topics_per_subscriber,
                     topics: *topics,
                 });
             }
+            bounded("subscribers", *subscribers, *topics_per_subscriber)?;
             let plan = Plan::with_topics(*topics, |stream| format!("{prefix}/social/{stream}"))?;
             let zipf = Zipf::new(*topics, *alpha);
             Ok(plan.with_audiences(
@@ -75,6 +84,8 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
                 ("fan-out", *fan_out),
                 ("subscribers", *subscribers),
             ])?;
+            at_most("depth", *depth, MAX_DEPTH)?;
+            bounded("subscribers", *subscribers, 1)?;
             build_iot(
                 prefix,
                 *depth,
@@ -86,6 +97,7 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
         }
         Workload::Idle { clients } => {
             positive(&[("clients", *clients)])?;
+            bounded("clients", *clients, 1)?;
             Ok(Plan::with_topics(0, |_| String::new())?
                 .with_audiences((0..*clients).map(|_| Vec::new())))
         }
@@ -99,6 +111,8 @@ pub(super) fn build(workload: &Workload, prefix: &str, seed: u64) -> Result<Plan
                 ("groups", *groups),
                 ("members", *members),
             ])?;
+            bounded("groups", *groups, *publishers)?;
+            at_most("members", *members, MAX_SUBSCRIBERS / *groups)?;
             let mut plan =
                 Plan::with_topics(*publishers, |stream| format!("{prefix}/shared/{stream}"))?;
             for group in 0..*groups as u32 {
@@ -123,6 +137,19 @@ fn positive(counts: &[(&'static str, usize)]) -> Result<(), PlanError> {
             Ok(())
         }
     })
+}
+
+fn at_most(name: &'static str, count: usize, most: usize) -> Result<(), PlanError> {
+    if count > most {
+        return Err(PlanError::TooMany { name, count, most });
+    }
+    Ok(())
+}
+
+/// An error if there are more subscribers, or groups of them, than a plan can hold, each of which receives `streams`.
+fn bounded(name: &'static str, count: usize, streams: usize) -> Result<(), PlanError> {
+    let most = MAX_SUBSCRIPTIONS / streams.clamp(1, MAX_STREAMS);
+    at_most(name, count, most.min(MAX_SUBSCRIBERS))
 }
 
 /// Distinct draws: a repeated one is drawn again (Detti III-A).
@@ -434,6 +461,46 @@ mod tests {
                     subscribers: 1,
                 },
                 "more than a run can hold",
+            ),
+            (
+                Workload::FanOut {
+                    publishers: 1,
+                    subscribers: 99_999_999_999,
+                },
+                "subscribers must be at most 1000000, not 99999999999",
+            ),
+            (
+                Workload::FanIn {
+                    publishers: 1000,
+                    subscribers: 100_001,
+                },
+                "subscribers must be at most 100000",
+            ),
+            (
+                Workload::Iot {
+                    depth: 99_999_999_999,
+                    fan_out: 1,
+                    level_probabilities: vec![1.0],
+                    subscribers: 1,
+                },
+                "depth must be at most 64",
+            ),
+            (
+                Workload::Shared {
+                    publishers: 1,
+                    groups: 10,
+                    members: 100_001,
+                },
+                "members must be at most 100000",
+            ),
+            (
+                Workload::Social {
+                    topics: 3,
+                    subscribers: 1,
+                    topics_per_subscriber: 1,
+                    alpha: f64::NAN,
+                },
+                "alpha must be a number of 0 or more, not NaN",
             ),
         ] {
             let error = workload.plan("t", 1).unwrap_err().to_string();

@@ -91,7 +91,7 @@ pub struct SubscriberPlan {
 }
 
 /// Misuse: a workload that cannot be built.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// A count is 0.
     #[error("{0} must be at least 1")]
@@ -114,10 +114,52 @@ pub enum PlanError {
         /// Probabilities given.
         given: usize,
     },
-    /// More streams or clients than a run can have.
+    /// More streams than a run can have.
     #[error("{0} streams are more than a run can hold (at most 1,000,000)")]
     TooLarge(usize),
+    /// A count is above its bound.
+    #[error("{name} must be at most {most}, not {count}")]
+    TooMany {
+        /// Its name.
+        name: &'static str,
+        /// As given.
+        count: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// A shape of the popularity that no law has.
+    #[error("alpha must be a number of 0 or more, not {0}")]
+    Alpha(f64),
 }
+
+impl PlanError {
+    /// The field of [`Figures`] that it is about, if it is about one.
+    #[must_use]
+    pub fn figure(&self) -> Option<&'static str> {
+        match self {
+            Self::Zero(name) | Self::TooMany { name, .. } => match *name {
+                "publishers" | "pairs" => Some("publishers"),
+                "subscribers" => Some("subscribers"),
+                "topics" => Some("topics"),
+                TOPICS_OF_A_SUBSCRIBER => Some("topics_per_subscriber"),
+                "depth" => Some("depth"),
+                "fan-out" => Some("fan_out"),
+                "groups" => Some("groups"),
+                "members" => Some("members"),
+                _ => None,
+            },
+            Self::TooFewTopics { .. } => Some("topics_per_subscriber"),
+            Self::Levels { .. } => Some("levels"),
+            Self::Alpha(_) => Some("alpha"),
+            Self::TooLarge(_) => None,
+        }
+    }
+}
+
+/// How errors name the distinct topics that each subscriber follows.
+const TOPICS_OF_A_SUBSCRIBER: &str = "topics of a subscriber";
+/// Most levels of a tree of places.
+const MAX_DEPTH: usize = 64;
 
 impl Workload {
     /// The name of the pattern.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Workload, level_probabilities};
+use super::{MAX_DEPTH, Workload, level_probabilities};
 
 /// Traffic patterns by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
@@ -73,7 +73,9 @@ impl Pattern {
             },
             Self::Iot => {
                 let depth = figures.depth.unwrap_or(4);
-                let drawn = || level_probabilities(depth, figures.alpha.unwrap_or(1.5));
+                // A depth above the bound is refused with the plan.
+                let levels = depth.min(MAX_DEPTH);
+                let drawn = || level_probabilities(levels, figures.alpha.unwrap_or(1.5));
                 Workload::Iot {
                     depth,
                     fan_out: figures.fan_out.unwrap_or(10),

@@ -21,7 +21,7 @@ pub const CRASH_PER_S: f64 = 100.0;
 
 /// The measurement of a scenario. Without one it is [`Measure::Load`].
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", tag = "kind", try_from = "Keys")]
 pub enum Measure {
     /// The load of `[workload]`, once.
     #[default]
@@ -29,22 +29,16 @@ pub enum Measure {
     /// The highest sustainable rate (Comparison M1, Detti Fig. 2 and 22); the workload's own rate is not used.
     Throughput {
         /// Sustainable means a mean delay below this; without it: consumption follows publication and nothing is lost.
-        #[serde(default)]
         below_mean_ms: Option<Positive>,
         /// By how many messages a second consumption may differ from publication (default 100, Comparison 5.2).
-        #[serde(default)]
         tolerance_per_s: Option<NonNegative>,
         /// By what share of it, if that is more (default 2): at high rates more than 100 messages are under way at both ends of a step.
-        #[serde(default)]
         tolerance_percent: Option<Percent>,
         /// First rate that is tried, in messages a second of all publishers.
-        #[serde(default = "first_rate")]
         from_per_s: Positive,
         /// The search ends when its bounds are this close, as a share of the lower one.
-        #[serde(default = "precision")]
         precision: Positive,
         /// Seconds at each rate.
-        #[serde(default = "step")]
         step_s: Positive,
     },
     /// Idle connections: how fast they are established and what each costs (Comparison M3).
@@ -52,7 +46,6 @@ pub enum Measure {
         /// Number of connections.
         count: usize,
         /// Rest before memory is read.
-        #[serde(default)]
         hold_s: NonNegative,
     },
     /// Clients of the client library find their nodes by the system's `attach` (Detti V). They are at random sites and first connect to the node of
@@ -65,46 +58,202 @@ pub enum Measure {
         /// Site of the broker that dies.
         site: String,
         /// How it dies.
-        #[serde(default)]
         how: Death,
         /// Load before the death.
-        #[serde(default = "before")]
         before_s: Positive,
         /// Load after the death.
-        #[serde(default = "after")]
         after_s: Positive,
     },
     /// Publishers arrive one after the other, one of them heavier than the others (Dispatcher IV), or of several types. They are at the first site; how
     /// they find their broker is the system's `attach`.
     Arrivals {
         /// Publishers, the heavy one included (default 10, as in Dispatcher Table II).
-        #[serde(default)]
         publishers: Option<usize>,
         /// Messages a second of each (default 2000).
-        #[serde(default)]
         rate_per_s: Option<Positive>,
         /// Messages a second of the heavy publisher (default 10,000).
-        #[serde(default)]
         heavy_rate_per_s: Option<Positive>,
         /// Its place in the order of arrival, from 1.
-        #[serde(default)]
         heavy_at: Option<usize>,
         /// Types of publishers, instead of the four keys above.
-        #[serde(default)]
         types: Vec<Publishers>,
         /// The order in which they arrive.
-        #[serde(default)]
         order: Order,
         /// Subscribers, each of all that is published; they find their broker as publishers do, before the first of these.
-        #[serde(default)]
         subscribers: usize,
         /// Time between two arrivals.
-        #[serde(default = "five")]
         every_s: Positive,
         /// Time after the last arrival; its first two seconds are not used for rates.
-        #[serde(default = "seven")]
         hold_s: Positive,
     },
+}
+
+/// The keys of `[measure]`: read one by one, so that an error shows the line of its key.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    kind: Kind,
+    below_mean_ms: Option<Positive>,
+    tolerance_per_s: Option<NonNegative>,
+    tolerance_percent: Option<Percent>,
+    from_per_s: Option<Positive>,
+    precision: Option<Positive>,
+    step_s: Option<Positive>,
+    count: Option<usize>,
+    hold_s: Option<NonNegative>,
+    site: Option<String>,
+    how: Option<Death>,
+    before_s: Option<Positive>,
+    after_s: Option<Positive>,
+    publishers: Option<usize>,
+    rate_per_s: Option<Positive>,
+    heavy_rate_per_s: Option<Positive>,
+    heavy_at: Option<usize>,
+    types: Option<Vec<Publishers>>,
+    order: Option<Order>,
+    subscribers: Option<usize>,
+    every_s: Option<Positive>,
+}
+
+/// The kinds of measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Load,
+    Throughput,
+    Connections,
+    Placement,
+    Crash,
+    Arrivals,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Throughput => "throughput",
+            Self::Connections => "connections",
+            Self::Placement => "placement",
+            Self::Crash => "crash",
+            Self::Arrivals => "arrivals",
+        }
+    }
+
+    const fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Load | Self::Placement => &[],
+            Self::Throughput => &[
+                "below_mean_ms",
+                "tolerance_per_s",
+                "tolerance_percent",
+                "from_per_s",
+                "precision",
+                "step_s",
+            ],
+            Self::Connections => &["count", "hold_s"],
+            Self::Crash => &["site", "how", "before_s", "after_s"],
+            Self::Arrivals => &[
+                "types",
+                "order",
+                "publishers",
+                "rate_per_s",
+                "heavy_rate_per_s",
+                "heavy_at",
+                "subscribers",
+                "every_s",
+                "hold_s",
+            ],
+        }
+    }
+}
+
+impl Keys {
+    /// An error if it has a key that its kind does not use.
+    fn check(&self) -> Result<(), String> {
+        let given = [
+            ("below_mean_ms", self.below_mean_ms.is_some()),
+            ("tolerance_per_s", self.tolerance_per_s.is_some()),
+            ("tolerance_percent", self.tolerance_percent.is_some()),
+            ("from_per_s", self.from_per_s.is_some()),
+            ("precision", self.precision.is_some()),
+            ("step_s", self.step_s.is_some()),
+            ("count", self.count.is_some()),
+            ("hold_s", self.hold_s.is_some()),
+            ("site", self.site.is_some()),
+            ("how", self.how.is_some()),
+            ("before_s", self.before_s.is_some()),
+            ("after_s", self.after_s.is_some()),
+            ("publishers", self.publishers.is_some()),
+            ("rate_per_s", self.rate_per_s.is_some()),
+            ("heavy_rate_per_s", self.heavy_rate_per_s.is_some()),
+            ("heavy_at", self.heavy_at.is_some()),
+            ("types", self.types.is_some()),
+            ("order", self.order.is_some()),
+            ("subscribers", self.subscribers.is_some()),
+            ("every_s", self.every_s.is_some()),
+        ];
+        let used = self.kind.keys();
+        let unused = |(key, is_given): &(&str, bool)| *is_given && !used.contains(key);
+        match given.into_iter().find(unused) {
+            None => Ok(()),
+            Some((key, _)) => {
+                let has = if used.is_empty() {
+                    "no other keys".to_owned()
+                } else {
+                    used.join(", ")
+                };
+                let kind = self.kind.name();
+                Err(format!(
+                    "measure.{key}: kind = \"{kind}\" does not use it, it has {has}"
+                ))
+            }
+        }
+    }
+}
+
+impl TryFrom<Keys> for Measure {
+    type Error = String;
+
+    fn try_from(keys: Keys) -> Result<Self, String> {
+        keys.check()?;
+        Ok(match keys.kind {
+            Kind::Load => Self::Load,
+            Kind::Placement => Self::Placement,
+            Kind::Throughput => Self::Throughput {
+                below_mean_ms: keys.below_mean_ms,
+                tolerance_per_s: keys.tolerance_per_s,
+                tolerance_percent: keys.tolerance_percent,
+                from_per_s: keys.from_per_s.unwrap_or(positive(1000.0)),
+                precision: keys.precision.unwrap_or(positive(0.1)),
+                step_s: keys.step_s.unwrap_or(positive(2.0)),
+            },
+            Kind::Connections => Self::Connections {
+                count: (keys.count).ok_or("measure.count: it is missing, how many connections")?,
+                hold_s: keys.hold_s.unwrap_or_default(),
+            },
+            Kind::Crash => Self::Crash {
+                site: (keys.site).ok_or("measure.site: it is missing, whose broker dies")?,
+                how: keys.how.unwrap_or_default(),
+                before_s: keys.before_s.unwrap_or(positive(3.0)),
+                after_s: keys.after_s.unwrap_or(positive(5.0)),
+            },
+            Kind::Arrivals => Self::Arrivals {
+                publishers: keys.publishers,
+                rate_per_s: keys.rate_per_s,
+                heavy_rate_per_s: keys.heavy_rate_per_s,
+                heavy_at: keys.heavy_at,
+                types: keys.types.unwrap_or_default(),
+                order: keys.order.unwrap_or_default(),
+                subscribers: keys.subscribers.unwrap_or_default(),
+                every_s: keys.every_s.unwrap_or(positive(5.0)),
+                hold_s: match keys.hold_s.map(NonNegative::value) {
+                    Some(seconds) => Positive::try_from(seconds)
+                        .map_err(|reason| format!("measure.hold_s: {reason}"))?,
+                    None => positive(7.0),
+                },
+            },
+        })
+    }
 }
 
 /// Publishers of one type.
@@ -146,34 +295,6 @@ pub enum Death {
 
 fn positive(value: f64) -> Positive {
     Positive::try_from(value).expect("a constant above 0")
-}
-
-fn first_rate() -> Positive {
-    positive(1000.0)
-}
-
-fn precision() -> Positive {
-    positive(0.1)
-}
-
-fn step() -> Positive {
-    positive(2.0)
-}
-
-fn before() -> Positive {
-    positive(3.0)
-}
-
-fn after() -> Positive {
-    positive(5.0)
-}
-
-fn five() -> Positive {
-    positive(5.0)
-}
-
-fn seven() -> Positive {
-    positive(7.0)
 }
 
 impl Measure {

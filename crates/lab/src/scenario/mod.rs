@@ -76,6 +76,8 @@ pub struct Scenario {
 
 /// Cores of the largest machine.
 const MAX_CORES: usize = 1024;
+/// Memory of the largest machine: 64 TiB.
+const MAX_MEMORY_MIB: u64 = 64 << 20;
 
 /// CPU and memory of one broker; absent means unlimited.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -99,6 +101,13 @@ impl Limits {
     }
 
     fn check(&self) -> Result<(), String> {
+        if let Some(mib) = self.memory_mib
+            && !(1..=MAX_MEMORY_MIB).contains(&mib)
+        {
+            return Err(format!(
+                "brokers.memory_mib: {mib} is not from 1 to {MAX_MEMORY_MIB}"
+            ));
+        }
         let wrong = |(_, list): &(usize, &String)| numbers(list).is_none();
         match self.cores.iter().enumerate().find(wrong) {
             Some((number, list)) => Err(format!(
@@ -330,7 +339,13 @@ impl Scenario {
 
     /// Parses a scenario and makes its cells; an error is a text with line and key.
     pub fn parse(text: &str) -> Result<(Self, Vec<Cell>), String> {
-        let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let scenario: Self = toml::from_str(text).map_err(|error| {
+            // What a whole table is refused for names the key itself.
+            if error.message().starts_with("measure.") {
+                return lines::with_line(text, error.message().to_owned());
+            }
+            error.to_string()
+        })?;
         let check = scenario.check();
         check.map_err(|reason| lines::with_line(text, reason))?;
         let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;

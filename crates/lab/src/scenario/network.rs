@@ -154,6 +154,12 @@ impl LinkSettings {
 impl Network {
     /// Names of all sites, in their order.
     pub fn names(&self) -> Result<Vec<String>, String> {
+        let count = self.sites.unwrap_or(self.names.len());
+        if count > MAX_SITES {
+            return Err(format!(
+                "network.sites: {count} is not from 1 to {MAX_SITES}"
+            ));
+        }
         let names: Vec<String> = match (self.sites, self.names.is_empty()) {
             (Some(count), true) => (1..=count).map(|site| format!("s{site}")).collect(),
             (None, false) => self.names.clone(),
@@ -162,11 +168,8 @@ impl Network {
             }
             (None, true) => return Err("network: give sites, how many there are".to_owned()),
         };
-        if names.is_empty() || names.len() > MAX_SITES {
-            return Err(format!(
-                "network.sites: {} is not from 1 to {MAX_SITES}",
-                names.len()
-            ));
+        if names.is_empty() {
+            return Err(format!("network.sites: 0 is not from 1 to {MAX_SITES}"));
         }
         for (index, name) in names.iter().enumerate() {
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {

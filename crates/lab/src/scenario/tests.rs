@@ -49,6 +49,124 @@ fn errors_show_the_line_and_the_key() {
 }
 
 #[test]
+fn errors_in_a_measurement_show_the_line_of_their_key() {
+    let with = |keys: &str| format!("{SMALL}[measure]\n{keys}\n");
+    for (keys, expected) in [
+        ("kind = \"thruput\"", "line 15"),
+        ("kind = \"throughput\"\nprecision = -1", "line 16"),
+        ("kind = \"throughput\"\nstep_s = \"x\"", "line 16"),
+        ("kind = \"connections\"\ncount = -1", "line 16"),
+        ("kind = \"connections\"\ncuont = 1", "line 16"),
+        (
+            "kind = \"connections\"\ncount = 1\nstep_s = 1",
+            "line 17, measure.step_s: kind = \"connections\" does not use it, it has count, hold_s",
+        ),
+        (
+            "kind = \"placement\"\nsite = \"s1\"",
+            "line 16, measure.site: kind = \"placement\" does not use it, it has no other keys",
+        ),
+        (
+            "kind = \"connections\"",
+            "line 14, measure.count: it is missing",
+        ),
+        ("kind = \"crash\"", "line 14, measure.site: it is missing"),
+        (
+            "kind = \"arrivals\"\nhold_s = 0",
+            "line 16, measure.hold_s: 0 is not a number above 0",
+        ),
+        (
+            "kind = \"arrivals\"\ntypes = [{ count = 1, rate_per_s = 0 }]",
+            "line 16",
+        ),
+    ] {
+        let error = Scenario::parse(&with(keys)).unwrap_err();
+        assert!(error.contains(expected), "{keys}: {error}");
+    }
+    let (scenario, _) = Scenario::parse(&with("kind = \"throughput\"")).unwrap();
+    // Results have scenarios as JSON, and read them again.
+    let json = serde_json::to_string(&scenario.measure).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Measure>(&json).unwrap(),
+        scenario.measure
+    );
+}
+
+#[test]
+fn numbers_that_nothing_can_have_are_refused_at_once() {
+    let of = |pattern: &str, keys: &str| {
+        SMALL
+            .replace("fan-out", pattern)
+            .replace("messages = 20", &format!("messages = 20\n{keys}"))
+    };
+    for (text, expected) in [
+        (
+            SMALL.replace("sites = 3", "sites = 99999999999"),
+            "line 4, network.sites: 99999999999 is not from 1 to 1000",
+        ),
+        (
+            of("fan-out", "publishers = 0"),
+            "line 14, workload.publishers: publishers must be at least 1",
+        ),
+        (
+            of("fan-out", "publishers = 99999999999"),
+            "line 14, workload.publishers: ",
+        ),
+        (
+            of("fan-out", "subscribers = 99999999999"),
+            "line 14, workload.subscribers: ",
+        ),
+        (
+            of("pair", "publishers = 0"),
+            "line 14, workload.publishers: ",
+        ),
+        (
+            of("social", "topics = 99999999999"),
+            "line 14, workload.topics: ",
+        ),
+        (of("social", "alpha = nan"), "line 14, workload.alpha: "),
+        (of("social", "alpha = -1"), "line 14, workload.alpha: "),
+        (
+            of("social", "topics_per_subscriber = 2000"),
+            "line 14, workload.topics_per_subscriber: ",
+        ),
+        (
+            of("iot", "depth = 99999999999"),
+            "line 14, workload.depth: ",
+        ),
+        (of("iot", "fan_out = 100000"), "line 14, workload.fan_out: "),
+        (of("iot", "levels = [1, 2]"), "line 14, workload.levels: "),
+        (of("iot", "alpha = inf"), "line 14, workload.alpha: "),
+        (
+            of("shared", "members = 99999999"),
+            "line 14, workload.members: ",
+        ),
+        (
+            of("fan-out", "payload_bytes = 99999999999"),
+            "line 14, workload.payload_bytes: ",
+        ),
+        (
+            SMALL.replace("messages = 20", "messages = 0"),
+            "line 13, workload.messages: 0 is no load",
+        ),
+        (
+            SMALL.replace("rate_per_s = 10", "rate_per_s = 1e-300"),
+            "line 12",
+        ),
+        (
+            format!("{SMALL}[brokers]\nmemory_mib = 0\n"),
+            "line 15, brokers.memory_mib: 0 is not from 1",
+        ),
+        (
+            format!("{SMALL}[brokers]\nmemory_mib = 9223372036854775807\n"),
+            "line 15, brokers.memory_mib: ",
+        ),
+    ] {
+        let error = Scenario::parse(&text).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+#[test]
 fn a_delay_has_a_law_with_its_parameters() {
     let with = |link: &str| SMALL.replace("{ rtt_ms = 5 }", link);
     let uniform = "{ delay = { law = \"uniform\", min_ms = 5, max_ms = 15 } }";

@@ -45,10 +45,10 @@ checked!(
     "a number from 0 to 1e9"
 );
 checked!(
-    /// A number above 0: a rate, a count of cores.
+    /// A number above 0: a rate, a count of cores. Its reciprocal is a time that can be waited for.
     Positive,
-    |value| value > 0.0 && value < 1e9,
-    "a number above 0, up to 1e9"
+    |value| (1e-9..1e9).contains(&value),
+    "a number above 0, from 1e-9 to 1e9"
 );
 checked!(
     /// A number of either sign: how far a clock is ahead, or behind.

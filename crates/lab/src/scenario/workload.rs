@@ -7,7 +7,7 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use thicket_bench::arrivals::Redirect;
 use thicket_bench::generator::{self, Arrivals, Load, Node, Span, Until};
-use thicket_bench::workload::{Attachment, Figures, Pattern, Workload as Plan};
+use thicket_bench::workload::{Attachment, Figures, Pattern, PlanError, Workload as Plan};
 use thicket_mqtt::{ProtocolVersion, Qos};
 
 use super::network::known;
@@ -18,6 +18,8 @@ use super::{Measure, Phases, Scenario};
 const PASSWORD: &str = "THICKET_BENCH_PASSWORD";
 /// Bytes of number and time in a payload.
 const STAMP: usize = 16;
+/// Most bytes of a payload: a packet has up to 268,435,455 bytes after its length [MQTT-1.5.5], a topic among them.
+const MAX_PAYLOAD: usize = 268_000_000;
 /// Default standard deviation of log-normal gaps over their mean.
 const VARIATION: f64 = 0.5;
 
@@ -277,6 +279,15 @@ impl Workload {
         if self.qos > 2 {
             return Err(format!("workload.qos: {} is not 0, 1 or 2", self.qos));
         }
+        if self.payload_bytes > MAX_PAYLOAD {
+            return Err(format!(
+                "workload.payload_bytes: {} is above {MAX_PAYLOAD}, what one packet carries",
+                self.payload_bytes
+            ));
+        }
+        if self.messages == Some(0) {
+            return Err("workload.messages: 0 is no load".to_owned());
+        }
         if self.payload_bytes < STAMP && measure.needs_stamps() {
             return Err(format!(
                 "workload.payload_bytes: {} is below {STAMP}, the bytes of number and time",
@@ -315,10 +326,25 @@ impl Workload {
             }
             _ => {}
         }
-        self.plan()
-            .plan("check", 1)
-            .map(drop)
-            .map_err(|error| format!("workload: {error}"))
+        let plan = self.plan().plan("check", 1);
+        plan.map(drop).map_err(|error| match self.key_of(&error) {
+            Some(key) => format!("workload.{key}: {error}"),
+            None => format!("workload: {error}"),
+        })
+    }
+
+    /// The key that an error of the plan is about.
+    fn key_of(&self, error: &PlanError) -> Option<&'static str> {
+        match error {
+            // Too many streams: each pattern has a key for them.
+            PlanError::TooLarge(_) => Some(match self.pattern {
+                Pattern::Pair | Pattern::FanOut | Pattern::FanIn | Pattern::Shared => "publishers",
+                Pattern::Social => "topics",
+                Pattern::Iot => "fan_out",
+            }),
+            PlanError::Levels { .. } if self.levels.is_none() => Some("alpha"),
+            other => other.figure(),
+        }
     }
 
     /// Threads of the load generator.
