@@ -8,7 +8,7 @@ pub mod collect;
 mod pods;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -104,7 +104,7 @@ pub fn export(
             "--image thicket=IMAGE is missing: the load runs in it".to_owned(),
         ));
     };
-    let mut parts = Vec::new();
+    let (mut parts, mut files) = (Vec::new(), Vec::new());
     for (number, cells) in networks(cells).into_iter().enumerate() {
         for system in &scenario.systems {
             let driver = Driver::load(system)?;
@@ -133,7 +133,7 @@ pub fn export(
                 driver,
                 load_image,
             };
-            place.write(folder)?;
+            files.extend(place.files()?);
             parts.push(Part {
                 name: place.name,
                 system: system.name.clone(),
@@ -143,6 +143,14 @@ pub fn export(
                     .collect(),
             });
         }
+    }
+    // What is refused leaves nothing behind: nothing is written before all of it could be made.
+    for (path, value) in &files {
+        let path = folder.join(path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(LabError::io(parent.display()))?;
+        }
+        write(&path, value)?;
     }
     let index = Index {
         scenario: text.to_owned(),
@@ -154,21 +162,18 @@ pub fn export(
 }
 
 impl Place<'_> {
-    fn write(&self, folder: &Path) -> Result<(), LabError> {
-        let folder = folder.join(&self.name);
-        std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
-        let files = [
-            ("0-brokers.json", pods::brokers(self)?),
-            ("1-links.json", chaos::links(self)?),
-            ("2-load.json", pods::load(self)),
+    /// Its manifests, by path below the folder of the export.
+    fn files(&self) -> Result<Vec<(PathBuf, Value)>, LabError> {
+        let folder = Path::new(&self.name);
+        let mut files = vec![
+            (folder.join("0-brokers.json"), list(pods::brokers(self)?)),
+            (folder.join("1-links.json"), list(chaos::links(self)?)),
+            (folder.join("2-load.json"), list(pods::load(self))),
         ];
-        for (name, items) in files {
-            write(&folder.join(name), &list(items))?;
-        }
         if let Some(workflow) = chaos::faults(self)? {
-            write(&folder.join("3-faults.json"), &list(vec![workflow]))?;
+            files.push((folder.join("3-faults.json"), list(vec![workflow])));
         }
-        Ok(())
+        Ok(files)
     }
 
     /// Sites with a broker.
@@ -305,8 +310,14 @@ do = "heal"
         let folder = tempfile::tempdir().unwrap();
         let (scenario, cells) = Scenario::parse(text).unwrap();
         let images = BTreeMap::from([("thicket".to_owned(), "thicket:1".to_owned())]);
-        let index = export(text, &scenario, &cells, &images, folder.path())?;
-        Ok((folder, index))
+        match export(text, &scenario, &cells, &images, folder.path()) {
+            Ok(index) => Ok((folder, index)),
+            Err(error) => {
+                let mut left = std::fs::read_dir(folder.path()).unwrap();
+                assert!(left.next().is_none(), "something is left of: {error}");
+                Err(error)
+            }
+        }
     }
 
     fn read(folder: &Path, name: &str) -> Value {
