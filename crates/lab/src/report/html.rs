@@ -8,6 +8,7 @@ use super::{Beside, figures, growth_figure, tls};
 use crate::compare::spreads;
 use crate::results::{Environment, GENERATOR_WAS_LIMIT, Results, Run};
 use crate::scaling::growth;
+use crate::simulated;
 use crate::summary::{Row, cell, in_words, number, rate_cell, rows, short};
 
 /// Width of a figure that leaves space for another beside it: that of `section.one`.
@@ -32,6 +33,15 @@ const TIMES: [(&str, &str); 6] = [
     ("relinked_max_s", "linked again s"),
     ("join_s", "joined s"),
     ("longest_silence_s", "longest silence s"),
+];
+const RECONNECTS: [(&str, &str); 4] = [
+    ("sessions_lost", "sessions lost"),
+    ("unacknowledged_messages", "never acknowledged"),
+    ("reconnect_max_ms", "until reconnected ms, longest"),
+    (
+        "resume_max_ms",
+        "from there to the first message ms, longest",
+    ),
 ];
 const COSTS: [(&str, &str); 8] = [
     ("control_traffic_bytes_per_s", "idle bytes/s"),
@@ -107,6 +117,12 @@ pub fn to_html(
         page.push_str("<p>Delay and loss are those at the highest rate that was sustainable.</p>");
     }
     table("Delay and loss", &rows, &DELAYS, &mut page);
+    table(
+        "Clients of the broker that died",
+        &rows,
+        &RECONNECTS,
+        &mut page,
+    );
     table("Starts and repairs", &rows, &TIMES, &mut page);
     table(
         "Traffic between sites, CPU and memory of a broker",
@@ -375,10 +391,10 @@ fn fault_list(runs: &[Run], page: &mut String) {
 
 fn environment(facts: &Environment, page: &mut String) {
     page.push_str("<h2>Machine and means</h2><table class=\"facts\">");
-    let links = if facts.links_first {
-        "runs before other processes"
-    } else {
-        "runs like other processes"
+    let links = match (facts.backend.as_str(), facts.links_first) {
+        (simulated::NAME, _) => "simulated, in virtual time".to_owned(),
+        (backend, true) => format!("{backend}; its process runs before other processes"),
+        (backend, false) => format!("{backend}; its process runs like other processes"),
     };
     let cores = if facts.oversubscribed {
         format!("{}; brokers may use more than that together", facts.cores)
@@ -396,7 +412,7 @@ fn environment(facts: &Environment, page: &mut String) {
         ("processor", facts.cpu.clone()),
         ("cores", cores),
         ("memory", format!("{} MiB", facts.memory_mib)),
-        ("links", format!("{}; its process {links}", facts.backend)),
+        ("links", links),
         ("limits", facts.limits.clone()),
         ("congestion control", facts.congestion_control.clone()),
         ("lab", format!("{}, commit {commit}, {build}", facts.lab)),
@@ -441,6 +457,24 @@ mod tests {
             text.contains("up to 2") && text.contains("a single run"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_report_of_a_death_says_how_long_clients_waited() {
+        let figures = [("reconnect_max_ms", 20.0), ("resume_max_ms", 3.0)];
+        let row = Row {
+            system: "a".to_owned(),
+            parameters: Vec::new(),
+            figures: (figures.into_iter())
+                .filter_map(|(name, value)| Some((name.to_owned(), estimate(&[value])?)))
+                .collect(),
+            invalid: 0,
+        };
+        let mut page = String::new();
+        table("Clients", &[row], &RECONNECTS, &mut page);
+        assert!(page.contains("until reconnected ms, longest"), "{page}");
+        assert!(page.contains(">20"), "{page}");
+        assert!(!page.contains("sessions lost"), "{page}");
     }
 
     #[test]
