@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::command;
 use crate::error::LabError;
-use crate::janitor;
+use crate::{hand, janitor};
 
 /// Set for the program in the namespace.
 const INSIDE: &str = "THICKET_LAB_USER_NAMESPACE";
@@ -48,20 +48,15 @@ pub fn enter_if_needed(program: &Path) -> Result<(), LabError> {
 
 /// Does nothing for root, or if no lab of this user runs by hand in a user namespace. Otherwise this program starts again, with the same arguments, in
 /// that namespace: names of network namespaces and the lab's socket are there.
-pub fn join_running(program: &Path) -> Result<(), LabError> {
+pub fn join_running(program: &Path, lab: Option<u32>) -> Result<(), LabError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let lab = match janitor::in_user_namespaces()[..] {
-        [] => return Ok(()),
-        [lab] => lab,
-        ref several => {
-            return Err(LabError::Misuse(format!(
-                "{} networks run by hand, these commands are for one",
-                several.len()
-            )));
-        }
-    };
+    let labs = janitor::in_user_namespaces();
+    if labs.is_empty() {
+        return Ok(());
+    }
+    let lab = hand::one_of(lab, &labs)?;
     let failed =
         |reason: String| LabError::Machine(format!("the user namespace of lab {lab}: {reason}"));
     if command::find("nsenter").is_none() {

@@ -52,6 +52,25 @@ fn run(folder: &Path, addition: &str) -> Option<(Output, Results)> {
     Some((output, results))
 }
 
+#[test]
+fn a_verification_refuses_numbers_that_it_cannot_use() {
+    for arguments in [
+        ["--probes", "0"],
+        ["--probes", "99999999999"],
+        ["--tcp", "0"],
+        ["--tcp", "nan"],
+        ["--tcp", "inf"],
+    ] {
+        let mut command = lab(&["verify", "no-such-file.toml"]);
+        let output = command.args(arguments).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{arguments:?}");
+        let expected = format!("{} {}: expected", arguments[0], arguments[1]);
+        let error = error.replace("NaN", "nan");
+        assert!(error.contains(&expected), "{arguments:?}: {error}");
+    }
+}
+
 fn figure(results: &Results, name: &str) -> Vec<f64> {
     let runs = results.runs.iter();
     runs.map(|run| {

@@ -105,8 +105,9 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
             true => writeln!(lines, "{name}: broker at {address}:1883"),
         };
     }
+    let number = std::process::id();
     show(&format!(
-        "{lines}up; `thicket lab status`, `exec`, `set`, `cut`, `heal` and `broker` act on it, Ctrl-C or `thicket lab down` ends it\n"
+        "{lines}lab {number} is up; `thicket lab status`, `exec`, `set`, `cut`, `heal` and `broker` act on it, Ctrl-C or `thicket lab down` ends it\n"
     ))?;
     let served = serve(&mut testbed, cluster.as_mut(), &|| {
         interrupted.load(Ordering::Relaxed)
@@ -120,11 +121,21 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
     Ok(served?)
 }
 
+/// Which of several networks that are up.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Network {
+    /// Which network, where several are up: the number that `lab up` shows
+    #[arg(long, value_name = "NUMBER")]
+    pub lab: Option<u32>,
+}
+
 /// Arguments of `thicket lab exec`.
 #[derive(Debug, Args)]
 pub struct Exec {
     /// Site
     site: String,
+    #[command(flatten)]
+    pub network: Network,
     /// Command
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -132,7 +143,7 @@ pub struct Exec {
 
 /// Becomes a command among a site's clients.
 pub fn exec(arguments: &Exec) -> anyhow::Result<()> {
-    let path = clients_of(&arguments.site)?;
+    let path = clients_of(arguments.network.lab, &arguments.site)?;
     namespace::move_into(&path).with_context(|| path.display().to_string())?;
     let (program, rest) = arguments
         .command
@@ -148,13 +159,15 @@ pub struct Link {
     a: String,
     /// The other
     b: String,
+    #[command(flatten)]
+    pub network: Network,
 }
 
 /// Arguments of `thicket lab set`.
 #[derive(Debug, Args)]
 pub struct Set {
     #[command(flatten)]
-    link: Link,
+    pub link: Link,
     /// rtt=50ms, delay=25ms (each way; us, ms, s) or by a law for each packet, delay=uniform:5ms:15ms, normal:MEAN:SD, log-normal:MEAN:SD or pareto:MIN:SHAPE, bandwidth=10mbit (kbit, mbit, gbit), queue=100, loss=1%; without a unit ms, mbit and %
     #[arg(value_name = "KEY=VALUE", required = true)]
     settings: Vec<String>,
@@ -168,6 +181,8 @@ pub struct Heal {
     a: Option<String>,
     /// The other
     b: Option<String>,
+    #[command(flatten)]
+    pub network: Network,
 }
 
 /// What may happen to a broker.
@@ -189,6 +204,8 @@ pub struct Broker {
     fate: Fate,
     /// Its site
     site: String,
+    #[command(flatten)]
+    pub network: Network,
 }
 
 /// Changes a link.
@@ -200,14 +217,14 @@ pub fn set(arguments: &Set) -> anyhow::Result<()> {
     let mut fault = Fault::now(Action::Slow);
     fault.link = Some([arguments.link.a.clone(), arguments.link.b.clone()]);
     fault.to = Some(settings);
-    act(fault)
+    act(arguments.link.network, fault)
 }
 
 /// Cuts a link.
 pub fn cut(arguments: &Link) -> anyhow::Result<()> {
     let mut fault = Fault::now(Action::Cut);
     fault.link = Some([arguments.a.clone(), arguments.b.clone()]);
-    act(fault)
+    act(arguments.network, fault)
 }
 
 /// Heals a link, or all.
@@ -218,7 +235,7 @@ pub fn heal(arguments: &Heal) -> anyhow::Result<()> {
         .clone()
         .zip(arguments.b.clone())
         .map(<[String; 2]>::from);
-    act(fault)
+    act(arguments.network, fault)
 }
 
 /// Does something to a broker.
@@ -232,12 +249,12 @@ pub fn broker(arguments: &Broker) -> anyhow::Result<()> {
         Fate::Join => Action::Join,
         Fate::Drain => Action::Drain,
     };
-    act(Fault::of_site(action, &arguments.site))
+    act(arguments.network, Fault::of_site(action, &arguments.site))
 }
 
 /// Shows how the network stands.
-pub fn status() -> anyhow::Result<()> {
-    let Reply::Status(status) = order(&Order::Status)? else {
+pub fn status(arguments: Network) -> anyhow::Result<()> {
+    let Reply::Status(status) = order(arguments.lab, &Order::Status)? else {
         anyhow::bail!("the lab does not answer");
     };
     let mut sites = Table::new(["SITE", "PROCESSES OF THE BROKER"]);
@@ -262,8 +279,8 @@ pub fn status() -> anyhow::Result<()> {
     show(&format!("{}\n{}", sites.to_text(), links.to_text()))
 }
 
-fn act(fault: Fault) -> anyhow::Result<()> {
-    match order(&Order::Do(Box::new(fault)))? {
+fn act(network: Network, fault: Fault) -> anyhow::Result<()> {
+    match order(network.lab, &Order::Do(Box::new(fault)))? {
         Reply::Refused(reason) => anyhow::bail!(reason),
         Reply::Done | Reply::Status(_) => Ok(()),
     }

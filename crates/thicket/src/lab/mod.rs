@@ -51,7 +51,7 @@ enum Command {
     /// Kill, power off, pause, resume, restart or drain the broker of a site, or have it join
     Broker(hand::Broker),
     /// Show sites, links and traffic of the network that is up
-    Status,
+    Status(hand::Network),
     /// Show the network that is up, anew every second
     Watch(watch::Watch),
     /// Write a scenario as manifests for Kubernetes with Chaos Mesh
@@ -83,26 +83,36 @@ fn show(text: &str) -> anyhow::Result<()> {
 }
 
 impl Command {
-    /// Whether it is for the network that is up.
-    const fn is_for_running(&self) -> bool {
-        matches!(
-            self,
-            Self::Exec(_)
-                | Self::Set(_)
-                | Self::Cut(_)
-                | Self::Heal(_)
-                | Self::Broker(_)
-                | Self::Status
-                | Self::Watch(_)
-                | Self::Down(_)
-        )
+    /// Which network that is up it is for, if it is for one.
+    const fn network(&self) -> Option<hand::Network> {
+        Some(match self {
+            Self::Exec(arguments) => arguments.network,
+            Self::Set(arguments) => arguments.link.network,
+            Self::Cut(arguments) => arguments.network,
+            Self::Heal(arguments) => arguments.network,
+            Self::Broker(arguments) => arguments.network,
+            Self::Status(arguments) => *arguments,
+            Self::Watch(arguments) => arguments.network,
+            Self::Down(arguments) => arguments.network,
+            Self::Check(_)
+            | Self::Verify(_)
+            | Self::Run(_)
+            | Self::Compare(_)
+            | Self::Report(_)
+            | Self::Drivers
+            | Self::Prepare(_)
+            | Self::Up(_)
+            | Self::Export(_)
+            | Self::Collect(_)
+            | Self::Child(_) => return None,
+        })
     }
 }
 
 /// Runs a command of the lab.
 pub fn run(lab: Lab) -> anyhow::Result<()> {
-    if lab.command.is_for_running() {
-        unprivileged::join_running(&std::env::current_exe()?)?;
+    if let Some(network) = lab.command.network() {
+        unprivileged::join_running(&std::env::current_exe()?, network.lab)?;
     }
     match lab.command {
         Command::Check(arguments) => plan::check(&arguments),
@@ -117,7 +127,7 @@ pub fn run(lab: Lab) -> anyhow::Result<()> {
         Command::Cut(arguments) => hand::cut(&arguments),
         Command::Heal(arguments) => hand::heal(&arguments),
         Command::Broker(arguments) => hand::broker(&arguments),
-        Command::Status => hand::status(),
+        Command::Status(arguments) => hand::status(arguments),
         Command::Watch(arguments) => watch::watch(&arguments),
         Command::Export(arguments) => export::export(&arguments),
         Command::Collect(arguments) => export::collect(&arguments),

@@ -14,6 +14,7 @@ use thicket_lab::testbed::{Carried, Setup, Testbed, check_machine};
 use thicket_lab::topology::Topology;
 use thicket_lab::{driver, hand, janitor, unprivileged};
 
+use super::hand::Network;
 use super::{load, show};
 
 /// Rest after the last frame of a verification.
@@ -55,6 +56,11 @@ impl BackendChoice {
     }
 }
 
+/// The most probes of a pair.
+const MOST_PROBES: usize = 100_000;
+/// The longest that TCP is sent.
+const LONGEST_TCP_S: f64 = 3600.0;
+
 /// Arguments of `thicket lab verify`.
 #[derive(Debug, Args)]
 pub struct Verify {
@@ -77,6 +83,17 @@ pub struct Verify {
 
 /// Measures the network of a scenario.
 pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        (1..=MOST_PROBES).contains(&arguments.probes),
+        "--probes {}: expected 1 to {MOST_PROBES}",
+        arguments.probes
+    );
+    if let Some(seconds) = arguments.tcp {
+        anyhow::ensure!(
+            seconds > 0.0 && seconds <= LONGEST_TCP_S,
+            "--tcp {seconds}: expected more than 0 and up to {LONGEST_TCP_S} s"
+        );
+    }
     let (scenario, _) = Scenario::load(&arguments.file)?;
     unprivileged::enter_if_needed(&std::env::current_exe()?)?;
     check_machine()?;
@@ -242,15 +259,21 @@ pub fn prepare(arguments: &Prepare) -> anyhow::Result<()> {
 #[derive(Debug, Args)]
 pub struct Down {
     /// Also those of labs that still run
-    #[arg(long)]
+    #[arg(long, conflicts_with = "lab")]
     all: bool,
+    #[command(flatten)]
+    pub network: Network,
 }
 
 /// Cleans up after other labs.
 pub fn down(arguments: &Down) -> anyhow::Result<()> {
-    // One that runs by hand ends in order and cleans up itself.
-    if let Ok(lab) = hand::running() {
-        hand::order(&hand::Order::Down)?;
+    // Those that run by hand end in order and clean up themselves.
+    let by_hand = match arguments.network.lab {
+        None if arguments.all || hand::all_running().is_empty() => hand::all_running(),
+        lab => vec![hand::running(lab)?],
+    };
+    for lab in by_hand {
+        hand::order(Some(lab), &hand::Order::Down)?;
         while janitor::found().iter().any(|&(found, _)| found == lab) {
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -9,6 +9,8 @@ use clap::Args;
 use thicket_lab::hand::{Order, Reply, Status, order};
 use thicket_lab::screen::screen;
 
+use super::hand::Network;
+
 /// Arguments of `thicket lab watch`.
 #[derive(Debug, Args)]
 pub struct Watch {
@@ -18,13 +20,16 @@ pub struct Watch {
     /// End after so many looks [default: on Ctrl-C, or when the network ends]
     #[arg(long, value_name = "N")]
     looks: Option<u64>,
+    #[command(flatten)]
+    pub network: Network,
 }
 
 /// Shows the network until Ctrl-C.
 pub fn watch(arguments: &Watch) -> anyhow::Result<()> {
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted))?;
-    let mut before = look()?;
+    let lab = arguments.network.lab;
+    let mut before = look(lab)?;
     let mut at = Instant::now();
     let mut looks = 0;
     while arguments.looks.is_none_or(|most| looks < most) {
@@ -35,7 +40,7 @@ pub fn watch(arguments: &Watch) -> anyhow::Result<()> {
         if interrupted.load(Ordering::Relaxed) {
             break;
         }
-        let now = look()?;
+        let now = look(lab)?;
         let seconds = at.elapsed().as_secs_f64();
         at = Instant::now();
         let mut out = std::io::stdout();
@@ -48,8 +53,8 @@ pub fn watch(arguments: &Watch) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn look() -> anyhow::Result<Status> {
-    match order(&Order::Status)? {
+fn look(lab: Option<u32>) -> anyhow::Result<Status> {
+    match order(lab, &Order::Status)? {
         Reply::Status(status) => Ok(status),
         _ => anyhow::bail!("the lab does not answer"),
     }
