@@ -44,6 +44,19 @@ pub(crate) fn at_least(
     Ok(())
 }
 
+/// Most topics or clients: more fit in no memory.
+const MAX_COUNT: usize = 10_000_000;
+
+/// Refuses a count below 1, or one above what memory can hold.
+pub(crate) fn count(parameter: &'static str, value: usize) -> Result<(), ParameterError> {
+    at_least(parameter, value, 1)?;
+    if value > MAX_COUNT {
+        let rule = format!("must be at most {MAX_COUNT}");
+        return Err(ParameterError::new(parameter, rule, value));
+    }
+    Ok(())
+}
+
 /// Refuses a rate that is no finite number of at least 0.
 pub(crate) fn check_rate(parameter: &'static str, rate: f64) -> Result<(), ParameterError> {
     if !(rate.is_finite() && rate >= 0.0) {
@@ -54,4 +67,21 @@ pub(crate) fn check_rate(parameter: &'static str, rate: f64) -> Result<(), Param
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_both_bounds() {
+        assert!(count("topics", 1).is_ok() && count("topics", MAX_COUNT).is_ok());
+        for (value, expected) in [(0, "at least 1"), (99_999_999_999, "at most 10000000")] {
+            let error = count("topics", value).unwrap_err().to_string();
+            assert!(
+                error.contains("topics") && error.contains(expected),
+                "{error}"
+            );
+        }
+    }
 }

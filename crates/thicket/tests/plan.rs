@@ -189,7 +189,7 @@ fn model_adds_the_decision_space_exactly_when_sessions_are_given() {
 
 #[test]
 fn bad_input_is_refused_with_the_parameter_and_its_rule() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 15] = [
         (
             &["model", "--alpha", "-1"],
             "alpha: must be a number of at least 0, not -1",
@@ -232,7 +232,19 @@ fn bad_input_is_refused_with_the_parameter_and_its_rule() {
         ),
         (
             &["simulate", "--seeds", "0"],
-            "seeds: must be at least 1, not 0",
+            "seeds: must be 1 to 100000, not 0",
+        ),
+        (
+            &["size", "--seeds", "99999999999"],
+            "seeds: must be 1 to 100000, not 99999999999",
+        ),
+        (
+            &["simulate", "--subscribers", "99999999999"],
+            "subscribers: must be at most 10000000, not 99999999999",
+        ),
+        (
+            &["model", "--topics", "99999999999"],
+            "topics: must be at most 10000000, not 99999999999",
         ),
         (
             &["simulate", "--figure", "9"],

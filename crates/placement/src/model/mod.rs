@@ -6,7 +6,7 @@ mod space;
 pub use popularity::{Scenario, Tree, zipf};
 pub use space::{Natural, decision_space};
 
-use crate::error::{ParameterError, at_least, check_rate};
+use crate::error::{ParameterError, at_least, check_rate, count};
 
 /// What the model predicts for one cluster size under random attachment. Traffics are in messages per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,7 +79,7 @@ impl TrafficModel {
         subscriber_count: usize,
         rates: Vec<f64>,
     ) -> Result<Self, ParameterError> {
-        at_least("subscribers", subscriber_count, 1)?;
+        count("subscribers", subscriber_count)?;
         let probabilities = scenario.subscription_probabilities();
         if rates.len() != probabilities.len() {
             return Err(ParameterError::new(

@@ -1,6 +1,6 @@
 //! Who follows what: the social network and the IoT scenario (Detti section III-A, III-B and V-B).
 
-use crate::error::{ParameterError, at_least};
+use crate::error::{ParameterError, at_least, count};
 
 /// How subscribers choose their topics.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,8 +114,8 @@ impl Scenario {
         subscriptions: usize,
         alpha: f64,
     ) -> Result<Self, ParameterError> {
-        at_least("topics", topic_count, 1)?;
-        at_least("subscriptions", subscriptions, 1)?;
+        count("topics", topic_count)?;
+        count("subscriptions", subscriptions)?;
         check_alpha(alpha)?;
         if subscriptions > topic_count {
             return Err(ParameterError::new(
@@ -146,7 +146,7 @@ impl Scenario {
     /// # Errors
     /// `topic_count` is 0.
     pub fn iot(topic_count: usize, tree: Tree) -> Result<Self, ParameterError> {
-        at_least("topics", topic_count, 1)?;
+        count("topics", topic_count)?;
         Ok(Self::Iot { topic_count, tree })
     }
 

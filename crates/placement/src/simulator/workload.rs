@@ -1,7 +1,7 @@
 //! Populations of clients drawn from a scenario (Detti sections III and V).
 
 use crate::cluster::{ClientId, TopicId};
-use crate::error::{ParameterError, at_least, check_rate};
+use crate::error::{ParameterError, check_rate, count};
 use crate::model::{Scenario, zipf};
 use crate::random::Random;
 use crate::strategy::{Interest, Role};
@@ -111,7 +111,7 @@ impl Workload {
     /// There is no subscriber, a rate is negative, or a Pareto shape is not above 1.
     pub fn draw(options: &WorkloadOptions, seed: u64) -> Result<Self, ParameterError> {
         const WORKLOAD_STREAM: u64 = 1;
-        at_least("subscribers", options.subscriber_count, 1)?;
+        count("subscribers", options.subscriber_count)?;
         options.rates.check()?;
         let mut random = Random::new(seed, WORKLOAD_STREAM);
         let topic_count = options.scenario.topic_count();

@@ -5,6 +5,9 @@ use thicket_placement::{
     StrategyKind,
 };
 
+/// The most seeds.
+const MAX_SEEDS: u64 = 100_000;
+
 /// Which scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum ScenarioName {
@@ -174,6 +177,15 @@ impl OpenChoices {
 }
 
 /// Parses a strategy name for clap.
+/// Refuses a number of seeds whose results fit in no memory.
+pub(super) fn check_seeds(seeds: u64) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        (1..=MAX_SEEDS).contains(&seeds),
+        "seeds: must be 1 to {MAX_SEEDS}, not {seeds}"
+    );
+    Ok(())
+}
+
 pub(super) fn parse_strategy(name: &str) -> Result<StrategyKind, String> {
     name.parse().map_err(|error: ParameterError| error.rule)
 }

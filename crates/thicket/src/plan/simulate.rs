@@ -13,7 +13,9 @@ use thicket_placement::{
     Statistic, StrategyKind, Sweep, simulate,
 };
 
-use super::arguments::{FairOptions, OpenChoices, Population, parse_order, parse_strategy};
+use super::arguments::{
+    FairOptions, OpenChoices, Population, check_seeds, parse_order, parse_strategy,
+};
 use super::parallel::run_all;
 use super::rows::{Format, Row, object, render};
 
@@ -85,7 +87,7 @@ struct Outcome {
 }
 
 pub(super) fn run(arguments: &Simulate) -> anyhow::Result<()> {
-    anyhow::ensure!(arguments.seeds >= 1, "seeds: must be at least 1, not 0");
+    check_seeds(arguments.seeds)?;
     let study = study(arguments)?;
     let outcomes = simulate_all(arguments, &study)?;
     if let Some(path) = &arguments.plot {

@@ -8,7 +8,7 @@ use thicket_placement::{
     TrafficModel,
 };
 
-use super::arguments::{FairOptions, Population, parse_order};
+use super::arguments::{FairOptions, Population, check_seeds, parse_order};
 use super::measured;
 use super::parallel::run_all;
 use super::rows::{Format, Row, object, render};
@@ -57,7 +57,7 @@ pub(super) struct SizeArguments {
 }
 
 pub(super) fn run(arguments: &SizeArguments) -> anyhow::Result<()> {
-    anyhow::ensure!(arguments.seeds >= 1, "seeds: must be at least 1, not 0");
+    check_seeds(arguments.seeds)?;
     let mut setting = arguments.population.setting();
     setting.max_sessions = arguments.fair.max_sessions;
     setting.gamma = arguments.fair.gamma;
