@@ -8,7 +8,15 @@ import { ClosedError, ConnectError, Refused, TakenOver, type ThicketError } from
 import { Ledger } from "./ledger.js";
 import type { Message, Qos } from "./message.js";
 import { type Settings, randomName } from "./options.js";
-import { PLACE, parseAnswer, type Request, requestProperties, sessionName, sortedUnique } from "./placement.js";
+import {
+  PLACE,
+  parseAnswer,
+  type Request,
+  requestProperties,
+  sessionName,
+  sortedUnique,
+  toRequest,
+} from "./placement.js";
 import { Plan } from "./plan.js";
 import { Routes } from "./routes.js";
 import { type Leave, type Owner, Session } from "./session.js";
@@ -346,13 +354,9 @@ export class Director implements Owner {
   // Placement
 
   #request(): Request {
-    return {
-      client_id: this.clientId,
-      publish: sortedUnique([...this.#settings.publish, ...this.#routes.learned]),
-      subscribe: sortedUnique(this.#plan.wishes),
-      max_sessions: this.#settings.maxSessions,
-      rates: this.#settings.rates,
-    };
+    const { publish, maxSessions, rates } = this.#settings;
+    const published = sortedUnique([...publish, ...this.#routes.learned]);
+    return toRequest(this.clientId, published, sortedUnique(this.#plan.wishes), maxSessions, rates);
   }
 
   /** Follows an answer, if it can be followed. */

@@ -7,6 +7,7 @@ import { checkFilter } from "./topics.js";
 
 /** Most sessions a client may ask for. */
 const MOST_SESSIONS = 16;
+const MOST_PER_S = 1_000_000_000;
 const IS_BROWSER = typeof process === "undefined" || process.versions?.node === undefined;
 
 /** Who is asked where to connect: the broker itself, in the CONNECT of the first session; control planes, by URL; or nobody. */
@@ -160,6 +161,11 @@ function checkNumbers(settings: Settings): void {
   }
   if (settings.maxSessions > MOST_SESSIONS) {
     throw new RangeError(`maxSessions: ${settings.maxSessions}: expected 1 to ${MOST_SESSIONS}`);
+  }
+  for (const [topic, rate] of Object.entries(settings.rates)) {
+    if (!(rate >= 0 && rate <= MOST_PER_S)) {
+      throw new RangeError(`rates: ${rate} for ${JSON.stringify(topic)}: expected 0 to ${MOST_PER_S} a second`);
+    }
   }
   for (const [name, most] of [
     ["keepAlive", 0xffff],

@@ -25,6 +25,27 @@ export interface Request {
   readonly rates: Readonly<Record<string, number>>;
 }
 
+/**
+ * A request without what it would be refused for: shared subscriptions are not placed, they stay in their session; a rate is that of a topic that is named.
+ */
+export function toRequest(
+  clientId: string,
+  publish: readonly string[],
+  wishes: readonly string[],
+  maxSessions: number,
+  rates: Readonly<Record<string, number>>,
+): Request {
+  const subscribe = wishes.filter((filter) => !filter.startsWith("$share/"));
+  const named = new Set([...publish, ...subscribe]);
+  return {
+    client_id: clientId,
+    publish,
+    subscribe,
+    max_sessions: maxSessions,
+    rates: Object.fromEntries(Object.entries(rates).filter(([topic]) => named.has(topic))),
+  };
+}
+
 /** The user properties of a CONNECT that ask the same. */
 export function requestProperties(request: Request): Array<[string, string]> {
   const properties: Array<[string, string]> = [[MAX_SESSIONS, String(request.max_sessions)]];

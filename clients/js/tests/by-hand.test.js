@@ -546,6 +546,7 @@ describe("errors", () => {
       "one scheme": [["mqtt://a", "mqtts://b"], {}],
       "one path": [["ws://a/x", "ws://b/y"], {}],
       maxSessions: ["mqtt://a", { maxSessions: 0 }],
+      rates: ["mqtt://a", { rates: { a: -1 } }],
       receiveQueue: ["mqtt://a", { receiveQueue: 1.5 }],
       keepAlive: ["mqtt://a", { keepAlive: -1 }],
       "to 65535": ["mqtt://a", { keepAlive: 65_536 }],

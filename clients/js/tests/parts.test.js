@@ -9,7 +9,7 @@ import { Message } from "thicket-mqtt";
 import { parseReference, parseServers } from "../dist/address.js";
 import { Ledger } from "../dist/ledger.js";
 import { publishSize, toProperties } from "../dist/message.js";
-import { parseAnswer, requestProperties } from "../dist/placement.js";
+import { parseAnswer, requestProperties, toRequest } from "../dist/placement.js";
 import { Plan } from "../dist/plan.js";
 import { Routes } from "../dist/routes.js";
 import { checkFilter, checkTopic, matches, overlap } from "../dist/topics.js";
@@ -110,6 +110,13 @@ describe("placements", () => {
       const placed = parseAnswer(text, "c", 1, /** @type {import("../dist/address.js").Scheme} */ (scheme));
       assert.equal(placed.get(1)?.address, address, scheme);
     }
+  });
+
+  test("a request leaves out shared subscriptions and rates of other topics", () => {
+    const rates = { x: 2.5, "$share/g/c": 1, later: 1 };
+    const request = toRequest("c", ["x"], ["a/+", "$share/g/c", "b"], 4, rates);
+    assert.deepEqual(request.subscribe, ["a/+", "b"]);
+    assert.deepEqual(request.rates, { x: 2.5 });
   });
 
   test("a request says the same in user properties", () => {

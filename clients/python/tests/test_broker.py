@@ -472,6 +472,8 @@ class Arguments(unittest.IsolatedAsyncioTestCase):
             "wildcards": {"will": thicket.Message("a/+", b"")},
             "quiet": {"quiet": float("nan")},
             "qos": {"subscribe": {"a": 3}},
+            "rates": {"rates": {"a": -1}},
+            "rates: nan": {"rates": {"a": float("nan")}},
         }
         for name, options in wrong.items():
             with self.subTest(name), self.assertRaisesRegex(ValueError, name):

@@ -6,7 +6,7 @@ import unittest
 
 from thicket import Message
 from thicket._ledger import Ledger
-from thicket._placement import Placed, Request, parse_answer, parse_reference
+from thicket._placement import Placed, Request, parse_answer, parse_reference, to_request
 from thicket._plan import Plan
 from thicket._topics import check_filter, check_topic, matches, overlap
 
@@ -64,6 +64,12 @@ class Placements(unittest.TestCase):
             parse_answer(answer(("c", ["x"]), ("c", ["y"])), "c", 2)
         with self.assertRaisesRegex(ValueError, "expected 1 to 2"):
             parse_answer(answer(("c", ["x"]), ("c~2", ["y"]), ("c~3", ["z"])), "c", 2)
+
+    def test_a_request_leaves_out_shared_subscriptions_and_rates_of_other_topics(self) -> None:
+        rates = {"x": 2.5, "$share/g/c": 1.0, "later": 1.0}
+        request = to_request("c", ("x",), ["b", "$share/g/c", "a/+"], 4, rates)
+        self.assertEqual(request.subscribe, ("a/+", "b"))
+        self.assertEqual(request.rates, {"x": 2.5})
 
     def test_a_request_says_the_same_in_json_and_in_properties(self) -> None:
         request = Request("c", ("x",), ("a/+", "b"), 4, {"x": 2.5})

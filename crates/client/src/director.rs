@@ -342,13 +342,15 @@ impl Director {
 
     fn request(&self, learned: Vec<String>) -> Request {
         let declared = self.options.publish.iter().cloned();
-        Request {
+        let mut request = Request {
             client_id: self.client_id.clone(),
             publish: declared.chain(learned).collect(),
             subscribe: self.plan.wishes(),
             max_sessions: self.options.max_sessions,
             rates: self.options.rates.clone(),
-        }
+        };
+        request.leave_out_what_is_refused();
+        request
     }
 
     fn ask(&mut self) {

@@ -13,6 +13,8 @@ use crate::endpoint::{Address, Scheme};
 
 /// Most sessions that a client may request.
 const MOST_SESSIONS: usize = 16;
+/// Most messages a second that nodes believe of a topic.
+const MOST_PER_S: f64 = 1e9;
 
 /// The options of a client. [`Options::new`] has the defaults.
 #[derive(Debug, Clone)]
@@ -146,6 +148,11 @@ impl Options {
             .chain(self.subscribe.iter().map(|(filter, _)| filter))
         {
             check_filter(filter)?;
+        }
+        let is_bad = |(_, rate): &(&String, &f64)| !(0.0..=MOST_PER_S).contains(*rate);
+        if let Some((topic, rate)) = self.rates.iter().find(is_bad) {
+            let problem = format!("{rate} for {topic:?}: expected 0 to 1000000000 a second");
+            return Err(Error::option("rates", problem));
         }
         if let Placement::Http(urls) = &self.placement {
             let is_url = |url: &&String| url.starts_with("http://") || url.starts_with("https://");

@@ -95,6 +95,16 @@ pub enum AnswerError {
 }
 
 impl Request {
+    /// Leaves out what the control plane would refuse the whole request for: shared subscriptions, which it does not place (they stay in their session), and
+    /// rates of topics that the request does not name (the client may name them later).
+    pub(crate) fn leave_out_what_is_refused(&mut self) {
+        self.subscribe
+            .retain(|filter| !filter.starts_with("$share/"));
+        let (publish, subscribe) = (&self.publish, &self.subscribe);
+        self.rates
+            .retain(|topic, _| publish.contains(topic) || subscribe.contains(topic));
+    }
+
     /// The user properties of a CONNECT with the same request.
     pub(crate) fn to_properties(&self) -> Vec<(String, String)> {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -267,6 +277,24 @@ mod tests {
             }
         }
         assert!(!overlap("$share/g/a", "a"));
+    }
+
+    #[test]
+    fn a_request_leaves_out_shared_subscriptions_and_rates_of_other_topics() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let mut request = Request {
+            client_id: "c".to_owned(),
+            publish: names(&["a"]),
+            subscribe: names(&["b/+", "$share/g/c", "$SYS/#"]),
+            max_sessions: 4,
+            rates: ["a", "b/+", "$share/g/c", "later"]
+                .map(|name| (name.to_owned(), 2.0))
+                .into(),
+        };
+        request.leave_out_what_is_refused();
+        assert_eq!(request.subscribe, names(&["b/+", "$SYS/#"]));
+        let left: Vec<&String> = request.rates.keys().collect();
+        assert_eq!(left, ["a", "b/+"]);
     }
 
     #[test]

@@ -746,6 +746,13 @@ async fn refusals_and_wrong_options_are_told() {
             },
         ),
         (
+            "rates",
+            Options {
+                rates: [("a".to_owned(), f64::NAN)].into(),
+                ..good.clone()
+            },
+        ),
+        (
             "send_queue",
             Options {
                 send_queue: 0,

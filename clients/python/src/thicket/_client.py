@@ -16,13 +16,24 @@ from . import _control
 from ._errors import ClosedError, ConnectError, Refused, TakenOver, ThicketError
 from ._ledger import Ledger
 from ._message import Message, check_message, check_qos
-from ._placement import PLACE, Address, Request, format_address, parse_answer, parse_reference, session_name, sorted_unique
+from ._placement import (
+    PLACE,
+    Address,
+    Request,
+    format_address,
+    parse_answer,
+    parse_reference,
+    session_name,
+    sorted_unique,
+    to_request,
+)  # fmt: skip
 from ._plan import Plan
 from ._routes import Routes
 from ._session import Assignment, Leave, Login, Outgoing, Session, Timing
 from ._topics import check_filter
 
 MOST_SESSIONS = 16
+MOST_PER_S = 1_000_000_000
 # Brokers remembered at most.
 KNOWN = 64
 # Topics that change together are asked for together.
@@ -114,7 +125,7 @@ class Client:
             check_qos(qos)
         if will is not None:
             check_message(will)
-        self._rates = dict(rates or {})
+        self._rates = _check_rates(rates or {})
         self._placement = placement if version == 5 else None
         self._max_sessions = max_sessions
         self._resume = resume
@@ -469,7 +480,7 @@ class Client:
 
     def _request(self) -> Request:
         published = sorted_unique([*self._publish, *self._routes.learned])
-        return Request(self.client_id, published, sorted_unique(self._plan.wishes), self._max_sessions, self._rates)
+        return to_request(self.client_id, published, self._plan.wishes, self._max_sessions, self._rates)
 
     async def _ask(self) -> None:
         login = None if self._login.user_name is None else (self._login.user_name, self._login.password or "")
@@ -559,6 +570,13 @@ class Client:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _check_rates(rates: Mapping[str, float]) -> dict[str, float]:
+    for topic, rate in rates.items():
+        if not 0 <= rate <= MOST_PER_S:
+            raise ValueError(f"rates: {rate} for {topic!r}: expected 0 to {MOST_PER_S} a second")
+    return dict(rates)
 
 
 def _check_placement(placement: object) -> None:

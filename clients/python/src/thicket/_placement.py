@@ -54,6 +54,16 @@ class Request:
         return properties
 
 
+def to_request(client_id: str, publish: tuple[str, ...], wishes: Iterable[str], max_sessions: int, rates: Mapping[str, float]) -> Request:
+    """A request without what it would be refused for.
+
+    Shared subscriptions are not placed, they stay in their session; a rate is that of a topic that is named.
+    """
+    subscribe = sorted_unique(wish for wish in wishes if not wish.startswith("$share/"))
+    named = {topic: rate for topic, rate in rates.items() if topic in publish or topic in subscribe}
+    return Request(client_id, publish, subscribe, max_sessions, named)
+
+
 @dataclass
 class Placed:
     """One session of the client. Without topics it holds messages still: it is read to its end, and left."""
