@@ -489,7 +489,7 @@ fn options_that_contradict_each_other_are_refused_with_line_and_key() {
         (
             "\"fan-out\"",
             "\"iot\"\nlevels = [1, 1]",
-            "workload: 2 level probabilities for a tree of 4 levels",
+            "line 12, workload.levels: 2 level probabilities for a tree of 4 levels",
         ),
         (
             "\"fan-out\"",

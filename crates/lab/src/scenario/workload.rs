@@ -285,6 +285,11 @@ impl Workload {
                 self.payload_bytes
             ));
         }
+        if let Some(alpha) = self.alpha.filter(|alpha| !(0.0..1e9).contains(alpha)) {
+            return Err(format!(
+                "workload.alpha: {alpha} is not a number from 0 to 1e9"
+            ));
+        }
         if self.messages == Some(0) {
             return Err("workload.messages: 0 is no load".to_owned());
         }
