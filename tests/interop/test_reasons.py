@@ -143,6 +143,18 @@ class Reasons(Case):
         first_bytes(port, b"GET / HTTP/1.1\r\n\r\n")
         self.wait_for(node, failed % "not_tls", "what came is not TLS")
 
+    def test_a_failed_handshake_behind_a_load_balancer_names_the_client(self):
+        certificate, key = self.authority.issue("balanced")
+        settings = self.authority.path / "balanced.toml"
+        port = free_port()
+        settings.write_text(
+            f'listen = ["127.0.0.1:{free_port()}"]\n[[listener]]\naddress = "tls://127.0.0.1:{port}"\nproxy_protocol = true\n'
+            f'tls_certificate = "{certificate}"\ntls_key = "{key}"\n'
+        )
+        node = self.start("--config", str(settings))
+        first_bytes(port, b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 8883\r\nGET / HTTP/1.1\r\n\r\n")
+        self.wait_for(node, 'thicket_handshakes_failed_total{reason="not_tls"}', 'peer="192.0.2.7:4711"')
+
     def test_a_look_whether_the_port_is_open_is_no_failure(self):
         node, port = self.start_with_tls()
         socket.create_connection(("127.0.0.1", port)).close()

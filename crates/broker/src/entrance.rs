@@ -1,6 +1,7 @@
 //! What a listener does with new connections: which are accepted, and which layers lie between their socket and MQTT.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thicket_node::Takes;
@@ -92,11 +93,16 @@ impl Entrance {
     }
 
     /// Puts the layers over an accepted socket.
-    pub(crate) fn dress(&self, stream: Stream, seat: Seat) -> io::Result<Transport> {
+    pub(crate) fn dress(
+        &self,
+        stream: Stream,
+        peer: SocketAddr,
+        seat: Seat,
+    ) -> io::Result<Transport> {
         match &self.links {
-            LinksHere::Alone(links) => return links.accept(stream, seat, &[]),
+            LinksHere::Alone(links) => return links.accept(stream, peer, seat, &[]),
             LinksHere::WithClients(links) => {
-                let undecided = Undecided::new(stream, seat, Arc::clone(links));
+                let undecided = Undecided::new(stream, peer, seat, Arc::clone(links));
                 return Ok(Transport::Undecided(Some(Box::new(undecided))));
             }
             LinksHere::Plain => {}
@@ -113,12 +119,9 @@ impl Entrance {
             .map(|tls| Tls::new(tls.in_use()))
             .transpose()?;
         let websocket = self.websocket.clone().map(WebSocket::new);
-        Ok(Transport::Layered(Box::new(Layered::new(
-            stream,
-            Some(seat),
-            tls,
-            websocket,
-        ))))
+        let mut layered = Layered::new(stream, Some(seat), tls, websocket);
+        layered.come_from(peer);
+        Ok(Transport::Layered(Box::new(layered)))
     }
 
     /// The TLS configuration for its clients, with the certificate in use; `None`: no TLS.

@@ -4,6 +4,7 @@
 //! change, existing links are checked against them: a link that would not be accepted now is closed and dialled again.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -129,12 +130,14 @@ impl Links {
     pub(crate) fn accept(
         self: &Arc<Self>,
         stream: Stream,
+        peer: SocketAddr,
         seat: Seat,
         early: &[u8],
     ) -> io::Result<Transport> {
         let trust = self.trust();
         let tls = Tls::new(trust.keys.server())?;
         let mut link = Layered::link(stream, Some(seat), tls, (Arc::clone(self), trust));
+        link.come_from(peer);
         link.put_back(early);
         Ok(Transport::Layered(Box::new(link)))
     }

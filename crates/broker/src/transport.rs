@@ -1,7 +1,7 @@
 //! The transport under MQTT: plain TCP or a Unix socket, or layers over it (`layers`).
 
 use std::io::{self, IoSlice, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ pub(crate) enum Transport {
 #[derive(Debug)]
 pub(crate) struct Undecided {
     stream: Stream,
+    peer: SocketAddr,
     seat: Seat,
     links: Arc<Links>,
 }
@@ -97,15 +98,20 @@ impl Transport {
         {
             let Undecided {
                 stream,
+                peer,
                 seat,
                 links,
             } = *undecided;
             if buffer.first() == Some(&HANDSHAKE) && !is_of_client(&buffer[..count]) {
                 if !links.may_begin() {
-                    links.complain(&stream.peer(), None, "link refused: too many begin at once");
+                    links.complain(
+                        &peer.to_string(),
+                        None,
+                        "link refused: too many begin at once",
+                    );
                     return Ok(Taken::End);
                 }
-                *self = links.accept(stream, seat, &buffer[..count])?;
+                *self = links.accept(stream, peer, seat, &buffer[..count])?;
                 return self.try_read(buffer);
             }
             if seat.is_for_link() {
@@ -253,9 +259,15 @@ impl Transport {
 }
 
 impl Undecided {
-    pub(crate) const fn new(stream: Stream, seat: Seat, links: Arc<Links>) -> Self {
+    pub(crate) const fn new(
+        stream: Stream,
+        peer: SocketAddr,
+        seat: Seat,
+        links: Arc<Links>,
+    ) -> Self {
         Self {
             stream,
+            peer,
             seat,
             links,
         }

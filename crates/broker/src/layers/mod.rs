@@ -30,6 +30,8 @@ const PREFACE_READ: usize = 4 * 1024 + 256;
 #[derive(Debug)]
 pub(crate) struct Layered {
     stream: Stream,
+    /// The address of the client, for the log: the socket no longer has it when the client is gone. `None`: that of the socket.
+    peer: Option<SocketAddr>,
     seat: Option<Seat>,
     /// Bytes read together with the PROXY header, or a part of it.
     early: Vec<u8>,
@@ -68,6 +70,7 @@ impl Layered {
     ) -> Self {
         Self {
             stream,
+            peer: None,
             seat,
             early: Vec::new(),
             tls,
@@ -93,6 +96,16 @@ impl Layered {
             link: Some(link),
             ..Self::new(stream, seat, Some(tls), None)
         }
+    }
+
+    /// Notes the address that the connection was accepted from; a Unix socket has none.
+    pub(crate) fn come_from(&mut self, peer: SocketAddr) {
+        self.peer = (!peer.ip().is_unspecified()).then_some(peer);
+    }
+
+    fn peer(&self) -> String {
+        self.peer
+            .map_or_else(|| self.stream.peer(), |peer| peer.to_string())
     }
 
     /// Bytes that were read from the socket before this was created.
@@ -125,7 +138,7 @@ impl Layered {
             (_, Some(websocket)) if websocket.is_handshaking() => Failure::of_websocket(error),
             _ => None,
         }?;
-        failure.log(&self.stream.peer(), error);
+        failure.log(&self.peer(), error);
         Some(failure)
     }
 
@@ -155,7 +168,7 @@ impl Layered {
             }
             Some(_) | None => return,
         };
-        link.links.complain(&self.stream.peer(), error, &message);
+        link.links.complain(&self.peer(), error, &message);
     }
 
     pub(crate) const fn stream_mut(&mut self) -> &mut Stream {
@@ -184,10 +197,12 @@ impl Layered {
             }
             if let Some((proxied, len)) = proxy_header::decode(&self.early).map_err(invalid)? {
                 self.early.drain(..len);
-                return Ok(Preface::Client(match proxied {
+                let client = match proxied {
                     Proxied::Client(address) => Some(address),
                     Proxied::Unknown => None,
-                }));
+                };
+                self.peer = client.or(self.peer);
+                return Ok(Preface::Client(client));
             }
         }
     }
@@ -360,4 +375,32 @@ fn read_raw(
 /// The peer violated a rule of a layer.
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_client_that_has_reset_its_connection_is_known() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("listening");
+        let (stream, peer) = listener.accept().expect("connected");
+        stream.set_nonblocking(true).expect("a socket");
+        let stream = Stream::Tcp(mio::net::TcpStream::from_std(stream));
+        let mut layered = Layered::new(stream, None, None, None);
+        layered.come_from(peer);
+        let linger = Some(Duration::ZERO);
+        socket2::SockRef::from(&client)
+            .set_linger(linger)
+            .expect("a socket");
+        drop(client);
+        while layered.stream.peer() == peer.to_string() {
+            std::thread::yield_now();
+        }
+        assert_eq!(layered.peer(), peer.to_string());
+    }
 }

@@ -144,7 +144,7 @@ impl Thread {
             // Fails only on a connection that is closed already, which the first read will show.
             let _ = stream.set_nodelay(true);
         }
-        let transport = match entrance.dress(stream, seat) {
+        let transport = match entrance.dress(stream, peer, seat) {
             Ok(transport) => transport,
             Err(error) => return tracing::error!(%error, "cannot begin a connection"),
         };
