@@ -148,6 +148,19 @@ class ClusterViews(Ctl, RawCases, ThreeNodes):
         self.assertEqual((one["client_id"], one["qos"]), (self.client_id("sub-2"), 1))
         self.assertIn(self.client_id("sub-1"), self.ctl("subscribers", "--topic", self.topic("a/b")))
 
+    def test_a_topic_with_wildcards_and_a_malformed_filter_are_refused(self):
+        for parameter, text, words in (
+            ("topic", "a/#", "wildcard"),
+            ("topic", "", "empty"),
+            ("filter", "a/#/b", "last level"),
+            ("filter", "$share//a", "share"),
+        ):
+            with self.subTest(parameter=parameter, text=text):
+                query = urllib.parse.urlencode({parameter: text})
+                status, answer = ask(self.at(0).http_port, f"/v1/subscribers?{query}")
+                self.assertEqual((status, answer["field"]), (400, parameter))
+                self.assertIn(words, answer["detail"])
+
     def test_a_client_is_kicked_at_whichever_node_it_is(self):
         client = self.keeper(self.at(2).port, "kicked")
         self.assertIn("ended the connection", self.ctl("kick", self.client_id("kicked")))

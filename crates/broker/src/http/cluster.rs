@@ -11,6 +11,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thicket_node::{ClientOrder, ClientQuery, ClientReport, SubscriberQuery};
+use thicket_session::topic::{SubscriptionFilter, TopicName};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -191,6 +192,12 @@ async fn subscribers(
 ) -> Answer<SubscriberPage> {
     let Query(filter) = filter.map_err(|rejection| bad_query(&rejection))?;
     let limit = limit_of(filter.limit).map_err(|words| bad_field("limit", &words))?;
+    if let Some(Err(error)) = filter.topic.as_deref().map(TopicName::new) {
+        return Err(bad_field("topic", &format!("`topic`: {error}")));
+    }
+    if let Some(Err(error)) = filter.filter.as_deref().map(SubscriptionFilter::parse) {
+        return Err(bad_field("filter", &format!("`filter`: {error}")));
+    }
     let is_single = filter.node.is_some();
     let query = SubscriberQuery {
         client_id: filter.client_id,
