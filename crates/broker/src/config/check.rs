@@ -33,6 +33,7 @@ const MOST_WORKERS: u32 = 128;
 /// Reports all faults together: an invalid value is noted and replaced by its default for the checks that follow.
 pub(super) fn check(settings: Settings, mut faults: Faults) -> Result<Config, ConfigErrors> {
     let config = config(&settings, &mut faults);
+    super::addresses::check(&config, &mut faults);
     faults.end(config)
 }
 
@@ -80,7 +81,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
             settings
                 .advertise
                 .clone()
-                .map(|address| host_and_port("advertise", address))
+                .map(|address| reachable("advertise", address))
                 .transpose(),
         ),
         http: faults.or_default(http(settings.http.as_deref(), has_api_users(settings))),
@@ -426,6 +427,17 @@ pub(super) fn host_and_port(key: &'static str, text: String) -> Result<String, C
             "HOST:PORT, such as broker-2:1883, 10.0.0.2:1883 or [fd00::2]:1883",
         ))
     }
+}
+
+/// An address that is given to others.
+pub(super) fn reachable(key: &'static str, text: String) -> Result<String, ConfigError> {
+    let text = host_and_port(key, text)?;
+    let address = text.parse::<SocketAddr>();
+    if address.is_ok_and(|address| address.ip().is_unspecified()) {
+        let expected = "an address where others reach this node, such as broker-1:1883: this one stands for all addresses of whoever connects";
+        return Err(invalid(key, text, expected));
+    }
+    Ok(text)
 }
 
 fn all_hosts_and_ports(

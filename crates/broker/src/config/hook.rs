@@ -189,7 +189,8 @@ fn plan(table: &HookSettings, faults: &mut Faults) -> HookPlan {
         ));
     }
     let filter = |text: &String| {
-        TopicFilter::new(text).map_err(|error| invalid("hook.filters", text, error.to_string()))
+        TopicFilter::new(text)
+            .map_err(|error| invalid("hook.filters", text, format!("a topic filter: {error}")))
     };
     let default = HookConfig::new(name, destination(table, faults));
     if table.dead_letter_bytes.is_some() && table.dead_letters.is_none() {

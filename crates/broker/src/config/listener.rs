@@ -9,7 +9,7 @@ use thicket_node::Takes;
 use thicket_transport::tls::{ClientCertificates, LinkTls, ServerTls, Validity};
 
 use super::access::names_users_at;
-use super::check::{in_range, invalid};
+use super::check::{in_range, invalid, reachable};
 use super::error::Faults;
 use super::{ConfigError, Listen, Settings, Users, WebSocket, units};
 
@@ -294,7 +294,7 @@ const fn names_links(settings: &Settings) -> bool {
 fn advertise(given: Option<String>) -> Result<Option<String>, ConfigError> {
     let Some(text) = given else { return Ok(None) };
     match thicket_mqtt::server_references(&text)[..] {
-        [server] if server.port.is_some() => Ok(Some(text)),
+        [server] if server.port.is_some() => reachable("advertise", text.clone()).map(Some),
         _ => Err(invalid(
             "advertise",
             &text,

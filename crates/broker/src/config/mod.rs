@@ -5,6 +5,7 @@
 //! the real types; it exists only if every value and every combination is valid.
 
 mod access;
+mod addresses;
 mod bridge;
 mod check;
 mod choices;

@@ -495,3 +495,30 @@ fn a_listener_takes_names_from_certificates_only_where_it_asks_for_them() {
     let listener = &closed.listeners[0];
     assert!(listener.certificate_users && !listener.allow_anonymous);
 }
+
+#[test]
+fn an_address_that_others_are_given_does_not_stand_for_all_addresses() {
+    for (address, is_good) in [
+        ("broker-1:1883", true),
+        ("10.0.0.1:1883", true),
+        ("0.0.0.0:1883", false),
+        ("[::]:1883", false),
+    ] {
+        let node = Settings {
+            advertise: Some(address.into()),
+            ..Settings::default()
+        };
+        let listener = Settings {
+            listener: Some(vec![ListenerSettings {
+                address: Some("127.0.0.1:1883".into()),
+                advertise: Some(address.into()),
+                ..ListenerSettings::default()
+            }]),
+            ..Settings::default()
+        };
+        for settings in [node, listener] {
+            let checked = settings.check().map_err(|faults| faults.to_string());
+            assert_eq!(checked.is_ok(), is_good, "{address}: {:?}", checked.err());
+        }
+    }
+}
