@@ -160,7 +160,7 @@ function drawPicture(entry) {
     const kind = state === "down" ? "node down" : state === "up" ? "node" : "node busy";
     if (node.is_self) draw(picture, "circle", { cx: x, cy: y, r: radius + 5, class: "ring" });
     const circle = draw(picture, "circle", { cx: x, cy: y, r: radius, class: kind });
-    draw(circle, "title", {}, `${node.name}: ${state}, ${plural(node.clients, "client")}`);
+    draw(circle, "title", {}, state === "down" ? `${node.name}: ${state}` : `${node.name}: ${state}, ${plural(node.clients, "client")}`);
     draw(picture, "text", { x, y: y + 5 }, state === "down" ? "✗" : number.format(node.clients));
     const name = node.name.length > 22 ? `${node.name.slice(0, 21)}…` : node.name;
     draw(picture, "text", { x, y: y + radius + 22, class: "name" }, name);
@@ -229,6 +229,7 @@ function showNodes(entry) {
   const rows = byName(entry.nodes).map((node) => {
     const { state } = node;
     const [word, kind] = stateOf(node);
+    const clients = word === "down" ? "–" : count(node.clients);
     const name = make("td", {}, node.name);
     if (!node.is_self && state && state.http_address) {
       name.replaceChildren(make("a", { href: `http://${state.http_address}/` }, node.name));
@@ -243,7 +244,7 @@ function showNodes(entry) {
       memory.append(bytes(state.memory_bytes));
     }
     const rate = (pick) => (state ? count(pick(state)) : "–");
-    return make("tr", {}, name, cell("State", word, kind), cpu, memory, cell("Clients", count(node.clients), "n"),
+    return make("tr", {}, name, cell("State", word, kind), cpu, memory, cell("Clients", clients, "n"),
       cell("In/s", rate((it) => it.external.in_messages_per_s), "n"),
       cell("Out/s", rate((it) => it.external.out_messages_per_s), "n"),
       cell("Between/s", rate((it) => it.internal.in_messages_per_s + it.internal.out_messages_per_s), "n"),
@@ -283,6 +284,7 @@ function showHere(entry) {
   }
   showFacts("here", facts);
   at("drain").hidden = role !== "admin" || entry.draining;
+  at("undrain").hidden = role !== "admin" || !entry.draining;
 }
 
 function showFacts(id, facts) {
@@ -526,15 +528,23 @@ async function lift({ dataset: { query, who } }) {
 }
 
 async function drain() {
-  if (!(await confirmed(`Drain ${last.name}?`, "It lets nobody in any more, hands its sessions to the nodes with their backups and sends its clients away. Only a restart ends this.", "Drain"))) return;
+  if (!(await confirmed(`Drain ${last.name}?`, "It refuses new clients, hands its sessions to the nodes with their backups and disconnects its clients.", "Drain"))) return;
   await act("draining this node", async () => {
-    for (;;) {
+    for (let wasDraining = false; ;) {
+      // Undone meanwhile, here or elsewhere.
+      if (wasDraining && !last.draining) throw new Error("the node was told to accept clients again");
+      wasDraining ||= last.draining;
       const left = await post("/v1/drain", {});
       if (left.connections + left.sessions === 0) return happened("drained: this node can be stopped", "good");
       if (left.connections <= left.sessions && !last.nodes.some((node) => node.reachable && !node.is_self)) throw new Error(`no other node is there for ${left.sessions} sessions`);
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
   });
+}
+
+async function undrain() {
+  if (!(await confirmed(`Let ${last.name} accept clients again?`, "Sessions that it handed over stay where they are until their clients connect to it.", "Accept clients"))) return;
+  await act("this node accepts clients again", () => ask("/v1/drain", { method: "DELETE" }));
 }
 
 // --- The subscriber: as much of an MQTT 5.0 client as receives messages of QoS 0
@@ -756,6 +766,7 @@ async function start() {
   at("subscriber-stop").addEventListener("click", () => subscription && subscription.end("stopped"));
   at("subscriber-clear").addEventListener("click", () => at("messages").replaceChildren());
   at("drain").addEventListener("click", drain);
+  at("undrain").addEventListener("click", undrain);
   watch();
   try {
     role = (await ask("/v1/whoami")).role;
