@@ -10,13 +10,16 @@ use thicket_broker::api::{NodeEntry, TrafficEntry};
 use super::drain;
 use crate::api::{Api, Credentials, address};
 
+/// What stands in braces for a word of the node.
+const PLACEHOLDERS: [&str; 5] = ["name", "id", "host", "address", "api"];
 /// Time between two looks at the nodes.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Arguments of `thicket ctl rolling-restart`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RollingRestart {
-    /// What restarts a node, run by `sh -c` when the node is drained; {name}, {id}, {host}, {address} and {api} stand for those of the node
+    /// What restarts a node, run by `sh -c` when the node is drained; {name}, {id}, {host}, {address} and {api} stand for those of the node, any other
+    /// {word} is refused
     #[arg(long, value_name = "COMMAND")]
     exec: String,
     /// HTTP APIs of the nodes [default: those that the nodes tell of themselves]
@@ -68,7 +71,7 @@ pub fn run(
         let status = Command::new("sh").args(["-c", command]).status()?;
         ensure!(
             status.success(),
-            "{name} is drained and lets nobody in: the command ended with {status}; restart the node, then run this again"
+            "{name} is drained and refuses clients: the command ended with {status}; restart the node, then run this again"
         );
         member.wait_until_back(timeout)?;
         wait_until_whole(&apis, timeout)?;
@@ -128,6 +131,19 @@ fn members(first: &Api, credentials: &Credentials, apis: &[String]) -> anyhow::R
     Ok(members.into_iter().map(|(_, member)| member).collect())
 }
 
+/// A word in braces that stands for nothing. Braces with blanks or other characters, `${NAME}` and `{{` are the shell's or those of its programs.
+fn unknown_placeholder(command: &str) -> Option<&str> {
+    let starts = command.match_indices('{');
+    starts
+        .map(|(at, _)| command.split_at(at))
+        .find_map(|(before, rest)| {
+            let (word, _) = rest[1..].split_once('}')?;
+            let is_word = !word.is_empty() && word.chars().all(char::is_alphanumeric);
+            let is_ours = is_word && !before.ends_with(['$', '{']);
+            (is_ours && !PLACEHOLDERS.contains(&word)).then_some(word)
+        })
+}
+
 /// What the node at an API says of itself.
 fn own_entry(api: &Api) -> anyhow::Result<NodeEntry> {
     let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
@@ -158,16 +174,16 @@ fn wait_until_whole(apis: &[&Api], timeout: Duration) -> anyhow::Result<()> {
 impl Member {
     /// The command with what stands for this node.
     fn fill_in(&self, command: &str) -> anyhow::Result<String> {
+        if let Some(unknown) = unknown_placeholder(command) {
+            let known = PLACEHOLDERS.map(|known| format!("{{{known}}}")).join(", ");
+            bail!("--exec: {{{unknown}}} is none of {known}");
+        }
         let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let mut filled = command.to_owned();
-        for (key, value) in [
-            ("{name}", self.name.as_str()),
-            ("{id}", &self.id),
-            ("{host}", host),
-            ("{address}", &self.address),
-            ("{api}", &self.api_address),
-        ] {
+        let values = [&self.name, &self.id, host, &self.address, &self.api_address];
+        for (key, value) in PLACEHOLDERS.into_iter().zip(values) {
+            let key = &format!("{{{key}}}");
             if !filled.contains(key) {
                 continue;
             }
@@ -230,6 +246,30 @@ mod tests {
             filled.expect("plain words"),
             "ssh fd00::2 restart node-1 00ff [fd00::2]:1883 10.0.0.2:18830"
         );
+    }
+
+    #[test]
+    fn an_unknown_placeholder_is_refused_and_other_braces_are_the_shells() {
+        for (command, unknown) in [
+            ("ssh {hots} x", "{hots}"),
+            ("ssh {HOST} restart {name}", "{HOST}"),
+            ("ssh {host} restart {node}", "{node}"),
+        ] {
+            let error = member("a").fill_in(command);
+            let error = error.expect_err(command).to_string();
+            assert!(
+                error.contains(&format!("{unknown} is none of {{name}}, {{id}}")),
+                "{error}"
+            );
+        }
+        for command in [
+            "awk '{ print }' x",
+            "x ${VERSION} {a,b} {{.Names}} {}",
+            "f() { restart; }",
+        ] {
+            let filled = member("a").fill_in(command).expect(command);
+            assert_eq!(filled, command);
+        }
     }
 
     #[test]
