@@ -160,7 +160,14 @@ impl Api {
             Ok(entry) => entry.problems.join("\n  "),
             Err(_) => serde_json::from_str::<ErrorEntry>(&body).map_or(body, |entry| entry.error),
         };
-        bail!("the node at {} answers {status}: {words}", self.address)
+        let hint = match (status, &self.authorization) {
+            (401, None) => "; give `--api-token-file`, `--api-token` or `--api-user`",
+            _ => "",
+        };
+        bail!(
+            "the node at {} answers {status}: {words}{hint}",
+            self.address
+        )
     }
 
     /// An answer.
@@ -292,6 +299,25 @@ fn is_end(error: &std::io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_credentials_a_refusal_names_the_flags_for_them() {
+        let refused = |api: &Api, status| {
+            let answer = api.checked(status, "expected a user".into());
+            answer.expect_err("a refusal").to_string()
+        };
+        let nobody = Api::new("127.0.0.1:18830");
+        assert_eq!(
+            refused(&nobody, 401),
+            "the node at 127.0.0.1:18830 answers 401: expected a user; give `--api-token-file`, `--api-token` or `--api-user`"
+        );
+        assert!(!refused(&nobody, 404).contains("--api"));
+        let somebody = nobody.with_credentials(&Credentials {
+            api_token: Some("expired".into()),
+            ..Credentials::default()
+        });
+        assert!(!refused(&somebody, 401).contains("--api"));
+    }
 
     #[test]
     fn an_address_may_be_the_start_of_a_url() {
