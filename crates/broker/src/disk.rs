@@ -8,7 +8,7 @@ use crate::histogram::{Distribution, Histogram, SLOW};
 
 /// The message about a full disk, for `ready` and the log.
 pub(crate) const NOT_STORED: &str =
-    "the disk is full: messages that would have to be stored are refused until there is room";
+    "the disk is full: messages that would have to be stored are refused until space is free";
 
 /// The known state of the disk.
 #[derive(Debug)]

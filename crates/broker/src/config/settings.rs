@@ -207,8 +207,8 @@ pub struct Settings {
         help_heading = "Redirection"
     )]
     pub redirect_references: Option<u32>,
-    /// Whether connected clients of MQTT 5.0 are moved to nodes where there is room and where their topics are: not at all, only told what
-    /// should move, or moved; the same on all nodes [default: suggest]
+    /// Whether connected clients of MQTT 5.0 are moved to nodes with more capacity and where their topics are: not at all, only planned,
+    /// or moved; the same on all nodes [default: suggest]
     #[arg(
         long,
         env = "THICKET_REBALANCE",
@@ -479,7 +479,7 @@ pub struct Settings {
     #[arg(value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub queue_bytes: Option<u64>,
-    /// What becomes of a QoS 1 or 2 message that a queue has no room for [default: drop]
+    /// What becomes of a QoS 1 or 2 message when a queue is full [default: drop]
     #[arg(
         long,
         env = "THICKET_ON_FULL",
@@ -624,7 +624,7 @@ pub struct Settings {
     #[arg(value_parser = units::seconds::<u64>)]
     #[serde(deserialize_with = "units::seconds_of_file")]
     pub connect_timeout_s: Option<u64>,
-    /// Hand a client whose messages are wanted on one other worker only to that worker, after so many messages; 0: never [default: 64]
+    /// Move a client whose messages have recipients on one other worker only to that worker, after so many messages; 0: never [default: 64]
     #[arg(
         long,
         env = "THICKET_RELOCATE_AFTER",
@@ -697,8 +697,8 @@ pub struct Settings {
     #[arg(value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub half_open_bytes: Option<u64>,
-    /// Memory of the process from which on nobody gets a new session and QoS 0 is dropped early; a quarter above it nobody is let in at
-    /// all; 0: no bound [default: three quarters of the machine's or the control group's]
+    /// Memory of the process above which new sessions are refused and QoS 0 is dropped early; a quarter above it all new connections are
+    /// closed; 0: no bound [default: three quarters of the machine's or the control group's]
     #[arg(
         long,
         env = "THICKET_MEMORY_BYTES",

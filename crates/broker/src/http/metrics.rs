@@ -64,7 +64,7 @@ fn of_node(traffic: &TrafficCounts, nodes: &[NodeEntry], ready: bool, counters: 
     page.single(
         "thicket_ready",
         Gauge,
-        "Whether clients are served well here",
+        "Whether clients are served here",
         u64::from(ready),
     );
     page.traffic(traffic);
@@ -207,7 +207,7 @@ impl Page {
         for (name, help, value) in [
             (
                 "thicket_merged_sessions_total",
-                "Sessions that two nodes had, in a partition, and that became one here",
+                "Sessions that were served by two nodes during a partition and were merged here",
                 traffic.merged_sessions,
             ),
             (
@@ -217,17 +217,17 @@ impl Page {
             ),
             (
                 "thicket_merged_messages_total",
-                "Messages that came here with them; some may come twice",
+                "Messages received with them; some may be delivered twice",
                 traffic.merged_messages,
             ),
             (
                 "thicket_wills_of_lost_nodes_total",
-                "Wills published here, as the nodes of their clients were out",
+                "Wills published here because the nodes of their clients were down",
                 traffic.wills_of_lost_nodes,
             ),
             (
                 "thicket_relocated_connections_total",
-                "Clients handed to the worker that has the recipients of what they publish",
+                "Clients moved to the thread that has the recipients of what they publish",
                 traffic.relocated_connections,
             ),
             (
@@ -247,7 +247,7 @@ impl Page {
             ),
             (
                 "thicket_expired_messages_total",
-                "Not delivered: their time was over",
+                "Not delivered: they had expired",
                 traffic.expired_messages,
             ),
             (
@@ -315,7 +315,7 @@ impl Page {
             ),
             (
                 "thicket_unacknowledged_messages",
-                "Messages whose publisher is still owed an acknowledgement",
+                "Messages whose publisher has not been sent an acknowledgement yet",
                 traffic.unacknowledged_messages,
             ),
         ] {
@@ -328,7 +328,7 @@ impl Page {
         self.family(
             name,
             Gauge,
-            "Days that the certificates of a file still hold",
+            "Days that the certificates of a file are still valid; below 0: expired",
         );
         for CertificateDays { key, path, days } in all {
             let file = path.to_string_lossy();
@@ -355,7 +355,7 @@ impl Page {
         self.family(
             "thicket_nodes",
             Gauge,
-            "Nodes of the cluster this one knows, itself included",
+            "Nodes of the cluster, this one included",
         );
         self.sample(&[("state", "reachable")], reachable);
         self.sample(&[("state", "unreachable")], nodes.len() - reachable);
@@ -383,7 +383,7 @@ impl Page {
         let gauges: [(&str, &str, Value); 6] = [
             (
                 "thicket_node_cpu_ratio",
-                "CPU of a node's process, a mean of 5 s, of what it may use",
+                "CPU of a node's process, a mean of 5 s, as a ratio of what it may use",
                 |state| state.cpu_ratio,
             ),
             (
@@ -393,7 +393,7 @@ impl Page {
             ),
             (
                 "thicket_node_memory_limit_bytes",
-                "Memory from which on a node gives nobody a new session",
+                "Memory above which a node refuses new sessions",
                 |state| state.memory_limit_bytes.map(|bytes| bytes as f64),
             ),
             (
@@ -403,12 +403,12 @@ impl Page {
             ),
             (
                 "thicket_node_draining",
-                "Whether a node is about to leave",
+                "Whether a node is being drained",
                 |state| Some(f64::from(u8::from(state.draining))),
             ),
             (
                 "thicket_node_full",
-                "Whether a node lets nobody in, for want of memory or places",
+                "Whether a node refuses new clients because it is over its limit of memory or connections",
                 |state| Some(f64::from(u8::from(state.full))),
             ),
         ];
@@ -519,12 +519,12 @@ impl Page {
             ),
             (
                 "thicket_members_reachable",
-                "Of those members, the ones that are there, this node included",
+                "Of those members, the ones that are reachable, this node included",
                 membership.reachable,
             ),
             (
                 "thicket_is_minority",
-                "Whether this side of the cluster does not serve, as it has no majority",
+                "Whether this side of the cluster does not serve because it has no quorum",
                 u64::from(!membership.serves),
             ),
         ] {
@@ -535,12 +535,12 @@ impl Page {
     fn shell(&mut self, counters: &Counters) {
         self.histogram(
             "thicket_round_seconds",
-            "How long threads worked between two looks for what is new",
+            "How long a round of a thread took",
             &counters.rounds.read(),
         );
         self.histogram(
             "thicket_delivery_seconds",
-            "Of each message delivered to a client, from when its thread took it in to when it was written",
+            "Of each message delivered to a client, from when its thread received it to when it was written",
             &counters.deliveries.read(),
         );
         let all = [
@@ -551,12 +551,12 @@ impl Page {
             ),
             (
                 "thicket_proxy_headers_refused_total",
-                "Connections without a good PROXY header where one was wanted",
+                "Connections without a valid PROXY header at listeners that require one",
                 &counters.prefaces_refused,
             ),
             (
                 "thicket_accept_exhausted_total",
-                "Times a listener rested for want of descriptors",
+                "Times a listener paused because the process had no descriptor left",
                 &counters.accept_exhausted,
             ),
             (
@@ -576,7 +576,7 @@ impl Page {
             ),
             (
                 "thicket_authentications_total",
-                "Users asked for",
+                "Users authenticated or refused",
                 &counters.authentications,
             ),
             (
@@ -586,12 +586,12 @@ impl Page {
             ),
             (
                 "thicket_hook_requests_total",
-                "Questions to the authentication hook",
+                "Requests to the authentication hook",
                 &counters.hook_requests,
             ),
             (
                 "thicket_hook_failures_total",
-                "Clients about whom the hook gave no answer",
+                "Clients for whom the hook gave no answer",
                 &counters.hook_failures,
             ),
             (
@@ -625,23 +625,23 @@ impl Page {
         self.single(
             "thicket_client_connects_total",
             Counter,
-            "Clients that were let in",
+            "Clients accepted",
             counters.connects.value(),
         );
         for (name, help, reasons) in [
             (
                 "thicket_client_disconnects_total",
-                "Clients that were served and are no more, by reason",
+                "Clients disconnected, by reason",
                 &counters.disconnects,
             ),
             (
                 "thicket_connects_refused_total",
-                "Clients that were not let in, by reason code",
+                "CONNECTs refused, by reason code",
                 &counters.connects_refused,
             ),
             (
                 "thicket_handshakes_failed_total",
-                "TLS and WebSocket handshakes of clients that came to nothing, by reason",
+                "TLS and WebSocket handshakes of clients that failed, by reason",
                 &counters.handshakes_failed,
             ),
         ] {

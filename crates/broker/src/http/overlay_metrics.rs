@@ -12,7 +12,7 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
     let seconds = |millis: u64| millis as f64 / 1000.0;
     page.histogram(
         "thicket_link_round_trip_seconds",
-        "How long links took there and back, to the millisecond",
+        "Round trips of links, to the millisecond",
         &Distribution {
             bounds: SLOW,
             within: counters.round_trips,
@@ -24,7 +24,7 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
         (
             "thicket_overlay_topic_trees",
             Gauge,
-            "Trees of topics known here",
+            "Trees of topics",
             overlay.topic_tree_count as f64,
         ),
         (
@@ -42,19 +42,19 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
         (
             "thicket_overlay_repairs_total",
             Counter,
-            "Nodes lost and routed round",
+            "Repairs of trees after a node was lost",
             counters.repairs as f64,
         ),
         (
             "thicket_overlay_last_repair_seconds",
             Gauge,
-            "From the last sign of a lost node to the trees without it",
+            "Duration of the last repair, from the last sign of the lost node to the trees without it",
             seconds(counters.last_repair_ms),
         ),
         (
             "thicket_overlay_repair_seconds_total",
             Counter,
-            "All repairs together: by the number of repairs, the mean",
+            "Duration of all repairs",
             seconds(counters.repair_ms),
         ),
         (
@@ -72,7 +72,7 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
         (
             "thicket_overlay_repeated_records_total",
             Counter,
-            "Records of nodes that were known, or older",
+            "Records of nodes that had been applied before, or were older",
             counters.repeated_records as f64,
         ),
         (
@@ -102,7 +102,7 @@ pub(super) fn append(page: &mut Page, overlay: &OverlayEntry) {
         (
             "thicket_overlay_relay_misses_total",
             Counter,
-            "Messages of others without a way or a place here",
+            "Messages of other nodes without a route or a place in a buffer",
             counters.relay_misses as f64,
         ),
         (

@@ -106,7 +106,7 @@ enum Topic {
     Memory,
     /// What was changed over the HTTP API of the node since its start, by whom and from where: the last 1000 changes
     Audit,
-    /// End the connection of a client, at whichever node it is; its session goes on as if the network had failed
+    /// End the connection of a client, at whichever node it is; its session stays as if the network had failed
     Kick {
         /// Client identifier
         client_id: String,

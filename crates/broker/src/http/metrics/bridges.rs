@@ -19,7 +19,7 @@ const FAMILIES: [Family; 9] = [
     (
         "thicket_bridge_forwarded_messages_total",
         Counter,
-        "Messages the broker across has",
+        "Messages that the other broker has accepted",
         |lane| lane.forwarded,
     ),
     (
@@ -31,31 +31,31 @@ const FAMILIES: [Family; 9] = [
     (
         "thicket_bridge_refused_messages_total",
         Counter,
-        "Messages the broker across does not take",
+        "Messages that the other broker refused",
         |lane| lane.refused,
     ),
     (
         "thicket_bridge_expired_messages_total",
         Counter,
-        "Messages whose time was over",
+        "Messages that had expired",
         |lane| lane.expired,
     ),
     (
         "thicket_bridge_looped_messages_total",
         Counter,
-        "Messages that had crossed before",
+        "Messages that had crossed the bridge before",
         |lane| lane.looped,
     ),
     (
         "thicket_bridge_unmatched_messages_total",
         Counter,
-        "Messages no rule takes",
+        "Messages that match no rule",
         |lane| lane.unmatched,
     ),
     (
         "thicket_bridge_queue_messages",
         Gauge,
-        "Messages on their way",
+        "Messages that wait",
         |lane| lane.queue_messages as u64,
     ),
     (

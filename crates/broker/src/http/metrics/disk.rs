@@ -36,12 +36,12 @@ pub(super) fn append(page: &mut Page, disk: &Disk) {
     page.single(
         "thicket_log_checkpoints_total",
         Counter,
-        "Times that what lives of a log was written anew and what was before removed",
+        "Checkpoints of the logs written",
         checkpoints,
     );
     page.histogram(
         "thicket_store_sync_seconds",
-        "How long the disk took for a sync",
+        "How long a sync of the disk took",
         &disk.syncs(),
     );
 }

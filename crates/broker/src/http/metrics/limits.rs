@@ -36,7 +36,7 @@ impl Page {
         self.by_listener(
             inspector,
             ("thicket_listener_admitted_total", Counter),
-            "Connections let in by a listener",
+            "Connections admitted by a listener",
             |gate| gate.admitted.value(),
         );
         self.by_direction(
@@ -107,7 +107,7 @@ impl Page {
         self.family(
             name,
             Counter,
-            "Connections turned away or ended by a bound of the node",
+            "Connections refused or ended because a limit was reached",
         );
         for (reason, count) in [
             ("listener_full", full),
@@ -130,7 +130,7 @@ impl Page {
         self.single(
             "thicket_http_turned_away_total",
             Counter,
-            "Connections to the HTTP API that found no place, or lost theirs to a newcomer before they had said what they want",
+            "Connections to the HTTP API that were refused because of the limit, or displaced by a new one before they had sent a request",
             inspector.seats.turned_away.value(),
         );
     }
@@ -139,7 +139,7 @@ impl Page {
         self.single(
             "thicket_log_lines_suppressed_total",
             Counter,
-            "Lines of the log that were counted and not written, as there were many about the same peer",
+            "Lines of the log that were counted and not written because there were many about the same peer",
             log::suppressed_lines(),
         );
     }
@@ -154,7 +154,7 @@ impl Page {
             ),
             (
                 "thicket_memory_limit_bytes",
-                "Memory from which on nobody gets a new session; 0: no bound",
+                "Memory above which new sessions are refused; 0: no bound",
                 Some(limit_bytes(inspector.memory_bytes).unwrap_or(0)),
             ),
             (
