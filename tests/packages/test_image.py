@@ -152,7 +152,8 @@ class Image(unittest.TestCase):
         here.subscribe(("site/1", 1))
         wait_until(leaving.covered, "the session to have its copy")
         drained = podman("exec", leaving.name, "/thicket", "ctl", "drain", "--timeout", "30")
-        self.assertEqual(drained.stdout, "drained: the node can be stopped\n")
+        # Whether it has backups of others, which it then says, is up to them.
+        self.assertEqual(drained.stdout.splitlines()[0], "drained: the node can be stopped")
         podman("stop", "--time", "20", leaving.name)
         state = json.loads(podman("inspect", leaving.name).stdout)[0]["State"]
         self.assertEqual(state["ExitCode"], 0)
