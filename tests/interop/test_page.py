@@ -373,5 +373,24 @@ class InChromiumWithoutListener(PageTest):
             browser.close()
 
 
+@unittest.skipUnless(sync_playwright and CHROMIUM, "needs Chromium and Playwright for Python")
+class InChromiumOverATree(PageTest):
+    size = 3
+    has_users = False
+
+    def arguments(self):
+        return ("--routing", "tree")
+
+    def test_the_page_shows_the_tree_and_its_root(self):
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            page = browser.new_page()
+            page.goto(f"http://127.0.0.1:{self.nodes[0].http_port}/")
+            wait_until(lambda: page.locator("#picture .link.tree").count() == 2, "the tree of three nodes")
+            (root,) = [text for text in page.locator("#picture .name").all_text_contents() if text.endswith(" (root)")]
+            self.assertIn(f"routing tree with the root {root.removesuffix(' (root)')}", page.inner_text("#membership"))
+            browser.close()
+
+
 if __name__ == "__main__":
     unittest.main()

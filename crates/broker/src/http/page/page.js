@@ -72,6 +72,7 @@ function show(entry) {
   const { serves, members, reachable } = entry.membership;
   at("membership").textContent =
     `${serves ? "Serving" : "No majority: not serving"}, ${reachable} of ${members} members reachable, routing ${entry.routing}` +
+    (hasTree(entry) ? ` with the root ${entry.tree.root}` : "") +
     (entry.disagreements.length ? `. ${entry.disagreements.join(" ")}` : "");
   at("membership").className = serves && reachable === members && !entry.disagreements.length ? "note" : "note warn";
   remember(entry);
@@ -83,6 +84,11 @@ function show(entry) {
   showLatency(entry);
   showTopics(entry);
   offerListeners(entry);
+}
+
+// Whether messages go over the tree of all nodes.
+function hasTree({ routing, tree }) {
+  return routing !== "mesh" && tree.edges.length > 0;
 }
 
 function noteChanges(entry) {
@@ -138,13 +144,14 @@ function drawPicture(entry) {
     places.set(node.name, place).set(node.id, place);
   });
   const edges = new Set(entry.tree.edges.map(([a, b]) => [a, b].sort().join("\n")));
+  const root = hasTree(entry) ? places.get(entry.tree.root) : null;
   const traffic = new Map(entry.link_traffic.map((it) => [it.node, it]));
   const radius = nodes.length > 16 ? 14 : 26;
   const labels = [];
   for (const { nodes: [from, to], rtt_ms: rtt } of entry.links) {
     const [a, b] = [places.get(from), places.get(to)];
     if (!a || !b) continue;
-    const isTree = entry.routing !== "mesh" && edges.has([from, to].sort().join("\n"));
+    const isTree = hasTree(entry) && edges.has([from, to].sort().join("\n"));
     const line = draw(picture, "line", { x1: a.x, y1: a.y, x2: b.x, y2: b.y, class: isTree ? "link tree" : "link" });
     const own = a.node.is_self ? b.node : b.node.is_self ? a.node : null;
     const rates = own && traffic.get(own.name);
@@ -163,7 +170,7 @@ function drawPicture(entry) {
     draw(circle, "title", {}, state === "down" ? `${node.name}: ${state}` : `${node.name}: ${state}, ${plural(node.clients, "client")}`);
     draw(picture, "text", { x, y: y + 5 }, state === "down" ? "✗" : number.format(node.clients));
     const name = node.name.length > 22 ? `${node.name.slice(0, 21)}…` : node.name;
-    draw(picture, "text", { x, y: y + radius + 22, class: "name" }, name);
+    draw(picture, "text", { x, y: y + radius + 22, class: "name" }, root && root.node === node ? `${name} (root)` : name);
   }
 }
 
