@@ -46,7 +46,6 @@ fn twice(key: &'static str, address: SocketAddr, other: &str) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config::Settings;
 
     #[test]
@@ -68,11 +67,7 @@ mod tests {
             (&["127.0.0.1:1883", "127.0.0.2:1883"], "off", None, None),
             (&["127.0.0.1:0", "127.0.0.1:0"], "127.0.0.1:0", None, None),
             (
-                &[
-                    "127.0.0.1:1883",
-                    "tls://127.0.0.1:1884",
-                    "ws://127.0.0.1:1883",
-                ],
+                &["127.0.0.1:1883", "127.0.0.1:1884", "ws://127.0.0.1:1883"],
                 "off",
                 None,
                 Some("listen = 127.0.0.1:1883: expected each address once in `listen`"),
