@@ -97,7 +97,7 @@ mirror! {
         topic: String = topic,
         /// Identity of the node.
         node: String = node,
-        /// Within a factor of two.
+        /// Within a factor of 1.5.
         messages_per_s: f64 = messages_per_s,
     }
 }

@@ -140,7 +140,7 @@ pub fn topics(topics: &[TopicEntry], nodes: &[NodeEntry]) -> String {
     render(&["TOPIC", "NODE", "MESSAGES/S"], &rows)
 }
 
-/// A number that is known within a factor of two.
+/// A number that is known within a factor of 1.5.
 fn about(number: f64) -> String {
     if number >= 1.0 {
         format!("~{number:.0}")
@@ -611,7 +611,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_that_is_known_within_a_factor_of_two_is_rounded() {
+    fn a_rate_that_is_known_roughly_is_rounded() {
         for (rate, expected) in [
             (0.064, "~0.1"),
             (1.024, "~1"),

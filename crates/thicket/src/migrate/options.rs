@@ -110,7 +110,9 @@ const OPTIONS: &[(&str, Take)] = &[
     ("max_packet_size", Number("maximum_packet_size", 1)),
     (
         "message_size_limit",
-        No("maximum_packet_size bounds a whole packet, topic and properties included"),
+        No(
+            "not set: choose a maximum_packet_size, which bounds a whole packet, with topic and properties",
+        ),
     ),
     ("max_queued_bytes", Number("queue_bytes", 1)),
     ("max_queued_messages", Number("queue_messages", 1)),

@@ -276,7 +276,7 @@ fn answer(needs: &Needs) -> Answer {
         crate::counted(nodes, "node"),
         match spare {
             0 => ", none to spare".to_owned(),
-            spare => format!(", {spare} to spare, {for_deaths} at least so that more than half are left"),
+            spare => format!(", {spare} to spare, {for_deaths} at least, so that `partition = \"majority\"` is possible"),
         },
         if for_load + spare > MOST_NODES {
             "that is the most a cluster is planned for: measure, or split the topics over clusters".to_owned()

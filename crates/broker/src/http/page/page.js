@@ -386,7 +386,7 @@ async function showMemory() {
   setTimeout(showMemory, 5000);
 }
 
-// A number that is known within a factor of two.
+// A number that is known within a factor of 1.5.
 const about = (value) => `~${value >= 1 ? count(Math.round(value)) : value.toFixed(1)}`;
 
 function showTopics(entry) {
