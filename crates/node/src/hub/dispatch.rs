@@ -66,7 +66,7 @@ impl Hub {
                 client_id,
                 purpose,
             } => {
-                let is_placed = self.placing.is_placed_at(now, client_id, node);
+                let is_placed = self.placing.is_placed(now, client_id);
                 let purpose = match purpose {
                     Purpose::Move if is_placed => Purpose::Follow,
                     purpose => purpose,

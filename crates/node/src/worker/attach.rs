@@ -17,7 +17,7 @@ use super::{
     context::Context,
     places::Places,
     quota::Quotas,
-    redirect::MessageCount,
+    redirect::{MessageCount, leave_will},
     relocate::{FIRST_WAIT, Following},
     rights::{set_grant, watch_grant},
     sessions::{NEVER, Session},
@@ -84,6 +84,17 @@ impl Worker {
             let client_id = (*client_id).into();
             self.cx.send_to_hub(ToHub::GrantDone { client_id });
             return;
+        }
+        let asks_again = placed.as_deref().is_some_and(Result::is_ok) && !connect.clean_start;
+        if let Some(old) = self.cx.sessions.find(&client_id)
+            && asks_again
+            && self
+                .cx
+                .sessions
+                .get(old)
+                .is_some_and(|it| it.connection.is_some())
+        {
+            leave_will(&mut self.cx, old);
         }
         let (key, session_present) = self.open_session(now, &client_id, &connect);
         set_grant(&mut self.cx, key, admission.grant);

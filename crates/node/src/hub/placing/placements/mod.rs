@@ -224,6 +224,12 @@ impl Placing {
         self.ask_placer(cx, now, number);
     }
 
+    /// Whether the client has asked for a placement, and has one.
+    pub(in crate::hub) fn is_placed(&self, now: Now, name: &str) -> bool {
+        let known = self.placements.known.get(name);
+        known.is_some_and(|known| known.is_asked(now))
+    }
+
     /// See [`crate::Hub::placement`].
     pub(in crate::hub) fn placement(
         &self,
@@ -234,15 +240,6 @@ impl Placing {
         let known = self.placements.known.get(client_id)?;
         let report = || self.placement_report(cx, now, &known.placement, known.until);
         known.is_asked(now).then(report)
-    }
-
-    /// Whether the client was told to have its own session at that node.
-    pub(in crate::hub) fn is_placed_at(&self, now: Now, client_id: &str, node: NodeId) -> bool {
-        let known = self.placements.known.get(client_id);
-        known.is_some_and(|known| {
-            let own = known.placement.sessions.first();
-            known.is_asked(now) && own.is_some_and(|session| session.node == node.0)
-        })
     }
 
     /// See [`crate::Hub::placements`].
