@@ -160,6 +160,12 @@ export class Connection {
     return this.#isReady && !this.#hasEnded;
   }
 
+  /** Whether the CONNECT may have been sent: the broker has the session then, whether it has answered or not. */
+  get isDialed(): boolean {
+    // Of a WebSocket it is not known.
+    return (this.#client.stream as { connecting?: boolean }).connecting !== true;
+  }
+
   /** Whether it takes no more at the moment: what was written is still on its way out. */
   get isCongested(): boolean {
     return this.#client.stream.writableNeedDrain;

@@ -20,7 +20,7 @@ import { Wake, now } from "./waiting.js";
 const LASTING_S = 1;
 /** Redirections followed in a row before the pause of a failed attempt. */
 const MOST_HOPS = 4;
-/** Longest wait for acknowledgements when the client closes. */
+/** Longest wait for what is unanswered when the client closes. */
 const LAST_WORDS_S = 3;
 
 /** Whether a session is to be left. */
@@ -28,7 +28,7 @@ export type Leave =
   | "stay"
   /** When nothing comes any more and all that was to be sent is acknowledged. The session ends. */
   | "whenRead"
-  /** When all that was to be sent is acknowledged, or it takes too long. */
+  /** When all that was to be sent is acknowledged and the broker is known that has the session, or it takes too long. */
   | "now"
   | "nowAndKeep";
 
@@ -254,10 +254,13 @@ export class Session implements Listener {
   }
 
   async #finish(end: Outcome): Promise<void> {
+    // If it has not answered in time, the session counts as one of the broker that serves.
     this.#next?.drop();
     this.#next = undefined;
-    if (end.kind === "left" && this.#current?.isReady) {
+    if (end.kind === "left" && this.#current !== undefined && this.#current === this.#accepted) {
       await this.#current.disconnect(this.#login.sessionExpiry > 0 && this.#assignment.leave !== "nowAndKeep");
+    } else {
+      this.#current?.drop();
     }
     this.#current = undefined;
   }
@@ -281,7 +284,7 @@ export class Session implements Listener {
   /** Connects where the control plane wants the session; the connection here serves until the broker there has accepted it. */
   #followPlacement(connection: Connection): void {
     const { target } = this.#assignment;
-    if (target === undefined || target.answer <= this.#followed) {
+    if (target === undefined || target.answer <= this.#followed || this.#isMoving || this.#isLeavingNow()) {
       return;
     }
     this.#followed = target.answer;
@@ -312,25 +315,29 @@ export class Session implements Listener {
         return;
       case "whenRead":
         this.#drain ??= { kind: "quiet", since: now() };
-        if (!this.duties.isSent || this.#drain.kind !== "done") {
+        if (!this.duties.isSent || this.#isMoving || this.#drain.kind !== "done") {
           return;
         }
         break;
       case "now":
       case "nowAndKeep":
         this.#closingUntil ??= now() + LAST_WORDS_S;
-        if (!this.duties.isSent && now() < this.#closingUntil) {
+        if ((!this.duties.isSent || this.#isMoving) && now() < this.#closingUntil) {
           return;
         }
     }
     this.#end = { kind: "left" };
   }
 
-  /** What is sent again after a lost connection gets its time, too; a broker that has not answered gets none. */
+  /** Whether the session may be at the broker of the next connection already: only who has it can end it. */
+  get #isMoving(): boolean {
+    return this.#next?.isDialed === true;
+  }
+
+  /** The broker's answer gets its time, and so does what is sent again after a lost connection. */
   #leaveUnready(connection: Connection): void {
     this.#closingUntil ??= now() + LAST_WORDS_S;
-    if (connection !== this.#accepted || now() >= this.#closingUntil) {
-      connection.drop();
+    if (!connection.isDialed || now() >= this.#closingUntil) {
       this.#end = { kind: "left" };
     }
   }

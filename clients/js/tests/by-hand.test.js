@@ -14,7 +14,7 @@ import { HandBroker } from "./support/hand.js";
 import { Control, freePort, placement, sleep } from "./support/nodes.js";
 
 const [USE_ANOTHER_SERVER, SERVER_MOVED, NOT_AUTHORIZED, BAD_LOGIN] = [0x9c, 0x9d, 0x87, 0x86];
-const IDENTIFIER_NOT_FOUND = 0x92;
+const [SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND] = [0x8e, 0x92];
 
 /** @param {import("node:test").TestContext} t */
 async function twoBrokers(t) {
@@ -228,6 +228,102 @@ describe("redirection", () => {
     await afterwards;
     there.close();
     await client.close();
+  });
+
+  test("a session goes on where it was sent although the control plane wants it back", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const control = await Control.start(t);
+    control.answer = placement(["c", first.address, [], []]);
+    const opening = open({ placement: [control.url] });
+    const connection = await first.next();
+    connection.accept();
+    const client = await opening;
+    control.answer = placement(["c", second.address, [], ["a"]]);
+    const subscribing = [client.subscribe("a")];
+    connection.grant(await connection.expect("subscribe"), 0);
+    const there = await second.next();
+    control.answer = placement(["c", first.address, [], ["a"]], ["c~2", first.address, [], ["b"]]);
+    subscribing.push(client.subscribe("b"));
+    connection.grant(await connection.expect("subscribe"), 0);
+    const other = await first.next();
+    assert.equal(other.connect.clientId, "c~2", "so the answer was followed");
+    other.accept();
+    other.grant(await other.expect("subscribe"), 0);
+    connection.write({ cmd: "disconnect", reasonCode: SESSION_TAKEN_OVER });
+    await connection.closed();
+    there.accept({ sessionPresent: true });
+    const back = await first.next();
+    back.accept({ sessionPresent: true });
+    await Promise.all(subscribing);
+    [back, other].forEach((it) => it.close());
+    await client.close();
+  });
+});
+
+describe("leaving", () => {
+  /** A client whose only session is wanted at the second broker, which has its CONNECT. @param {import("node:test").TestContext} t */
+  async function moving(t) {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const here = await first.next();
+    const answer = placement(["c", second.address, [], []]);
+    here.accept({ user: { "thicket-placement": JSON.stringify(answer) } });
+    return { client: await opening, here, there: await second.next() };
+  }
+
+  /** @param {import("./support/hand.js").HandConnection} connection */
+  async function endsSession(connection) {
+    assert.equal((await connection.expect("disconnect")).properties?.sessionExpiryInterval, 0);
+    connection.close();
+  }
+
+  test("a session that moves when the client closes is ended where it has moved", async (t) => {
+    const { client, there } = await moving(t);
+    const closing = client.close();
+    there.accept({ sessionPresent: true });
+    await endsSession(there);
+    await closing;
+  });
+
+  test("so is one whose old connection ends before the new one is accepted", async (t) => {
+    const { client, here, there } = await moving(t);
+    const closing = client.close();
+    here.write({ cmd: "disconnect", reasonCode: SESSION_TAKEN_OVER });
+    await here.closed();
+    there.accept({ sessionPresent: true });
+    await endsSession(there);
+    await closing;
+  });
+
+  test("a session that the other broker refuses when the client closes is ended where it was", async (t) => {
+    const { client, here, there } = await moving(t);
+    const closing = client.close();
+    there.refuse(NOT_AUTHORIZED);
+    await endsSession(here);
+    await closing;
+  });
+
+  test("a session that the other broker does not answer for is ended where it was", async (t) => {
+    const { client, here, there } = await moving(t);
+    const closing = client.close();
+    await there.closed();
+    await endsSession(here);
+    await closing;
+  });
+
+  test("a session whose CONNECT is not answered when the client closes is ended when it is", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const here = await first.next();
+    const answer = placement(["c", first.address, [], []], ["c~2", second.address, ["t"], []]);
+    here.accept({ user: { "thicket-placement": JSON.stringify(answer) } });
+    const client = await opening;
+    const there = await second.next();
+    const closing = client.close();
+    await endsSession(here);
+    there.accept();
+    await endsSession(there);
+    await closing;
   });
 });
 

@@ -116,6 +116,13 @@ export class HandConnection {
   close() {
     this.#socket.destroy();
   }
+
+  /** Until the client has closed it. */
+  async closed() {
+    if (!this.#socket.destroyed) {
+      await once(this.#socket, "close");
+    }
+  }
 }
 
 /** Takes connections, and gives each to a test after its CONNECT was read. */
