@@ -33,6 +33,8 @@ from support import (
 import thicket
 
 USE_ANOTHER_SERVER, SERVER_MOVED, NOT_AUTHORIZED, BAD_LOGIN = 0x9C, 0x9D, 0x87, 0x86
+# A DISCONNECT with Session Expiry Interval 0.
+THE_SESSION_ENDS = b"\0\x05\x11\0\0\0\0"
 
 
 def refusal(code: int, reference: str | None = None) -> bytes:
@@ -210,12 +212,51 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         await there.expect(PUBACK)
         await there.expect(PINGREQ)
         await there.write(packet(PINGRESP, b""))
-        goodbye = await there.expect(DISCONNECT)
-        self.assertEqual(goodbye, b"\0\x05\x11\0\0\0\0", "the session ends")
+        self.assertEqual(await there.expect(DISCONNECT), THE_SESSION_ENDS)
         async for message in client:
             self.assertEqual(message.text, "late")
             break
         await client.close()
+
+    async def test_a_session_whose_connect_is_not_answered_when_the_client_closes_is_ended(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        addresses = [self.first.address, self.second.address]
+        answer = support.placement(addresses, [("c", 0, [], []), ("c~2", 1, ["t"], [])])
+        await connection.accept(user=[("thicket-placement", json.dumps(answer))])
+        client = await opening
+        there = await self.second.next()
+        closing = asyncio.create_task(client.close())
+        self.assertEqual(await connection.expect(DISCONNECT), THE_SESSION_ENDS)
+        await there.accept()
+        self.assertEqual(await there.expect(DISCONNECT), THE_SESSION_ENDS)
+        await closing
+
+    async def test_a_session_that_moves_when_the_client_closes_is_ended_where_it_has_moved(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        addresses = [self.first.address, self.second.address]
+        answer = support.placement(addresses, [("c", 1, [], []), ("c~2", 0, ["t"], [])])
+        await connection.accept(user=[("thicket-placement", json.dumps(answer))])
+        other = await self.first.next()
+        await other.accept()
+        client = await opening
+        there = await self.second.next()
+        closing = asyncio.create_task(client.close())
+        self.assertEqual(await other.expect(DISCONNECT), THE_SESSION_ENDS)
+        await there.accept(session_present=True)
+        self.assertEqual(await there.expect(DISCONNECT), THE_SESSION_ENDS)
+        await closing
+
+    async def test_a_client_that_closes_does_not_wait_long_for_a_broker_that_does_not_answer(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        answer = support.placement([self.second.address], [("c", 0, [], [])])
+        await connection.accept(user=[("thicket-placement", json.dumps(answer))])
+        client = await opening
+        await self.second.next()
+        async with asyncio.timeout(8):
+            await client.close()
 
     async def test_a_subscription_in_doubt_is_asked_for_again_or_ended(self) -> None:
         opening = asyncio.create_task(self.client().__aenter__())

@@ -42,7 +42,7 @@ MOST_UNDER_WAY = 100
 BATCH = 64
 # Messages of QoS 1 and 2 that a broker may send ahead of our acknowledgements, a session.
 RECEIVE_MAXIMUM = 1024
-# Longest wait for acknowledgements when the client closes.
+# Longest wait for what is unanswered when the client closes.
 LAST_WORDS_S = 3.0
 # How often Paho looks after keep alive.
 MISC_S = 1.0
@@ -348,7 +348,7 @@ class Session:
                     self._act(address)
                 elif now >= deadline:
                     return _Lost("no CONNACK in time")
-                elif self._is_leaving_now():
+                elif self._is_leaving_now() and self._is_closing_over():
                     return _Left()
                 if self._end is None:
                     await self._wait(self._next_deadline(next_misc if self._is_connected else min(next_misc, deadline)))
@@ -688,6 +688,10 @@ class Session:
 
     def _follow_placement(self, address: Address) -> None:
         """Tries where the control plane wants the session; the connection here serves until that is known to listen."""
+        if self._is_leaving_now():
+            # The session is ended where it is.
+            self._cancel_probe()
+            return
         if self._probe is not None and self._probe.done():
             is_there = self._probe.result()
             self._probe = None
@@ -725,6 +729,12 @@ class Session:
             self._drain = _Pinged()
             self._paho.ping()
 
+    def _is_closing_over(self) -> bool:
+        """Whether the time for what is unanswered is over. A CONNECT counts: the broker may have the session already."""
+        if self._closing_until is None:
+            self._closing_until = self._loop.time() + LAST_WORDS_S
+        return self._loop.time() >= self._closing_until
+
     def _leave(self) -> None:
         leave = self.assignment.leave
         is_sent = not self.outgoing and not self._waiting
@@ -735,11 +745,8 @@ class Session:
                 self._drain = _Quiet(self._loop.time())
             if not (is_sent and isinstance(self._drain, _Drained)):
                 return
-        elif not is_sent:
-            if self._closing_until is None:
-                self._closing_until = self._loop.time() + LAST_WORDS_S
-            if self._loop.time() < self._closing_until:
-                return
+        elif not is_sent and not self._is_closing_over():
+            return
         properties = None
         if self._login.version == 5 and self._login.session_expiry and leave is not Leave.NOW_AND_KEEP:
             properties = new_properties(PacketTypes.DISCONNECT)
