@@ -66,9 +66,9 @@ impl Hub {
                 client_id,
                 purpose,
             } => {
-                let is_placed = self.placing.is_placed(now, client_id);
+                let follows = self.placing.is_told_where_to_go(now, client_id);
                 let purpose = match purpose {
-                    Purpose::Move if is_placed => Purpose::Follow,
+                    Purpose::Move if follows => Purpose::Follow,
                     purpose => purpose,
                 };
                 self.ownership

@@ -147,7 +147,7 @@ fn any_reference(cx: &mut Context, id: ConnectionId) -> Option<String> {
     Some(address.to_string())
 }
 
-/// The will of a client that was sent away, or that asks for placements and connects anew, is not published because of that.
+/// The will of a client that was sent away, or does what it was told, is not published because of that.
 pub(super) fn leave_will(cx: &mut Context, key: SessionKey) {
     let Some(session) = cx.sessions.get_mut(key) else {
         return;

@@ -113,6 +113,11 @@ impl Placing {
         self.sites.learn(node, site);
     }
 
+    /// Whether a client that connects to another node does what it was told: it asks for placements, or this node has redirected it.
+    pub(in crate::hub) fn is_told_where_to_go(&self, now: Now, name: &str) -> bool {
+        self.is_placed(now, name) || self.has_redirected(now, name)
+    }
+
     /// The next CONNECT that asked for a placement and is to be served.
     pub(in crate::hub) fn next_answered(&mut self) -> Option<(WorkerId, Claim)> {
         self.answered.pop_front()

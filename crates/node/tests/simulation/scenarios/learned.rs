@@ -250,3 +250,39 @@ fn the_will_of_a_client_that_asks_for_placements_goes_out_only_when_it_is_gone()
         assert_eq!(world.hear(watcher).len(), 1, "seed {seed}");
     });
 }
+
+#[test]
+fn the_will_of_a_client_that_is_redirected_while_it_is_connected_is_not_published() {
+    let redirected = std::cell::Cell::new(0);
+    play(|world| {
+        let seed = world.net.seed;
+        let watcher = client_at(world, 0, Connect::new(V5, "watcher"), "CONNACK");
+        world.subscribe(watcher, "state", 1);
+        // Nobody publishes what it wants yet.
+        let connect = Connect {
+            will: placed().will,
+            ..resuming(V5, "client", 1000)
+        };
+        let client = client_at(world, 1, connect.clone(), "CONNACK");
+        world.subscribe(client, "hot", 1);
+        let publisher = client_at(world, HOME, resuming(V5, "publisher", 0), "CONNACK");
+        for _ in 0..10 {
+            for _ in 0..50 {
+                world.publish(publisher, "hot", "x", 0, 0);
+            }
+            pass(world, 1);
+        }
+        become_covered(world);
+        let again = world.connect(1, connect.clone());
+        let answer = world.hear(again);
+        let to = answer[0].strip_prefix("CONNACK 0x9D to ");
+        let to = to.and_then(|to| to.split(':').next()?.parse::<usize>().ok());
+        // Not in every weather: its node may not know yet that another one is better.
+        let Some(to) = to else { return };
+        redirected.set(redirected.get() + 1);
+        client_at(world, to, connect, "CONNACK present");
+        become_covered(world);
+        assert_eq!(world.hear(watcher), [""; 0], "seed {seed}");
+    });
+    assert!(redirected.get() > 0);
+}

@@ -225,7 +225,7 @@ impl Placing {
     }
 
     /// Whether the client has asked for a placement, and has one.
-    pub(in crate::hub) fn is_placed(&self, now: Now, name: &str) -> bool {
+    pub(super) fn is_placed(&self, now: Now, name: &str) -> bool {
         let known = self.placements.known.get(name);
         known.is_some_and(|known| known.is_asked(now))
     }

@@ -92,6 +92,11 @@ impl Redirection {
 }
 
 impl Placing {
+    /// Whether this node has sent the client elsewhere when it connected, not long ago.
+    pub(super) fn has_redirected(&self, now: Now, name: &str) -> bool {
+        self.redirection.recent.get(now.instant, name) == Some(true)
+    }
+
     /// A client that asks for its session is sent elsewhere instead, or refused. False: it is served here.
     pub(in crate::hub) fn redirects(
         &mut self,
