@@ -1,10 +1,13 @@
 """Which messages a client gets: filters, identifiers, options, overlapping and shared subscriptions."""
 
 import collections
+import time
 
 from nodes import OneNode, ThreeNodes
 from wire import Kind, Property, RawCases, acknowledge, subscribe, unsubscribe
 
+# How long messages are waited for that are on their way between nodes, s.
+PATIENCE = 30
 NO_LOCAL = 0x04
 RETAIN_AS_PUBLISHED = 0x08
 NO_SUBSCRIPTION_EXISTED = 0x11
@@ -232,7 +235,9 @@ class SharedCases(RawCases):
     def drain(self, clients, count):
         """Takes messages wherever they come until there are `count`; returns them by client."""
         came = collections.defaultdict(list)
+        deadline = time.monotonic() + PATIENCE
         while sum(map(len, came.values())) < count:
+            self.assertLess(time.monotonic(), deadline, f"came: {came}")
             for index, client in enumerate(clients):
                 client.send(b"\xc0\x00")
                 while (one := client.receive()).kind != Kind.PINGRESP:
@@ -273,6 +278,15 @@ class SharedCases(RawCases):
         present = self.member(self.here, "present")
         away.disconnect()
         publisher = self.publisher()
+        # The publisher's node hears a moment later that it has gone.
+        deadline, in_a_row = time.monotonic() + PATIENCE, 0
+        while in_a_row < 10:
+            self.assertLess(time.monotonic(), deadline, "the member that has gone is still chosen")
+            publisher.publish(self.topic("x"), "probe", qos=1)
+            probes = present.ping()
+            for probe in probes:
+                present.send(acknowledge(Kind.PUBACK, probe.packet_id))
+            in_a_row = in_a_row + 1 if probes else 0
         for number in range(20):
             publisher.publish(self.topic("x"), f"{number}", qos=1)
         came = self.drain([present], 20)

@@ -18,7 +18,7 @@ use super::{Measure, Phases, Scenario};
 const PASSWORD: &str = "THICKET_BENCH_PASSWORD";
 /// Bytes of number and time in a payload.
 const STAMP: usize = 16;
-/// Most bytes of a payload: a packet has up to 268,435,455 bytes after its length [MQTT-1.5.5], a topic among them.
+/// Most bytes of a payload: a packet has up to 268,435,455 bytes after its length (MQTT 5.0, 1.5.5), a topic among them.
 const MAX_PAYLOAD: usize = 268_000_000;
 /// Default standard deviation of log-normal gaps over their mean.
 const VARIATION: f64 = 0.5;
