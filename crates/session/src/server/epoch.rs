@@ -71,10 +71,43 @@ impl Epoch {
         self.0 / CLAIM
     }
 
+    /// Of two nodes that have a session the one with the higher precedence keeps it: the later claim; of one claim the one whose client is connected, as
+    /// the other one is a backup that no client has connected to; then the higher epoch.
+    #[must_use]
+    pub const fn precedence(self, is_connected: bool) -> Precedence {
+        Precedence {
+            claim: self.claim(),
+            is_connected,
+            epoch: self,
+        }
+    }
+
     /// Whether at most promotions lie between the two: neither is of a session that has taken in, or taken over, the other one.
     #[must_use]
     pub const fn is_same_but_for_promotions(self, other: Self) -> bool {
         self.0 / MERGE == other.0 / MERGE
+    }
+}
+
+/// See [`Epoch::precedence`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Precedence {
+    claim: u64,
+    is_connected: bool,
+    epoch: Epoch,
+}
+
+impl Precedence {
+    /// Of the session.
+    #[must_use]
+    pub const fn epoch(self) -> Epoch {
+        self.epoch
+    }
+
+    /// Whether the session had its client, and no client has connected elsewhere until the epoch `later`.
+    #[must_use]
+    pub const fn keeps_client_until(self, later: Epoch) -> bool {
+        self.is_connected && self.claim == later.claim()
     }
 }
 
@@ -101,6 +134,21 @@ mod tests {
             assert!(change.next_claim(200_000) > next);
             assert_eq!(Epoch::from_bits(change.bits()), change);
         }
+    }
+
+    #[test]
+    fn a_client_that_is_connected_precedes_promotions_and_merges_but_no_later_claim() {
+        let claim = Epoch::NONE.next_claim(100_000);
+        let others = [claim, claim.promoted(), claim.next_merge()];
+        for other in others {
+            assert!(claim.precedence(true) > other.precedence(false));
+            assert!(other.promoted().precedence(false) > other.precedence(false));
+            assert!(claim.precedence(true).keeps_client_until(other));
+            assert!(!claim.precedence(false).keeps_client_until(other));
+        }
+        let later = claim.next_claim(100_000);
+        assert!(later.precedence(false) > claim.precedence(true));
+        assert!(!claim.precedence(true).keeps_client_until(later));
     }
 
     #[test]

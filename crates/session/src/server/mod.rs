@@ -14,7 +14,7 @@ mod snapshot;
 mod stored;
 mod subscription;
 
-pub use epoch::Epoch;
+pub use epoch::{Epoch, Precedence};
 pub use generations::Generations;
 pub use inbound::{GENERATIONS_OF_A_BRANCH, Inbound, InboundId, InboundPublish};
 pub use journal::{

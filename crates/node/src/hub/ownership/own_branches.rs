@@ -123,10 +123,8 @@ impl Ownership {
             return;
         };
         thicket_session::reach!("hub/ownership/own_branches: a branch of another worker is merged");
-        // By the rule of the registrar: of one claim the one stays whose client is connected.
-        let is_claimed_later = branch.epoch.claim() > entry.epoch.claim();
         let epoch = branch.epoch.max(entry.epoch).next_merge();
-        if branch.epoch > entry.epoch && (is_claimed_later || !entry.is_connected) {
+        if branch.epoch.precedence(false) > entry.epoch.precedence(entry.is_connected) {
             std::mem::swap(&mut branch.epoch, &mut entry.epoch);
             std::mem::swap(&mut branch.worker, &mut entry.home);
             // A client of the branch is disconnected.

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use thicket_overlay::NodeId;
-use thicket_session::server::Epoch;
+use thicket_session::server::{Epoch, Precedence};
 
 use super::Ownership;
 use crate::{
@@ -29,24 +29,23 @@ use crate::{
     },
 };
 
-/// Of two nodes that have a session the one with the higher rank keeps it: the later claim; of one claim the one whose client is connected, as the
-/// other one is a backup that no client has connected to; then the promoted backup.
+/// Of two nodes that have a session the one with the higher rank keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    claim: u64,
-    is_connected: bool,
-    epoch: Epoch,
+    precedence: Precedence,
     node: NodeId,
 }
 
 impl Rank {
     const fn new(node: NodeId, registration: Registration<'_>) -> Self {
         Self {
-            claim: registration.epoch.claim(),
-            is_connected: registration.is_connected,
-            epoch: registration.epoch,
+            precedence: registration.epoch.precedence(registration.is_connected),
             node,
         }
+    }
+
+    const fn epoch(&self) -> Epoch {
+        self.precedence.epoch()
     }
 }
 
@@ -255,11 +254,11 @@ impl Ownership {
             rival.stage = Eviction::Told;
             goes.push(rival.rank);
         }
-        let stays = known.primary.map_or(Epoch::NONE, |primary| primary.epoch);
+        let stays = known.primary.map_or(Epoch::NONE, |primary| primary.epoch());
         for goes in goes {
             let node = goes.node;
             // The one that is evicted may have the higher epoch, as a backup of the one that stays.
-            let epoch = stays.max(goes.epoch);
+            let epoch = stays.max(goes.epoch());
             if node == cx.own() {
                 self.handle_evict(cx, now, node, client_id, epoch);
             } else {
@@ -284,8 +283,8 @@ impl Ownership {
         if ends_claim {
             known.claim_ends();
         }
-        let was_connected = known.primary.is_some_and(|primary| {
-            primary.node == from && primary.is_connected && primary.claim == epoch.claim()
+        let keeps_client = known.primary.is_some_and(|primary| {
+            primary.node == from && primary.precedence.keeps_client_until(epoch)
         });
         known.claimed_by.take_if(|claimant| *claimant == from);
         // If we granted it, its epoch is above all others and the former primary has handed the session over, unless that was unreachable for the
@@ -295,7 +294,7 @@ impl Ownership {
             epoch,
             is_claim: false,
             // No client has connected to a promoted backup. One that merges a branch stays.
-            is_connected: was_connected || epoch.is_claim(),
+            is_connected: keeps_client || epoch.is_claim(),
         };
         self.register(cx, now, from, registration);
         if ends_claim {
@@ -369,15 +368,13 @@ impl Ownership {
         let Some((&source, rival)) = known.rivals.first_key_value() else {
             return;
         };
-        let source_epoch = rival.rank.epoch;
-        let rivals = known.rivals.values().map(|rival| rival.rank.epoch);
-        let highest = rivals.chain(known.primary.map(|it| it.epoch)).max();
+        let source_epoch = rival.rank.epoch();
         let Some(primary) = known.primary.map(|primary| primary.node) else {
             known.primary = known.rivals.remove(&source).map(|rival| rival.rank);
             self.grant_next(cx, now, client_id);
             return;
         };
-        let epoch = known.claim_merge(primary, highest.unwrap_or_default());
+        let epoch = known.claim_merge(primary);
         if let Some(rival) = known.rivals.get_mut(&source) {
             rival.stage = Eviction::Merging;
         }
@@ -479,11 +476,13 @@ impl Registered {
         self.epoch
     }
 
-    /// The epoch under which a node merges a branch; `highest`: of all that have the session. It is none of a later client: a node that this one does
+    /// The epoch under which a node merges a branch: above those of all that have the session, and none of a later client. A node that this one does
     /// not see may have the client, and keeps it when they meet.
-    fn claim_merge(&mut self, by: NodeId, highest: Epoch) -> Epoch {
+    fn claim_merge(&mut self, by: NodeId) -> Epoch {
         self.claimed_by = Some(by);
-        let epoch = highest.next_merge();
+        let rivals = self.rivals.values().map(|rival| rival.rank.epoch());
+        let highest = rivals.chain(self.primary.map(|it| it.epoch())).max();
+        let epoch = highest.unwrap_or_default().next_merge();
         self.epoch = self.epoch.max(epoch);
         epoch
     }

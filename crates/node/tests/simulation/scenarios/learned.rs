@@ -198,6 +198,18 @@ fn who_is_not_known_is_served_where_it_comes() {
     });
 }
 
+/// Much is published at `HOME`, until all nodes know.
+fn publish_at_home(world: &mut World) {
+    let publisher = client_at(world, HOME, resuming(V5, "publisher", 0), "CONNACK");
+    for _ in 0..10 {
+        for _ in 0..50 {
+            world.publish(publisher, "hot", "x", 0, 0);
+        }
+        pass(world, 1);
+    }
+    become_covered(world);
+}
+
 /// A client with a will that asks for its placement, and wants what is published at `HOME`.
 fn placed() -> Connect<'static> {
     let asked = [("thicket-max-sessions", "2"), ("thicket-subscribe", "hot")];
@@ -219,14 +231,7 @@ fn the_will_of_a_client_that_asks_for_placements_goes_out_only_when_it_is_gone()
         let seed = world.net.seed;
         let watcher = client_at(world, 0, Connect::new(V5, "watcher"), "CONNACK");
         world.subscribe(watcher, "state", 1);
-        let publisher = client_at(world, HOME, resuming(V5, "publisher", 0), "CONNACK");
-        for _ in 0..10 {
-            for _ in 0..50 {
-                world.publish(publisher, "hot", "x", 0, 0);
-            }
-            pass(world, 1);
-        }
-        become_covered(world);
+        publish_at_home(world);
         client_at(world, 1, placed(), "CONNACK");
         become_covered(world);
         let now = world.nodes[1].clock(&world.net);
@@ -265,14 +270,7 @@ fn the_will_of_a_client_that_is_redirected_while_it_is_connected_is_not_publishe
         };
         let client = client_at(world, 1, connect.clone(), "CONNACK");
         world.subscribe(client, "hot", 1);
-        let publisher = client_at(world, HOME, resuming(V5, "publisher", 0), "CONNACK");
-        for _ in 0..10 {
-            for _ in 0..50 {
-                world.publish(publisher, "hot", "x", 0, 0);
-            }
-            pass(world, 1);
-        }
-        become_covered(world);
+        publish_at_home(world);
         let again = world.connect(1, connect.clone());
         let answer = world.hear(again);
         let to = answer[0].strip_prefix("CONNACK 0x9D to ");

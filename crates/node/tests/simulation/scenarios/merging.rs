@@ -30,6 +30,20 @@ fn play(scenario: impl Fn(&mut World, Parting)) {
     }
 }
 
+/// Nodes with so many workers each, and two backups of each session.
+fn with_two_backups(seed: u64, weather: Weather, workers: [u8; 4]) -> World {
+    let mut world = World::new(seed, weather);
+    for workers in workers {
+        let node = world.add_node(NodeSpec {
+            backups: 2,
+            ..NodeSpec::new(workers)
+        });
+        world.start(node);
+    }
+    become_covered(&mut world);
+    world
+}
+
 fn part(world: &mut World, parting: Parting) {
     world.net.part(0, 1, parting);
     world.run_for(3_000);
@@ -427,16 +441,7 @@ fn a_clean_start_on_one_side_ends_what_the_other_one_has() {
 #[test]
 fn a_client_that_stays_keeps_its_session_from_those_who_have_merged_it_meanwhile() {
     for (seed, weather) in [(1, Weather::CALM), (2, Weather::ROUGH), (3, Weather::ROUGH)] {
-        let mut world = World::new(seed, weather);
-        for workers in [1, 2, 1, 2] {
-            let node = world.add_node(NodeSpec {
-                backups: 2,
-                ..NodeSpec::new(workers)
-            });
-            world.start(node);
-        }
-        let world = &mut world;
-        become_covered(world);
+        let world = &mut with_two_backups(seed, weather, [1, 2, 1, 2]);
         let client = client_at(world, 0, resuming(V5, "steady", 1000), "CONNACK");
         world.subscribe(client, "a", 2);
         become_covered(world);
@@ -479,16 +484,7 @@ fn branches_are_merged_where_backups_of_both_are_promoted() {
     // The times after which two workers of the third node, or one, promote backups.
     for (seed, after) in [(40, 195), (111, 150), (299, 90), (6, 25), (28, 135)] {
         let weather = [Weather::CALM, Weather::ROUGH][seed as usize % 2];
-        let mut world = World::new(seed, weather);
-        for workers in [2, 1, 2, 1] {
-            let node = world.add_node(NodeSpec {
-                backups: 2,
-                ..NodeSpec::new(workers)
-            });
-            world.start(node);
-        }
-        let world = &mut world;
-        become_covered(world);
+        let world = &mut with_two_backups(seed, weather, [2, 1, 2, 1]);
         let client = client_at(world, 0, resuming(V5, "away", 1000), "CONNACK");
         world.subscribe(client, "a", 2);
         become_covered(world);

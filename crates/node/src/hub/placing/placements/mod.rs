@@ -224,10 +224,15 @@ impl Placing {
         self.ask_placer(cx, now, number);
     }
 
-    /// Whether the client has asked for a placement, and has one.
-    pub(super) fn is_placed(&self, now: Now, name: &str) -> bool {
+    /// The placement that a client has asked for and has.
+    fn asked(&self, now: Now, name: &str) -> Option<&Known> {
         let known = self.placements.known.get(name);
-        known.is_some_and(|known| known.is_asked(now))
+        known.filter(|known| known.is_asked(now))
+    }
+
+    /// Whether there is one.
+    pub(super) fn is_placed(&self, now: Now, name: &str) -> bool {
+        self.asked(now, name).is_some()
     }
 
     /// See [`crate::Hub::placement`].
@@ -237,9 +242,8 @@ impl Placing {
         now: Now,
         client_id: &str,
     ) -> Option<PlacementReport> {
-        let known = self.placements.known.get(client_id)?;
-        let report = || self.placement_report(cx, now, &known.placement, known.until);
-        known.is_asked(now).then(report)
+        let known = self.asked(now, client_id)?;
+        Some(self.placement_report(cx, now, &known.placement, known.until))
     }
 
     /// See [`crate::Hub::placements`].
@@ -492,9 +496,8 @@ impl Placing {
 
     /// Placements of clients that are connected and may have several sessions, with how many: by the name of the first.
     pub(super) fn placed_with_several(&self, now: Now, name: &str) -> Option<(&Placement, u8)> {
-        let known = self.placements.known.get(name)?;
-        let has_several = known.is_asked(now) && known.max_sessions > 1;
-        has_several.then_some((&known.placement, known.max_sessions))
+        let known = self.asked(now, name)?;
+        (known.max_sessions > 1).then_some((&known.placement, known.max_sessions))
     }
 
     /// As the rebalancer: this is where the client should be, whatever it had. It is asked for again when the client connects there.

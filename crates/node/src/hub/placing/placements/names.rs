@@ -100,11 +100,10 @@ impl Placing {
 
     fn placed_session(&self, now: Now, name: &str) -> Option<(&Placement, &PlacedSession)> {
         let known = |name: &str, number: u16| {
-            let known = self.placements.known.get(name)?;
+            let known = self.asked(now, name)?;
             let mut sessions = known.placement.sessions.iter();
             let session = sessions.find(|session| session.number == number)?;
-            let found = (&known.placement, session);
-            known.is_asked(now).then_some(found)
+            Some((&known.placement, session))
         };
         known(name, 1).or_else(|| {
             let (of, number) = name.rsplit_once('~')?;
