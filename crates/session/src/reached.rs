@@ -24,6 +24,22 @@ pub fn note(point: &'static str) {
     REACHED.with_borrow_mut(|reached| *reached.entry(point).or_default() += 1);
 }
 
+/// The points that were reached on this thread more often than `known` says, which is brought up to date.
+pub fn new_since(known: &mut BTreeMap<&'static str, u64>) -> Vec<&'static str> {
+    REACHED.with_borrow(|reached| {
+        let is_new = |(point, count): &(&&'static str, &u64)| known.get(*point) != Some(count);
+        let new: Vec<_> = reached
+            .iter()
+            .filter(is_new)
+            .map(|(point, _)| *point)
+            .collect();
+        for point in &new {
+            known.insert(point, reached[point]);
+        }
+        new
+    })
+}
+
 /// How often each point was reached on this thread since the last call.
 #[must_use]
 pub fn take() -> BTreeMap<&'static str, u64> {

@@ -189,7 +189,7 @@ impl Run {
         Ok(())
     }
 
-    fn end(&mut self, node: usize) -> super::checks::Verdict {
+    pub fn end(&mut self, node: usize) -> super::checks::Verdict {
         self.note_end_of(node)?;
         self.ledger.kills.push(self.world.net.now);
         self.world.kill(node);

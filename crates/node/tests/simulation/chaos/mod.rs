@@ -7,6 +7,7 @@ mod checks;
 mod faults;
 mod ledger;
 mod plan;
+mod points;
 mod reached;
 mod run;
 
@@ -190,6 +191,33 @@ fn nodes_that_die_one_at_a_time_and_have_different_numbers_of_backups_lose_nothi
         "nodes_that_die_one_at_a_time_and_have_different_numbers_of_backups_lose_nothing",
         Plan::DYING_MIXED,
         &[(RoutingMode::Mesh, &[200_888])],
+    );
+}
+
+#[test]
+fn nodes_that_are_killed_at_named_points_keep_what_they_acknowledged() {
+    play(
+        "nodes_that_are_killed_at_named_points_keep_what_they_acknowledged",
+        Plan::KILLED_AT_POINTS,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_that_die_at_named_points_lose_nothing() {
+    play(
+        "nodes_that_die_at_named_points_lose_nothing",
+        Plan::DYING_AT_POINTS,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_of_which_a_second_dies_at_a_named_point_lose_nothing_with_two_backups() {
+    play(
+        "nodes_of_which_a_second_dies_at_a_named_point_lose_nothing_with_two_backups",
+        Plan::DYING_AT_POINTS_IN_TWOS,
+        &[],
     );
 }
 

@@ -38,6 +38,8 @@ pub struct Plan {
     /// Nodes differ: each lets its sessions have one backup more than the one before it, until it is this many more; the next has
     /// `backups` again.
     pub more_backups: u8,
+    /// Those that are killed, or die, do so right after a point named by `reach!`; if they have two backups, a second one at a point that follows.
+    pub at_points: bool,
     /// Nodes have a data directory; all lose their power at once and are started again.
     pub blacks_out: bool,
     /// Each node's clock is this much ahead of the one before, ms.
@@ -100,7 +102,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 36] = [
+    pub const ALL: [(&'static str, Self); 39] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -108,6 +110,9 @@ impl Plan {
         ("DYING_IN_TWOS", Self::DYING_IN_TWOS),
         ("DYING_IN_THREES", Self::DYING_IN_THREES),
         ("DYING_MIXED", Self::DYING_MIXED),
+        ("KILLED_AT_POINTS", Self::KILLED_AT_POINTS),
+        ("DYING_AT_POINTS", Self::DYING_AT_POINTS),
+        ("DYING_AT_POINTS_IN_TWOS", Self::DYING_AT_POINTS_IN_TWOS),
         ("POWER_LOSS", Self::POWER_LOSS),
         ("LINK_LOSS", Self::LINK_LOSS),
         ("SPLIT", Self::SPLIT),
@@ -159,6 +164,7 @@ impl Plan {
         dies: false,
         backups: 1,
         more_backups: 0,
+        at_points: false,
         blacks_out: false,
         skew: 0,
         sets_clocks: true,
@@ -209,6 +215,23 @@ impl Plan {
         nodes: 4,
         more_backups: 2,
         ..Self::DYING
+    };
+    /// Nodes that keep their data are killed right after a rare branch, or the end of a time-out, whatever else goes on.
+    pub const KILLED_AT_POINTS: Self = Self {
+        kills: true,
+        at_points: true,
+        resets: 0,
+        ..Self::LINKED
+    };
+    /// Nodes that keep nothing die there, while clients are moved.
+    pub const DYING_AT_POINTS: Self = Self {
+        at_points: true,
+        ..Self::MOVING_AND_DYING
+    };
+    /// The same with two nodes, the second one in the middle of the failover from the first.
+    pub const DYING_AT_POINTS_IN_TWOS: Self = Self {
+        at_points: true,
+        ..Self::DYING_IN_TWOS
     };
     /// All nodes lose their power at once.
     pub const POWER_LOSS: Self = Self {

@@ -128,6 +128,8 @@ pub struct Run {
     measured_at: u64,
     /// Of each node, in thousandths.
     cpu: Vec<u16>,
+    /// Where nodes are killed.
+    pub points: super::points::Points,
     /// What clients did and heard, if somebody wants to read it.
     pub log: Option<Vec<String>>,
 }
@@ -201,6 +203,7 @@ impl Run {
             faults: Vec::new(),
             measured_at: 0,
             cpu: vec![0; plan.nodes],
+            points: super::points::Points::new(seed),
         };
         for index in 0..plan.clients {
             run.add_client(index, &mut random);
@@ -215,7 +218,8 @@ impl Run {
         // That of a client that was sent away, and whose connection was dead so that it did not hear so, waits for it to come back.
         let is_told = plan.dies && !plan.redirects;
         run.ledger.hears_all_wills = is_told && plan.backups + plan.more_backups < 2;
-        run.ledger.hears_stored_wills = plan.kills || plan.blacks_out;
+        // A will that is being published is lost if the two nodes that hold it die in that moment.
+        run.ledger.hears_stored_wills = (plan.kills && !plan.at_points) || plan.blacks_out;
         run
     }
 
@@ -280,11 +284,16 @@ impl Run {
         self.subscribe_to(self.watcher, "will/#", Qos::ExactlyOnce);
         self.pass(if self.is_aged { AGED_MILLIS } else { 2_000 })?;
         self.world.net.weather = self.plan.weather;
+        self.points.is_armed = true;
         for _ in 0..self.plan.actions {
-            if self.plan.kills && self.random.chance(1, 40) {
+            if self.plan.kills && !self.plan.at_points && self.random.chance(1, 40) {
                 self.kill()?;
             }
-            if self.plan.dies && self.random.chance(1, 40) && self.world.is_covered() {
+            if self.plan.dies
+                && !self.plan.at_points
+                && self.random.chance(1, 40)
+                && self.world.is_covered()
+            {
                 self.kill()?;
             }
             if self.plan.sides && self.random.chance(1, 30) {
@@ -317,6 +326,8 @@ impl Run {
             let millis = self.random.below(self.plan.pause);
             self.pass(millis)?;
         }
+        self.points.is_armed = false;
+        self.start_killed(|_| true);
         self.come_to_rest()?;
         self.check_rest()?;
         super::checks::check(&self.ledger, self.routing, &mut self.excuses)
@@ -337,9 +348,16 @@ impl Run {
     pub fn pass(&mut self, millis: u64) -> super::checks::Verdict {
         let until = self.world.net.now + millis;
         while let Some(wake) = self.world.step(until) {
+            let now = self.world.net.now;
+            self.start_killed(|until| until <= now);
             match wake {
                 Wake::Client(client) => self.note(client)?,
-                Wake::Shell(..) => self.note_downs(),
+                Wake::Shell(node, _) => {
+                    self.note_downs();
+                    if self.plan.at_points {
+                        self.kill_at_point(node)?;
+                    }
+                }
                 Wake::Tester(_) | Wake::Dials | Wake::Nobody => {}
             }
         }

@@ -1,0 +1,94 @@
+//! Kills at named points of the code: right after a node has reached one, before anything else happens.
+//!
+//! A point is taken once in a run, so that those which are reached all the time leave others their turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::run::Run;
+use thicket_simulation::random::Random;
+
+/// A node that was killed is back in this time, ms.
+const DOWN_MILLIS: u64 = 800;
+
+/// What was reached, and who was killed for it.
+#[derive(Debug)]
+pub struct Points {
+    random: Random,
+    /// How often each point was reached.
+    known: BTreeMap<&'static str, u64>,
+    used: BTreeSet<&'static str>,
+    /// When killed nodes are started again.
+    down: Vec<(u64, usize)>,
+    /// Nodes that were killed since every session had its backups.
+    killed: u8,
+    pub is_armed: bool,
+}
+
+impl Points {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: Random::new(seed.rotate_left(16)),
+            known: BTreeMap::new(),
+            used: BTreeSet::new(),
+            down: Vec::new(),
+            killed: 0,
+            is_armed: false,
+        }
+    }
+}
+
+impl Run {
+    /// A machine of this node has done something: it is killed if that was a point where it is to be.
+    pub fn kill_at_point(&mut self, node: usize) -> super::checks::Verdict {
+        let new = thicket_session::reached::new_since(&mut self.points.known);
+        let is_unused = |point: &&'static str| !self.points.used.contains(point);
+        let Some(point) = new.into_iter().find(is_unused) else {
+            return Ok(());
+        };
+        let is_up = self.world.nodes[node].machines.is_some();
+        if !self.points.is_armed || !is_up || !self.may_kill() || !self.points.random.chance(1, 2) {
+            return Ok(());
+        }
+        self.points.used.insert(point);
+        self.points.killed += 1;
+        if let Some(log) = &mut self.log {
+            log.push(format!(
+                "{:>8} node {node} is at {point:?}",
+                self.world.net.now
+            ));
+        }
+        self.end(node)?;
+        let until = self.world.net.now + self.points.random.below(DOWN_MILLIS);
+        self.points.down.push((until, node));
+        Ok(())
+    }
+
+    /// Whether what is promised permits another one to be killed.
+    fn may_kill(&mut self) -> bool {
+        if self.plan.kills {
+            return self.points.down.is_empty();
+        }
+        let is_failover = !self.points.down.is_empty();
+        if is_failover {
+            return self.points.killed < self.plan.backups;
+        }
+        let is_covered = self.world.is_covered();
+        if is_covered {
+            self.points.killed = 0;
+        }
+        is_covered
+    }
+
+    /// Starts the nodes that have been down for long enough, or all.
+    pub fn start_killed(&mut self, has_been_long: impl Fn(u64) -> bool) {
+        let down = std::mem::take(&mut self.points.down);
+        let (due, other) = down
+            .into_iter()
+            .partition(|(until, _)| has_been_long(*until));
+        self.points.down = other;
+        let due: Vec<(u64, usize)> = due;
+        for (_, node) in due {
+            self.world.start(node);
+        }
+    }
+}
