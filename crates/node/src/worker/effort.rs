@@ -92,6 +92,11 @@ impl RecordBatch {
 }
 
 impl Effort {
+    /// What a connection has sent waits for nothing but its turn any more.
+    pub fn resume(&mut self, id: ConnectionId) {
+        self.connections.push_back(id);
+    }
+
     /// Counts work that was done.
     #[inline]
     pub const fn spend(&mut self, units: u64) {

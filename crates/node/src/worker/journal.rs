@@ -301,6 +301,13 @@ impl Journal {
         }
     }
 
+    /// The client's publications have a new range of generations.
+    pub fn range(&mut self, session: &Session) {
+        if session.stored.is_some() {
+            self.write(session.stored, |writer| write_position(writer, session));
+        }
+    }
+
     /// A QoS 2 publication is over.
     pub fn released(&mut self, stored: StoredAs, packet_id: PacketId) {
         if stored.is_some() {
@@ -535,14 +542,19 @@ pub(super) fn write_whole(cx: &mut Context, now: Now, key: SessionKey) -> bool {
     true
 }
 
-/// The counters of a session and what its client has not released.
-pub(super) fn write_counters(writer: &mut JournalWriter, session: &Session) {
+/// The counters of a session.
+fn write_position(writer: &mut JournalWriter, session: &Session) {
     writer.session(
         session.stored.number,
         session.outbound.next_sequence(),
         session.outbound.next_packet_id(),
         session.inbound.generation(),
     );
+}
+
+/// The counters of a session and what its client has not released.
+pub(super) fn write_counters(writer: &mut JournalWriter, session: &Session) {
+    write_position(writer, session);
     for id in session.inbound.stored() {
         writer.inbound(session.stored.number, id);
     }

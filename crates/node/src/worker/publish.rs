@@ -18,7 +18,7 @@ use super::{
     habits::{self, note_published},
     interests::{Route, is_reserved},
     places::consider_place,
-    replication::wait_for_backups,
+    replication::{hold_input, wait_for_backups},
     rights::refuse_publish,
     sessions::OwedAcknowledgement,
 };
@@ -57,6 +57,42 @@ pub(super) enum Outcome {
     Met,
     /// This many numbers are still to be acknowledged.
     Open(u16),
+}
+
+/// Whether a PUBLISH waits because it begins a range of generations. It would be sent to others at once: if this node died then, a backup without the
+/// range would give it another generation when its client sends it again, and whoever has it already would take it for another publication.
+#[inline]
+pub(super) fn begins_range(
+    cx: &mut Context,
+    id: ConnectionId,
+    key: SessionKey,
+    publish: &Publish<'_>,
+) -> bool {
+    match publish.packet_id {
+        Some(packet_id) if publish.qos == Qos::ExactlyOnce => {
+            begin_range(cx, id, key, packet_id, publish.dup)
+        }
+        Some(_) | None => false,
+    }
+}
+
+#[inline(never)]
+fn begin_range(
+    cx: &mut Context,
+    id: ConnectionId,
+    key: SessionKey,
+    packet_id: PacketId,
+    dup: bool,
+) -> bool {
+    let session = cx.sessions.get_mut(key);
+    let Some(session) = session.filter(|session| session.is_persistent()) else {
+        return false;
+    };
+    if !session.inbound.begin_range(packet_id, dup) {
+        return false;
+    }
+    cx.journal.range(session);
+    cx.config.waits_for_backups && hold_input(cx, id, key)
 }
 
 impl Worker {

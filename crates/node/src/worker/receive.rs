@@ -14,6 +14,7 @@ use super::{
     effort::leave_unfinished,
     minority::check_handshake,
     operate::bound_half_open,
+    publish::begins_range,
 };
 use crate::{ConnectionId, Direction, Now};
 
@@ -138,6 +139,9 @@ impl Worker {
                 return Ok(PLAIN_ACKNOWLEDGEMENT_LEN);
             }
             if let Some((publish, len)) = decode_publish(bytes, version, maximum)? {
+                if begins_range(&mut self.cx, id, session, &publish) {
+                    return Ok(0);
+                }
                 self.handle_publish(now, id, session, &publish)?;
                 return Ok(len);
             }
@@ -145,6 +149,11 @@ impl Worker {
         let Some((packet, len)) = decode(bytes, version, maximum)? else {
             return Ok(0);
         };
+        if let Packet::Publish(publish) = &packet
+            && begins_range(&mut self.cx, id, session, publish)
+        {
+            return Ok(0);
+        }
         self.handle_packet(now, id, session, version, packet)?;
         Ok(len)
     }

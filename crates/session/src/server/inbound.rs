@@ -99,6 +99,7 @@ const BRANCH_AHEAD: i32 = (GENERATIONS_OF_A_BRANCH / 2) as i32;
 impl Inbound {
     /// A QoS 2 PUBLISH arrived; `dup`: its client marks it as sent before.
     pub fn handle_publish(&mut self, id: PacketId, dup: bool) -> InboundPublish {
+        self.begin_range(id, dup);
         if !dup && self.has_split {
             // Its client has sent everything again that it had under way: what it left out is released.
             let is_released = |state| matches!(state, State::Split | State::Orphaned);
@@ -127,13 +128,25 @@ impl Inbound {
         }
     }
 
-    /// One that is unknown here though its client sent it before was perhaps accepted by a node that had the session before us: as a client sends
-    /// again in the order of its first sending, it has the same generation here.
-    fn take(&mut self, id: PacketId, is_repeated: bool) -> InboundPublish {
-        if self.is_branched && !is_repeated {
+    /// Begins a range of generations if this PUBLISH needs one: it is new, and another node may have the session too. Whoever may be promoted next must
+    /// know of the range before the publication is sent to others, to give it the same generation when its client sends it again.
+    pub fn begin_range(&mut self, id: PacketId, dup: bool) -> bool {
+        let is_known = match self.ids.get(&id) {
+            Some((State::Received | State::Held, _)) => true,
+            Some((State::Split | State::Orphaned, _)) => !self.has_split,
+            Some((State::Interrupted, _)) | None => false,
+        };
+        let begins = self.is_branched && !dup && !is_known;
+        if begins {
             self.generation = self.generation.wrapping_add(GENERATIONS_OF_A_BRANCH);
             self.is_branched = false;
         }
+        begins
+    }
+
+    /// One that is unknown here though its client sent it before was perhaps accepted by a node that had the session before us: as a client sends
+    /// again in the order of its first sending, it has the same generation here.
+    fn take(&mut self, id: PacketId, is_repeated: bool) -> InboundPublish {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         self.ids.insert(id, (State::Received, generation));

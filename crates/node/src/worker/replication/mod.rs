@@ -52,7 +52,7 @@ pub(super) use self::{
     backup::{Backup, SourceKey, Sources, Unblocked},
     learning::{end_backup, end_surplus_backups, make_room_for_backup, replicate_members},
     orphans::SUCCESSION,
-    primary::{Learned, Primaries, hold, wait_for_backups},
+    primary::{Learned, Primaries, hold, hold_input, wait_for_backups},
     promote::report_taken_over,
     replica_set::{Replica, StoredAs},
     stream::{Level, Operation, Progress, Release, Streams},

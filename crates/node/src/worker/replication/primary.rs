@@ -287,6 +287,12 @@ impl Primaries {
                     cx.connections.mark_dirty(id);
                 }
             }
+            Release::Input(id, serial, count) => {
+                count.set(count.get() - 1);
+                if count.get() == 0 && cx.connections.is_same(id, serial) {
+                    cx.effort.resume(id);
+                }
+            }
             Release::Debt(debt, None) => cx.debts.met.push(debt),
             Release::Debt(debt, Some(count)) => {
                 count.set(count.get() - 1);
@@ -424,6 +430,31 @@ pub(in super::super) fn hold(
     for backup in stored.backups.synced().filter(is_waited_for) {
         hold_at(streams, backup.stream, connection, id, level);
     }
+}
+
+/// Lets a connection wait, with what it has sent, until all backups of its session have what was written so far. `false`: there are none.
+pub(in super::super) fn hold_input(cx: &mut Context, id: ConnectionId, key: SessionKey) -> bool {
+    let stored = cx.sessions.get(key).map(|session| session.stored);
+    let backups = stored.map(|stored| stored.backups).unwrap_or_default();
+    let count = backups.synced().count() as u8;
+    let Some(connection) = cx.connections.get_mut(id).filter(|_| count > 0) else {
+        return false;
+    };
+    connection.is_unfinished = true;
+    let serial = connection.serial;
+    let count = Rc::new(Cell::new(count));
+    cx.journal.write_done();
+    for backup in backups.synced() {
+        match cx.journal.streams.get_mut(backup.stream) {
+            Some(stream) => stream.wait(
+                Level::Applied,
+                Release::Input(id, serial, Rc::clone(&count)),
+            ),
+            None => count.set(count.get() - 1),
+        }
+    }
+    cx.set_reading(id, false);
+    true
 }
 
 /// See [`hold`]; for the node of a stream.

@@ -52,6 +52,8 @@ impl Progress {
 pub(in super::super) enum Release {
     /// Output of a connection, with its serial.
     Output(ConnectionId, u64),
+    /// What a connection, with its serial, has sent. The count is the number of streams it waits for.
+    Input(ConnectionId, u64, Rc<Cell<u8>>),
     /// An acknowledgement. The count is the number of streams it waits for, if more than one.
     Debt(Debt, Option<Rc<Cell<u8>>>),
     /// What waits until no other node would publish a will of this client.
