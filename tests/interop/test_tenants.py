@@ -7,10 +7,12 @@ import tempfile
 
 from certificates import Authority
 from nodes import OneNode, free_port, wait_until
-from wire import Closed, Kind, RawCases, RawClient
+from wire import Closed, Kind, Property, RawCases, RawClient
 
 QUOTA_EXCEEDED = 0x97
 MESSAGE_RATE_TOO_HIGH = 0x96
+# A session that outlives its connection.
+STAYS = ((Property.SESSION_EXPIRY_INTERVAL, 600),)
 
 
 class Tenants(RawCases, OneNode):
@@ -111,6 +113,58 @@ class Tenants(RawCases, OneNode):
             for _ in range(10):
                 receiver.take_message()
         wait_until(lambda: [now - then for now, then in zip(counted(), before)] == [10, 30], "all messages are counted")
+
+
+class Bounds(RawCases, OneNode):
+    """A tenant with bounds of what it keeps, at two listeners, and clients of nobody; several threads."""
+
+    SESSIONS = 10
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.first, cls.second, cls.free = (free_port() for _ in range(3))
+        configuration = pathlib.Path(cls.directory.name) / "thicket.toml"
+        configuration.write_text(f"""
+            workers = 2
+            data = "{cls.directory.name}/data"
+            [[listener]]
+            address = "127.0.0.1:{cls.first}"
+            topic_prefix = "small/"
+            [[listener]]
+            address = "127.0.0.1:{cls.second}"
+            topic_prefix = "small/"
+            [[listener]]
+            address = "127.0.0.1:{cls.free}"
+            [[tenant]]
+            topic_prefix = "small/"
+            sessions = {cls.SESSIONS}
+            queue_bytes = "100KB"
+            retained_messages = 3
+        """)
+        cls.arguments = ("--config", str(configuration))
+        super().setUpClass()
+
+    def metric(self, name):
+        """A metric of the tenant."""
+        metrics = self.cluster.nodes[0].ask("/metrics").decode()
+        return int(re.search(rf'thicket_tenant_{name}\{{topic_prefix="small/"\}} (\d+)', metrics)[1])
+
+    def test_a_tenant_has_bounds_over_its_listeners_and_threads(self):
+        codes = []
+        for number in range(2 * self.SESSIONS):
+            client = RawClient((self.first, self.second)[number % 2])
+            self.addCleanup(client.close)
+            codes.append(client.try_connect(f"many-{number}", props=STAYS).reason_code)
+        self.assertEqual(codes, [0] * self.SESSIONS + [QUOTA_EXCEEDED] * self.SESSIONS)
+        self.assertEqual(self.metric("sessions"), self.SESSIONS)
+        # Without a session that stays a client is let in, and others have bounds of their own.
+        publisher = self.raw(self.first, "publisher")
+        self.raw(self.free, "other", props=STAYS)
+        topics = [publisher.publish(f"r/{number}", b"x", qos=1, retain=True) for number in range(5)]
+        self.assertEqual([code == QUOTA_EXCEEDED for code in topics], [False] * 3 + [True] * 2)
+        self.assertEqual(self.metric("retained_messages"), 3)
 
 
 class CertificateNames(RawCases, OneNode):

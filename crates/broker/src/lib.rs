@@ -73,8 +73,9 @@ pub use config::{
     BridgeVersion, ClientCertificateChoice, Config, ConfigError, ConfigErrors, DiscoverChoice, Dns,
     ExposedFile, FlappingLimit, Hook, KeyProvider, KeySource, Listen, ListenerSettings, LogFormat,
     LogLevel, Multicast, OnFailure, OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice,
-    SampleRatio, SessionScopeChoice, Settings, TelemetryPlan, TooOpen, TransportChoice, Users,
-    UsersError, WebSocket, hash_for_scram, hash_password, make_token, parse_seconds,
+    SampleRatio, SessionScopeChoice, Settings, TelemetryPlan, TenantSettings, TooOpen,
+    TransportChoice, Users, UsersError, WebSocket, hash_for_scram, hash_password, make_token,
+    parse_seconds,
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;

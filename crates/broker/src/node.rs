@@ -47,7 +47,7 @@ use crate::reload::Reload;
 use crate::resolver::Resolver;
 use crate::storage::{RecoveryError, Storage};
 use crate::telemetry;
-use crate::thread::{MAILBOX, Parts, Thread};
+use crate::thread::{MAILBOX, Parts, TenantCount, Thread};
 
 /// After a stop, a thread that has not closed its clients' connections by then is not waited for.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -135,6 +135,8 @@ pub struct Node {
     guard: Guard,
     reload: Reload,
     links: Option<Arc<Links>>,
+    /// What each tenant uses.
+    tenants: Arc<[TenantCount]>,
     disk: Option<Arc<Disk>>,
     /// Where other nodes and people reach the HTTP API.
     http_outward: Option<Arc<str>>,
@@ -151,6 +153,7 @@ impl Node {
             config.http_connections * (1 + u32::from(config.placement.is_some()));
         let gate = NodeGate::new(connections(config.connections, http_connections));
         let counters = Arc::new(Counters::default());
+        let tenants = TenantCount::all(&config.tenants);
         let links = Links::new(
             config.link_tls.clone(),
             config.secret.clone(),
@@ -198,6 +201,7 @@ impl Node {
             reload: Reload::default(),
             links: None,
             disk: None,
+            tenants: Arc::new([]),
             http_outward: None,
         };
         let own_address = own_address(&bound);
@@ -209,6 +213,7 @@ impl Node {
         let http_address = http.as_ref().and_then(|it| it.local_addr().ok());
         node.http_outward = http_address.map(|it| places.outward(it).into());
         let authenticator = node.start_access(&config, &bound, &counters)?;
+        node.tenants = Arc::clone(&tenants);
         node.start_threads(&config, &identity, &places, bound, polls, &authenticator)?;
         node.discovery = Some(Discovery::start(
             &config,
@@ -245,6 +250,7 @@ impl Node {
         inspector.websockets = websockets.into();
         inspector.watchers = Watchers::new(config.http_connections);
         inspector.expectation = Expectation::new(config.expect_nodes, last_refusal);
+        inspector.tenants = tenants;
         inspector.disk.clone_from(&node.disk);
         if let Some(exporter) = &node.exporter {
             telemetry::start_metrics(exporter, inspector.clone())?;
@@ -447,6 +453,7 @@ impl Node {
                 resolver: resolver.clone(),
                 links: self.links.clone(),
                 counters: Arc::clone(&authenticator.desk().counters),
+                tenants: Arc::clone(&self.tenants),
                 hooks: Arc::clone(&self.hooks),
                 traces: traces.clone(),
                 flapping: Arc::clone(&self.flapping),
@@ -722,6 +729,7 @@ fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> Worke
         workers: config.workers,
         listeners: bound.iter().map(listener).collect(),
         limits: config.limits.clone(),
+        tenants: config.tenants.clone(),
         stores: config.stores(),
         backups: config.backups,
         waits_for_backups: config.ack == Acknowledgement::Replicated,
@@ -756,6 +764,7 @@ fn hub_config(
         partition: config.partition,
         discovery_grace: config.discovery_grace,
         retained: config.retained,
+        tenants: config.tenants.clone(),
         backups: config.backups,
         hint_bytes: config.hint_bytes,
         on_full: config.limits.on_full,

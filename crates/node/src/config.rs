@@ -23,6 +23,8 @@ pub struct WorkerConfig {
     pub listeners: Vec<ListenerConfig>,
     /// Bounds.
     pub limits: Limits,
+    /// Tenants with bounds of their own; a [`TenantId`](crate::TenantId) counts them.
+    pub tenants: Vec<TenantLimits>,
     /// Persistent sessions are stored: the shell asks for `unstored` each round.
     pub stores: bool,
     /// Nodes that hold a backup of each persistent session, beside its primary: at most [`MAXIMUM_BACKUPS`].
@@ -201,6 +203,21 @@ impl Default for RetainedLimits {
     }
 }
 
+/// A tenant: the clients of all listeners with a topic prefix, and the topics that begin with it. A bound of 0 is none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TenantLimits {
+    /// Of its listeners; no two tenants have the same.
+    pub topic_prefix: String,
+    /// Sessions of a node, beyond which none of its clients gets a new one that outlives its connection.
+    pub sessions: u32,
+    /// Bytes queued for its sessions at a node.
+    pub queue_bytes: u64,
+    /// Its retained messages, of the whole cluster.
+    pub retained_messages: u64,
+    /// Their bytes.
+    pub retained_bytes: u64,
+}
+
 /// Configuration of a hub.
 #[derive(Debug, Clone)]
 pub struct HubConfig {
@@ -214,6 +231,8 @@ pub struct HubConfig {
     pub discovery_grace: Duration,
     /// Of retained messages.
     pub retained: RetainedLimits,
+    /// See [`WorkerConfig::tenants`].
+    pub tenants: Vec<TenantLimits>,
     /// See [`WorkerConfig::backups`].
     pub backups: u8,
     /// Bytes kept for the sessions of one node that is down; for all such nodes together four times as many.

@@ -41,6 +41,7 @@ mod rebalance;
 mod report;
 mod scope;
 mod source;
+mod tenants;
 mod transfer;
 mod visits;
 mod work;
@@ -63,6 +64,7 @@ pub use rebalance::*;
 pub use report::*;
 pub(crate) use source::Payer;
 pub use source::Source;
+pub use tenants::{TenantId, TenantRetained, TenantUsage};
 pub use transfer::*;
 pub use visits::{
     CLIENT_CONNECTED, CLIENT_DISCONNECTED, CONNECT_REFUSED, NO_QUORUM, NODE_DOWN, NODE_REMOVED,

@@ -32,6 +32,11 @@ pub(crate) fn client_id_of(name: &str) -> &str {
     name.rsplit_once(SEPARATOR).map_or(name, |(_, id)| id)
 }
 
+/// The topic prefix in the name of a session; empty: none, or it is not there.
+pub(crate) fn prefix_of(name: &str) -> &str {
+    name.split_once(SEPARATOR).map_or("", |(prefix, _)| prefix)
+}
+
 /// The user name in the name of a session, if it is there.
 pub(crate) fn user_name_of(name: &str) -> Option<&str> {
     let (_, rest) = name.split_once(SEPARATOR)?;
@@ -72,6 +77,8 @@ mod tests {
             Some("ann\u{1f}x"),
         ];
         assert_eq!(users, expected);
+        let prefixes: Vec<_> = all.iter().map(|name| prefix_of(name)).collect();
+        assert_eq!(prefixes, ["", "", "", "tenant/", "tenant/", ""]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use thicket_access::Policy;
 use thicket_node::{
     HINT_BYTES, Limits, ListenerConfig, Partition, RedirectionConfig, RetainedLimits, Takes,
+    TenantLimits,
 };
 use thicket_overlay::{
     OverlayLimits, WireVersion,
@@ -22,6 +23,8 @@ pub struct NodeSpec {
     pub limits: Limits,
     /// The listeners for clients.
     pub listeners: Vec<ListenerConfig>,
+    /// Tenants with bounds of their own.
+    pub tenants: Vec<TenantLimits>,
     /// Its wall clock is this much ahead, ms.
     pub wall_ahead: u64,
     /// Who may connect, and what clients may do; `None`: see `users::ask`.
@@ -73,6 +76,7 @@ impl NodeSpec {
                 client_messages_per_s: 0,
                 client_bytes_per_s: 0,
             }],
+            tenants: Vec::new(),
             wall_ahead: 0,
             policy: None,
             rights_end_after_s: None,

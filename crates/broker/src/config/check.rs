@@ -147,6 +147,7 @@ fn config(settings: &Settings, faults: &mut Faults) -> Config {
             settings.sys_interval_s.unwrap_or(DEFAULT_SYS_INTERVAL_S),
         ),
         retained: retained(settings),
+        tenants: super::tenant::check(settings, listeners.as_deref(), faults),
         hooks: super::hook::check(settings, faults),
         telemetry: super::telemetry::check(settings, faults),
         bridges: bridge::check(settings, has_plain_listener, faults),

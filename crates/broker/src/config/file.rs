@@ -9,6 +9,7 @@ use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use super::{
     BridgeRuleSettings, BridgeSettings, ConfigError, HookSettings, ListenerSettings, Settings,
+    TenantSettings,
 };
 
 /// Keys with a list of texts: a text alone is a list of one, as it is at the flag.
@@ -23,7 +24,7 @@ const LISTS: [&str; 6] = [
 /// The same in the table of a hook.
 const LISTS_OF_HOOKS: [&str; 3] = ["events", "filters", "kafka_brokers"];
 /// Tables of the file that have no flags.
-const TABLES: [&str; 3] = ["listener", "bridge", "hook"];
+const TABLES: [&str; 4] = ["listener", "tenant", "bridge", "hook"];
 
 /// Reads and parses `path`.
 pub(super) fn read(path: &Path) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
@@ -126,6 +127,9 @@ impl Reader<'_> {
         remove_unknown(path, &mut self.root, &known_keys(), faults);
         for listener in tables(&mut self.root, "listener") {
             remove_unknown(path, listener, &owned(&ListenerSettings::KEYS), faults);
+        }
+        for tenant in tables(&mut self.root, "tenant") {
+            remove_unknown(path, tenant, &owned(&TenantSettings::KEYS), faults);
         }
         for hook in tables(&mut self.root, "hook") {
             remove_unknown(path, hook, &owned(&HookSettings::KEYS), faults);

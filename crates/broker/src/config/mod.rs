@@ -21,6 +21,7 @@ mod settings;
 mod shared;
 mod sites;
 mod telemetry;
+mod tenant;
 mod units;
 mod users;
 
@@ -28,7 +29,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use thicket_node::{Limits, RetainedLimits, Takes};
+use thicket_node::{Limits, RetainedLimits, Takes, TenantLimits};
 use thicket_transport::tls::{LinkTls, ServerTls};
 
 use crate::storage::SyncMode;
@@ -56,6 +57,7 @@ pub use secret::ClusterSecret;
 pub use settings::Settings;
 pub(crate) use telemetry::read_headers;
 pub use telemetry::{SampleRatio, TelemetryPlan};
+pub use tenant::TenantSettings;
 pub use units::parse_seconds;
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 
@@ -150,6 +152,8 @@ pub struct Config {
     pub system_interval: Duration,
     /// Limits on retained messages.
     pub retained: RetainedLimits,
+    /// Tenants with bounds of their own.
+    pub tenants: Vec<TenantLimits>,
     /// Bridges to brokers of another kind.
     pub bridges: Vec<BridgePlan>,
     /// Receivers of events.

@@ -10,7 +10,7 @@ use super::{
     Acknowledgement, AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError,
     ConfigErrors, DiscoverChoice, HookSettings, ListenerSettings, LogFormat, LogLevel, OnFailure,
     OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice, RedirectPolicyChoice,
-    SampleRatio, SessionScopeChoice, check, file, units,
+    SampleRatio, SessionScopeChoice, TenantSettings, check, file, units,
 };
 use crate::storage::SyncMode;
 
@@ -39,6 +39,9 @@ pub struct Settings {
     /// Listeners with settings of their own: tables `[[listener]]` of the file
     #[arg(skip)]
     pub listener: Option<Vec<ListenerSettings>>,
+    /// Bounds of all clients and topics of a topic prefix together: tables `[[tenant]]` of the file
+    #[arg(skip)]
+    pub tenant: Option<Vec<TenantSettings>>,
     /// Bridges to brokers of another kind: tables `[[bridge]]` of the file
     #[arg(skip)]
     pub bridge: Option<Vec<BridgeSettings>>,
@@ -866,7 +869,7 @@ macro_rules! or_each {
 }
 
 or_each! {
-    name cluster_name listen listener bridge hook tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
+    name cluster_name listen listener tenant bridge hook tls_certificate tls_key tls_client_ca tls_client_certificate websocket_path advertise http probe placement_listen placement_listener seed expect_nodes discover
     multicast_group multicast_ttl multicast_interface multicast_interval_ms dns_name dns_interval_s discovery_grace_ms
     acl certificate_users jwt_key jwt_algorithm jwt_jwks jwt_oidc_issuer jwt_ca jwt_refresh_s jwt_issuer jwt_audience jwt_user_claim jwt_allow_no_expiry
     auth_hook auth_hook_ca auth_hook_timeout_ms auth_hook_cache_s auth_hook_on_failure http_users http_tokens http_hosts http_connections

@@ -33,6 +33,7 @@ use crate::links::Links;
 use crate::mailbox::{Letter, Mailboxes};
 use crate::memory::{limit_bytes, resident_bytes};
 use crate::readiness::{Expectation, LastRefusal, Unready};
+use crate::thread::TenantCount;
 
 /// A thread that takes longer than this has a problem.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -70,6 +71,8 @@ pub(crate) struct Inspector {
     pub(crate) watchers: Watchers,
     /// Listeners for WebSocket.
     pub(crate) websockets: Arc<[WebSocketEntry]>,
+    /// What each tenant uses.
+    pub(crate) tenants: Arc<[TenantCount]>,
     /// The node's disk; `None`: nothing is stored.
     pub(crate) disk: Option<Arc<Disk>>,
 }
@@ -102,6 +105,7 @@ impl Inspector {
             guard: None,
             watchers: Watchers::new(1),
             websockets: Arc::new([]),
+            tenants: Arc::new([]),
             disk: None,
         }
     }

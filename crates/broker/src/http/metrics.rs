@@ -7,10 +7,11 @@ mod limits;
 mod otlp;
 mod placements;
 mod rebalance;
+mod tenants;
 
 use super::guard::Guard;
 use super::inspect::{Inspector, Silence};
-use thicket_node::RedirectionReport;
+use thicket_node::{RedirectionReport, TenantId};
 use thicket_process::Process;
 use thicket_telemetry::Kind::{self, Counter, Gauge, Histogram};
 use thicket_telemetry::{Buckets, Table, Value, prometheus};
@@ -32,11 +33,18 @@ pub(crate) async fn table(inspector: &Inspector) -> Result<Table, Silence> {
     let traffic = inspector.traffic().await?.total;
     let nodes = inspector.nodes().await?;
     let ready = inspector.readiness().await?.is_ok();
-    let of_hub = inspector.of_hub(|hub| (hub.memory().retained_bytes, hub.remembered()));
-    let (retained_bytes, tables) = of_hub.await?;
+    let tenants = inspector.tenants.len();
+    let of_hub = inspector.of_hub(move |hub| {
+        let tenants = (0..).take(tenants).map(TenantId);
+        let retained = tenants.map(|tenant| hub.tenant_retained(tenant));
+        let retained: Vec<_> = retained.collect();
+        (hub.memory().retained_bytes, retained, hub.remembered())
+    });
+    let (retained_bytes, of_tenants, tables) = of_hub.await?;
     let overlay = inspector.overlay().await?;
     let mut page = of_node(&traffic, &nodes, ready, &inspector.counters);
     limits::append(&mut page, inspector, &traffic, retained_bytes);
+    tenants::append(&mut page, &inspector.tenants, &of_tenants);
     page.membership(&inspector.membership().await?);
     page.loads(&nodes);
     page.redirections(&inspector.redirections().await?);

@@ -7,6 +7,7 @@ mod deadlines;
 mod input;
 mod lingering;
 mod output;
+mod publishing;
 mod tenants;
 
 use std::collections::{HashMap, VecDeque};
@@ -38,6 +39,8 @@ use crate::storage::{RecoveryError, WorkerStorage};
 use crate::traces::{TracePlan, Traces};
 use deadlines::Deadlines;
 use lingering::Lingering;
+use publishing::Publishers;
+pub(crate) use tenants::TenantCount;
 use tenants::Tenants;
 
 /// The token of the mailbox.
@@ -65,6 +68,8 @@ pub(crate) struct Parts {
     /// The protection of links; `None`: they are plain.
     pub(crate) links: Option<Arc<Links>>,
     pub(crate) counters: Arc<Counters>,
+    /// What each tenant uses.
+    pub(crate) tenants: Arc<[TenantCount]>,
     /// The receivers of events.
     pub(crate) hooks: Arc<Hooks>,
     /// `None`: tracing is off.
@@ -100,6 +105,7 @@ pub(crate) struct Thread {
     waiting_listeners: Vec<Listener>,
     /// Receives one report that the thread is ready.
     recovered: Option<Sender<Result<(), RecoveryError>>>,
+    publishers: Publishers,
     tenants: Tenants,
     /// Tokens kept for listeners, also after they are closed.
     listener_tokens: usize,
@@ -185,7 +191,8 @@ impl Thread {
             poll: parts.poll,
             mailbox: parts.mailbox,
             outgoing: parts.outgoing,
-            tenants: Tenants::new(&parts.listeners),
+            publishers: Publishers::new(&parts.listeners),
+            tenants: Tenants::new(parts.tenants),
             listener_tokens: parts.listeners.len(),
             listeners: Vec::new(),
             waiting_listeners: parts.listeners,
@@ -249,10 +256,12 @@ impl Thread {
             self.round_began = began;
             let delivered = self.worker.delivered();
             self.tick_storage(now).map_err(io::Error::other)?;
-            self.tenants.allow(&mut self.worker, now.instant);
+            self.publishers.allow(&mut self.worker, now.instant);
+            self.tenants.limit(&mut self.worker);
             self.take_in(now, &events);
             unfinished = self.carry_out(now)?;
-            self.tenants.count(&self.worker, now.instant);
+            self.publishers.count(&self.worker, now.instant);
+            self.tenants.count(&self.worker);
             self.note_round(began.elapsed(), delivered);
             if let Some(problem) = self.problem.take() {
                 return Err(io::Error::other(problem));

@@ -1,79 +1,107 @@
-//! What the clients of each listener publish and receive at this thread, and what they may.
+//! What the tenants use at this thread, and at the others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use thicket_node::{Allowance, ListenerId, ListenerTraffic, Worker};
-use thicket_session::time::Instant;
+use thicket_node::{TenantId, TenantLimits, TenantUsage, Worker};
 
-use crate::gate::Gate;
-use crate::listener::Listener;
+/// What a tenant uses at all threads of the node.
+#[derive(Debug)]
+pub(crate) struct TenantCount {
+    pub(crate) topic_prefix: String,
+    sessions: AtomicU64,
+    queue_bytes: AtomicU64,
+}
 
-/// The listeners of a thread, also after they are closed: their clients stay.
-pub(super) struct Tenants(Vec<Tenant>);
+impl TenantCount {
+    /// One for each tenant.
+    pub(crate) fn all(tenants: &[TenantLimits]) -> Arc<[Self]> {
+        let count = |tenant: &TenantLimits| Self {
+            topic_prefix: tenant.topic_prefix.clone(),
+            sessions: AtomicU64::new(0),
+            queue_bytes: AtomicU64::new(0),
+        };
+        tenants.iter().map(count).collect()
+    }
 
-struct Tenant {
-    listener: ListenerId,
-    gate: Arc<Gate>,
-    /// Of the round, where there is a limit.
-    allowed: Allowance,
-    /// What is in the counters of the gate.
-    counted: ListenerTraffic,
+    pub(crate) fn usage(&self) -> TenantUsage {
+        let sessions = self.sessions.load(Ordering::Relaxed);
+        TenantUsage {
+            sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
+            queue_bytes: self.queue_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A thread uses this much, after it used that much.
+    fn replace(&self, before: TenantUsage, now: TenantUsage) {
+        let replace = |count: &AtomicU64, before: u64, now: u64| {
+            count.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        };
+        replace(&self.sessions, before.sessions.into(), now.sessions.into());
+        replace(&self.queue_bytes, before.queue_bytes, now.queue_bytes);
+    }
+}
+
+/// The tenants of a thread.
+#[derive(Debug)]
+pub(super) struct Tenants {
+    counts: Arc<[TenantCount]>,
+    /// What this thread has counted there.
+    own: Vec<TenantUsage>,
 }
 
 impl Tenants {
-    pub(super) fn new(listeners: &[Listener]) -> Self {
-        let tenant = |listener: &Listener| Tenant {
-            listener: listener.id,
-            gate: Arc::clone(&listener.entrance.gate),
-            allowed: Allowance::default(),
-            counted: ListenerTraffic::default(),
+    pub(super) fn new(counts: Arc<[TenantCount]>) -> Self {
+        let own = vec![TenantUsage::default(); counts.len()];
+        Self { counts, own }
+    }
+
+    /// Before the inputs of a round: what the other threads use.
+    pub(super) fn limit(&self, worker: &mut Worker) {
+        for (tenant, (count, own)) in (0..).map(TenantId).zip(self.counts.iter().zip(&self.own)) {
+            let all = count.usage();
+            // Others may be counting at this moment.
+            let elsewhere = TenantUsage {
+                sessions: all.sessions.saturating_sub(own.sessions),
+                queue_bytes: all.queue_bytes.saturating_sub(own.queue_bytes),
+            };
+            worker.set_tenant_elsewhere(tenant, elsewhere);
+        }
+    }
+
+    /// After the outputs of a round: what this thread uses.
+    pub(super) fn count(&mut self, worker: &Worker) {
+        let all = self.counts.iter().zip(&mut self.own);
+        for (tenant, (count, own)) in (0..).map(TenantId).zip(all) {
+            let usage = worker.tenant_usage(tenant);
+            if usage != *own {
+                count.replace(*own, usage);
+                *own = usage;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_add_what_they_use_and_take_back_what_they_no_longer_use() {
+        let limits = TenantLimits {
+            topic_prefix: "a/".into(),
+            ..TenantLimits::default()
         };
-        Self(listeners.iter().map(tenant).collect())
-    }
-
-    /// Before the inputs of a round: what all threads together have left.
-    pub(super) fn allow(&mut self, worker: &mut Worker, now: Instant) {
-        for tenant in &mut self.0 {
-            if let Some(publishing) = &tenant.gate.publishing {
-                tenant.allowed = publishing.left(now);
-                worker.allow(tenant.listener, tenant.allowed);
-            }
-        }
-    }
-
-    /// After the outputs of a round: what was used of it, and all messages.
-    pub(super) fn count(&mut self, worker: &Worker, now: Instant) {
-        for tenant in &mut self.0 {
-            let traffic = worker.listener_traffic(tenant.listener);
-            let before = std::mem::replace(&mut tenant.counted, traffic);
-            if traffic == before {
-                continue;
-            }
-            let gate = &tenant.gate;
-            for (counter, now, before) in [
-                (&gate.messages_in, traffic.in_messages, before.in_messages),
-                (
-                    &gate.messages_out,
-                    traffic.out_messages,
-                    before.out_messages,
-                ),
-                (
-                    &gate.messages_refused,
-                    traffic.refused_messages,
-                    before.refused_messages,
-                ),
-            ] {
-                counter.add(usize::try_from(now - before).unwrap_or(usize::MAX));
-            }
-            if let Some(publishing) = &gate.publishing {
-                let left = worker.allowance(tenant.listener);
-                let used = |before: i64, left: i64| u64::try_from(before - left).unwrap_or(0);
-                publishing.spend(
-                    now,
-                    used(tenant.allowed.messages, left.messages),
-                    used(tenant.allowed.bytes, left.bytes),
-                );
-            }
-        }
+        let counts = TenantCount::all(&[limits]);
+        let usage = |sessions, queue_bytes| TenantUsage {
+            sessions,
+            queue_bytes,
+        };
+        let nothing = TenantUsage::default();
+        counts[0].replace(nothing, usage(3, 100));
+        counts[0].replace(nothing, usage(1, 50));
+        assert_eq!(counts[0].usage(), usage(4, 150));
+        counts[0].replace(usage(3, 100), usage(0, 10));
+        assert_eq!(counts[0].usage(), usage(1, 60));
     }
 }

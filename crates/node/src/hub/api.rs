@@ -10,7 +10,7 @@ use super::{Hub, members::Member};
 use crate::{
     ClientExplanation, HubMemoryReport, NodeLoad, NodeReport, Now, PlacedName, PlacementReport,
     PlacementRequest, RebalanceCounts, RebalanceError, RebalanceReport, RebalanceWish,
-    RedirectionReport, Remembered, TopicReport, Traffic,
+    RedirectionReport, Remembered, TenantId, TenantRetained, TopicReport, Traffic,
 };
 
 impl Hub {
@@ -122,6 +122,12 @@ impl Hub {
             hinted_bytes: hints.bytes,
             hinted_dropped_messages: hints.dropped_messages,
         }
+    }
+
+    /// What is retained in the topics of a tenant.
+    #[must_use]
+    pub fn tenant_retained(&self, tenant: TenantId) -> TenantRetained {
+        self.retained.of_tenant(tenant)
     }
 
     /// The caches of the hub.

@@ -121,7 +121,7 @@ impl Hub {
             hints: Hints::new(workers),
             agreement: Agreement::default(),
             placing: Placing::new(&config, seed),
-            retained: RetainedMessages::new(config.retained, config.stores),
+            retained: RetainedMessages::new(config.retained, config.tenants.clone(), config.stores),
             ready_at: now.instant + config.discovery_grace,
             was_in_doubt: false,
             joined_since: None,

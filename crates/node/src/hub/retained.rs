@@ -25,7 +25,7 @@ use super::{
     tombstones::Tombstones,
 };
 use crate::{
-    Now, Remembered, RetainedLimits, WorkerId,
+    Now, Remembered, RetainedLimits, TenantId, TenantLimits, TenantRetained, WorkerId,
     bans::BANS,
     messages::{ForwardEntry, Origin, ToWorker},
 };
@@ -79,7 +79,7 @@ struct Kept {
     arrival: u64,
     at: Instant,
     /// To its publisher; `None`: that is no client.
-    charge: Option<RetainedCharge>,
+    charge: RetainedCharge,
 }
 
 /// Topics that several clients wrote at once, until their last write is sent again. A subscriber that mirrors a topic may have received the writes in
@@ -137,7 +137,7 @@ pub(super) struct RetainedMessages {
 }
 
 impl RetainedMessages {
-    pub fn new(limits: RetainedLimits, stores: bool) -> Self {
+    pub fn new(limits: RetainedLimits, tenants: Vec<TenantLimits>, stores: bool) -> Self {
         Self {
             store: RetainedStore::new(stores),
             tree: RetainedTree::new(),
@@ -150,7 +150,7 @@ impl RetainedMessages {
             contended: Contended::default(),
             has_changed_bans: false,
             announced: BTreeSet::new(),
-            accounts: RetainedAccounts::new(&limits),
+            accounts: RetainedAccounts::new(&limits, tenants),
             limits,
         }
     }
@@ -322,14 +322,16 @@ impl RetainedMessages {
                 && self.tree.bytes() as u64 + cost(record) <= self.limits.bytes)
     }
 
-    /// Whether the publisher is within its own limit.
+    /// What is in the topics of a tenant.
+    pub fn of_tenant(&self, tenant: TenantId) -> TenantRetained {
+        self.accounts.of_tenant(tenant)
+    }
+
+    /// Whether the publisher and the tenant are within their own bounds.
     fn may_retain(&self, record: &Record<'_>) -> bool {
-        let Some(payer) = record.publisher else {
-            return true;
-        };
-        let before = self.tree.get(record.topic);
-        let before = before.and_then(|kept| kept.charge.as_ref());
-        self.accounts.has_capacity(payer, cost(record), before)
+        let before = self.tree.get(record.topic).map(|kept| &kept.charge);
+        let (topic, publisher) = (record.topic, record.publisher);
+        (self.accounts).has_capacity(topic, publisher, cost(record), before)
     }
 
     fn remove(&mut self, topic: &str) -> Option<Kept> {
@@ -340,9 +342,7 @@ impl RetainedMessages {
 
     /// A message is not kept any more.
     fn release(&mut self, topic: &str, kept: &Kept) {
-        if let Some(charge) = &kept.charge {
-            self.accounts.give_back(charge);
-        }
+        self.accounts.give_back(&kept.charge);
         if let Some(at) = kept.expires_at {
             self.by_expiry.remove(&(at, topic.into()));
         }
@@ -383,8 +383,8 @@ impl RetainedMessages {
         // The tree counts the topic itself.
         let len = bytes_of(record) - record.topic.len();
         self.arrivals += 1;
-        let publisher = record.publisher;
-        let charge = publisher.map(|payer| self.accounts.charge(payer, cost(record)));
+        let (topic, publisher) = (record.topic, record.publisher);
+        let charge = self.accounts.charge(topic, publisher, cost(record));
         let replaced = self.tree.insert(
             record.topic,
             Kept {

@@ -98,7 +98,7 @@ pub(super) struct Context {
 impl Context {
     pub fn new(id: WorkerId, config: WorkerConfig, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let sessions = Sessions::new(random.next_u64());
+        let sessions = Sessions::new(random.next_u64(), &config.tenants);
         let interests = Interests::new(random.next_u64(), config.limits.topic_levels);
         Self {
             id,

@@ -76,6 +76,7 @@ mod sessions;
 mod subscribe;
 mod switchover;
 mod system;
+mod tenants;
 mod timers;
 mod trace;
 mod transfer;

@@ -1,4 +1,5 @@
-//! Quotas of one user and one address at a worker: sessions that outlive their connections, the bytes of subscriptions and wills, and what is queued.
+//! Quotas at a worker: of one user and one address, of sessions that outlive their connections, of the bytes of subscriptions and wills, and of what is
+//! queued; of one tenant, of sessions and of what is queued.
 //!
 //! Each session is charged to its client's user, if it has one, and to the address that it last connected from. The charge is returned when the
 //! session is dropped, whichever way it ends. Sessions that came from another node or from disk are charged when their clients connect.
@@ -18,10 +19,10 @@ use thicket_session::{
 };
 
 use super::{
-    Refusal, SessionKey, attach::granted_expiry, connect::prefix, context::Context,
+    Refusal, SessionKey, Worker, attach::granted_expiry, connect::prefix, context::Context,
     operate::has_no_memory,
 };
-use crate::{ConnectionId, Limits, Payer, Source};
+use crate::{ConnectionId, Limits, Payer, Source, TenantId, TenantUsage};
 
 /// What a subscription costs beside the text of its filter: in its session and that of a backup, in the trees of its worker and of the hub, and in
 /// what was sent and is stored of it. Measured as memory of the process: 0.7 KB, and 0.4 KB more with backups.
@@ -30,6 +31,19 @@ const SUBSCRIPTION_BYTES: u64 = 1024;
 const WORKER_BYTES: u64 = 384;
 /// Accounts that are no longer used are removed when there are twice as many as were left the last time, and this many.
 const SWEEP: usize = 1024;
+
+impl Worker {
+    /// What the sessions of a tenant use here.
+    #[must_use]
+    pub fn tenant_usage(&self, tenant: TenantId) -> TenantUsage {
+        self.cx.sessions.tenants.usage(tenant)
+    }
+
+    /// What those at the other workers of this node use: the bounds are for all of them together.
+    pub fn set_tenant_elsewhere(&mut self, tenant: TenantId, usage: TenantUsage) {
+        self.cx.sessions.tenants.set_elsewhere(tenant, usage);
+    }
+}
 
 /// What a user or an address uses.
 #[derive(Debug)]
@@ -45,7 +59,8 @@ struct Account {
 /// The accounts of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    accounts: HashMap<Payer, Weak<Account>>,
+    /// Users and addresses of a tenant are its own.
+    accounts: HashMap<(Option<TenantId>, Payer), Weak<Account>>,
     left: usize,
 }
 
@@ -190,21 +205,27 @@ impl DerefMut for ChargedWill {
 
 impl Quotas {
     /// The account of a user or an address. `queues`: what waits for its sessions, if it has none yet.
-    fn open(&mut self, payer: Payer, queues: impl FnOnce() -> Tally) -> Rc<Account> {
+    fn open(
+        &mut self,
+        tenant: Option<TenantId>,
+        payer: Payer,
+        queues: impl FnOnce() -> Tally,
+    ) -> Rc<Account> {
         if self.accounts.len() >= self.left * 2 + SWEEP {
             self.accounts
                 .retain(|_, account| account.strong_count() > 0);
             self.left = self.accounts.len();
         }
-        let known = self.accounts.get(&payer).and_then(Weak::upgrade);
+        let name = (tenant, payer);
+        let known = self.accounts.get(&name).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
             let account = Rc::new(Account {
-                payer: payer.to_string().into(),
+                payer: name.1.to_string().into(),
                 sessions: Cell::default(),
                 bytes: Cell::default(),
                 queues: queues(),
             });
-            self.accounts.insert(payer, Rc::downgrade(&account));
+            self.accounts.insert(name, Rc::downgrade(&account));
             account
         })
     }
@@ -216,10 +237,14 @@ impl Quotas {
         let user = user_name.map(|name| Payer::User(name.into()));
         let address = source.map(Payer::Address);
         let maximum = cx.config.limits.user_queue_bytes;
-        let queues = || cx.sessions.tally_part((maximum > 0).then_some(maximum));
+        let tenant = cx.sessions.tenants.of_prefix(prefix(cx, id));
+        let queues = || {
+            let maximum = (maximum > 0).then_some(maximum);
+            cx.sessions.tenants.tally(tenant).part(maximum)
+        };
         Charge::new(
-            user.map(|payer| self.open(payer, queues)),
-            address.map(|payer| self.open(payer, queues)),
+            user.map(|payer| self.open(tenant, payer, queues)),
+            address.map(|payer| self.open(tenant, payer, queues)),
             cx.config.workers,
         )
     }
@@ -233,6 +258,8 @@ impl Quotas {
         user_name: Option<&str>,
     ) {
         let mut charge = self.charge_of(cx, id, user_name);
+        cx.sessions
+            .assign(key, cx.sessions.tenants.of_prefix(prefix(cx, id)));
         let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
@@ -296,6 +323,12 @@ impl Quotas {
         let charge = self.charge_of(cx, id, user_name);
         let reason = if is_over(cx.sessions.len(), all) {
             "there are as many sessions as there may be"
+        } else if cx
+            .sessions
+            .tenants
+            .is_full(cx.sessions.tenants.of_prefix(prefix(cx, id)))
+        {
+            "the tenant has as many sessions as it may have"
         } else if is_over(has(&charge.user), of_user) {
             "the user has as many sessions as it may have"
         } else if is_over(has(&charge.address), of_address) {
@@ -321,7 +354,7 @@ mod tests {
 
     fn charge(quotas: &mut Quotas, user: &str) -> Charge {
         Charge::new(
-            Some(quotas.open(Payer::User(user.into()), Tally::default)),
+            Some(quotas.open(None, Payer::User(user.into()), Tally::default)),
             None,
             WORKERS,
         )
@@ -335,7 +368,7 @@ mod tests {
         first.add(1, 0);
         second.add(1, 0);
         assert!(first.subscribe(&filter("a/b"), &limits));
-        let account = quotas.open(Payer::User("ann".into()), Tally::default);
+        let account = quotas.open(None, Payer::User("ann".into()), Tally::default);
         assert_eq!((account.sessions.get(), account.bytes.get()), (2, COST));
         first.unsubscribe(&filter("a/b"));
         // More than it was charged for is ignored.
@@ -409,7 +442,7 @@ mod tests {
         assert!(quotas.accounts.len() <= SWEEP + 2);
         assert!(Rc::ptr_eq(
             kept.user.as_ref().expect("a user"),
-            &quotas.open(Payer::User("kept".into()), Tally::default)
+            &quotas.open(None, Payer::User("kept".into()), Tally::default)
         ));
     }
 }

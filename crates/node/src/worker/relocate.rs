@@ -515,6 +515,8 @@ impl Worker {
         session.dropped_messages = relocated.dropped_messages;
         session.inbound = relocated.inbound;
         let key = self.cx.sessions.insert(session);
+        let grant = relocated.grant.as_deref();
+        let user_name = grant.and_then(|grant| grant.user_name.clone());
         set_grant(&mut self.cx, key, relocated.grant);
         let aliases_in = relocated.aliases_in.into_iter();
         let attached = Attached {
@@ -536,6 +538,7 @@ impl Worker {
         };
         let peer = connection.peer;
         self.cx.connections.insert(id, connection);
+        (self.quotas).charge(&mut self.cx, id, key, user_name.as_deref());
         serve(&mut self.cx, now, id, attached, relocated.last_packet);
         end_relocation(&mut self.cx, &client_id);
         self.cx.event(

@@ -13,7 +13,7 @@ use thicket_mqtt::{PacketId, Qos, ReasonCode};
 use thicket_session::{
     server::{
         Delivery, Epoch, Inbound, MessageId, Outbound, OutboundLimits, StoredSession, StoredWill,
-        Subscription, Tally, Waiting,
+        Subscription, Waiting,
     },
     time::Instant,
     topic::{SubscriptionFilter, TopicFilter},
@@ -30,8 +30,9 @@ use super::{
     rights::SessionRights,
     role::Role,
     seen::{Named, Taken},
+    tenants::Tenants,
 };
-use crate::{ConnectionId, Limits, Now, marks::Marks};
+use crate::{ConnectionId, Limits, Now, TenantId, TenantLimits, marks::Marks, scope::prefix_of};
 
 /// A session of a worker: small and dense, used again after the session has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,6 +93,8 @@ pub(super) struct Session {
     pub rights: Option<Box<SessionRights>>,
     /// Whose quota it counts towards.
     pub charge: Charge,
+    /// Whose client's it is; set by [`Sessions`].
+    tenant: Option<TenantId>,
     /// QoS 2 publications that it accepted, as it outlives its connection.
     pub taken: Taken,
     /// Where it is recorded.
@@ -196,6 +199,7 @@ impl Session {
             grant: None,
             rights: None,
             charge: Charge::default(),
+            tenant: None,
         }
     }
 
@@ -332,18 +336,18 @@ impl Session {
 pub(super) struct Sessions {
     slab: Slab<Session>,
     backups: usize,
-    /// What waits for those that live here.
-    waiting: Tally,
+    /// Whose clients they are, and what waits for those that live here.
+    pub tenants: Tenants,
     by_client: HashMap<Rc<str>, SessionKey, foldhash::fast::FixedState>,
 }
 
 impl Sessions {
     /// `seed` keeps clients from choosing identifiers that collide.
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, tenants: &[TenantLimits]) -> Self {
         Self {
             slab: Slab::new(),
             backups: 0,
-            waiting: Tally::default(),
+            tenants: Tenants::new(tenants),
             by_client: HashMap::with_hasher(foldhash::fast::FixedState::with_seed(seed)),
         }
     }
@@ -388,9 +392,25 @@ impl Sessions {
     }
 
     fn name(&mut self, key: SessionKey) {
-        if let Some(session) = self.slab.get_mut(key.0 as usize) {
-            session.outbound.set_tally(Some(self.waiting.clone()));
-            self.by_client.insert(Rc::clone(&session.client_id), key);
+        let Some(session) = self.slab.get_mut(key.0 as usize) else {
+            return;
+        };
+        let name = Rc::clone(&session.client_id);
+        session.tenant = self.tenants.of_prefix(prefix_of(&name));
+        let tally = self.tenants.add_session(session.tenant);
+        session.outbound.set_tally(Some(tally));
+        self.by_client.insert(name, key);
+    }
+
+    /// The session belongs to a client of this tenant, which its name need not tell.
+    pub fn assign(&mut self, key: SessionKey, tenant: Option<TenantId>) {
+        if let Some(session) = self.slab.get_mut(key.0 as usize)
+            && session.tenant != tenant
+        {
+            self.tenants.remove_session(session.tenant);
+            session.tenant = tenant;
+            let tally = self.tenants.add_session(tenant);
+            session.outbound.set_tally(Some(tally));
         }
     }
 
@@ -400,6 +420,7 @@ impl Sessions {
         if session.backup().is_some() {
             self.backups -= 1;
         } else {
+            self.tenants.remove_session(session.tenant);
             self.by_client.remove(&session.client_id);
         }
         Some(session)
@@ -417,12 +438,7 @@ impl Sessions {
 
     /// Messages that wait for those that live here, and their bytes.
     pub fn waiting(&self) -> Waiting {
-        self.waiting.waiting()
-    }
-
-    /// A tally of the queues of some that live here, with its own bound.
-    pub fn tally_part(&self, maximum_bytes: Option<u64>) -> Tally {
-        self.waiting.part(maximum_bytes)
+        self.tenants.waiting()
     }
 
     /// Every key is below this.

@@ -31,7 +31,7 @@ fn write<'a>(topic: &'a str, payload: &'a [u8], millis: u64, expiry: Option<u64>
 }
 
 fn retained(limits: RetainedLimits) -> RetainedMessages {
-    RetainedMessages::new(limits, true)
+    RetainedMessages::new(limits, Vec::new(), true)
 }
 
 fn observe(retained: &mut RetainedMessages, millis: u64, record: &Record<'_>) -> Observed {

@@ -5,7 +5,7 @@ use thicket_mqtt::{
     SubscriptionOptions,
 };
 
-use thicket_node::OnFull;
+use thicket_node::{OnFull, TenantLimits};
 use thicket_session::server::Message;
 
 use super::{
@@ -269,6 +269,95 @@ fn the_queues_of_a_users_sessions_are_full_together() {
     world.publish(publisher, "a", &payload, 1, 4);
     world.run_for(500);
     assert_eq!(queued(&world)[1], Some((3, 1)));
+}
+
+/// A node whose clients are those of a tenant.
+fn of_tenant(limits: TenantLimits) -> NodeSpec {
+    let mut spec = NodeSpec::new(1);
+    spec.stores = true;
+    spec.listeners[0].topic_prefix = "tenant/".into();
+    spec.tenants = vec![TenantLimits {
+        topic_prefix: "tenant/".into(),
+        ..limits
+    }];
+    spec
+}
+
+#[test]
+fn a_tenant_has_sessions_up_to_its_bound_also_after_a_restart() {
+    let mut world = World::new(1, Weather::CALM);
+    let node = world.add_node(of_tenant(TenantLimits {
+        sessions: 2,
+        ..TenantLimits::default()
+    }));
+    world.start(node);
+    for client_id in ["one", "two"] {
+        let client = world.client(resuming(V5, client_id, 1000), "CONNACK");
+        world.hang_up(client);
+    }
+    world.run_for(500);
+    world.client_with(resuming(V5, "three", 1000), &["CONNACK 0x97", "closed"]);
+    world.plain("without a session that stays");
+    world.stop(node);
+    world.start(node);
+    world.run_for(3_000);
+    world.client_with(resuming(V5, "three", 1000), &["CONNACK 0x97", "closed"]);
+    let ended = Connect {
+        clean_start: true,
+        ..Connect::new(V5, "two")
+    };
+    let two = world.client(ended, "CONNACK");
+    world.hang_up(two);
+    world.run_for(500);
+    world.client(resuming(V5, "three", 1000), "CONNACK");
+}
+
+#[test]
+fn the_queues_and_retained_messages_of_a_tenant_have_bounds_together() {
+    let payload = "x".repeat(900);
+    let mut world = World::new(1, Weather::CALM);
+    let node = world.add_node(of_tenant(TenantLimits {
+        queue_bytes: 4 * Message::cost_of(payload.len()) + 200,
+        retained_messages: 2,
+        ..TenantLimits::default()
+    }));
+    world.start(node);
+    for client_id in ["one", "two"] {
+        let client = world.client(resuming(V5, client_id, 1000), "CONNACK");
+        world.subscribe(client, "a", 1);
+        world.hang_up(client);
+        world.run_for(500);
+    }
+    let publisher = world.plain("publisher");
+    for number in 1..=3 {
+        world.publish(publisher, "a", &payload, 1, number);
+    }
+    world.run_for(500);
+    let queued = |world: &World| -> u32 {
+        let sessions = world.sessions();
+        sessions
+            .iter()
+            .map(|(_, it)| it.queued_messages as u32)
+            .sum()
+    };
+    assert_eq!(queued(&world), 4);
+    world.tester(publisher).take_heard();
+    for (topic, expected) in [
+        ("b", "PUBACK 9"),
+        ("c", "PUBACK 9"),
+        ("d", "PUBACK 9 0x97"),
+        ("b", "PUBACK 9"),
+    ] {
+        let publish = Publish {
+            qos: qos(1),
+            retain: true,
+            packet_id: PacketId::new(9),
+            ..Publish::new(topic, b"x")
+        };
+        world.send(publisher, &Packet::Publish(publish));
+        world.expect(publisher, &[expected]);
+    }
+    assert_eq!(world.retained_messages(node), 2);
 }
 
 #[test]

@@ -4,7 +4,12 @@ use std::{cell::Cell, collections::BTreeSet};
 
 use thicket_mqtt::{Connect, Packet, PacketId, Publish, Qos, Will};
 
-use super::{V5, cluster::plain, play_with};
+use super::{
+    V5,
+    cluster::plain,
+    play_with,
+    rights::{as_user, policy, with},
+};
 use thicket_simulation::{TesterId, World, node::NodeSpec};
 
 fn soon(spec: &mut NodeSpec) {
@@ -67,6 +72,40 @@ fn a_publisher_goes_where_its_messages_go_and_nothing_is_lost_or_overtaken() {
             assert_eq!(relocated(world), u64::from(was_partitioned));
             went.set(went.get() + relocated(world));
             assert_eq!(worker_of(world, names[0]), worker_of(world, names[1]));
+        });
+    }
+    assert!(went.get() > 0, "none was on another worker");
+}
+
+#[test]
+fn what_a_publisher_that_went_elsewhere_retains_counts_as_before() {
+    let went = Cell::new(0);
+    for names in [["a", "b"], ["c", "d"], ["e", "f"]] {
+        let configure = |spec: &mut NodeSpec| {
+            soon(spec);
+            spec.retained.user_messages = 2;
+            with(policy(&["ann"], "pattern #"))(spec);
+            spec.listeners[0].allow_anonymous = true;
+        };
+        play_with(configure, |world| {
+            let subscriber = world.plain(names[0]);
+            world.subscribe(subscriber, "t", 0);
+            let publisher = world.client(as_user("ann", Connect::new(V5, names[1])), "CONNACK");
+            world.tester(publisher).acknowledges = true;
+            publish_many(world, publisher, "t", 100);
+            world.run_for(2_000);
+            went.set(went.get() + relocated(world));
+            world.tester(publisher).take_heard();
+            for (topic, code) in [("x", ""), ("y", ""), ("z", " 0x97")] {
+                let publish = Publish {
+                    qos: Qos::AtLeastOnce,
+                    retain: true,
+                    packet_id: PacketId::new(1),
+                    ..Publish::new(topic, b"x")
+                };
+                world.send(publisher, &Packet::Publish(publish));
+                world.expect(publisher, &[&format!("PUBACK 1{code}")]);
+            }
         });
     }
     assert!(went.get() > 0, "none was on another worker");

@@ -11,7 +11,7 @@ pub struct Tally(Rc<Count>);
 struct Count {
     waiting: Cell<Waiting>,
     /// `None`: any number.
-    maximum_bytes: Option<u64>,
+    maximum_bytes: Cell<Option<u64>>,
     /// What counts here counts there too.
     whole: Option<Tally>,
 }
@@ -31,9 +31,14 @@ impl Tally {
     pub fn part(&self, maximum_bytes: Option<u64>) -> Self {
         Self(Rc::new(Count {
             waiting: Cell::default(),
-            maximum_bytes,
+            maximum_bytes: Cell::new(maximum_bytes),
             whole: Some(self.clone()),
         }))
+    }
+
+    /// Its queues may have this many bytes together from now on. What waits already stays.
+    pub fn set_maximum_bytes(&self, bytes: u64) {
+        self.0.maximum_bytes.set(Some(bytes));
     }
 
     /// What waits now.
@@ -50,7 +55,10 @@ impl Tally {
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         let has_room = |count: &Count| {
             let after = count.waiting.get().bytes + bytes;
-            count.maximum_bytes.is_none_or(|maximum| after <= maximum)
+            count
+                .maximum_bytes
+                .get()
+                .is_none_or(|maximum| after <= maximum)
         };
         self.and_wholes().all(has_room)
     }
