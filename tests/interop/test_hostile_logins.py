@@ -8,9 +8,8 @@ import contextlib
 import hashlib
 import pathlib
 import re
-import socket
 
-from nodes import PATIENCE_S, OneNode
+from nodes import OneNode
 from test_rights import Files, passwd
 from wire import RawCases, RawClient, connect
 
@@ -25,9 +24,7 @@ class Stranger(RawClient):
     """A client from an address of its own."""
 
     def __init__(self, port, address=STRANGER, version=5):
-        super().__init__(port, version)
-        self.socket.close()
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
+        super().__init__(port, version, source=address)
 
 
 class Logins(Files, RawCases, OneNode):

@@ -308,12 +308,14 @@ class Closed(Exception):
 class RawClient:
     """A socket to a node and the packets on it. Use as a context manager."""
 
-    def __init__(self, port, version=5):
+    def __init__(self, port, version=5, source=None):
+        """`source`: the address it comes from."""
         self.version = version
         self.buffer = b""
         self.aside = collections.deque()
         self.packet_ids = itertools.cycle(range(1, 65536))
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        source_address = source and (source, 0)
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S, source_address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self):

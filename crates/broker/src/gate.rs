@@ -193,8 +193,13 @@ impl Gate {
         until
     }
 
-    /// A place for an accepted connection; `None`: close it. `may_be_link`: if there is none, it gets one that is only for links.
-    pub(crate) fn admit(self: &Arc<Self>, may_be_link: bool) -> Option<Seat> {
+    /// A place for an accepted connection; `None`: close it. `may_be_link`: if there is none, it gets one that is only for links. `make_way` closes
+    /// another connection in its place, if it can.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        may_be_link: bool,
+        make_way: impl FnOnce() -> bool,
+    ) -> Option<Seat> {
         if let Some(rate) = &self.rate {
             rate.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
@@ -204,7 +209,9 @@ impl Gate {
         }
         // Counted first, so that two threads do not both take the last place.
         let seat = Seat::take(self);
-        if let Some(full) = self.is_over() {
+        if let Some(full) = self.is_over()
+            && !make_way()
+        {
             if !may_be_link {
                 full.add_one();
                 return None;
@@ -298,20 +305,20 @@ mod tests {
     #[test]
     fn a_place_is_free_again_when_its_connection_is_gone() {
         let gate = gate(&NodeGate::new(10), Some(2), 0);
-        let (first, second) = (gate.admit(false), gate.admit(false));
+        let (first, second) = (gate.admit(false, || false), gate.admit(false, || false));
         assert!(first.is_some() && second.is_some());
-        assert!(gate.admit(false).is_none());
+        assert!(gate.admit(false, || false).is_none());
         assert_eq!((gate.full.value(), gate.open()), (1, 2));
         drop(first);
-        assert!(gate.admit(false).is_some());
+        assert!(gate.admit(false, || false).is_some());
     }
 
     #[test]
     fn listeners_share_the_places_of_the_node() {
         let node = NodeGate::new(2);
         let (one, other) = (gate(&node, None, 0), gate(&node, None, 0));
-        let _seats = (one.admit(false), other.admit(false));
-        assert!(one.admit(false).is_none() && other.admit(false).is_none());
+        let _seats = (one.admit(false, || false), other.admit(false, || false));
+        assert!(one.admit(false, || false).is_none() && other.admit(false, || false).is_none());
         assert_eq!(node.node_full.value(), 2);
     }
 
@@ -319,15 +326,15 @@ mod tests {
     fn what_may_be_a_link_has_a_place_above_all_others() {
         let node = NodeGate::new(2);
         let gate = gate(&node, Some(1), 0);
-        let client = gate.admit(true).expect("there is a place");
+        let client = gate.admit(true, || false).expect("there is a place");
         assert!(!client.is_for_link());
-        let links: Vec<_> = (0..3).filter_map(|_| gate.admit(true)).collect();
+        let links: Vec<_> = (0..3).filter_map(|_| gate.admit(true, || false)).collect();
         assert!(links.len() == 3 && links.iter().all(Seat::is_for_link));
         assert_eq!((gate.open(), gate.full.value()), (1, 0));
-        assert!(gate.admit(false).is_none());
+        assert!(gate.admit(false, || false).is_none());
         drop((client, links));
         assert_eq!(gate.open(), 0);
-        assert!(gate.admit(false).is_some());
+        assert!(gate.admit(false, || false).is_some());
     }
 
     #[test]
@@ -335,7 +342,7 @@ mod tests {
         let node = NodeGate::new(2);
         let gate = gate(&node, None, 0);
         node.is_out_of_memory.store(true, Ordering::Relaxed);
-        assert!(gate.admit(false).is_none());
+        assert!(gate.admit(false, || false).is_none());
         assert_eq!(node.short_of_memory.value(), 1);
     }
 
@@ -346,7 +353,7 @@ mod tests {
         let mut admitted = |now| {
             let before = seats.len();
             while gate.wait_until(at(now)).is_none() {
-                seats.push(gate.admit(false));
+                seats.push(gate.admit(false, || false));
             }
             seats.len() - before
         };

@@ -153,6 +153,10 @@ impl Duties {
         } else {
             resident > limit
         };
+        if is_short {
+            self.inspector
+                .order_all(|worker, now| worker.give_up_buffers(now));
+        }
         if is_short == was_short {
             return;
         }
@@ -165,7 +169,7 @@ impl Duties {
             tracing::warn!(
                 resident,
                 limit,
-                "memory is short: nobody gets a new session, and QoS 0 is dropped early"
+                "memory is short: nobody gets a new session, QoS 0 is dropped early, and connections that hold much are closed"
             );
         } else {
             tracing::info!(resident, limit, "memory suffices again");

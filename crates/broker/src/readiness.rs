@@ -30,6 +30,8 @@ pub(crate) enum Unready {
         /// Why there was last no link: it was refused, here or by another node, or the name of a node was not found.
         last: Option<String>,
     },
+    #[error("memory is used up: nobody is let in")]
+    Memory,
     #[error("{}", crate::disk::NOT_STORED)]
     Disk,
 }
@@ -157,7 +159,11 @@ impl Reminder {
         };
         match reason {
             Unready::Alone { .. } => now >= self.due,
-            Unready::Starting | Unready::Draining | Unready::Minority | Unready::Disk => is_other,
+            Unready::Starting
+            | Unready::Draining
+            | Unready::Minority
+            | Unready::Memory
+            | Unready::Disk => is_other,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Queries the threads of the node through their mailboxes, and waits for their answers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use thicket_bridge::Monitor;
@@ -129,7 +130,13 @@ impl Inspector {
         let expectation = self.expectation.clone();
         let judged = self.of_hub(move |hub| expectation.judge(hub)).await?;
         let is_full = self.disk.as_ref().is_some_and(|disk| disk.is_full());
-        Ok(judged.and(if is_full { Err(Unready::Disk) } else { Ok(()) }))
+        let is_out_of_memory = self.gate.is_out_of_memory.load(Ordering::Relaxed);
+        let own = match (is_full, is_out_of_memory) {
+            (true, _) => Err(Unready::Disk),
+            (false, true) => Err(Unready::Memory),
+            (false, false) => Ok(()),
+        };
+        Ok(judged.and(own))
     }
 
     pub(crate) async fn membership(&self) -> Result<MembershipEntry, Silence> {

@@ -136,7 +136,9 @@ impl Thread {
     ) {
         self.counters.accepted.add_one();
         // Without a place the socket is dropped, which closes it.
-        let Some(seat) = entrance.gate.admit(entrance.takes_links()) else {
+        let worker = &mut self.worker;
+        let seat = (entrance.gate).admit(entrance.takes_links(), || worker.make_way(now));
+        let Some(seat) = seat else {
             return;
         };
         let is_for_link = seat.is_for_link();

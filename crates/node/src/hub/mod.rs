@@ -568,7 +568,8 @@ impl Hub {
         self.placing.send_all_to(&mut self.cx, now, slot, node);
         self.regain_sessions_of(node);
         self.cx.event(
-            EventLevel::Info,
+            // The overlay has a line about it.
+            EventLevel::Debug,
             NODE_UP,
             vec![("node", node.to_string()), ("name", name.to_owned())],
         );
@@ -603,7 +604,8 @@ impl Hub {
             return;
         };
         self.cx.event(
-            EventLevel::Info,
+            // The overlay has a line about it, with the reason.
+            EventLevel::Debug,
             NODE_DOWN,
             vec![("node", node.to_string())],
         );

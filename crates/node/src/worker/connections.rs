@@ -18,6 +18,8 @@ pub(super) struct Connections {
     pub relieved: Vec<SessionKey>,
     /// Bytes that those without a session hold.
     half_open_bytes: u64,
+    /// Where [`Self::next`] begins.
+    looked_at: usize,
     /// By the number of the listener; those after the last are as the default.
     listeners: Vec<AtListener>,
 }
@@ -90,6 +92,19 @@ impl Connections {
     pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
         let all = (0..).map(ConnectionId).zip(&self.slots);
         all.filter_map(|(id, slot)| Some((id, slot.as_deref()?)))
+    }
+
+    /// Up to so many of them, and others with each call.
+    pub fn next(&mut self, count: usize) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        let from = if self.looked_at < self.slots.len() {
+            self.looked_at
+        } else {
+            0
+        };
+        self.looked_at = from + count;
+        let ids = (from as u32..).map(ConnectionId);
+        let some = ids.zip(&self.slots[from..]).take(count);
+        some.filter_map(|(id, slot)| Some((id, slot.as_deref()?)))
     }
 
     /// Every number is below this.

@@ -6,7 +6,10 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use thicket_overlay::{NodeId, NodeSlot, StreamId};
-use thicket_session::server::{Epoch, JournalVersion, MessageStream};
+use thicket_session::{
+    server::{Epoch, JournalVersion, MessageStream},
+    time::Instant,
+};
 
 use super::{
     SessionKey,
@@ -87,6 +90,8 @@ pub(super) struct Context {
     pub traffic: Traffic,
     /// What the shell observes; the filters are with the interests.
     pub observed: Observed,
+    /// When connections last gave up what they held, as memory is short.
+    pub gave_up_at: Instant,
     /// Packets that an operator watches.
     pub packet_trace: Option<PacketTrace>,
     /// Connections and sessions that there have been.
@@ -128,6 +133,7 @@ impl Context {
             outputs: VecDeque::new(),
             traffic: Traffic::default(),
             observed: Observed::default(),
+            gave_up_at: Instant::default(),
             packet_trace: None,
             serials: 0,
             unsent: 0,

@@ -70,6 +70,7 @@ mod report;
 mod retained;
 mod rights;
 mod role;
+mod scarcity;
 mod seen;
 mod send;
 mod sessions;

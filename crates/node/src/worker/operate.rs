@@ -3,12 +3,9 @@
 use thicket_mqtt::{Qos, ReasonCode};
 use thicket_session::server::Waiting;
 
-use super::{
-    SessionKey, Worker, close::Cause, connection::Phase, context::Context,
-    packet_trace::PacketTrace,
-};
+use super::{SessionKey, Worker, close::Cause, context::Context, packet_trace::PacketTrace};
 use crate::{
-    ConnectionId, EventLevel, MemoryReport, Now, Remembered, SessionEnd, TraceLine, TraceSubject,
+    EventLevel, MemoryReport, Now, Remembered, SessionEnd, TraceLine, TraceSubject,
     scope::{client_id_of, user_name_of},
 };
 
@@ -203,29 +200,4 @@ fn is_under_way(cx: &Context, key: SessionKey) -> bool {
     cx.sessions
         .get(key)
         .is_some_and(|session| !session.role.is_primary() || session.merging.is_some())
-}
-
-/// A connection without a session holds what it sent; too much of that in all, and it ends.
-pub(super) fn bound_half_open(cx: &mut Context, id: ConnectionId) {
-    let Some(connection) = cx.connections.get(id) else {
-        return;
-    };
-    let held = match connection.phase {
-        Phase::AwaitConnect
-        | Phase::AwaitVerdict
-        | Phase::AwaitAuth(_)
-        | Phase::AwaitClaim { .. } => connection.partial.len(),
-        Phase::Attached(_) | Phase::Closing => 0,
-    };
-    cx.connections.count_half_open(id, held);
-    if held == 0 || cx.connections.half_open_bytes() <= cx.config.limits.half_open_bytes {
-        return;
-    }
-    cx.traffic.half_open_refused += 1;
-    cx.event(
-        EventLevel::Warn,
-        "connection ended: those that have not sent a whole CONNECT hold too much",
-        vec![("bytes", held.to_string())],
-    );
-    cx.close(id);
 }

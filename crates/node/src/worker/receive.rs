@@ -13,8 +13,8 @@ use super::{
     context::Context,
     effort::leave_unfinished,
     minority::check_handshake,
-    operate::bound_half_open,
     publish::begins_range,
+    scarcity::bound_half_open,
 };
 use crate::{ConnectionId, Direction, Now};
 

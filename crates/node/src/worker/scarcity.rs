@@ -1,0 +1,187 @@
+//! Who yields when connections, or memory for what they hold, are scarce: a connection of the address that has most of it. So an address that takes all
+//! there is takes it from itself, and others are served.
+
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+
+use thicket_mqtt::ReasonCode;
+
+use super::{
+    Worker,
+    close::Cause,
+    connection::{Connection, Phase},
+    context::Context,
+};
+use crate::{ConnectionId, EventLevel, Now, Source};
+
+/// A client that has just connected is given this time for its CONNECT, however scarce places are.
+const JUST_CONNECTED: Duration = Duration::from_millis(500);
+/// Connections that are looked at, each time others, for one that yields to another: a stranger who opens many makes no work by that.
+const LOOKED_AT: usize = 512;
+/// While memory is short, a connection that holds no more than this keeps it, bytes.
+const SMALL_BUFFER: usize = 64 * 1024;
+/// While memory is short, one part in so many of what connections hold is given up at a time, and so long after the last time: until then the memory of
+/// the process shows what that was worth.
+const GIVEN_UP: u64 = 4;
+const GIVEN_UP_EVERY: Duration = Duration::from_millis(100);
+
+/// Connections that hold `enough` together, with what each holds: those of the address that holds most first; of one address those that hold most, and of
+/// these the oldest.
+fn heaviest<'a>(
+    connections: impl Iterator<Item = (ConnectionId, &'a Connection)>,
+    held: impl Fn(&Connection) -> usize,
+    enough: u64,
+) -> Vec<(ConnectionId, usize)> {
+    let mut by_source: BTreeMap<Source, (u64, Vec<_>)> = BTreeMap::new();
+    for (id, connection) in connections {
+        let held = held(connection);
+        if held > 0 {
+            let source = Source::from(connection.peer.ip());
+            let (sum, of_source) = by_source.entry(source).or_default();
+            *sum += held as u64;
+            of_source.push((Reverse(held), connection.serial, id));
+        }
+    }
+    let mut sources: Vec<_> = by_source.into_values().collect();
+    sources.sort_unstable_by_key(|(sum, _)| Reverse(*sum));
+    let mut left = enough;
+    let all = sources.into_iter().flat_map(|(_, mut of_source)| {
+        of_source.sort_unstable();
+        of_source
+    });
+    let enough = all.map_while(|(Reverse(held), _, id)| {
+        let is_wanted = left > 0;
+        left = left.saturating_sub(held as u64);
+        is_wanted.then_some((id, held))
+    });
+    enough.collect()
+}
+
+/// What a connection without a session holds, bytes.
+fn held_half_open(connection: &Connection) -> usize {
+    match connection.phase {
+        Phase::AwaitConnect
+        | Phase::AwaitVerdict
+        | Phase::AwaitAuth(_)
+        | Phase::AwaitClaim { .. } => connection.partial.len(),
+        Phase::Attached(_) | Phase::Closing => 0,
+    }
+}
+
+/// Connections without a session hold what they sent; too much of that in all, and some end.
+pub(super) fn bound_half_open(cx: &mut Context, id: ConnectionId) {
+    let Some(connection) = cx.connections.get(id) else {
+        return;
+    };
+    let held = held_half_open(connection);
+    cx.connections.count_half_open(id, held);
+    let (bytes, limit) = (
+        cx.connections.half_open_bytes(),
+        cx.config.limits.half_open_bytes,
+    );
+    if held == 0 || bytes <= limit {
+        return;
+    }
+    // More than what is too much, so that this is seldom.
+    let too_much = bytes - limit + limit / 8;
+    for (id, held) in heaviest(cx.connections.iter(), |it| it.half_open, too_much) {
+        cx.traffic.half_open_refused += 1;
+        cx.event(
+            EventLevel::Warn,
+            "connection ended: those that have not sent a whole CONNECT hold too much",
+            vec![("bytes", held.to_string())],
+        );
+        cx.close(id);
+    }
+}
+
+impl Worker {
+    /// There is no place for another connection: of some that have sent no CONNECT yet, the oldest of the address with most of them is closed. `false`:
+    /// there are none.
+    pub fn make_way(&mut self, now: Now) -> bool {
+        let is_idle = |connection: &Connection| {
+            let has_waited = now.instant.since(connection.last_packet) >= JUST_CONNECTED;
+            if has_waited {
+                thicket_session::reach!("time JUST_CONNECTED");
+            }
+            usize::from(has_waited && matches!(connection.phase, Phase::AwaitConnect))
+        };
+        let some = self.cx.connections.next(LOOKED_AT);
+        let Some((id, _)) = heaviest(some, is_idle, 1).pop() else {
+            return false;
+        };
+        self.cx.traffic.half_open_refused += 1;
+        self.cx.close(id);
+        true
+    }
+
+    /// While memory is short: connections that hold much of what their clients sent in part, or have not received, are closed (0x97), those of the
+    /// address that holds most first. Sessions stay.
+    pub fn give_up_buffers(&mut self, now: Now) {
+        if now.instant.since(self.cx.gave_up_at) < GIVEN_UP_EVERY {
+            return;
+        }
+        thicket_session::reach!("time GIVEN_UP_EVERY");
+        self.cx.gave_up_at = now.instant;
+        let held = |connection: &Connection| {
+            let held = connection.partial.capacity() + connection.out.bytes.capacity();
+            let is_open = !matches!(connection.phase, Phase::Closing);
+            if is_open && held > SMALL_BUFFER {
+                held
+            } else {
+                0
+            }
+        };
+        let all: u64 = (self.cx.connections.iter())
+            .map(|(_, it)| held(it) as u64)
+            .sum();
+        for (id, held) in heaviest(self.cx.connections.iter(), held, all / GIVEN_UP) {
+            self.cx.event(
+                EventLevel::Warn,
+                "connection ended: memory is short, and it holds much",
+                vec![("bytes", held.to_string())],
+            );
+            if self.cx.session_at(id).is_some() {
+                let reason = "memory is short, and the connection holds much";
+                (self.cx).disconnect(id, ReasonCode::QuotaExceeded, reason);
+                self.detach(now, id, Cause::Closed);
+            } else {
+                self.cx.close(id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thicket_session::time::Instant;
+
+    use super::*;
+    use crate::ListenerId;
+
+    #[test]
+    fn the_address_that_holds_most_yields_first_with_what_is_largest() {
+        let connection = |serial, host: u8, bytes| {
+            let peer = ([192, 0, 2, host], 1).into();
+            let mut connection = Connection::new(serial, ListenerId(0), peer, Instant::default());
+            connection.partial = vec![0; bytes];
+            connection
+        };
+        let all = [
+            connection(1, 1, 50),
+            connection(2, 2, 30),
+            connection(3, 2, 10),
+            connection(4, 2, 30),
+            connection(5, 3, 0),
+        ];
+        let yielding = |enough| {
+            let all = (0..).map(ConnectionId).zip(&all);
+            let found = heaviest(all, |it| it.partial.len(), enough);
+            found.into_iter().map(|(id, _)| id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(yielding(0), []);
+        assert_eq!(yielding(1), [1], "the older one of two");
+        assert_eq!(yielding(60), [1, 3]);
+        assert_eq!(yielding(71), [1, 3, 2, 0], "the next address");
+        assert_eq!(yielding(1000), [1, 3, 2, 0]);
+    }
+}
