@@ -249,7 +249,7 @@ impl RetainedMessages {
         } else {
             thicket_session::reach!("time SKEW_ALLOWED");
         }
-        if self.is_contended(now, origin, record.topic) {
+        if self.is_contended(now, origin, record) {
             thicket_session::reach!("time CONTENTION");
             self.contended.note(now.instant, record.topic);
         }
@@ -282,9 +282,13 @@ impl RetainedMessages {
 
     /// Whether another worker, here or elsewhere, wrote the topic a moment ago. Subscribers get the messages of each worker in order, but
     /// not those of two.
-    fn is_contended(&self, now: Now, origin: Origin, topic: &str) -> bool {
+    fn is_contended(&self, now: Now, origin: Origin, record: &Record<'_>) -> bool {
+        let topic = record.topic;
         match self.tree.get(topic) {
-            Some(kept) => kept.origin != origin && now.instant.since(kept.at) < CONTENTION,
+            Some(kept) => {
+                let is_other = kept.origin != origin && now.instant.since(kept.at) < CONTENTION;
+                is_other && !is_again(&kept.record, record)
+            }
             None => self.removed.get(topic).is_some_and(|(time, _)| {
                 let ago = now.wall.as_unix_millis().saturating_sub(time.millis);
                 u128::from(ago) < CONTENTION.as_millis()
@@ -456,6 +460,17 @@ impl RetainedMessages {
 fn tombstone_bytes(limits: &RetainedLimits) -> usize {
     let bytes = (limits.bytes / TOMBSTONE_SHARE).max(LEAST_TOMBSTONE_BYTES);
     usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Whether a publication is sent again, by its publisher's next primary: who has had it drops it, so there is nothing to put in order.
+fn is_again(kept: &[u8], record: &Record<'_>) -> bool {
+    let publication = record.publication.as_ref();
+    publication.is_some_and(|publication| {
+        let kept = Record::decode(kept);
+        kept.is_ok_and(|(kept, _)| {
+            kept.publication.as_ref() == Some(publication) && kept.payload == record.payload
+        })
+    })
 }
 
 /// Bytes that a message takes: they count towards the limit of all and that of its publisher.

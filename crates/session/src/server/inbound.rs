@@ -596,6 +596,25 @@ mod tests {
     }
 
     #[test]
+    fn a_backup_that_has_the_start_of_a_range_gives_the_first_publication_in_it_the_same_generation()
+     {
+        let mut promoted = Inbound::restore([], 40);
+        promoted.branch();
+        assert!(!promoted.begin_range(id(1), true), "sent before");
+        assert!(promoted.begin_range(id(1), false));
+        let mut backup = Inbound::restore([], promoted.generation());
+        assert!(!promoted.begin_range(id(1), false), "it has begun");
+        let expected = |is_repeated| InboundPublish::Deliver {
+            generation: 41 + GENERATIONS_OF_A_BRANCH,
+            is_repeated,
+        };
+        assert_eq!(promoted.handle_publish(id(1), false), expected(false));
+        assert!(!promoted.begin_range(id(2), false), "one range a branch");
+        backup.branch();
+        assert_eq!(backup.handle_publish(id(1), true), expected(true));
+    }
+
+    #[test]
     fn what_was_released_elsewhere_is_free_when_the_client_is_back_after_a_merge() {
         let mut inbound = Inbound::default();
         for value in [1, 2] {

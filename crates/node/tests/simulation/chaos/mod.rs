@@ -217,7 +217,7 @@ fn nodes_of_which_a_second_dies_at_a_named_point_lose_nothing_with_two_backups()
     play(
         "nodes_of_which_a_second_dies_at_a_named_point_lose_nothing_with_two_backups",
         Plan::DYING_AT_POINTS_IN_TWOS,
-        &[],
+        &[(RoutingMode::Mesh, &[76])],
     );
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::run::Run;
+use super::run::{MOVING_MILLIS, Run};
 use thicket_simulation::random::Random;
 
 /// A node that was killed is back in this time, ms.
@@ -21,6 +21,8 @@ pub struct Points {
     down: Vec<(u64, usize)>,
     /// Nodes that were killed since every session had its backups.
     killed: u8,
+    /// When the first of them was.
+    killed_at: u64,
     pub is_armed: bool,
 }
 
@@ -32,6 +34,7 @@ impl Points {
             used: BTreeSet::new(),
             down: Vec::new(),
             killed: 0,
+            killed_at: 0,
             is_armed: false,
         }
     }
@@ -50,6 +53,9 @@ impl Run {
             return Ok(());
         }
         self.points.used.insert(point);
+        if self.points.killed == 0 {
+            self.points.killed_at = self.world.net.now;
+        }
         self.points.killed += 1;
         if let Some(log) = &mut self.log {
             log.push(format!(
@@ -70,7 +76,9 @@ impl Run {
         }
         let is_failover = !self.points.down.is_empty();
         if is_failover {
-            return self.points.killed < self.plan.backups;
+            // Later a session may have moved to a node where nobody has all of it yet.
+            let is_soon = self.world.net.now < self.points.killed_at + MOVING_MILLIS / 10;
+            return is_soon && self.points.killed < self.plan.backups;
         }
         let is_covered = self.world.is_covered();
         if is_covered {
