@@ -734,8 +734,12 @@ fn worker_config(config: &Config, identity: &Identity, bound: &[Bound]) -> Worke
         backups: config.backups,
         waits_for_backups: config.ack == Acknowledgement::Replicated,
         small_log_bytes: SMALL_LOG_BYTES,
+        sync_part_bytes: SYNC_PART_BYTES,
     }
 }
+
+/// Applied by another node in some milliseconds, between other work.
+const SYNC_PART_BYTES: usize = 1024 * 1024;
 
 /// A smaller log is not worth a checkpoint.
 const SMALL_LOG_BYTES: u64 = 64 * 1024 * 1024;

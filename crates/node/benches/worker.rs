@@ -48,6 +48,7 @@ impl Node {
             tenants: Vec::new(),
             stores: false,
             small_log_bytes: u64::MAX,
+            sync_part_bytes: 1024 * 1024,
             backups: 1,
             waits_for_backups: true,
         };

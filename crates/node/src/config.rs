@@ -31,6 +31,8 @@ pub struct WorkerConfig {
     pub backups: u8,
     /// Acknowledgements to clients wait for the backups; otherwise only for this node.
     pub waits_for_backups: bool,
+    /// A session that is larger is sent to its backups in parts of about this size, bytes.
+    pub sync_part_bytes: usize,
     /// A log smaller than this is left as it is; a larger one is written again when less than half of it is needed.
     pub small_log_bytes: u64,
 }

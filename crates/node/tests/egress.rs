@@ -51,6 +51,7 @@ impl Node {
             tenants: Vec::new(),
             stores: true,
             small_log_bytes: u64::MAX,
+            sync_part_bytes: 1024 * 1024,
             backups: 0,
             waits_for_backups: true,
         };

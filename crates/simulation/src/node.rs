@@ -215,6 +215,7 @@ impl Node {
                 tenants: self.spec.tenants.clone(),
                 stores: self.spec.stores,
                 small_log_bytes: self.spec.small_log_bytes,
+                sync_part_bytes: self.spec.sync_part_bytes,
                 backups: self.spec.backups,
                 waits_for_backups: true,
             };

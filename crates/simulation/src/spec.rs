@@ -45,6 +45,8 @@ pub struct NodeSpec {
     pub stores: bool,
     /// Logs smaller than this are not rewritten.
     pub small_log_bytes: u64,
+    /// Larger sessions are sent to their backups in parts.
+    pub sync_part_bytes: usize,
     /// Backups of each persistent session on other nodes.
     pub backups: u8,
     /// Bytes kept for the sessions of one node that is down.
@@ -87,6 +89,7 @@ impl NodeSpec {
             tunnels: true,
             stores: false,
             small_log_bytes: 16 * 1024,
+            sync_part_bytes: 64 * 1024,
             backups: 1,
             hint_bytes: HINT_BYTES,
             round_millis: (0, 0),

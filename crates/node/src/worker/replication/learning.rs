@@ -16,7 +16,7 @@ use crate::{
         SessionKey,
         context::Context,
         debts::Debt,
-        journal::{write_messages, write_taken, write_whole},
+        journal::{write_counters, write_held, write_taken, write_whole},
         sessions::Session,
         switchover::leave_backups,
     },
@@ -329,14 +329,20 @@ impl Primaries {
         let Some(stream) = cx.journal.streams.get_mut(index) else {
             return;
         };
+        let part_bytes = cx.config.sync_part_bytes;
         stream.writer.value(number, &session.value(now).encode());
         for (filter, subscription) in &session.subscriptions {
             stream
                 .writer
                 .subscribed(number, &encode_subscription(filter, subscription));
+            stream.divide_sync(part_bytes);
         }
         write_taken(&mut stream.writer, session);
-        write_messages(&mut stream.writer, now, session);
+        write_counters(&mut stream.writer, session);
+        for held in session.outbound.held_from(0) {
+            write_held(&mut stream.writer, now, number, &held, 0);
+            stream.divide_sync(part_bytes);
+        }
         if stage == Stage::Learning {
             stream.writer.whole(number);
             stream.wait(Level::Held, Release::Learned(key, number));

@@ -201,7 +201,8 @@ impl Primaries {
         let mut messages = Vec::new();
         let mut overrun = Vec::new();
         for (_, stream) in cx.journal.streams.iter_mut() {
-            if let Some((position, record)) = stream.seal() {
+            stream.end_round();
+            while let Some((position, record)) = stream.next_to_send() {
                 messages.push(ToHub::Replicate {
                     to: stream.node,
                     stream: stream.id,

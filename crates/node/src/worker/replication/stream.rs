@@ -13,7 +13,9 @@ use crate::{ConnectionId, worker::debts::Debt};
 
 /// Bytes that another node may leave unacknowledged; beyond, it is too slow, and its backups are given up.
 const UNACKNOWLEDGED_BYTES: usize = 16 * 1024 * 1024;
-/// Full syncs are sent only while fewer bytes are under way: packets that wait for an acknowledgement take precedence.
+/// The same of what waits behind a full sync that is sent in parts.
+const BEHIND_SYNC_BYTES: usize = 64 * 1024 * 1024;
+/// Full syncs begin, and their parts are sent, only while fewer bytes are under way: packets that wait for an acknowledgement take precedence.
 const LEARNING_BYTES: usize = 1024 * 1024;
 
 /// What another node must have done with a position.
@@ -80,6 +82,43 @@ pub(in super::super) struct Operation {
     pub filter: SubscriptionFilter,
 }
 
+/// What a record has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// What was written in a round.
+    Round,
+    /// A part of a full sync that is too large for one record.
+    SyncPart,
+}
+
+/// A record on its way.
+#[derive(Debug)]
+struct Record {
+    position: u64,
+    kind: Kind,
+    content: Vec<u8>,
+}
+
+/// Bytes of records.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bytes {
+    rounds: usize,
+    sync_parts: usize,
+}
+
+impl Bytes {
+    const fn of(&mut self, kind: Kind) -> &mut usize {
+        match kind {
+            Kind::Round => &mut self.rounds,
+            Kind::SyncPart => &mut self.sync_parts,
+        }
+    }
+
+    const fn all(self) -> usize {
+        self.rounds + self.sync_parts
+    }
+}
+
 /// Records for one node.
 #[derive(Debug)]
 pub(in super::super) struct Stream {
@@ -88,12 +127,15 @@ pub(in super::super) struct Stream {
     pub id: u64,
     /// The record of this round.
     pub writer: JournalWriter,
-    /// Number of the last record that was sent, from 1.
-    sent: u64,
+    /// Number of the last record that is finished, from 1.
+    finished: u64,
     progress: Progress,
-    /// Position and bytes of each record that is not applied.
-    under_way: VecDeque<(u64, usize)>,
-    under_way_bytes: usize,
+    /// Records that are not sent yet: parts of a full sync, and what was written since.
+    waiting: VecDeque<Record>,
+    /// Records that are sent and not applied, without their content.
+    under_way: VecDeque<(u64, usize, Kind)>,
+    waiting_bytes: Bytes,
+    under_way_bytes: Bytes,
     for_applied: VecDeque<(u64, Release)>,
     for_held: VecDeque<(u64, Release)>,
     /// Sessions whose full sync the other node holds, with their numbers, until the next barrier takes them up.
@@ -107,7 +149,7 @@ pub(in super::super) struct Stream {
 impl Stream {
     /// The position at which all that was written so far is held.
     pub fn position(&self) -> u64 {
-        self.sent + u64::from(!self.writer.is_empty())
+        self.finished + u64::from(!self.writer.is_empty())
     }
 
     /// Whether the other node has reached `position`.
@@ -140,7 +182,7 @@ impl Stream {
 
     /// Bytes of the records that the other node has not acknowledged, and of the one of this round.
     pub fn unacknowledged_bytes(&self) -> usize {
-        self.under_way_bytes + self.writer.len()
+        self.under_way_bytes.all() + self.waiting_bytes.all() + self.writer.len()
     }
 
     /// Whether the other node keeps up, so that full syncs may be sent.
@@ -150,31 +192,63 @@ impl Stream {
 
     /// Whether the other node has fallen too far behind.
     pub const fn is_overrun(&self) -> bool {
-        self.under_way_bytes > UNACKNOWLEDGED_BYTES
+        self.under_way_bytes.rounds > UNACKNOWLEDGED_BYTES
+            || self.waiting_bytes.rounds > BEHIND_SYNC_BYTES
     }
 
-    /// The record of this round with its position, if there is one.
-    pub fn seal(&mut self) -> Option<(u64, Vec<u8>)> {
-        if self.writer.is_empty() {
-            return None;
+    /// The round is over: what was written in it is a record.
+    pub fn end_round(&mut self) {
+        self.finish(Kind::Round);
+    }
+
+    /// A full sync is under way: if its present part is large enough, another one begins.
+    pub fn divide_sync(&mut self, part_bytes: usize) {
+        if self.writer.len() >= part_bytes {
+            self.finish(Kind::SyncPart);
         }
-        self.sent += 1;
-        let record = self.writer.record().to_vec();
+    }
+
+    fn finish(&mut self, kind: Kind) {
+        if self.writer.is_empty() {
+            return;
+        }
+        self.finished += 1;
+        let content = self.writer.record().to_vec();
         self.writer.clear();
-        self.under_way.push_back((self.sent, record.len()));
-        self.under_way_bytes += record.len();
-        Some((self.sent, record))
+        *self.waiting_bytes.of(kind) += content.len();
+        self.waiting.push_back(Record {
+            position: self.finished,
+            kind,
+            content,
+        });
+    }
+
+    /// The next record to be sent, with its position. Parts of a full sync go at the pace of the other node.
+    pub fn next_to_send(&mut self) -> Option<(u64, Vec<u8>)> {
+        let under_way = self.under_way_bytes.all();
+        let may_go = |record: &mut Record| record.kind == Kind::Round || under_way < LEARNING_BYTES;
+        let record = self.waiting.pop_front_if(may_go)?;
+        let bytes = record.content.len();
+        *self.waiting_bytes.of(record.kind) -= bytes;
+        *self.under_way_bytes.of(record.kind) += bytes;
+        self.under_way
+            .push_back((record.position, bytes, record.kind));
+        Some((record.position, record.content))
     }
 
     /// The other node has reached these positions. Returns what waited for them.
     pub fn handle_progress(&mut self, progress: Progress) -> Vec<Release> {
         self.progress = Progress {
-            applied: self.progress.applied.max(progress.applied.min(self.sent)),
-            held: self.progress.held.max(progress.held.min(self.sent)),
+            applied: self
+                .progress
+                .applied
+                .max(progress.applied.min(self.finished)),
+            held: self.progress.held.max(progress.held.min(self.finished)),
         };
         let Progress { applied, held } = self.progress;
-        while let Some((_, bytes)) = self.under_way.pop_front_if(|(at, _)| *at <= applied) {
-            self.under_way_bytes -= bytes;
+        while let Some((_, bytes, kind)) = self.under_way.pop_front_if(|(at, _, _)| *at <= applied)
+        {
+            *self.under_way_bytes.of(kind) -= bytes;
         }
         while self
             .covering
@@ -216,10 +290,12 @@ impl Streams {
             node,
             id: id(),
             writer: JournalWriter::new(version),
-            sent: 0,
+            finished: 0,
             progress: Progress::default(),
+            waiting: VecDeque::new(),
             under_way: VecDeque::new(),
-            under_way_bytes: 0,
+            waiting_bytes: Bytes::default(),
+            under_way_bytes: Bytes::default(),
             for_applied: VecDeque::new(),
             for_held: VecDeque::new(),
             learned: Vec::new(),

@@ -152,6 +152,11 @@ impl Run {
             spec.limits.relocate_after = 1;
             spec.stores = plan.kills || plan.blacks_out || plan.stores;
             spec.small_log_bytes = 8_000;
+            spec.sync_part_bytes = if (seed / 2).is_multiple_of(2) {
+                500
+            } else {
+                64 * 1024
+            };
             if plan.is_slow {
                 let is_slowest = seed % plan.nodes as u64 == index as u64;
                 spec.round_millis = (
