@@ -210,6 +210,7 @@ impl Hub {
             HubInput::Message { from, message } => self.handle_message(now, from, message.0),
             HubInput::Timeout => {
                 self.read_unread(now);
+                self.answer_retained_queries(now);
                 self.cx.overlay.handle_input(at, Input::Timeout);
             }
         }
@@ -314,7 +315,8 @@ impl Hub {
 
     fn next_deadline(&self) -> Option<Instant> {
         let ready = (!self.cx.is_ready).then_some(self.ready_at);
-        let unread = (!self.unread.is_empty()).then(Instant::default);
+        let has_left = !self.unread.is_empty() || self.has_retained_queries();
+        let unread = has_left.then(Instant::default);
         [
             unread,
             self.next_last_write(),

@@ -28,10 +28,13 @@ use crate::{
     Now, Remembered, RetainedLimits, TenantId, TenantLimits, TenantRetained, WorkerId,
     bans::BANS,
     messages::{ForwardEntry, Origin, ToWorker},
+    work,
 };
 
 /// Topics visited for one page.
 const PAGE_TOPICS: usize = 512;
+/// Topics visited for a page on which there is nothing yet.
+const PAGE_VISITS: usize = 16 * PAGE_TOPICS;
 /// Topics of the nodes themselves.
 const OF_NODES: &str = "$thicket/";
 /// Topics that are visited between two checks of the length of a page.
@@ -123,6 +126,8 @@ pub(super) struct RetainedMessages {
     /// Queries under way, each with the last arrival that belongs to it: what came later reaches the new subscription as a
     /// message.
     cursors: BTreeMap<(WorkerId, u64), (RetainedCursor, u64)>,
+    /// Queries that wait for their next page, as this round has looked enough: one of a session at a time.
+    asked: VecDeque<RetainedQuery>,
     arrivals: u64,
     /// Exclusive or over the fingerprints of all writes kept.
     digest: u64,
@@ -145,6 +150,7 @@ impl RetainedMessages {
             removed: Tombstones::new(TOMBSTONES, tombstone_bytes(&limits)),
             clock: HybridTime::default(),
             cursors: BTreeMap::new(),
+            asked: VecDeque::new(),
             arrivals: 0,
             digest: 0,
             contended: Contended::default(),
@@ -216,6 +222,8 @@ impl RetainedMessages {
 
     pub fn cancel(&mut self, worker: WorkerId, query: u64) {
         self.cursors.remove(&(worker, query));
+        self.asked
+            .retain(|asked| (asked.from, asked.query) != (worker, query));
     }
 
     /// The time of a write of ours: later than all we have, but for what a clock far ahead of ours wrote to other topics.
@@ -417,14 +425,14 @@ impl RetainedMessages {
         }
     }
 
-    /// The next page for a query, with the expiry each message has left; and whether there is more.
+    /// The next page for a query, with the expiry each message has left; whether there is more; and how many topics were visited at most.
     fn page(
         &mut self,
         now: Now,
         key: (WorkerId, u64),
         filter: &TopicFilter,
         begin_at: Option<u64>,
-    ) -> (Vec<u8>, bool) {
+    ) -> (Vec<u8>, bool, u64) {
         if let Some(last) = begin_at {
             self.cursors
                 .insert(key, (RetainedCursor::new(filter), last));
@@ -433,12 +441,22 @@ impl RetainedMessages {
         let mean_bytes = self.tree.bytes() / self.tree.len().max(1);
         let topics = (PAGE_BYTES / mean_bytes.max(1)).clamp(1, PAGE_TOPICS);
         let Some((cursor, last)) = self.cursors.get_mut(&key) else {
-            return (Vec::new(), false);
+            return (Vec::new(), false, 0);
         };
         let mut page = Vec::new();
         let mut expired = Vec::new();
         let mut progress = RetainedProgress::More;
-        while page.len() < PAGE_BYTES && progress == RetainedProgress::More {
+        let mut visits = 0;
+        while page.len() < PAGE_BYTES
+            && progress == RetainedProgress::More
+            && visits
+                < if page.is_empty() {
+                    PAGE_VISITS
+                } else {
+                    PAGE_TOPICS
+                }
+        {
+            visits += topics;
             progress = cursor.resume(&self.tree, topics, |topic, kept| match kept.expires_at {
                 Some(at) if at <= now.instant => expired.push(topic.to_owned()),
                 at if kept.arrival <= *last => append(&mut page, kept, at, now),
@@ -452,8 +470,18 @@ impl RetainedMessages {
         if !has_more {
             self.cursors.remove(&key);
         }
-        (page, has_more)
+        (page, has_more, visits as u64)
     }
+}
+
+/// A worker wants the next page of what a filter matches.
+#[derive(Debug)]
+struct RetainedQuery {
+    from: WorkerId,
+    query: u64,
+    filter: TopicFilter,
+    /// Set with the first page: the last arrival that belongs to it.
+    begin_at: Option<u64>,
 }
 
 /// Bytes of removed topics that are remembered.
@@ -627,7 +655,43 @@ impl Hub {
         filter: &TopicFilter,
         begin_at: Option<u64>,
     ) {
-        let (records, has_more) = self.retained.page(now, (from, query), filter, begin_at);
+        let asked = RetainedQuery {
+            from,
+            query,
+            filter: filter.clone(),
+            begin_at,
+        };
+        if self.wanted.has_looked_enough() || self.has_retained_queries() {
+            self.retained.asked.push_back(asked);
+        } else {
+            self.answer_retained_query(now, &asked);
+        }
+    }
+
+    /// Whether queries wait for the next round.
+    pub(super) fn has_retained_queries(&self) -> bool {
+        !self.retained.asked.is_empty()
+    }
+
+    /// Answers queries that waited, in turns, until this round has looked enough too.
+    pub(super) fn answer_retained_queries(&mut self, now: Now) {
+        while !self.wanted.has_looked_enough()
+            && let Some(asked) = self.retained.asked.pop_front()
+        {
+            self.answer_retained_query(now, &asked);
+        }
+    }
+
+    fn answer_retained_query(&mut self, now: Now, asked: &RetainedQuery) {
+        let &RetainedQuery {
+            from,
+            query,
+            ref filter,
+            begin_at,
+        } = asked;
+        let page = self.retained.page(now, (from, query), filter, begin_at);
+        let (records, has_more, visits) = page;
+        self.wanted.note_work(work::VISIT * visits);
         self.cx.send_to_worker_after_records(
             from,
             ToWorker::RetainedPage {

@@ -168,7 +168,7 @@ impl Groups {
         let mut outgoing = Outgoing::new(&publish, message.expires_at());
         outgoing.id = message.id();
         let route = cx.route(publish.topic);
-        let group = route.groups.iter().find(|known| known.key == chosen.group);
+        let group = route.find_group(&chosen.group);
         let debt = chosen.debt;
         let mut open = 0;
         match group {
@@ -349,7 +349,7 @@ fn choose(cx: &mut Context, group: &GroupRoute) -> Option<Choice> {
     }
     let mut turn = turn % total;
     if turn < connected {
-        return group.choose_connected(turn).map(Choice::Local);
+        return Some(Choice::Local(turn));
     }
     turn -= connected;
     for (place, interest) in &group.peers {
@@ -390,7 +390,7 @@ fn choose_waiting(cx: &Context, group: &GroupRoute, turn: usize) -> Option<Choic
 pub(super) fn choose_here(cx: &mut Context, group: &GroupRoute) -> Option<usize> {
     let turn = cx.interests.next_turn(&group.key) as usize;
     if group.connected > 0 {
-        return group.choose_connected(turn % group.connected as usize);
+        return Some(turn % group.connected as usize);
     }
     (!group.local.is_empty()).then(|| turn % group.local.len())
 }
@@ -402,15 +402,4 @@ enum Choice {
     Local(usize),
     /// Another place.
     Peer(Place, Interest),
-}
-
-impl GroupRoute {
-    fn choose_connected(&self, turn: usize) -> Option<usize> {
-        self.local
-            .iter()
-            .enumerate()
-            .filter(|(_, member)| member.connected)
-            .nth(turn)
-            .map(|(index, _)| index)
-    }
 }

@@ -23,7 +23,7 @@ const CACHED_TOPICS: usize = 65_536;
 const CACHED_BYTES: usize = 32 * 1024 * 1024;
 
 /// A session's subscription to a filter.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Member {
     pub subscription: Subscription,
     /// The session outlives its connection.
@@ -178,6 +178,7 @@ pub(super) struct Recipient {
 pub(super) struct GroupRoute {
     /// `$share/name/filter`.
     pub key: Arc<str>,
+    /// The connected ones first.
     pub local: Vec<LocalCandidate>,
     /// Other places with the number of their connected members.
     pub peers: Vec<(Place, Interest)>,
@@ -220,6 +221,13 @@ impl Route {
     /// The shared subscription of that name and filter, if it matches.
     pub fn group(&self, name: &str, filter: &str) -> Option<&GroupRoute> {
         let of = |group: &GroupRoute| compare_share_key(&group.key, name, filter);
+        let index = self.groups.binary_search_by(of).ok()?;
+        self.groups.get(index)
+    }
+
+    /// The same by its key.
+    pub fn find_group(&self, key: &str) -> Option<&GroupRoute> {
+        let of = |group: &GroupRoute| (*group.key).cmp(key);
         let index = self.groups.binary_search_by(of).ok()?;
         self.groups.get(index)
     }
@@ -340,12 +348,15 @@ impl Interests {
             None => &mut subscribers.plain,
         };
         let before = members.interest(key.is_shared());
-        if members.insert(session, member).is_none() {
+        let old = members.insert(session, member);
+        if old.is_none() {
             self.subscriptions += 1;
             self.shared_subscriptions += usize::from(key.is_shared());
         }
         let after = members.interest(key.is_shared());
-        self.local.touch();
+        if old != Some(member) {
+            self.local.touch();
+        }
         (before != after).then(|| InterestChange {
             key: key.clone(),
             interest: after,
@@ -606,21 +617,21 @@ impl Interests {
             peers: Vec::new(),
             connected: 0,
         };
+        let mut count = 0;
         let local = self.local.for_each_match(topic, |subscribers| {
             for LocalGroup { key, members } in subscribers.groups.values() {
                 let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
                 group.connected = members.connected;
-                group
-                    .local
-                    .extend(
-                        members
-                            .members
-                            .iter()
-                            .map(|(session, member)| LocalCandidate {
-                                recipient: Recipient::new(*session, member),
-                                connected: member.connected,
-                            }),
-                    );
+                count += members.members.len() as u64;
+                let candidate = |(session, member): (&SessionKey, &Member)| LocalCandidate {
+                    recipient: Recipient::new(*session, member),
+                    connected: member.connected,
+                };
+                let (connected, away): (Vec<_>, Vec<_>) = (members.members.iter())
+                    .map(candidate)
+                    .partition(|candidate| candidate.connected);
+                group.local.extend(connected);
+                group.local.extend(away);
             }
         });
         let peers = self.peers.for_each_match(topic, |peers| {
@@ -631,7 +642,7 @@ impl Interests {
                     .extend(places.iter().map(|(place, interest)| (*place, *interest)));
             }
         });
-        self.note_steps(local + peers + groups.len() as u64);
+        self.note_steps(local + peers + groups.len() as u64 + count);
         groups.into_values().collect()
     }
 

@@ -546,3 +546,39 @@ fn clients_of_a_drained_node_do_not_all_go_at_once() {
         assert!(world.drain(1), "nothing is left (seed {})", world.net.seed);
     });
 }
+
+#[test]
+fn a_session_with_a_large_queue_has_its_backup_again_after_a_failover() {
+    const MESSAGES: u16 = 24;
+    let payload = "x".repeat(1_000_000);
+    let mut world = World::new(1, Weather::CALM);
+    for _ in 0..3 {
+        let mut spec = NodeSpec::new(1);
+        spec.sync_part_bytes = 1024 * 1024;
+        spec.overlay_limits.control_bytes = 20 * 1024 * 1024;
+        let node = world.add_node(spec);
+        world.start(node);
+    }
+    become_covered(&mut world);
+    subscriber_gone_from(&mut world, 0);
+    let publisher = client_at(&mut world, 1, Connect::new(V5, "publisher"), "CONNACK");
+    for number in 1..=MESSAGES {
+        world.publish(publisher, "a", &payload, 1, number);
+        world.run_for(200);
+    }
+    become_covered(&mut world);
+    world.kill(0);
+    become_covered(&mut world);
+    let sessions = world.sessions();
+    let away = sessions.iter().find(|(_, it)| it.client_id == "away");
+    let (node, queued) = away
+        .map(|(node, it)| (*node, it.queued_messages))
+        .expect("it is there");
+    assert_eq!(queued, usize::from(MESSAGES));
+    // The backup has all of it.
+    world.kill(node);
+    world.run_for(3_000);
+    let sessions = world.sessions();
+    let away = sessions.iter().find(|(_, it)| it.client_id == "away");
+    assert_eq!(away.map(|(_, it)| it.queued_messages), Some(queued));
+}
