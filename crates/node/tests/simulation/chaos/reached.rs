@@ -13,7 +13,7 @@ use super::{plan::Plan, run::Run};
 const MOST_SEEDS: u64 = 40;
 
 /// What no plan reaches, and why that is so, or what reaches it instead.
-const NOT_REACHED: [(&str, &str); 28] = [
+const NOT_REACHED: [(&str, &str); 30] = [
     (
         "worker/replication: a backup has moved to level loads",
         "no plan has so many messages: scenarios/backups",
@@ -112,6 +112,14 @@ const NOT_REACHED: [(&str, &str); 28] = [
     (
         "time KEPT",
         "no plan has operators: tests/interop/test_rebalancing.py",
+    ),
+    (
+        "time JUST_CONNECTED",
+        "no plan has as many connections as there may be: tests/interop/test_hostile_scarcity.py",
+    ),
+    (
+        "time GIVEN_UP_EVERY",
+        "no plan has packets that are never whole: tests/interop/test_hostile_scarcity.py",
     ),
     (
         "time LEFT_ALONE",
