@@ -237,7 +237,7 @@ impl Quotas {
         let user = user_name.map(|name| Payer::User(name.into()));
         let address = source.map(Payer::Address);
         let maximum = cx.config.limits.user_queue_bytes;
-        let tenant = cx.sessions.tenants.of_prefix(prefix(cx, id));
+        let tenant = tenant_of(cx, id);
         let queues = || {
             let maximum = (maximum > 0).then_some(maximum);
             cx.sessions.tenants.tally(tenant).part(maximum)
@@ -258,8 +258,7 @@ impl Quotas {
         user_name: Option<&str>,
     ) {
         let mut charge = self.charge_of(cx, id, user_name);
-        cx.sessions
-            .assign(key, cx.sessions.tenants.of_prefix(prefix(cx, id)));
+        cx.sessions.assign(key, tenant_of(cx, id));
         let Some(session) = cx.sessions.get_mut(key) else {
             return;
         };
@@ -323,11 +322,7 @@ impl Quotas {
         let charge = self.charge_of(cx, id, user_name);
         let reason = if is_over(cx.sessions.len(), all) {
             "there are as many sessions as there may be"
-        } else if cx
-            .sessions
-            .tenants
-            .is_full(cx.sessions.tenants.of_prefix(prefix(cx, id)))
-        {
+        } else if cx.sessions.tenants.is_full(tenant_of(cx, id)) {
             "the tenant has as many sessions as it may have"
         } else if is_over(has(&charge.user), of_user) {
             "the user has as many sessions as it may have"
@@ -338,6 +333,11 @@ impl Quotas {
         };
         Some(Refusal::new(ReasonCode::QuotaExceeded, reason))
     }
+}
+
+/// The tenant whose client a connection is.
+fn tenant_of(cx: &Context, id: ConnectionId) -> Option<TenantId> {
+    cx.sessions.tenants.of_prefix(prefix(cx, id))
 }
 
 #[cfg(test)]

@@ -455,6 +455,9 @@ pub(in super::super) fn hold_input(cx: &mut Context, id: ConnectionId, key: Sess
         }
     }
     cx.set_reading(id, false);
+    if count.get() == 0 {
+        cx.effort.resume(id);
+    }
     true
 }
 
