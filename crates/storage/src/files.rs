@@ -235,11 +235,12 @@ impl StoredFile for OsFile {
 impl OsFile {
     /// Writes zeros, where the file system cannot reserve space.
     fn write_zeros(&self, len: u64) -> io::Result<()> {
-        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        // Not a static, which would be in the program's file.
+        let zeros = vec![0; 64 * 1024];
         let mut offset = self.byte_len()?;
         while offset < len {
-            let step = (len - offset).min(ZEROS.len() as u64);
-            self.write_all_at(&ZEROS[..step as usize], offset)?;
+            let step = (len - offset).min(zeros.len() as u64);
+            self.write_all_at(&zeros[..step as usize], offset)?;
             offset += step;
         }
         Ok(())
