@@ -94,6 +94,8 @@ export class Session implements Listener {
   #accepted: Connection | undefined;
   #end: Outcome | undefined;
   #candidates: Address[] = [];
+  /** Whether the candidates are where a broker has sent the session. */
+  #isRedirected = false;
   #last: Address | undefined;
   #followed = 0;
   #hops = 0;
@@ -165,6 +167,7 @@ export class Session implements Listener {
         case "redirected":
           this.#hops += 1;
           this.#candidates = this.#hops <= MOST_HOPS ? [...end.addresses] : [];
+          this.#isRedirected = true;
           break;
         case "refused":
           this.#owner.onRefused(this.number, end.error);
@@ -188,14 +191,27 @@ export class Session implements Listener {
       if (this.#last !== undefined || this.#failures > 0) {
         await this.#pause();
         if (this.#isLeavingNow()) {
-          return undefined;
+          break;
         }
       }
       this.#failures += 1;
       this.#hops = 0;
       this.#candidates = this.#freshCandidates();
+      this.#isRedirected = false;
     }
-    return undefined;
+    return this.#nextPlace();
+  }
+
+  /** Where a session that is to be left can be ended still: where it was sent, if a broker has it at all. */
+  #nextPlace(): Address | undefined {
+    this.#closingUntil ??= now() + LAST_WORDS_S;
+    const isInTime = now() < this.#closingUntil;
+    return this.#isSentElsewhere && this.#assignment.leave === "now" && isInTime ? this.#candidates.shift() : undefined;
+  }
+
+  /** Whether a broker that had the session has sent it to where it connects now. */
+  get #isSentElsewhere(): boolean {
+    return this.#isRedirected && this.#accepted !== undefined;
   }
 
   async #pause(): Promise<void> {
@@ -337,7 +353,8 @@ export class Session implements Listener {
   /** The broker's answer gets its time, and so does what is sent again after a lost connection. */
   #leaveUnready(connection: Connection): void {
     this.#closingUntil ??= now() + LAST_WORDS_S;
-    if (!connection.isDialed || now() >= this.#closingUntil) {
+    const mayBeThere = connection.isDialed || this.#isSentElsewhere;
+    if (!mayBeThere || now() >= this.#closingUntil) {
       this.#end = { kind: "left" };
     }
   }
@@ -390,6 +407,7 @@ export class Session implements Listener {
     }
     this.#accepted = connection;
     this.#cleanStart = false;
+    this.#isRedirected = false;
     this.#hops = 0;
     this.#candidates = [];
     if (this.#drain !== undefined && this.#drain.kind !== "done") {

@@ -311,6 +311,24 @@ describe("leaving", () => {
     await closing;
   });
 
+  test("a session that is sent elsewhere when the client closes is ended there", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open();
+    const here = await first.next();
+    here.accept();
+    const client = await opening;
+    const publishing = client.publish("t", "1", { qos: 1 });
+    await here.expect("publish");
+    const closing = client.close();
+    here.write({ cmd: "disconnect", reasonCode: SERVER_MOVED, properties: { serverReference: second.address } });
+    const there = await second.next();
+    there.accept({ sessionPresent: true });
+    there.acknowledge(await there.expect("publish"));
+    await publishing;
+    await endsSession(there);
+    await closing;
+  });
+
   test("a session whose CONNECT is not answered when the client closes is ended when it is", async (t) => {
     const { first, second, open } = await twoBrokers(t);
     const opening = open();

@@ -32,7 +32,7 @@ from support import (
 
 import thicket
 
-USE_ANOTHER_SERVER, SERVER_MOVED, NOT_AUTHORIZED, BAD_LOGIN = 0x9C, 0x9D, 0x87, 0x86
+USE_ANOTHER_SERVER, SERVER_MOVED, NOT_AUTHORIZED, BAD_LOGIN, SERVER_BUSY = 0x9C, 0x9D, 0x87, 0x86, 0x89
 # A DISCONNECT with Session Expiry Interval 0.
 THE_SESSION_ENDS = b"\0\x05\x11\0\0\0\0"
 
@@ -246,6 +246,41 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await other.expect(DISCONNECT), THE_SESSION_ENDS)
         await there.accept(session_present=True)
         self.assertEqual(await there.expect(DISCONNECT), THE_SESSION_ENDS)
+        await closing
+
+    async def test_a_session_that_the_other_broker_refuses_when_the_client_closes_is_ended_where_it_was(self) -> None:
+        for code in (NOT_AUTHORIZED, SERVER_BUSY):
+            opening = asyncio.create_task(self.client().__aenter__())
+            connection = await self.first.next()
+            answer = support.placement([self.second.address], [("c", 0, [], [])])
+            await connection.accept(user=[("thicket-placement", json.dumps(answer))])
+            client = await opening
+            there = await self.second.next()
+            closing = asyncio.create_task(client.close())
+            await asyncio.sleep(0.1)
+            await there.write(refusal(code))
+            back = await self.first.next()
+            self.assertTrue(back.says("thicket-redirected", "1"), "it serves")
+            await back.accept(session_present=True)
+            self.assertEqual(await back.expect(DISCONNECT), THE_SESSION_ENDS)
+            await closing
+
+    async def test_a_session_that_is_sent_elsewhere_when_the_client_closes_is_ended_there(self) -> None:
+        opening = asyncio.create_task(self.client().__aenter__())
+        connection = await self.first.next()
+        await connection.accept()
+        client = await opening
+        publishing = asyncio.create_task(client.publish("t", "1", qos=1))
+        await connection.expect(PUBLISH)
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0.1)
+        await connection.write(elsewhere(self.second))
+        there = await self.second.next()
+        await there.accept(session_present=True)
+        sent = await there.expect(PUBLISH)
+        await there.write(puback(sent))
+        self.assertEqual(await there.expect(DISCONNECT), THE_SESSION_ENDS)
+        await publishing
         await closing
 
     async def test_a_client_that_closes_does_not_wait_long_for_a_broker_that_does_not_answer(self) -> None:

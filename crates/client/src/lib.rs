@@ -327,7 +327,7 @@ impl Client {
     }
 
     /// Sends what was handed over, ends the sessions, or with [`Options::resume`] leaves them at the broker, and disconnects. Waits at most three
-    /// seconds for acknowledgements.
+    /// seconds for acknowledgements, and for the answer to a CONNECT: a broker may have the session before it answers.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
         if self.command(Command::Close(done)).await.is_ok() {

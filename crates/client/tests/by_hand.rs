@@ -427,6 +427,102 @@ async fn topics_that_nobody_declared_are_named_when_the_client_connects_again() 
     assert_eq!(named.count(), 1);
 }
 
+/// A client whose only session is placed at the second broker, which has its CONNECT.
+async fn moving(first: &Broker, second: &Broker) -> (Client, Connection, Connection) {
+    let opening = open(first, &[]);
+    let mut here = first.next().await;
+    here.place(false, &[("c", second, &[])]).await;
+    let client = opening.await.expect("no panic").expect("served");
+    (client, here, second.next().await)
+}
+
+fn close(client: Client) -> JoinHandle<()> {
+    tokio::spawn(async move { client.close().await })
+}
+
+/// The client is in `close` when this returns: it accepts no commands.
+async fn closes(client: &Client) {
+    client.wait_for(|_| false).await;
+}
+
+#[tokio::test]
+async fn a_session_whose_connect_is_not_answered_when_the_client_closes_is_ended_when_it_is() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &[]);
+    let mut here = first.next().await;
+    let both: [(&str, &Broker, &[&str]); 2] = [("c", &first, &[]), ("c~2", &second, &["t"])];
+    here.place(false, &both).await;
+    let client = opening.await.expect("no panic").expect("served");
+    let mut there = second.next().await;
+    let closing = close(client);
+    assert_eq!(here.read().await, Said::Disconnect(Some(0)));
+    there.accept().await;
+    assert_eq!(there.read().await, Said::Disconnect(Some(0)));
+    closing.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn a_session_that_moves_when_the_client_closes_is_ended_where_it_has_moved() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let (client, _here, mut there) = moving(&first, &second).await;
+    let closing = close(client.clone());
+    closes(&client).await;
+    there.resume().await;
+    assert_eq!(there.read().await, Said::Disconnect(Some(0)));
+    closing.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn a_session_that_the_other_broker_refuses_when_the_client_closes_is_ended_where_it_was() {
+    for refusal in [ReasonCode::NotAuthorized, ReasonCode::ServerBusy] {
+        let (first, second) = (Broker::start().await, Broker::start().await);
+        let (client, _here, mut there) = moving(&first, &second).await;
+        let closing = close(client.clone());
+        closes(&client).await;
+        there.connack(Connack::new(refusal)).await;
+        let mut back = first.next().await;
+        assert_eq!(back.value("thicket-redirected"), Some("1"), "it serves");
+        back.resume().await;
+        assert_eq!(back.read().await, Said::Disconnect(Some(0)), "{refusal:?}");
+        closing.await.expect("no panic");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_sent_elsewhere_when_the_client_closes_is_ended_there() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let opening = open(&first, &[]);
+    let mut here = first.next().await;
+    here.accept().await;
+    let client = opening.await.expect("no panic").expect("served");
+    let publishing = publish(&client, "t", Qos::AtLeastOnce);
+    let (_, packet_id, _) = here.take_publish().await;
+    let closing = close(client.clone());
+    closes(&client).await;
+    let address = second.address();
+    let elsewhere = Disconnect {
+        server_reference: Some(&address),
+        ..Disconnect::new(ReasonCode::ServerMoved)
+    };
+    here.write(&Packet::Disconnect(elsewhere)).await;
+    let mut there = second.next().await;
+    there.resume().await;
+    let again = Said::Publish("t".to_owned(), Some(packet_id), true);
+    assert_eq!(there.read().await, again);
+    there.puback(packet_id, None).await;
+    assert_eq!(there.read().await, Said::Disconnect(Some(0)));
+    publishing.await.expect("no panic").expect("acknowledged");
+    closing.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn a_client_that_closes_does_not_wait_for_ever_for_a_broker_that_does_not_answer() {
+    let (first, second) = (Broker::start().await, Broker::start().await);
+    let (client, _here, _there) = moving(&first, &second).await;
+    let closed = tokio::time::timeout(PATIENCE, client.close()).await;
+    closed.expect("it ends");
+}
+
 #[tokio::test]
 async fn a_subscription_in_doubt_is_asked_for_again_or_ended() {
     let (first, second) = (Broker::start().await, Broker::start().await);

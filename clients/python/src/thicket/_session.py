@@ -36,6 +36,8 @@ from ._plan import Subscription
 LASTING_S = 1.0
 # Redirections followed in a row before the pause of a failed attempt.
 MOST_HOPS = 4
+# Addresses at which a session is looked for that is to be left.
+MOST_PLACES = 8
 # Messages of QoS 1 and 2 under way, a session; fewer if the broker says so.
 MOST_UNDER_WAY = 100
 # Messages given to Paho at once; the next when these are written.
@@ -208,6 +210,8 @@ class Session:
         self._doubtful: set[str] = set()
         self._refused: set[str] = set()
         self._candidates: deque[Address] = deque()
+        # Where the session is if the broker that it connects to does not have it: all that a session tries that is to be left.
+        self._places: deque[Address] = deque()
         self._last: Address | None = None
         self._followed = 0
         self._hops = 0
@@ -244,6 +248,7 @@ class Session:
         try:
             await self._serve_all()
         finally:
+            self._forget_previous()
             self._drop_connection()
             for outgoing in [*self._waiting.values(), *self.outgoing]:
                 self._owner.on_settled(outgoing, ClosedError("the client is closed"))
@@ -265,7 +270,8 @@ class Session:
                 self._failures = 0
             address = end.address if isinstance(end, _Switch) else None
             if not isinstance(end, _Switch):
-                self._forget_previous()
+                if not self._is_leaving_now():
+                    self._forget_previous()
                 self._owner.on_disconnected(self._number)
             match end:
                 case _Lost():
@@ -273,6 +279,8 @@ class Session:
                 case _Redirected():
                     self._hops += 1
                     self._candidates = deque(end.addresses if self._hops <= MOST_HOPS else ())
+                    places = dict.fromkeys([*self._candidates, *self._places])
+                    self._places = deque(list(places)[:MOST_PLACES])
                 case _Refused():
                     self._owner.on_refused(self._number, end.error)
                 case _TakenOver():
@@ -281,7 +289,7 @@ class Session:
                 case _Left():
                     return
                 case _Switch():
-                    pass
+                    self._places = deque([self._last])
 
     def _is_leaving_now(self) -> bool:
         return self.assignment.leave in (Leave.NOW, Leave.NOW_AND_KEEP)
@@ -294,11 +302,20 @@ class Session:
             if self._last is not None or self._failures:
                 await self._pause()
                 if self._is_leaving_now():
-                    return None
+                    break
             self._failures += 1
             self._hops = 0
             self._candidates = self._fresh_candidates()
-        return None
+        return self._next_place()
+
+    def _next_place(self) -> Address | None:
+        """Where a session that is to be left can be ended still."""
+        # Only a session that a broker has accepted exists.
+        if self.assignment.leave is not Leave.NOW or self._clean_start or not self._places or self._is_closing_over():
+            return None
+        # The broker there shall serve, although the placement names another one.
+        self._hops = max(self._hops, 1)
+        return self._places.popleft()
 
     async def _pause(self) -> None:
         limit = min(self._timing.first_pause * 2 ** min(self._failures, 16), self._timing.longest_pause)
@@ -528,6 +545,7 @@ class Session:
         self._is_connected = True
         self._hops = 0
         self._candidates.clear()
+        self._places.clear()
         self._forget_previous()
         self._under_way_limit = min(MOST_UNDER_WAY, getattr(properties, "ReceiveMaximum", MOST_UNDER_WAY))
         self._limits = Limits.of(properties)

@@ -136,6 +136,7 @@ impl Session {
                 self.hops = 0;
                 self.previous = None;
                 self.candidates.clear();
+                self.places.clear();
                 self.doubt_what_was_asked();
                 if !session_present {
                     let mut lost = std::mem::take(&mut self.subscribed);

@@ -27,6 +27,8 @@ use self::serve::End;
 const LASTING: Duration = Duration::from_secs(1);
 /// Most redirections followed in a row before the pause of a failed attempt.
 const MOST_HOPS: usize = 4;
+/// Most addresses at which a leaving session is looked for.
+const MOST_PLACES: usize = 8;
 
 /// A message on its way to the broker.
 #[derive(Debug)]
@@ -73,7 +75,7 @@ pub(crate) enum Leave {
     Stay,
     /// When no more messages arrive and all sent ones are acknowledged. The session ends.
     WhenRead,
-    /// When all sent messages are acknowledged, or after a timeout.
+    /// When all sent messages are acknowledged and the broker is known that has the session, or after a timeout.
     Now { keep_session: bool },
 }
 
@@ -148,6 +150,8 @@ pub(crate) struct Session {
     /// The number of the last answer that was followed.
     followed: u64,
     candidates: VecDeque<Address>,
+    /// Where the session is if the broker that it connects to does not have it: the only addresses that a leaving session still tries.
+    places: VecDeque<Address>,
     /// The address of its last connection.
     last: Option<Address>,
     hops: usize,
@@ -167,6 +171,8 @@ pub(crate) struct Session {
     arrived: VecDeque<(Message, Option<String>)>,
     last_arrival: Instant,
     drain: Option<Drain>,
+    /// When a leaving session stops waiting.
+    closing: Option<Instant>,
     /// The previous connection, kept open until this one has the session: closing it earlier would lose the session.
     previous: Option<(ReadHalf<Stream>, WriteHalf<Stream>)>,
 }
@@ -207,6 +213,7 @@ impl Session {
             outgoing,
             followed: 0,
             candidates: VecDeque::new(),
+            places: VecDeque::new(),
             last: None,
             hops: 0,
             failures: 0,
@@ -219,6 +226,7 @@ impl Session {
             arrived: VecDeque::new(),
             last_arrival: start,
             drain: None,
+            closing: None,
             previous: None,
         }
     }
@@ -241,7 +249,9 @@ impl Session {
             if begun.elapsed() > LASTING {
                 self.failures = 0;
             }
-            self.previous = None;
+            if !self.is_leaving_now() {
+                self.previous = None;
+            }
             match end {
                 End::Lost(problem) => {
                     self.report(Report::Problem(format!("{address}: {problem}")))
@@ -252,16 +262,22 @@ impl Session {
                     self.hops += 1;
                     self.candidates.clear();
                     if self.hops <= MOST_HOPS {
+                        self.places.retain(|place| !addresses.contains(place));
+                        for address in addresses.iter().rev() {
+                            self.places.push_front(address.clone());
+                        }
+                        self.places.truncate(MOST_PLACES);
                         self.candidates.extend(addresses);
                     }
                 }
                 End::Switch {
                     stream,
-                    address,
+                    address: next,
                     previous,
                 } => {
                     self.previous = Some(previous);
-                    ready = Some((stream, address));
+                    self.places = [address].into();
+                    ready = Some((stream, next));
                     continue;
                 }
                 End::Refused(code) => {
@@ -278,12 +294,39 @@ impl Session {
         self.report(Report::Left).await;
     }
 
+    fn is_leaving_now(&self) -> bool {
+        matches!(self.assignment.borrow().leave, Leave::Now { .. })
+    }
+
+    /// Whether a leaving session has waited long enough for what is unanswered.
+    fn is_closing_over(&mut self) -> bool {
+        let now = Instant::now();
+        now >= *self.closing.get_or_insert(now + serve::LAST_WORDS)
+    }
+
+    /// Where a leaving session can still be ended.
+    fn next_place(&mut self) -> Option<Address> {
+        // Only a session that a broker has accepted exists.
+        let ends = self.assignment.borrow().leave
+            == Leave::Now {
+                keep_session: false,
+            }
+            && self.clean_start == CleanStart::No;
+        let place = self.places.pop_front().filter(|_| ends)?;
+        // The broker there should serve, although the placement names another one.
+        self.hops = self.hops.max(1);
+        (!self.is_closing_over()).then_some(place)
+    }
+
     /// Connects to the next address that accepts. `None`: the session must be left, and has nothing to drain.
     async fn establish(&mut self) -> Option<(Stream, Address)> {
         loop {
-            let leave = self.assignment.borrow_and_update().leave;
-            if matches!(leave, Leave::Now { .. }) || self.shared.messages.is_closed() {
+            let is_leaving = matches!(self.assignment.borrow_and_update().leave, Leave::Now { .. });
+            if self.shared.messages.is_closed() {
                 return None;
+            }
+            if is_leaving {
+                self.candidates = [self.next_place()?].into();
             }
             if self.candidates.is_empty() {
                 self.hops = 0;
@@ -305,7 +348,12 @@ impl Session {
                 continue;
             };
             let tls = self.shared.tls.clone();
-            match dial(address.clone(), tls, self.shared.dial_timeout).await {
+            let limit = if is_leaving {
+                self.shared.dial_timeout.min(serve::LAST_WORDS)
+            } else {
+                self.shared.dial_timeout
+            };
+            match dial(address.clone(), tls, limit).await {
                 Ok(stream) => return Some((stream, address)),
                 Err(error) => {
                     self.report(Report::Problem(format!("{address}: {error}")))

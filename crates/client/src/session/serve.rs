@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use thicket_mqtt::{Disconnect, ReasonCode, RetainHandling, SubscribeFilter, SubscriptionOptions};
-use thicket_session::client::ConnectionState;
+use thicket_session::client::{CleanStart, ConnectionState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -21,8 +21,8 @@ use crate::placement::{MAX_SESSIONS, PUBLISH, REDIRECTED};
 const READ: usize = 16 << 10;
 /// Messages taken from the queue before they are written.
 const BATCH: usize = 64;
-/// Longest wait for acknowledgements when the client closes.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// Longest wait for what is unanswered when the client closes.
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How a connection ended.
 #[derive(Debug)]
@@ -50,8 +50,6 @@ struct Connection {
     is_flushed: bool,
     /// The connection to the node of the placement, while this one still serves.
     dialling: Option<Dialling>,
-    /// When the wait for last acknowledgements ends.
-    closing: Option<Instant>,
 }
 
 /// The result of a select.
@@ -76,8 +74,11 @@ impl Session {
             buffer: vec![0; READ].into(),
             is_flushed: true,
             dialling: None,
-            closing: None,
         };
+        if self.is_leaving_now() && self.clean_start == CleanStart::Yes {
+            // No broker has it.
+            return End::Left;
+        }
         if let Err(error) = self.begin() {
             return End::Lost(error);
         }
@@ -93,6 +94,10 @@ impl Session {
             let woken = self.wait(&mut connection).await;
             // The session has one connection at a time: messages under way here are sent again there.
             if let Woken::Dialled(address, Ok(stream)) = woken {
+                if self.is_leaving_now() {
+                    connection.dialling = None;
+                    continue;
+                }
                 return End::Switch {
                     stream,
                     address,
@@ -143,7 +148,7 @@ impl Session {
     async fn wait(&mut self, connection: &mut Connection) -> Woken {
         let has_output = !self.client.output().is_empty();
         let takes = self.client.state() == ConnectionState::Connected && self.first.is_empty();
-        let deadline = self.deadline(connection);
+        let deadline = self.deadline();
         let Connection {
             reader,
             writer,
@@ -189,7 +194,7 @@ impl Session {
         }
     }
 
-    fn deadline(&self, connection: &Connection) -> Instant {
+    fn deadline(&self) -> Instant {
         let of_client = self
             .client
             .poll_timeout()
@@ -198,7 +203,7 @@ impl Session {
             Some(Drain::Quiet { since }) => Some(since.max(self.last_arrival) + self.shared.quiet),
             Some(Drain::Pinged | Drain::Done) | None => None,
         };
-        [of_client, of_drain, connection.closing]
+        [of_client, of_drain, self.closing]
             .into_iter()
             .flatten()
             .min()
@@ -282,13 +287,15 @@ impl Session {
     async fn act(&mut self, connection: &mut Connection, address: &Address) -> Option<End> {
         let assignment = self.assignment.borrow_and_update().clone();
         if !self.is_connected() {
-            return matches!(assignment.leave, Leave::Now { .. }).then_some(End::Left);
+            // The broker may have the session before it answers: it is left when it has answered.
+            let is_over = self.is_leaving_now() && self.is_closing_over();
+            return is_over.then_some(End::Left);
         }
         self.ask_for_subscriptions(&assignment.filters).await;
         self.publish_waiting().await;
         self.follow_placement(&assignment, connection, address);
         self.ping_after_silence();
-        self.leave(assignment.leave, connection)
+        self.leave(assignment.leave)
     }
 
     async fn ask_for_subscriptions(
@@ -430,6 +437,11 @@ impl Session {
         connection: &mut Connection,
         address: &Address,
     ) {
+        if matches!(assignment.leave, Leave::Now { .. }) {
+            // The session is ended where it is.
+            connection.dialling = None;
+            return;
+        }
         let Some((number, wanted)) = &assignment.address else {
             return;
         };
@@ -458,7 +470,7 @@ impl Session {
         }
     }
 
-    fn leave(&mut self, leave: Leave, connection: &mut Connection) -> Option<End> {
+    fn leave(&mut self, leave: Leave) -> Option<End> {
         let keep_session = match leave {
             Leave::Stay => return None,
             Leave::WhenRead => {
@@ -473,12 +485,7 @@ impl Session {
         self.outgoing.close();
         let is_sent = self.first.is_empty() && self.waiting.is_empty() && self.outgoing.is_empty();
         let is_done = match leave {
-            Leave::Now { .. } => {
-                let limit = *connection
-                    .closing
-                    .get_or_insert_with(|| Instant::now() + LAST_WORDS);
-                is_sent || Instant::now() >= limit
-            }
+            Leave::Now { .. } => self.is_closing_over() || is_sent,
             Leave::Stay | Leave::WhenRead => {
                 is_sent
                     && self.drain == Some(Drain::Done)
