@@ -183,7 +183,11 @@ pub fn client(client: &ClientExplanationEntry, found: &ClientPage, nodes: &[Node
     };
     let place = place(client, found);
     let policy = match &client.policy {
-        Some(policy) => format!("redirection by load, policy {policy}"),
+        Some(policy) if is_by_topics(client) => {
+            format!("redirection by topics, then by load with policy {policy}")
+        }
+        // The answer does not say whether the node goes by topics too.
+        Some(policy) => format!("redirection is on, loads are compared by policy {policy}"),
         None => "redirection is off".to_owned(),
     };
     let decision = match &client.decision {
@@ -236,6 +240,14 @@ pub fn client(client: &ClientExplanationEntry, found: &ClientPage, nodes: &[Node
         text.push_str(&ranked(&client.nodes, name));
     }
     text
+}
+
+/// Whether what the node answers about a client is there only with `redirect = "topics"`.
+fn is_by_topics(client: &ClientExplanationEntry) -> bool {
+    let of_topics = ["topics", "refused", "refused_enough"];
+    let decision = client.decision.as_ref();
+    client.learned.is_some()
+        || decision.is_some_and(|decision| of_topics.contains(&decision.reason.as_str()))
 }
 
 /// Nodes with their loads, and how far they are from the node that answers.
@@ -608,6 +620,8 @@ fn expiry(seconds: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use thicket_broker::api::redirection::DecisionEntry;
+
     use super::*;
 
     #[test]
@@ -683,6 +697,48 @@ mod tests {
             !text.contains("3f2a9c01") && text.contains("1.042 ms"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_explanation_says_by_what_a_client_is_redirected() {
+        let explanation = |policy: Option<&str>, reason: &str| ClientExplanationEntry {
+            client_id: "c".into(),
+            is_here: true,
+            placed_client_id: None,
+            placed_session: None,
+            placed_sessions: Vec::new(),
+            learned: None,
+            policy: policy.map(str::to_owned),
+            decision: Some(DecisionEntry {
+                at_ms: 0,
+                redirected: true,
+                reason: reason.into(),
+                to: Some("n".into()),
+            }),
+            moved: None,
+            nodes: Vec::new(),
+        };
+        let found = ClientPage {
+            clients: Vec::new(),
+            next: None,
+            unanswered: Vec::new(),
+        };
+        for (policy, reason, expected) in [
+            (
+                Some("combined"),
+                "topics",
+                "redirection by topics, then by load with policy combined",
+            ),
+            (
+                Some("combined"),
+                "load",
+                "redirection is on, loads are compared by policy combined",
+            ),
+            (None, "drained", "redirection is off"),
+        ] {
+            let text = client(&explanation(policy, reason), &found, &[]);
+            assert_eq!(text.lines().nth(1), Some(expected), "{text}");
+        }
     }
 
     #[test]
