@@ -63,7 +63,7 @@ test("the examples of the README run", async (t) => {
   const port = (await startMosquitto(t)) ?? (await startCluster(t, 1))[0]?.ports.mqtt;
   const examples = await examplesOfReadme();
   assert.equal(examples.length, 3);
-  for (const example of examples.filter((code) => !code.includes(":18832"))) {
+  for (const example of examples.filter((code) => !code.includes(":18840"))) {
     const stdout = await run(example.replaceAll(/localhost:188[345]/g, `127.0.0.1:${port}`));
     assert.notEqual(stdout, "", example);
   }
@@ -76,8 +76,8 @@ test("the example of the README is placed by the listener for placements", async
   const node = new Node("alone", ports, [], more);
   t.after(() => node.kill());
   await waitUntil(() => node.isReady(1), "the node to be ready");
-  const [example = ""] = (await examplesOfReadme()).filter((code) => code.includes(":18832"));
-  const code = example.replace('localhost:1883"', `127.0.0.1:${ports.mqtt}"`).replace("localhost:18832", placement);
+  const [example = ""] = (await examplesOfReadme()).filter((code) => code.includes(":18840"));
+  const code = example.replace('localhost:1883"', `127.0.0.1:${ports.mqtt}"`).replace("localhost:18840", placement);
   assert.match(await run(code), / true\n$/);
 });
 

@@ -197,8 +197,8 @@ class Listener(ClusterTest):
         cluster = support.start_cluster(1, ["--placement-listen", f"127.0.0.1:{port}"])
         self.addCleanup(cluster.close_logs)
         self.addCleanup(cluster.stop)
-        (example,) = (code for code in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if ":18832" in code)
-        code = example.replace('localhost:1883"', f'127.0.0.1:{cluster.nodes[0].port}"').replace("localhost:18832", f"127.0.0.1:{port}")
+        (example,) = (code for code in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if ":18840" in code)
+        code = example.replace('localhost:1883"', f'127.0.0.1:{cluster.nodes[0].port}"').replace("localhost:18840", f"127.0.0.1:{port}")
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertTrue(result.stdout.endswith(" True\n"), result.stdout)
@@ -239,7 +239,7 @@ class Mosquitto(unittest.IsolatedAsyncioTestCase):
         examples = [re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in (README, PAGE)]
         self.assertEqual([len(of_page) for of_page in examples], [3, 1])
         for example in examples[0] + examples[1]:
-            if ":18832" in example:
+            if ":18840" in example:
                 continue
             code = re.sub(r"localhost:188[345]", f"127.0.0.1:{self.port}", example)
             result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The control planes, and the credentials for them.
 #[derive(Debug, Clone)]
 pub struct Control {
-    /// URLs of listeners for placements, such as `http://node-1:18832`.
+    /// URLs of listeners for placements, such as `http://node-1:18840`.
     pub urls: Vec<String>,
     /// User name and password.
     pub login: Option<(String, Vec<u8>)>,

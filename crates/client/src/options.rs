@@ -73,7 +73,7 @@ pub enum Placement {
     Off,
     /// At the server itself, by user properties of the first session's CONNECT. A server that does not support them is a plain broker.
     Mqtt,
-    /// At a control plane, over HTTP: URLs of the listeners for placements of one node or several, such as `http://node-1:18832`. Asked again when
+    /// At a control plane, over HTTP: URLs of the listeners for placements of one node or several, such as `http://node-1:18840`. Asked again when
     /// topics change. With `https` [`Options::tls`] has the trusted authorities.
     Http(Vec<String>),
 }

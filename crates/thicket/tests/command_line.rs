@@ -392,6 +392,32 @@ fn up_starts_nodes_that_found_each_other_and_takes_them_along() {
     });
 }
 
+#[test]
+fn up_passes_flags_and_variables_on_to_each_node() {
+    let first = free_ports(6);
+    let port = |n: u16| (first + n).to_string();
+    let mut command = thicket(&["up", "--nodes", "2", "--workers", "1"]);
+    command
+        .args(["--port", &port(0), "--http-port", &port(2)])
+        .args(["--placement-port", &port(4)])
+        .args(["--cluster-name", &format!("up-{first}")])
+        .args(["--", "--redirect-policy", "messages", "--backups", "0"])
+        .env("THICKET_REDIRECT", "topics")
+        .env("THICKET_DATA", "/nowhere");
+    let mut up = Background::spawn(command);
+    up.read_until("Ctrl-C stops all.");
+    for node in 0..2 {
+        let api = format!("127.0.0.1:{}", port(2 + node));
+        let text = out(&run(&["ctl", "--api", &api, "explain", "client", "nobody"]));
+        assert!(text.contains("by policy messages"), "{text}");
+        let placements = SocketAddr::from((Ipv4Addr::LOCALHOST, first + 4 + node));
+        TcpStream::connect(placements).expect("the listener for placements");
+    }
+    assert!(up.end());
+    let refused = complaint(&run(&["up", "--", "--listen", "127.0.0.1:1"]));
+    assert!(refused.contains("--listen: use --port"), "{refused}");
+}
+
 /// A process that runs until it is told to end.
 struct Background(Child);
 

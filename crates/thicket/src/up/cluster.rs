@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use thicket_broker::api::NodeEntry;
 
-use super::Up;
+use super::{Up, node_settings};
 use crate::api::Api;
 
 /// Longer than a node takes to say goodbye.
@@ -27,6 +27,8 @@ pub struct Member {
     /// MQTT over WebSocket, and over TLS.
     pub ws: Option<SocketAddr>,
     pub tls: Option<SocketAddr>,
+    /// Requests for placements.
+    pub placement: Option<SocketAddr>,
 }
 
 /// A node's process.
@@ -51,8 +53,16 @@ impl Cluster {
             processes: Vec::new(),
             size: members.len(),
         };
+        let names = std::env::vars_os().map(|(name, _)| name);
+        let variables = node_settings::Variables::sort(names);
+        for line in &variables.remarks {
+            eprintln!("{line}");
+        }
         for member in &members {
             let mut command = command(member, &members, arguments)?;
+            for name in &variables.withheld {
+                command.env_remove(name);
+            }
             let child = command
                 .spawn()
                 .with_context(|| format!("cannot start {}", member.name))?;
@@ -140,6 +150,7 @@ impl Cluster {
                 http,
                 ws: _,
                 tls: _,
+                placement: _,
             } = &process.member;
             vec![
                 name.clone(),
@@ -193,12 +204,6 @@ impl Process {
 
 fn command(member: &Member, all: &[Member], arguments: &Up) -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-    // Settings in the environment are meant for one node, not for several.
-    for (name, _) in
-        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("THICKET_"))
-    {
-        command.env_remove(name);
-    }
     command.args(["broker", "--stop-with-stdin", "--name", &member.name]);
     command.args([
         "--listen",
@@ -215,6 +220,9 @@ fn command(member: &Member, all: &[Member], arguments: &Up) -> anyhow::Result<Co
         command.args(["--listen", &format!("tls://{address}")]);
         command.arg("--tls-certificate").arg(certificate);
         command.arg("--tls-key").arg(key);
+    }
+    if let Some(address) = member.placement {
+        command.args(["--placement-listen", &address.to_string()]);
     }
     if let Some(users) = &arguments.users {
         command.arg("--users").arg(users);
@@ -238,6 +246,7 @@ fn command(member: &Member, all: &[Member], arguments: &Up) -> anyhow::Result<Co
     if let Some(data) = &arguments.data {
         command.arg("--data").arg(data.join(&member.name));
     }
+    command.args(&arguments.node_flags);
     command.stdin(Stdio::piped());
     Ok(command)
 }

@@ -4,7 +4,9 @@
 //! memory looked at. All end with this process, however it ends: they hold the other end of a pipe.
 
 mod cluster;
+mod node_settings;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -62,17 +64,28 @@ pub struct Up {
     /// Least important lines of the nodes' logs
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log_level: LogLevel,
+    /// Port of the first node's listener for placements; the others follow [default: none]
+    #[arg(long)]
+    placement_port: Option<u16>,
+    /// Flags of `thicket broker` for every node, such as `-- --redirect topics --rebalance on --backups 2`
+    #[arg(last = true, value_name = "FLAG OF A NODE")]
+    node_flags: Vec<OsString>,
 }
 
 /// Runs the nodes until Ctrl-C.
 pub fn run(arguments: &Up) -> anyhow::Result<()> {
     // Before the first child, so that none is left behind by an early Ctrl-C.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    node_settings::check(&arguments.node_flags)?;
     let members = arguments.members()?;
     for member in &members {
         check_free(member.address, member, "--port")?;
         check_free(member.http, member, "--http-port")?;
-        for (address, flag) in [(member.ws, "--ws-port"), (member.tls, "--tls-port")] {
+        for (address, flag) in [
+            (member.ws, "--ws-port"),
+            (member.tls, "--tls-port"),
+            (member.placement, "--placement-port"),
+        ] {
             address.map_or(Ok(()), |address| check_free(address, member, flag))?;
         }
     }
@@ -107,6 +120,7 @@ impl Up {
             ("--http-port", Some(self.http_port)),
             ("--ws-port", self.ws_port),
             ("--tls-port", self.tls_port),
+            ("--placement-port", self.placement_port),
         ];
         for (index, (flag, first)) in firsts.iter().enumerate() {
             for (other_flag, other) in &firsts[index + 1..] {
@@ -137,6 +151,7 @@ impl Up {
                     )),
                     ws: optional(self.ws_port, index, "--ws-port")?,
                     tls: optional(self.tls_port, index, "--tls-port")?,
+                    placement: optional(self.placement_port, index, "--placement-port")?,
                 })
             })
             .collect()
@@ -246,6 +261,9 @@ fn greet(cluster: &Cluster, arguments: &Up) -> anyhow::Result<()> {
     }
     if let Some(port) = arguments.ws_port {
         writeln!(out, "Over WebSocket: ws://127.0.0.1:{port}/mqtt")?;
+    }
+    if let Some(port) = arguments.placement_port {
+        writeln!(out, "Placements: http://127.0.0.1:{port}")?;
     }
     writeln!(out, "Ctrl-C stops all.")?;
     out.flush()?;
