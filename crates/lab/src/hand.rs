@@ -188,15 +188,30 @@ pub(crate) fn one_of(chosen: Option<u32>, running: &[u32]) -> Result<u32, LabErr
     }
 }
 
-/// The namespace of a site's clients in the network that runs by hand.
-pub fn clients_of(lab: Option<u32>, site: &str) -> Result<PathBuf, LabError> {
+/// Which of a site's namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// That of its clients.
+    Clients,
+    /// That of its broker, whose loopback has the broker's HTTP API.
+    Broker,
+}
+
+/// A namespace of a site in the network that runs by hand.
+pub fn namespace_of(lab: Option<u32>, site: &str, side: Side) -> Result<PathBuf, LabError> {
     let lab = running(lab)?;
     let Reply::Status(status) = order(Some(lab), &Order::Status)? else {
         return Err(LabError::Misuse("the lab does not answer".to_owned()));
     };
     let names: Vec<&str> = status.sites.iter().map(|(name, _)| name.as_str()).collect();
     match names.iter().position(|name| *name == site) {
-        Some(number) => Ok(net::path(&net::site(lab, number).clients)),
+        Some(number) => {
+            let names = net::site(lab, number);
+            Ok(net::path(match side {
+                Side::Clients => &names.clients,
+                Side::Broker => &names.broker,
+            }))
+        }
         None => Err(LabError::Misuse(format!(
             "there is no site {site}, only {}",
             names.join(", ")

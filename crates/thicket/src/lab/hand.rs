@@ -12,7 +12,7 @@ use thicket_bench::namespace;
 use thicket_bench::report::Table;
 use thicket_lab::cluster::Cluster;
 use thicket_lab::driver::{Brokers, Driver};
-use thicket_lab::hand::{Order, Reply, clients_of, order, serve};
+use thicket_lab::hand::{Order, Reply, Side, namespace_of, order, serve};
 use thicket_lab::janitor;
 use thicket_lab::scenario::{
     Action, DelayLaw, Fault, LinkSettings, NonNegative, Percent, Positive, Reach,
@@ -134,6 +134,9 @@ pub struct Network {
 pub struct Exec {
     /// Site
     site: String,
+    /// Where its broker is instead, whose HTTP API is on loopback there: `lab exec --broker s1 -- thicket ctl nodes`
+    #[arg(long)]
+    broker: bool,
     #[command(flatten)]
     pub network: Network,
     /// Command
@@ -141,9 +144,13 @@ pub struct Exec {
     command: Vec<String>,
 }
 
-/// Becomes a command among a site's clients.
+/// Becomes a command among a site's clients, or beside its broker.
 pub fn exec(arguments: &Exec) -> anyhow::Result<()> {
-    let path = clients_of(arguments.network.lab, &arguments.site)?;
+    let side = match arguments.broker {
+        true => Side::Broker,
+        false => Side::Clients,
+    };
+    let path = namespace_of(arguments.network.lab, &arguments.site, side)?;
     namespace::move_into(&path).with_context(|| path.display().to_string())?;
     let (program, rest) = arguments
         .command

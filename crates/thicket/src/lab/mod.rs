@@ -40,7 +40,7 @@ enum Command {
     Prepare(plan::Prepare),
     /// Keep a scenario's network and one of its systems running until Ctrl-C or `down`
     Up(hand::Up),
-    /// Run a command among the clients of a site of the network that is up
+    /// Run a command among the clients of a site of the network that is up, or where its broker is
     Exec(hand::Exec),
     /// Change a link of the network that is up: `lab set s1 s2 rtt=50ms loss=1% bandwidth=10mbit`
     Set(hand::Set),
