@@ -344,6 +344,9 @@ impl Scenario {
             if error.message().starts_with("measure.") {
                 return lines::with_line(text, error.message().to_owned());
             }
+            if let Some(reason) = unknown_of_workload(text, error.message()) {
+                return lines::with_line(text, reason);
+            }
             error.to_string()
         })?;
         let check = scenario.check();
@@ -518,6 +521,20 @@ impl Scenario {
         }
         Ok(())
     }
+}
+
+/// The reason for a refusal, if it is an unknown key of the workload.
+fn unknown_of_workload(text: &str, message: &str) -> Option<String> {
+    let (key, _) = message.strip_prefix("unknown field `")?.split_once('`')?;
+    let file: toml::Table = toml::from_str(text).ok()?;
+    let workload = file.get("workload")?.as_table()?;
+    // Only the workload has a pattern among its known keys.
+    if !workload.contains_key(key) || !message.contains("`pattern`") {
+        return None;
+    }
+    let pattern = workload.get("pattern").cloned();
+    let pattern = pattern.and_then(|pattern| pattern.try_into().ok());
+    Some(workload::unknown_key(key, pattern))
 }
 
 #[cfg(test)]

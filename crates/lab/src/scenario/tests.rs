@@ -659,3 +659,25 @@ fn a_measurement_of_placement_says_how_clients_find_their_node() {
         assert!(error.contains(expected), "{to}: {error}");
     }
 }
+
+#[test]
+fn an_unknown_key_of_the_workload_is_told_what_its_pattern_takes() {
+    for (pattern, key, expected) in [
+        (
+            "pair",
+            "pairs",
+            "line 5, workload.pairs: unknown key; the parameters of the pattern pair are publishers, the number of pairs; of every load: payload_bytes,",
+        ),
+        (
+            "social",
+            "filters",
+            "workload.filters: unknown key; the parameters of the pattern social are topics, subscribers, topics_per_subscriber, alpha;",
+        ),
+    ] {
+        let text = format!(
+            "title = \"t\"\nnetwork = {{ sites = 2 }}\nsystem = [{{ name = \"a\", driver = \"thicket\" }}]\n[workload]\n{key} = 6\npattern = \"{pattern}\"\n"
+        );
+        let error = Scenario::parse(&text).expect_err(key);
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -271,6 +271,55 @@ const fn payload() -> usize {
     64
 }
 
+/// The parameters that a pattern uses.
+const fn parameters_of(pattern: Pattern) -> &'static [&'static str] {
+    match pattern {
+        Pattern::Pair => &["publishers"],
+        Pattern::FanOut | Pattern::FanIn => &["publishers", "subscribers"],
+        Pattern::Social => &["topics", "subscribers", "topics_per_subscriber", "alpha"],
+        Pattern::Iot => &["depth", "fan_out", "alpha", "levels", "subscribers"],
+        Pattern::Shared => &["publishers", "groups", "members"],
+    }
+}
+
+/// What to write instead of an unknown key of the workload: of all keys most are of other patterns.
+pub(super) fn unknown_key(key: &str, pattern: Option<Pattern>) -> String {
+    let Some(pattern) = pattern else {
+        return format!("workload.{key}: unknown key");
+    };
+    let name = serde_json::to_value(pattern).unwrap_or_default();
+    let name = name.as_str().unwrap_or_default();
+    let pairs = match (pattern, key) {
+        (Pattern::Pair, "pairs") => ", the number of pairs",
+        _ => "",
+    };
+    format!(
+        "workload.{key}: unknown key; the parameters of the pattern {name} are {}{pairs}; of every load: {}",
+        parameters_of(pattern).join(", "),
+        OF_EVERY_LOAD.join(", ")
+    )
+}
+
+/// The keys that do not depend on the pattern.
+const OF_EVERY_LOAD: [&str; 16] = [
+    "payload_bytes",
+    "qos",
+    "mqtt",
+    "rate_per_s",
+    "window",
+    "messages",
+    "seconds",
+    "placement",
+    "persistent",
+    "arrivals",
+    "variation",
+    "warm_up_s",
+    "user",
+    "redirect",
+    "tls, websocket",
+    "threads",
+];
+
 impl Workload {
     /// Checks it in combination with the measurement, which may have its own load: rate and length may be missing then.
     pub(super) fn check(&self, names: &[String], measure: &Measure) -> Result<(), String> {
@@ -414,13 +463,7 @@ impl Workload {
 
     /// An error if it has a parameter that its pattern does not use.
     fn check_keys(&self) -> Result<(), String> {
-        let used: &[&str] = match self.pattern {
-            Pattern::Pair => &["publishers"],
-            Pattern::FanOut | Pattern::FanIn => &["publishers", "subscribers"],
-            Pattern::Social => &["topics", "subscribers", "topics_per_subscriber", "alpha"],
-            Pattern::Iot => &["depth", "fan_out", "alpha", "levels", "subscribers"],
-            Pattern::Shared => &["publishers", "groups", "members"],
-        };
+        let used = parameters_of(self.pattern);
         match (self.parameters().into_iter()).find(|key| !used.contains(key)) {
             Some(key) => Err(format!(
                 "workload.{key}: the pattern does not use it, only {}",
