@@ -35,6 +35,8 @@ pub struct Outcome {
     pub counts: Counts,
     /// From the intended send time to the arrival; `None` if payloads are too short to contain a time.
     pub latency: Option<Latency>,
+    /// From the intended send time to the last acknowledgement at the publisher, PUBACK or PUBCOMP; `None` at QoS 0.
+    pub acknowledgement: Option<Latency>,
     /// CPU of the generator itself.
     pub own: CpuUse,
     /// CPU and memory of all watched processes; `None` if there are none.

@@ -77,6 +77,18 @@ impl Sequence {
         gaps + u64::from(tail)
     }
 
+    /// Whether this number is one of those.
+    #[must_use]
+    pub fn is_missing(&self, number: u32, sent_up_to: u32) -> bool {
+        let is_within = |first: u32, len: u32| number.wrapping_sub(first) < len;
+        let in_gap = |gaps: &Gaps| {
+            let mut ranges = gaps.ranges.iter();
+            ranges.any(|&(first, len)| is_within(first, len))
+        };
+        is_within(self.next, sent_up_to.wrapping_sub(self.next))
+            || self.gaps.as_deref().is_some_and(in_gap)
+    }
+
     /// Starts a new count: what is missing below `sent_up_to` is no longer expected.
     pub fn restart_at(&mut self, sent_up_to: u32) {
         self.next = sent_up_to;
@@ -152,6 +164,17 @@ mod tests {
             }
         }
         (sequence.missing(sent), duplicated, reordered)
+    }
+
+    #[test]
+    fn a_number_is_missing_in_a_gap_and_at_the_end() {
+        let mut sequence = Sequence::default();
+        for number in [0, 3, 4] {
+            sequence.observe(number);
+        }
+        let missing: Vec<u32> = (0..9).filter(|it| sequence.is_missing(*it, 7)).collect();
+        assert_eq!(missing, [1, 2, 5, 6]);
+        assert_eq!(sequence.missing(7), 4);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The generator against the relay: what was sent is what arrived, for every pattern, version and quality of service.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use thicket_bench::generator::{Arrivals, Fleet, Generator, Load, Node, Scenario, Span, Watch};
@@ -334,4 +336,84 @@ fn threads_share_the_pairs_and_their_counts_add_up() {
     });
     let error = Fleet::connect(fan_in, 2).unwrap_err().to_string();
     assert!(error.contains("only pair can be shared out"), "{error}");
+}
+
+/// In front of a relay: passes bytes on, but ends its first connection after `most` bytes of the client, and the third without an answer.
+fn faulty(relay: Node, most: usize) -> Node {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let pass = |mut from: TcpStream, mut to: TcpStream, most: usize| {
+        std::thread::spawn(move || {
+            let (mut buffer, mut passed) = ([0; 4096], 0);
+            while passed < most
+                && let Ok(len @ 1..) = from.read(&mut buffer)
+                && to.write_all(&buffer[..len]).is_ok()
+            {
+                passed += len;
+            }
+            let _ = from.shutdown(Shutdown::Both);
+            let _ = to.shutdown(Shutdown::Both);
+        })
+    };
+    std::thread::spawn(move || {
+        for (number, client) in listener.incoming().enumerate() {
+            let client = client.unwrap();
+            if number == 2 {
+                continue;
+            }
+            let there = TcpStream::connect(relay.address).unwrap();
+            let most = if number == 0 { most } else { usize::MAX };
+            pass(
+                client.try_clone().unwrap(),
+                there.try_clone().unwrap(),
+                most,
+            );
+            pass(there, client, usize::MAX);
+        }
+    });
+    Node {
+        namespace: None,
+        name: address.to_string(),
+        address,
+    }
+}
+
+#[test]
+fn a_client_that_loses_its_connection_makes_another_and_sends_what_was_not_acknowledged() {
+    for reconnect in [true, false] {
+        let workload = Workload::Pair { pairs: 1 };
+        let scenario = Scenario {
+            nodes: vec![faulty(relay(), 4000)],
+            qos: Qos::AtLeastOnce,
+            reconnect,
+            ..scenario(workload)
+        };
+        let mut generator = Generator::connect(scenario).unwrap();
+        generator.keep_samples(1000);
+        let load = Load::Open {
+            rate_per_s: 400.0,
+            arrivals: Arrivals::Constant,
+        };
+        let span = Span {
+            drain: Duration::from_secs(30),
+            ..Span::messages(200)
+        };
+        let outcome = generator.run(load, span, &Watch::default(), &mut |_| {});
+        if !reconnect {
+            let error = outcome.expect_err("its connection ends");
+            assert!(matches!(error, BenchError::Closed { .. }), "{error}");
+            continue;
+        }
+        let counts = outcome.unwrap().counts;
+        assert_eq!((counts.published, counts.lost), (200, 0), "{counts:?}");
+        assert_eq!(counts.closed_connections, 1, "{counts:?}");
+        assert_eq!(counts.refused_connections, 1, "{counts:?}");
+        let mut acknowledged: Vec<u32> = generator
+            .acknowledgements()
+            .iter()
+            .map(|it| it.number)
+            .collect();
+        acknowledged.sort_unstable();
+        assert!(acknowledged.into_iter().eq(0..200), "each once");
+    }
 }

@@ -9,7 +9,7 @@ use crate::simulated;
 use crate::summary::{Row, rows};
 
 /// The figures to compare.
-const COMPARED: [&str; 20] = [
+const COMPARED: [&str; 22] = [
     "sustainable_msgs_per_s",
     "internal_msgs_per_s",
     "connects_per_s",
@@ -21,6 +21,8 @@ const COMPARED: [&str; 20] = [
     "delay_mean_ms",
     "delay_p50_ms",
     "delay_p99_ms",
+    "acknowledgement_mean_ms",
+    "acknowledgement_p99_ms",
     "delivered_msgs_per_s",
     "control_traffic_bytes_per_s",
     "subscriptions_traffic_bytes",

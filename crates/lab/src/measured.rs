@@ -50,6 +50,8 @@ pub struct Measured {
     pub behind_ms: f64,
     /// Samples as CSV.
     pub samples: Option<String>,
+    /// Acknowledgements to publishers as CSV.
+    pub acknowledgements: Option<String>,
     /// CPU of brokers over time, where the measurement reads it itself.
     pub cpu: Option<Plot>,
     /// Panes of what else happened over time.
@@ -114,12 +116,35 @@ fn load(scenario: &Scenario, mut generator: Fleet) -> Result<Measured, LabError>
     {
         metrics.insert("longest_silence_s".to_owned(), silence_s);
     }
+    let mut warnings = outcome.warnings;
+    warnings.extend(connections_lost(&metrics));
+    let acknowledged = generator.acknowledgements();
     Ok(Measured {
         metrics,
         behind_ms: outcome.behind_schedule_ms,
-        warnings: outcome.warnings,
+        warnings,
         samples: Some(results::samples_csv(&arrived)),
+        acknowledgements: (!acknowledged.is_empty())
+            .then(|| results::acknowledgements_csv(&acknowledged)),
         ..Measured::default()
+    })
+}
+
+/// What brokers did to clients in the middle of a run, in words; `None`: nothing.
+fn connections_lost(metrics: &BTreeMap<String, f64>) -> Option<String> {
+    let words = [
+        "connections closed",
+        "connections refused",
+        "publications refused",
+        "publications without an outcome",
+    ];
+    let counts = results::CONNECTION_COUNTS.iter().zip(words);
+    let told: Vec<String> = counts
+        .filter_map(|(name, words)| Some(format!("{} {words}", metrics.get(*name)?)))
+        .collect();
+    (!told.is_empty()).then(|| {
+        let told = told.join(", ");
+        format!("brokers did not serve all clients all the time: {told}; clients connected again, and what was not accepted is not counted as lost")
     })
 }
 

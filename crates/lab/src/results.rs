@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use thicket_bench::Outcome;
-use thicket_bench::generator::Sample;
+use thicket_bench::generator::{Acknowledged, Sample};
 use thicket_bench::outcome::Latency;
 
 use crate::error::LabError;
@@ -22,6 +22,15 @@ pub const OWN_COUNTERS: [&str; 2] = ["publish_own_link_bytes", "publish_own_link
 
 /// 1 if a search for the highest rate ended at the limit of the load generator: the broker's rate is at least the result.
 pub const GENERATOR_WAS_LIMIT: &str = "generator_was_limit";
+
+/// Figures of what brokers did to clients in the middle of a run: connections closed, connections refused after that, publications refused by a reason code, and
+/// publications of QoS 2 without an outcome.
+pub const CONNECTION_COUNTS: [&str; 4] = [
+    "closed_connections",
+    "refused_connections",
+    "refused_messages",
+    "unknown_messages",
+];
 
 /// The results of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,6 +110,9 @@ pub struct Run {
     pub faults: Vec<(f64, String)>,
     /// File of samples, below the results' folder.
     pub samples: Option<String>,
+    /// File of the acknowledgements to publishers, likewise.
+    #[serde(default)]
+    pub acknowledgements: Option<String>,
     /// File of a drawing of the arrivals over time, likewise.
     #[serde(default)]
     pub time_line: Option<String>,
@@ -169,6 +181,8 @@ impl Phase {
 pub fn load_metrics(outcome: &Outcome) -> BTreeMap<String, f64> {
     let mut metrics: BTreeMap<String, f64> =
         outcome.latency.iter().flat_map(delay_metrics).collect();
+    let acknowledgement = outcome.acknowledgement.iter();
+    metrics.extend(acknowledgement.flat_map(acknowledgement_metrics));
     let mut put = |name: String, value: f64| {
         metrics.insert(name, value);
     };
@@ -183,6 +197,17 @@ pub fn load_metrics(outcome: &Outcome) -> BTreeMap<String, f64> {
     ] {
         put(name.to_owned(), count as f64);
     }
+    // Without faults each is an error, or at least strange: no column says 0.
+    for (name, count) in CONNECTION_COUNTS.into_iter().zip([
+        counts.closed_connections,
+        counts.refused_connections,
+        counts.refused,
+        counts.unknown,
+    ]) {
+        if count > 0 {
+            put(name.to_owned(), count as f64);
+        }
+    }
     put("published_msgs_per_s".to_owned(), outcome.published_per_s);
     put("delivered_msgs_per_s".to_owned(), outcome.delivered_per_s);
     put("generator_cpu_cores".to_owned(), outcome.own.cores);
@@ -192,15 +217,24 @@ pub fn load_metrics(outcome: &Outcome) -> BTreeMap<String, f64> {
 
 /// The figures of end-to-end delays.
 pub fn delay_metrics(latency: &Latency) -> [(String, f64); 6] {
+    time_metrics("delay", latency)
+}
+
+/// The figures of the times until publishers have the last acknowledgement.
+pub fn acknowledgement_metrics(latency: &Latency) -> [(String, f64); 6] {
+    time_metrics("acknowledgement", latency)
+}
+
+fn time_metrics(what: &str, latency: &Latency) -> [(String, f64); 6] {
     [
-        ("delay_mean_ms", latency.mean_us),
-        ("delay_p50_ms", latency.p50_us),
-        ("delay_p90_ms", latency.p90_us),
-        ("delay_p99_ms", latency.p99_us),
-        ("delay_p999_ms", latency.p999_us),
-        ("delay_max_ms", latency.max_us),
+        ("mean", latency.mean_us),
+        ("p50", latency.p50_us),
+        ("p90", latency.p90_us),
+        ("p99", latency.p99_us),
+        ("p999", latency.p999_us),
+        ("max", latency.max_us),
     ]
-    .map(|(name, us)| (name.to_owned(), us / 1000.0))
+    .map(|(name, us)| (format!("{what}_{name}_ms"), us / 1000.0))
 }
 
 /// The figures of the phases.
@@ -279,6 +313,23 @@ pub fn samples_csv(samples: &[Sample]) -> String {
             sample.number,
             sample.sent_ns as f64 / 1000.0,
             sample.delay_ns as f64 / 1000.0
+        );
+    }
+    csv
+}
+
+/// Acknowledgements to publishers as CSV.
+#[must_use]
+pub fn acknowledgements_csv(samples: &[Acknowledged]) -> String {
+    let mut csv = String::from("publisher,number,sent_us,acknowledged_after_us\n");
+    for sample in samples {
+        let _ = writeln!(
+            csv,
+            "{},{},{:.1},{:.1}",
+            sample.stream,
+            sample.number,
+            sample.sent_ns as f64 / 1000.0,
+            sample.after_ns as f64 / 1000.0
         );
     }
     csv

@@ -26,6 +26,7 @@ use crate::links::Backend;
 use crate::measured::{Measured, measure, placement};
 use crate::probe::{self, PairRtt};
 use crate::results::{self, BrokerUse, Environment, LinkTraffic, Phase, Results, Run};
+use crate::runs::Files;
 use crate::scenario::{Cell, Layers, Measure, Reach, Scenario, System, clients};
 use crate::testbed::{Carried, Setup, Testbed};
 use crate::topology::Topology;
@@ -516,8 +517,12 @@ impl Bench<'_> {
         // The measurement is complete here; once the samples are on disk it is kept, whenever the interruption comes.
         self.check_interrupted()?;
         let time_line = measured.time_line().map(|chart| chart.to_svg());
-        let samples = measured.samples.as_deref();
-        run.keep(self.options.folder, cell, samples, time_line.as_deref())?;
+        let files = Files {
+            samples: measured.samples.as_deref(),
+            acknowledgements: measured.acknowledgements.as_deref(),
+            time_line: time_line.as_deref(),
+        };
+        run.keep(self.options.folder, cell, files)?;
         Ok(measured)
     }
 

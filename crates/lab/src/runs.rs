@@ -11,6 +11,17 @@ use crate::summary::number;
 /// The figures, with their units, that a line about a run contains if they exist.
 pub type Told<'a> = [(&'a str, &'a str)];
 
+/// The texts of a run's files.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Files<'a> {
+    /// Arrivals, as CSV.
+    pub samples: Option<&'a str>,
+    /// Acknowledgements to publishers, as CSV.
+    pub acknowledgements: Option<&'a str>,
+    /// A drawing of the arrivals over time, as SVG.
+    pub time_line: Option<&'a str>,
+}
+
 impl Run {
     /// A run of a system in a cell before anything has happened.
     #[must_use]
@@ -26,22 +37,22 @@ impl Run {
             phases: Vec::new(),
             faults: Vec::new(),
             samples: None,
+            acknowledgements: None,
             time_line: None,
         }
     }
 
-    /// Writes samples (CSV) and a drawing (SVG) of the arrivals over time, and stores their names.
-    pub fn keep(
-        &mut self,
-        results: &Path,
-        cell: usize,
-        samples: Option<&str>,
-        time_line: Option<&str>,
-    ) -> Result<(), LabError> {
+    /// Writes the files of a run, and stores their names.
+    pub fn keep(&mut self, results: &Path, cell: usize, files: Files<'_>) -> Result<(), LabError> {
         let name = format!("{}-c{cell}-r{}", self.system, self.repeat);
         for (text, ending, place) in [
-            (samples, "csv", &mut self.samples),
-            (time_line, "svg", &mut self.time_line),
+            (files.samples, "csv", &mut self.samples),
+            (
+                files.acknowledgements,
+                "acknowledgements.csv",
+                &mut self.acknowledgements,
+            ),
+            (files.time_line, "svg", &mut self.time_line),
         ] {
             let Some(text) = text else { continue };
             let folder = results.join("samples");
@@ -125,7 +136,11 @@ mod tests {
         let (scenario, cells) =
             Scenario::parse(include_str!("../../../scenarios/faults-small.toml")).unwrap();
         let mut run = Run::begin(&cells[0], &scenario.systems[0], 1);
-        run.keep(folder.path(), 4, Some("a,b\n"), None).unwrap();
+        let files = Files {
+            samples: Some("a,b\n"),
+            ..Files::default()
+        };
+        run.keep(folder.path(), 4, files).unwrap();
         let name = run.samples.unwrap();
         assert_eq!(name, format!("samples/{}-c4-r1.csv", run.system));
         let text = std::fs::read_to_string(folder.path().join(name)).unwrap();

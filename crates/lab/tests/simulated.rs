@@ -62,6 +62,12 @@ fn the_same_seed_gives_the_same_figures_and_links_take_their_time() {
         assert_eq!(run.metrics["lost_messages"], 0.0);
         let delay = run.metrics["delay_mean_ms"];
         assert!((10.0..=12.0).contains(&delay), "{delay}");
+        // The publisher waits for the other site to have the message, and for its answer.
+        let acknowledgement = run.metrics["acknowledgement_p50_ms"];
+        assert!(
+            (20.0..=23.0).contains(&acknowledgement),
+            "{acknowledgement}"
+        );
         assert!(run.metrics["publish_traffic_bytes"] > 20.0 * 64.0);
         assert!(run.metrics["control_traffic_bytes_per_s"] > 0.0);
         assert_eq!(run.phases.len(), 3);

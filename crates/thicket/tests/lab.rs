@@ -133,6 +133,118 @@ fn nothing_acknowledged_is_lost_while_a_site_is_cut_off_and_healed() {
 }
 
 #[test]
+fn a_broker_that_refuses_is_a_result_and_its_clients_connect_again() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let scenario = SCENARIO
+        .replace(
+            "driver = \"thicket\" }",
+            "driver = \"thicket\", args = [\"--partition\", \"majority\"] }",
+        )
+        .replace(
+            "pattern = \"fan-out\"\nsubscribers = 6",
+            "pattern = \"pair\"\npublishers = 3\npersistent = true",
+        );
+    let addition =
+        "seconds = 6\n[[fault]]\nat_s = 0.5\ndo = \"partition\"\nsites = [\"s3\"]\nfor_s = 2.5\n";
+    let file = folder.path().join("scenario.toml");
+    let out = folder.path().join("out");
+    std::fs::write(&file, format!("{scenario}{addition}")).unwrap();
+    let output = lab(&[
+        "run",
+        file.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+    ])
+    .output()
+    .unwrap();
+    let results = Results::load(&out).unwrap();
+    let run = &results.runs[0];
+    // A busy machine may make it invalid, a broker that closes connections does not.
+    let is_of_connection = |it: &String| it.contains("connect");
+    assert!(
+        !run.invalid.iter().any(is_of_connection),
+        "{:?} {output:?}",
+        run.invalid
+    );
+    // A publisher is at the site that is cut off.
+    let count = |name: &str| run.metrics.get(name).copied().unwrap_or_default();
+    assert!(count("closed_connections") >= 1.0, "{:?}", run.metrics);
+    assert!(count("refused_connections") >= 1.0, "{:?}", run.metrics);
+    assert_eq!(count("lost_messages"), 0.0, "{:?}", run.metrics);
+    let says = |it: &String| it.contains("clients connected again");
+    assert!(run.warnings.iter().any(says), "{:?}", run.warnings);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(!run.valid || table.contains("CLOSED"), "{table}");
+}
+
+#[test]
+fn an_acknowledgement_takes_as_long_as_the_way_to_the_backup_and_back() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let addition = "messages = 40\npersistent = true\nplacement = { sites = { publishers = \"s1\", subscribers = \"s1\" } }\n";
+    let Some((output, results)) = run(folder.path(), addition) else {
+        return;
+    };
+    // Each link has a round trip of 4 ms, less half a millisecond of what frames may be early.
+    let fastest = figure(&results, "acknowledgement_p50_ms")[0];
+    assert!(fastest > 3.0, "{:?}", results.runs[0].metrics);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        !results.runs[0].valid || table.contains("ACK P99"),
+        "{table}"
+    );
+    let out = folder.path().join("out");
+    let kept =
+        std::fs::read_to_string(out.join("samples/mesh-c0-r1.acknowledgements.csv")).unwrap();
+    assert_eq!(kept.lines().count(), 41);
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("Time until a publisher has PUBACK or PUBCOMP"));
+}
+
+#[test]
+fn a_command_beside_a_broker_reaches_its_api() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    if let Err(error) = check_machine() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let file = folder.path().join("scenario.toml");
+    std::fs::write(&file, format!("{SCENARIO}messages = 1\n")).unwrap();
+    let mut up = lab(&["up", file.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let number = up.id().to_string();
+    let ask = |more: &[&str]| {
+        let mut command = lab(&["exec", "--lab", &number, "s2"]);
+        command
+            .args(more)
+            .args(["--", env!("CARGO_BIN_EXE_thicket"), "ctl", "nodes"]);
+        command.output().unwrap()
+    };
+    let mut answer = ask(&["--broker"]);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !answer.status.success() && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        answer = ask(&["--broker"]);
+    }
+    let nodes = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let beside_clients = ask(&[]);
+    let pid = rustix::process::Pid::from_raw(up.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    up.wait().unwrap();
+    assert!(answer.status.success(), "{answer:?}");
+    assert!(nodes.contains("s2"), "{nodes}");
+    assert!(!beside_clients.status.success(), "{beside_clients:?}");
+}
+
+#[test]
 fn a_lab_that_is_killed_leaves_nothing_behind() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();

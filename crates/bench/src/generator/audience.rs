@@ -19,8 +19,15 @@ pub struct Counts {
     pub duplicated: u64,
     /// Delivered after a later message of the same publisher and topic.
     pub reordered: u64,
-    /// Publications the broker refused by a reason code.
+    /// Publications the broker refused by a reason code. One that did not arrive is neither expected nor lost.
     pub refused: u64,
+    /// Publications of QoS 2 whose connection ended before they were acknowledged: they are not sent again, as they may have arrived. Otherwise like those
+    /// refused.
+    pub unknown: u64,
+    /// Connections that ended in the middle of the run.
+    pub closed_connections: u64,
+    /// Attempts to connect again that were refused, or reached no broker.
+    pub refused_connections: u64,
     /// Messages without a matching subscription, or from elsewhere.
     pub foreign: u64,
 }
@@ -33,6 +40,8 @@ impl Counts {
             && self.duplicated == 0
             && self.reordered == 0
             && self.refused == 0
+            && self.unknown == 0
+            && self.closed_connections == 0
             && self.foreign == 0
     }
 }
@@ -140,6 +149,17 @@ impl Audience {
                     counts.duplicated += arrivals.saturating_sub(published);
                 }
             }
+        }
+    }
+
+    /// Takes a message that was not accepted, and did not arrive, out of those expected. Payloads without a number do not tell which one arrived.
+    pub fn except(&self, stream: u32, number: u32, sent_up_to: u32, counts: &mut Counts) {
+        let Some(place) = self.streams.place(stream) else {
+            return;
+        };
+        if self.arrivals.is_empty() && self.sequences[place].is_missing(number, sent_up_to) {
+            counts.expected -= 1;
+            counts.lost -= 1;
         }
     }
 

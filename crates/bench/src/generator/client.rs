@@ -16,6 +16,8 @@ pub enum Role {
 /// The phase of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
+    /// It lost its connection, and makes the next one at this time of the run's clock.
+    Waits { until_ns: u64 },
     /// The TCP connection is being made.
     Connecting,
     /// CONNECT is sent.
@@ -38,11 +40,18 @@ pub struct Client {
     pub readable: bool,
     /// In the list of clients to write.
     pub dirty: bool,
+    /// When this connection was begun, on the run's clock; 0 before the run.
+    pub dialled_ns: u64,
     /// A broker has redirected it.
     pub is_redirected: bool,
 }
 
 impl Client {
+    /// Whether it may publish.
+    pub fn is_ready(&self) -> bool {
+        self.phase == Phase::Ready
+    }
+
     pub fn new(stream: TcpStream, role: Role, node: usize) -> Self {
         Self {
             socket: Socket::new(stream),
@@ -51,6 +60,7 @@ impl Client {
             node,
             readable: false,
             dirty: false,
+            dialled_ns: 0,
             is_redirected: false,
         }
     }

@@ -13,7 +13,7 @@ use thicket_mqtt::{
 };
 
 use super::client::{Client, Phase, Role};
-use super::receiving::Receiving;
+use super::receiving::{Acknowledging, Receiving};
 use super::scenario::{Node, Scenario};
 use super::streams::Stream;
 use super::{Generator, READ_BYTES, TIMER};
@@ -107,6 +107,10 @@ impl Generator {
             streams,
             queued: Vec::new(),
             receiving,
+            acknowledging: Acknowledging::new(),
+            away: Vec::new(),
+            is_running: false,
+            plan: scenario.reconnect.then(|| plan.clone()),
             properties,
             answers: Vec::new(),
             outgoing: Vec::new(),
@@ -167,7 +171,7 @@ impl Generator {
     }
 
     /// Starts the connection of a client to a node.
-    fn open_to(&self, index: usize, node: usize) -> Result<TcpStream, BenchError> {
+    pub(super) fn open_to(&self, index: usize, node: usize) -> Result<TcpStream, BenchError> {
         let target = &self.scenario.nodes[node];
         let unreachable = |source| BenchError::Unreachable {
             node: self.scenario.nodes[node].name.clone(),
@@ -208,6 +212,7 @@ impl Generator {
         let stream = self.open_to(index, at)?;
         self.clients[index] = Client {
             is_redirected: true,
+            dialled_ns: self.now_ns(),
             ..Client::new(stream, role, at)
         };
         Ok(())
@@ -215,14 +220,7 @@ impl Generator {
 
     fn connect_round(&mut self, plan: &Plan) -> Result<(), BenchError> {
         self.wait(Some(Duration::from_millis(100)))?;
-        let opened: Vec<usize> = self
-            .events
-            .iter()
-            .filter(|event| event.is_writable() && event.token() != TIMER)
-            .map(|event| event.token().0)
-            .filter(|&index| self.clients[index].phase == Phase::Connecting)
-            .collect();
-        for index in opened {
+        for index in self.opened() {
             self.send_connect(index)?;
         }
         self.note_events();
@@ -233,7 +231,17 @@ impl Generator {
         self.write_dirty()
     }
 
-    fn send_connect(&mut self, index: usize) -> Result<(), BenchError> {
+    /// Clients whose TCP connection may have been made.
+    pub(super) fn opened(&self) -> Vec<usize> {
+        self.events
+            .iter()
+            .filter(|event| event.is_writable() && event.token() != TIMER)
+            .map(|event| event.token().0)
+            .filter(|&index| self.clients[index].phase == Phase::Connecting)
+            .collect()
+    }
+
+    pub(super) fn send_connect(&mut self, index: usize) -> Result<(), BenchError> {
         let failure = match self.clients[index].socket.stream.take_error() {
             Ok(None) => self.clients[index].socket.stream.peer_addr().err(),
             Ok(Some(error)) | Err(error) => Some(error),
@@ -296,7 +304,7 @@ impl Generator {
     }
 
     /// Sends the subscriptions of an accepted client.
-    fn subscribe(&mut self, index: usize, plan: &Plan) -> Result<(), BenchError> {
+    pub(super) fn subscribe(&mut self, index: usize, plan: &Plan) -> Result<(), BenchError> {
         let Role::Subscriber(subscriber) = self.clients[index].role else {
             self.become_ready(index);
             return Ok(());
@@ -426,7 +434,9 @@ impl Generator {
     pub(super) fn broken(&self, index: usize, source: io::Error) -> BenchError {
         let node = self.node_name(index);
         match self.clients[index].phase {
-            Phase::Connecting | Phase::AwaitsConnack => BenchError::Unreachable { node, source },
+            Phase::Waits { .. } | Phase::Connecting | Phase::AwaitsConnack => {
+                BenchError::Unreachable { node, source }
+            }
             Phase::AwaitsSuback(_) | Phase::Ready => BenchError::Closed {
                 node,
                 client_id: self.client_id(index),

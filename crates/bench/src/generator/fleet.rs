@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::run::{Progress, Watch};
 use super::scenario::{Load, Scenario, Span, Until};
-use super::{Counts, Generator, Sample};
+use super::{Acknowledged, Counts, Generator, Sample};
 use crate::BenchError;
 use crate::outcome::{BrokerUse, CpuUse, Latency, Outcome, Second};
 use crate::workload::Workload;
@@ -102,6 +102,25 @@ impl Fleet {
         all
     }
 
+    /// Kept acknowledgements of the last run, likewise.
+    #[must_use]
+    pub fn acknowledgements(&self) -> Vec<Acknowledged> {
+        let mut first = 0;
+        let mut all = Vec::new();
+        let begin = self.generators.first().map(|it| it.epoch);
+        for (generator, streams) in self.generators.iter().zip(&self.streams) {
+            let later = begin.map_or(0, |begin| (generator.epoch - begin).as_nanos() as u64);
+            let kept = generator.acknowledgements().iter();
+            all.extend(kept.map(|it| Acknowledged {
+                stream: it.stream + first,
+                sent_ns: it.sent_ns + later,
+                ..*it
+            }));
+            first += *streams as u32;
+        }
+        all
+    }
+
     /// Runs `load` for `span` in all threads and sums the results; `progress` receives the sums, too.
     pub fn run(
         &mut self,
@@ -150,6 +169,7 @@ impl Fleet {
         sum.workload = format!("{} in {} threads", self.workload, outcomes.len());
         sum.load = load;
         let mut latency = self.generators[0].latency().clone();
+        let mut acknowledgement = self.generators[0].acknowledgement().clone();
         let mut own_s = sum.own.cpu_s;
         for (outcome, generator) in outcomes.iter().zip(&self.generators).skip(1) {
             sum.seconds = sum.seconds.max(outcome.seconds);
@@ -162,6 +182,7 @@ impl Fleet {
             sum.behind_schedule_ms = sum.behind_schedule_ms.max(outcome.behind_schedule_ms);
             // Bounds and precision are the same everywhere, so adding cannot fail.
             let _ = latency.add(generator.latency());
+            let _ = acknowledgement.add(generator.acknowledgement());
             for (second, other) in sum.series.iter_mut().zip(&outcome.series) {
                 *second = add_seconds(second, other);
             }
@@ -170,6 +191,7 @@ impl Fleet {
         sum.warnings.sort();
         sum.warnings.dedup();
         sum.latency = Latency::of(&latency);
+        sum.acknowledgement = Latency::of(&acknowledgement);
         sum.own = CpuUse::new(own_s, sum.seconds, sum.delivered);
         sum.broker = sum.broker.map(|broker| BrokerUse {
             cpu: CpuUse::new(broker.cpu.cpu_s, sum.seconds, sum.delivered),
@@ -263,6 +285,9 @@ fn add_counts(one: &Counts, other: &Counts) -> Counts {
         duplicated: one.duplicated + other.duplicated,
         reordered: one.reordered + other.reordered,
         refused: one.refused + other.refused,
+        unknown: one.unknown + other.unknown,
+        closed_connections: one.closed_connections + other.closed_connections,
+        refused_connections: one.refused_connections + other.refused_connections,
         foreign: one.foreign + other.foreign,
     }
 }

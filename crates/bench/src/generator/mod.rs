@@ -9,6 +9,7 @@ mod client;
 mod connect;
 mod fleet;
 mod receiving;
+mod reconnect;
 mod round;
 mod run;
 mod scenario;
@@ -22,15 +23,16 @@ use rustix::fd::OwnedFd;
 
 pub use audience::Counts;
 pub use fleet::Fleet;
-pub use receiving::Sample;
+pub use receiving::{Acknowledged, Sample};
 pub use run::{Progress, Watch};
 pub use scenario::{Arrivals, Load, Node, Scenario, Span, Until};
 pub use schedule::Schedule;
 
 use crate::BenchError;
 use crate::wire::Properties;
+use crate::workload::Plan;
 use client::Client;
-use receiving::Receiving;
+use receiving::{Acknowledging, Receiving};
 use streams::Stream;
 
 /// Read buffer, shared by all clients.
@@ -55,6 +57,14 @@ pub struct Generator {
     /// Streams that may send.
     queued: Vec<u32>,
     receiving: Receiving,
+    /// Acknowledgements to publishers.
+    acknowledging: Acknowledging,
+    /// Clients that lost their connection and are not ready again.
+    away: Vec<u32>,
+    /// Whether all clients were connected once.
+    is_running: bool,
+    /// What clients that connect again subscribe to.
+    plan: Option<Plan>,
     properties: Properties,
     /// Acknowledgements to the client being read.
     answers: Vec<u8>,
@@ -106,6 +116,7 @@ impl Generator {
     /// Keeps the measured arrivals of each run individually, at most `limit` of them. Payloads below 16 bytes give none.
     pub fn keep_samples(&mut self, limit: usize) {
         self.receiving.sample_limit = limit;
+        self.acknowledging.sample_limit = limit;
     }
 
     /// Kept arrivals of the last run, in order.
@@ -114,9 +125,20 @@ impl Generator {
         &self.receiving.samples
     }
 
+    /// Kept acknowledgements of the last run, in order.
+    #[must_use]
+    pub fn acknowledgements(&self) -> &[Acknowledged] {
+        &self.acknowledging.samples
+    }
+
     /// Latencies of the last run, in nanoseconds.
     pub(crate) fn latency(&self) -> &hdrhistogram::Histogram<u64> {
-        &self.receiving.latency
+        &self.receiving.latency.histogram
+    }
+
+    /// Times until publishers had the last acknowledgement, likewise.
+    pub(crate) fn acknowledgement(&self) -> &hdrhistogram::Histogram<u64> {
+        &self.acknowledging.time.histogram
     }
 
     fn now_ns(&self) -> u64 {

@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 use hdrhistogram::Histogram;
 
 use super::audience::{Audience, Counts, MemberOrder};
-use super::streams::Stream;
+use super::streams::{Settled, Stream};
 use crate::sequence::Arrival;
 use crate::stamp::{self, StampForm};
 use crate::workload::Plan;
@@ -27,6 +27,57 @@ pub struct Sample {
     pub delay_ns: u64,
 }
 
+/// A PUBLISH of QoS 1 or 2 with its last acknowledgement, PUBACK or PUBCOMP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Index of the stream, which is that of its publisher.
+    pub stream: u32,
+    /// Number of the message in its stream.
+    pub number: u32,
+    /// Intended send time, in nanoseconds of the run's clock.
+    pub sent_ns: u64,
+    /// From then to the acknowledgement.
+    pub after_ns: u64,
+}
+
+/// The acknowledgements to publishers.
+#[derive(Debug)]
+pub struct Acknowledging {
+    pub time: Recorder,
+    /// Individual ones, up to the limit.
+    pub samples: Vec<Acknowledged>,
+    /// Most to keep.
+    pub sample_limit: usize,
+}
+
+impl Acknowledging {
+    pub fn new() -> Self {
+        Self {
+            time: Recorder::new(),
+            samples: Vec::new(),
+            sample_limit: 0,
+        }
+    }
+
+    #[inline]
+    pub fn note(&mut self, stream: u32, settled: Settled, now_ns: u64) {
+        self.time.note(settled.time_ns, now_ns);
+        if self.samples.len() < self.sample_limit {
+            self.samples.push(Acknowledged {
+                stream,
+                number: settled.number,
+                sent_ns: settled.time_ns,
+                after_ns: now_ns.saturating_sub(settled.time_ns),
+            });
+        }
+    }
+
+    pub fn restart(&mut self) {
+        self.time.restart();
+        self.samples.clear();
+    }
+}
+
 /// All audiences and their deliveries.
 #[derive(Debug)]
 pub struct Receiving {
@@ -42,11 +93,54 @@ pub struct Receiving {
     by_topic: HashMap<Box<[u8]>, u32>,
     /// Counts of this run; missing messages are added at its end.
     pub counts: Counts,
-    pub latency: Histogram<u64>,
+    pub latency: Recorder,
     /// Whether arrivals enter the histogram.
     pub measuring: bool,
-    /// Consecutive arrivals with the same send time: messages of one batch are recorded together.
+}
+
+/// Times from the intended send time of messages on, in nanoseconds.
+#[derive(Debug)]
+pub struct Recorder {
+    pub histogram: Histogram<u64>,
+    /// Consecutive events with the same send time: messages of one batch are recorded together.
     batch: (u64, u64),
+}
+
+impl Recorder {
+    pub fn new() -> Self {
+        Self {
+            // The bounds are fixed and valid: 1 < 2 * lowest <= highest, three digits.
+            histogram: Histogram::new_with_bounds(100, LONGEST_LATENCY_NS, 3)
+                .expect("bounds of the histogram are valid"),
+            batch: (0, 0),
+        }
+    }
+
+    /// Notes what happened now to a message.
+    #[inline]
+    pub fn note(&mut self, sent_ns: u64, now_ns: u64) {
+        if sent_ns != self.batch.0 {
+            self.end_batch(now_ns);
+            self.batch.0 = sent_ns;
+        }
+        self.batch.1 += 1;
+    }
+
+    /// Ends a batch that was read together: all of it happened at the same time.
+    #[inline]
+    pub fn end_batch(&mut self, now_ns: u64) {
+        if self.batch.1 > 0 {
+            let (sent_ns, count) = std::mem::take(&mut self.batch);
+            let value_ns = now_ns.saturating_sub(sent_ns).min(LONGEST_LATENCY_NS);
+            // Values above the bound are clamped, so recording cannot fail.
+            let _ = self.histogram.record_n(value_ns, count);
+        }
+    }
+
+    pub fn restart(&mut self) {
+        self.histogram.reset();
+        self.batch = (0, 0);
+    }
 }
 
 impl Receiving {
@@ -88,11 +182,8 @@ impl Receiving {
                 topics.collect()
             },
             counts: Counts::default(),
-            // The bounds are fixed and valid: 1 < 2 * lowest <= highest, three digits.
-            latency: Histogram::new_with_bounds(100, LONGEST_LATENCY_NS, 3)
-                .expect("bounds of the histogram are valid"),
+            latency: Recorder::new(),
             measuring: false,
-            batch: (0, 0),
         }
     }
 
@@ -111,12 +202,7 @@ impl Receiving {
             StampForm::Full => {
                 let stamp = stamp::read_full(payload)?;
                 if self.measuring {
-                    if stamp.time_ns != self.batch.0 {
-                        let (time_ns, count) =
-                            std::mem::replace(&mut self.batch, (stamp.time_ns, 0));
-                        record(&mut self.latency, now_ns.saturating_sub(time_ns), count);
-                    }
-                    self.batch.1 += 1;
+                    self.latency.note(stamp.time_ns, now_ns);
                     if self.samples.len() < self.sample_limit {
                         self.samples.push(Sample {
                             subscriber,
@@ -158,22 +244,12 @@ impl Receiving {
         Some((stream, came_on))
     }
 
-    /// Ends a batch that was read together: its arrivals have the same time.
-    #[inline]
-    pub fn end_batch(&mut self, now_ns: u64) {
-        if self.batch.1 > 0 {
-            let (time_ns, count) = std::mem::take(&mut self.batch);
-            record(&mut self.latency, now_ns.saturating_sub(time_ns), count);
-        }
-    }
-
     /// Starts a run.
     pub fn restart(&mut self, streams: &[Stream]) {
         self.counts = Counts::default();
-        self.latency.reset();
+        self.latency.restart();
         self.samples.clear();
         self.measuring = false;
-        self.batch = (0, 0);
         for audience in &mut self.audiences {
             audience.restart(|stream| streams[stream as usize].next_number());
         }
@@ -190,14 +266,14 @@ impl Receiving {
         for audience in &self.audiences {
             audience.settle(sent, &mut counts);
         }
+        for (stream, index) in streams.iter().zip(0..) {
+            for number in &stream.not_accepted {
+                for audience in &self.audiences {
+                    audience.except(index, *number, stream.next_number(), &mut counts);
+                }
+            }
+        }
         counts
-    }
-}
-
-fn record(latency: &mut Histogram<u64>, value_ns: u64, count: u64) {
-    if count > 0 {
-        // Values above the bound are clamped, so recording cannot fail.
-        let _ = latency.record_n(value_ns.min(LONGEST_LATENCY_NS), count);
     }
 }
 
@@ -263,6 +339,20 @@ mod tests {
     }
 
     #[test]
+    fn messages_that_were_not_accepted_are_expected_only_if_they_arrived() {
+        let (mut receiving, mut streams) = setting(64);
+        let messages: Vec<Vec<u8>> = (0..4).map(|_| payload(&mut streams, 1, 64, 5)).collect();
+        for number in [0, 1, 3] {
+            receiving.on_message(0, b"t/out/1", &messages[number], 10);
+        }
+        receiving.on_message(1, b"t/out/1", &messages[0], 10);
+        // Number 1 arrived at one of two subscribers, number 2 at none; number 3 was accepted.
+        streams[1].not_accepted = vec![1, 2];
+        let counts = receiving.settle(&streams);
+        assert_eq!((counts.expected, counts.lost), (5, 1));
+    }
+
+    #[test]
     fn latencies_are_recorded_for_each_message_of_a_batch() {
         let (mut receiving, mut streams) = setting(64);
         receiving.measuring = true;
@@ -270,18 +360,12 @@ mod tests {
             let message = payload(&mut streams, 0, 64, time_ns);
             receiving.on_message(0, b"t/out/0", &message, 11_000);
         }
-        receiving.end_batch(11_000);
-        assert_eq!(receiving.latency.len(), 3);
-        assert!(
-            (receiving.latency.max() as i64 - 10_000).abs() < 100,
-            "{}",
-            receiving.latency.max()
-        );
-        assert!(
-            (receiving.latency.min() as i64 - 6_000).abs() < 100,
-            "{}",
-            receiving.latency.min()
-        );
+        receiving.latency.end_batch(11_000);
+        let latency = &receiving.latency.histogram;
+        assert_eq!(latency.len(), 3);
+        for (seen, expected) in [(latency.max(), 10_000), (latency.min(), 6_000)] {
+            assert!((seen as i64 - expected).abs() < 100, "{seen}");
+        }
     }
 
     #[test]

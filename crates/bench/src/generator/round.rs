@@ -33,6 +33,9 @@ impl Generator {
                 continue;
             }
             let client = &mut self.clients[token.0];
+            if matches!(client.phase, Phase::Waits { .. }) {
+                continue;
+            }
             if event.is_readable() && !client.readable {
                 client.readable = true;
                 self.readable.push(token.0 as u32);
@@ -53,6 +56,9 @@ impl Generator {
         for position in 0..ready.len() {
             let index = ready[position];
             let client = &mut self.clients[index as usize];
+            if matches!(client.phase, Phase::Waits { .. }) {
+                continue;
+            }
             let (len, outcome) = client.socket.read(&mut buffer);
             if outcome != ReadOutcome::More {
                 client.readable = false;
@@ -60,14 +66,20 @@ impl Generator {
                 ready[still] = index;
                 still += 1;
             }
-            if self.handle_bytes(index as usize, &buffer[..len])? {
-                accepted.push(index);
+            match self.handle_bytes(index as usize, &buffer[..len]) {
+                Ok(true) => accepted.push(index),
+                Ok(false) => {}
+                Err(error) => self.on_lost(index as usize, error)?,
             }
-            let is_replaced = self.clients[index as usize].phase == Phase::Connecting;
+            let is_replaced = matches!(
+                self.clients[index as usize].phase,
+                Phase::Waits { .. } | Phase::Connecting
+            );
             if outcome == ReadOutcome::Closed && !is_replaced {
                 let failure = self.clients[index as usize].socket.take_failure();
                 let source = failure.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into());
-                return Err(self.broken(index as usize, source));
+                let error = self.broken(index as usize, source);
+                self.on_lost(index as usize, error)?;
             }
         }
         ready.truncate(still);
@@ -79,6 +91,18 @@ impl Generator {
     /// Handles the complete packets in `bytes` and keeps the rest; true if one was an accepting CONNACK.
     fn handle_bytes(&mut self, index: usize, bytes: &[u8]) -> Result<bool, BenchError> {
         let now_ns = self.now_ns();
+        let handled = self.handle_packets(index, bytes, now_ns);
+        self.receiving.latency.end_batch(now_ns);
+        self.acknowledging.time.end_batch(now_ns);
+        handled
+    }
+
+    fn handle_packets(
+        &mut self,
+        index: usize,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Result<bool, BenchError> {
         let role = self.clients[index].role;
         let mut accepted = false;
         let mut at = 0;
@@ -90,7 +114,7 @@ impl Generator {
                     .on_publish(subscriber, bytes, frame, now_ns)
                     .map_err(|error| self.malformed(index, error))?,
                 (4..=7, _) => {
-                    self.on_acknowledgement(index, role, bytes, frame)
+                    self.on_acknowledgement((index, role), bytes, frame, now_ns)
                         .map_err(|error| self.malformed(index, error))?;
                 }
                 (13, _) => {}
@@ -104,7 +128,6 @@ impl Generator {
             }
             at = frame.end;
         }
-        self.receiving.end_batch(now_ns);
         let socket = &mut self.clients[index].socket;
         socket.keep_rest(&bytes[at..]);
         if !self.answers.is_empty() {
@@ -159,10 +182,10 @@ impl Generator {
     /// One step of QoS 1 or 2, on either side.
     fn on_acknowledgement(
         &mut self,
-        index: usize,
-        role: Role,
+        (index, role): (usize, Role),
         bytes: &[u8],
         frame: Frame,
+        now_ns: u64,
     ) -> Result<(), Malformed> {
         let packet_id = wire::number_u16(bytes, frame.body)?;
         if frame.first_byte == wire::PUBREL {
@@ -186,8 +209,11 @@ impl Generator {
                 client.dirty = true;
                 self.dirty.push(index as u32);
             }
-        } else {
-            stream.acknowledged += 1;
+        } else if let Some(settled) = stream.settle(packet_id, refused)
+            && self.receiving.measuring
+            && !refused
+        {
+            self.acknowledging.note(stream_index, settled, now_ns);
         }
         if !stream.queued {
             stream.queued = true;
@@ -202,10 +228,13 @@ impl Generator {
         for index in dirty.drain(..) {
             let client = &mut self.clients[index as usize];
             client.dirty = false;
-            client
-                .socket
-                .write()
-                .map_err(|source| self.broken(index as usize, source))?;
+            if matches!(client.phase, Phase::Waits { .. }) {
+                continue;
+            }
+            if let Err(source) = client.socket.write() {
+                let error = self.broken(index as usize, source);
+                self.on_lost(index as usize, error)?;
+            }
         }
         self.dirty = dirty;
         Ok(())

@@ -82,6 +82,7 @@ impl Generator {
         watch: &Watch,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Outcome, BenchError> {
+        self.is_running = true;
         let mut run = self.begin(load, span)?;
         let warm = run.start_ns + span.warm_up.as_nanos() as u64;
         self.step_until(&mut run, progress, |_, now| now.at_ns >= warm)?;
@@ -121,6 +122,7 @@ impl Generator {
         }
         self.queued.clear();
         self.receiving.restart(&self.streams);
+        self.acknowledging.restart();
         let start_ns = self.now_ns();
         let schedule = match load {
             Load::Closed { window } | Load::Volleys { window } => {
@@ -253,8 +255,14 @@ impl Generator {
             self.set_timer(schedule.next_due_ns())?;
         }
         self.wait(Some(TICK))?;
+        if !self.away.is_empty() {
+            self.send_connects()?;
+        }
         self.note_events();
-        self.read_all()?;
+        let accepted = self.read_all()?;
+        if !self.away.is_empty() {
+            self.reconnect(&accepted)?;
+        }
         match run.load {
             Load::Closed { window } => self.refill(run, window)?,
             Load::Volleys { window } => {
@@ -301,7 +309,7 @@ impl Generator {
             // The broker may permit fewer unacknowledged messages than the window has.
             let allowed = u64::from(stream.limit().saturating_sub(stream.unacknowledged()));
             let count = free.min(allowed).min(run.budget);
-            if !run.sending || count == 0 {
+            if !run.sending || count == 0 || !self.clients[index as usize].is_ready() {
                 continue;
             }
             run.budget -= count;
@@ -311,10 +319,12 @@ impl Generator {
                 stream.write_next(now_ns, &mut self.outgoing);
             }
             let socket = &mut self.clients[index as usize].socket;
-            socket
-                .send(&self.outgoing)
-                .map_err(|source| self.broken(index as usize, source))?;
+            if let Err(source) = socket.send(&self.outgoing) {
+                let error = self.broken(index as usize, source);
+                self.on_lost(index as usize, error)?;
+            }
         }
+        queued.append(&mut self.queued);
         self.queued = queued;
         Ok(())
     }
@@ -335,7 +345,8 @@ impl Generator {
             run.budget -= 1;
             run.worst_lag_ns = run.worst_lag_ns.max(now_ns - due_ns);
             let stream = &mut self.streams[index as usize];
-            if stream.unacknowledged() >= stream.limit() {
+            let is_ready = self.clients[index as usize].is_ready();
+            if !is_ready || stream.unacknowledged() >= stream.limit() {
                 stream.held_back.push_back(due_ns);
                 run.held_back += 1;
                 continue;
@@ -357,7 +368,8 @@ impl Generator {
         for index in queued.drain(..) {
             let stream = &mut self.streams[index as usize];
             stream.queued = false;
-            while stream.unacknowledged() < stream.limit()
+            while self.clients[index as usize].is_ready()
+                && stream.unacknowledged() < stream.limit()
                 && let Some(due_ns) = stream.held_back.pop_front()
             {
                 run.held_back -= 1;
@@ -401,7 +413,8 @@ impl Generator {
             return;
         }
         for (stream, index) in self.streams.iter_mut().zip(0..) {
-            if stream.is_stuck() {
+            // One that has no connection is served when it has the next.
+            if self.clients[index as usize].is_ready() && stream.is_stuck() {
                 run.stalls += 1;
                 stream.give_up();
                 if !stream.queued {
@@ -461,7 +474,8 @@ impl Generator {
             published_per_s: per_s(published),
             delivered_per_s: per_s(delivered),
             counts: self.receiving.settle(&self.streams),
-            latency: Latency::of(&self.receiving.latency),
+            latency: Latency::of(self.latency()),
+            acknowledgement: Latency::of(self.acknowledgement()),
             own,
             broker,
             series: run.series.clone(),

@@ -81,6 +81,8 @@ pub struct Scenario {
     pub layering: Layering,
     /// How a Server Reference in a CONNACK is handled.
     pub redirect: Redirect,
+    /// Whether clients that lose their connection in the middle of a run make another one. Otherwise it is an error.
+    pub reconnect: bool,
 }
 
 impl Scenario {
@@ -101,6 +103,7 @@ impl Scenario {
             login: None,
             layering: Layering::default(),
             redirect: Redirect::Follow,
+            reconnect: false,
         }
     }
 }

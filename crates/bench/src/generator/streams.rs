@@ -9,6 +9,25 @@ use crate::stamp::{Stamp, StampForm};
 /// Most identifiers of unacknowledged messages of a publisher: half of the number space, so that none is reused too early.
 const MAX_IN_FLIGHT: u32 = 32_767;
 
+/// Packet identifiers: 1 to this.
+const PACKET_IDS: u32 = 65_535;
+
+/// A message that may be unacknowledged.
+#[derive(Debug, Clone, Copy)]
+struct Outstanding {
+    /// When it was meant to be sent.
+    time_ns: u64,
+    is_acknowledged: bool,
+}
+
+/// A message with its last acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    pub number: u32,
+    /// When it was meant to be sent.
+    pub time_ns: u64,
+}
+
 /// One stream: a publisher and its topic.
 #[derive(Debug)]
 pub struct Stream {
@@ -31,6 +50,11 @@ pub struct Stream {
     /// Arrivals in this run, over all recipients; a message that a later number shows to be missing counts as arrived.
     pub accounted: u64,
     last_packet_id: u16,
+    /// Messages of QoS 1 and 2 from the oldest unacknowledged one on, with consecutive identifiers.
+    outstanding: VecDeque<Outstanding>,
+    qos: Qos,
+    /// Numbers of the messages of this run that the broker refused, or that may or may not have been accepted.
+    pub not_accepted: Vec<u32>,
     /// Most unacknowledged messages that the broker accepts (Receive Maximum).
     limit: u32,
     /// Messages of an open loop that wait because of `limit`, by their due times.
@@ -69,6 +93,9 @@ impl Stream {
             acknowledged: 0,
             accounted: 0,
             last_packet_id: 0,
+            outstanding: VecDeque::new(),
+            qos,
+            not_accepted: Vec::new(),
             limit: MAX_IN_FLIGHT,
             held_back: VecDeque::new(),
             queued: false,
@@ -98,21 +125,91 @@ impl Stream {
     /// Appends the next message to `out`.
     #[inline]
     pub fn write_next(&mut self, time_ns: u64, out: &mut Vec<u8>) {
+        if self.id_at > 0 {
+            self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
+            if self.outstanding.len() > MAX_IN_FLIGHT as usize {
+                self.outstanding.pop_front();
+            }
+            self.outstanding.push_back(Outstanding {
+                time_ns,
+                is_acknowledged: false,
+            });
+        }
+        self.write(self.number, self.last_packet_id, time_ns, out);
+        self.number = self.number.wrapping_add(1);
+        self.sent += 1;
+    }
+
+    #[inline]
+    fn write(&self, number: u32, packet_id: u16, time_ns: u64, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.template);
         let message = &mut out[start..];
         if self.id_at > 0 {
-            self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
-            message[self.id_at..self.id_at + 2].copy_from_slice(&self.last_packet_id.to_be_bytes());
+            message[self.id_at..self.id_at + 2].copy_from_slice(&packet_id.to_be_bytes());
         }
         let stamp = Stamp {
             stream: self.index,
-            number: self.number,
+            number,
             time_ns,
         };
         self.form.write(stamp, &mut message[self.payload_at..]);
-        self.number = self.number.wrapping_add(1);
-        self.sent += 1;
+    }
+
+    /// Notes the last acknowledgement of a message; `None` if none of this run waits for it.
+    #[inline]
+    pub fn settle(&mut self, packet_id: u16, is_refused: bool) -> Option<Settled> {
+        let len = self.outstanding.len() as u32;
+        // Identifiers as numbers from 0 on; how far this one is behind the last.
+        let behind =
+            (u32::from(self.last_packet_id) + PACKET_IDS - u32::from(packet_id)) % PACKET_IDS;
+        let place = len.checked_sub(behind + 1)?;
+        let message = self.outstanding.get_mut(place as usize)?;
+        if std::mem::replace(&mut message.is_acknowledged, true) {
+            return None;
+        }
+        let settled = Settled {
+            number: self.number.wrapping_sub(behind + 1),
+            time_ns: message.time_ns,
+        };
+        self.acknowledged += 1;
+        if is_refused {
+            self.not_accepted.push(settled.number);
+        }
+        while self
+            .outstanding
+            .front()
+            .is_some_and(|it| it.is_acknowledged)
+        {
+            self.outstanding.pop_front();
+        }
+        Some(settled)
+    }
+
+    /// Writes what is unacknowledged again, for a new session. At QoS 2 it may have been delivered, so it is given up; the number of these.
+    pub fn write_again(&mut self, out: &mut Vec<u8>) -> u64 {
+        let len = self.outstanding.len() as u32;
+        let mut unknown = 0;
+        for (place, message) in (0..).zip(&self.outstanding) {
+            let behind = len - 1 - place;
+            let number = self.number.wrapping_sub(behind + 1);
+            if message.is_acknowledged {
+                continue;
+            }
+            if self.qos == Qos::ExactlyOnce {
+                unknown += 1;
+                self.not_accepted.push(number);
+                continue;
+            }
+            let packet_id =
+                (u32::from(self.last_packet_id) + PACKET_IDS - 1 - behind) % PACKET_IDS + 1;
+            self.write(number, packet_id as u16, message.time_ns, out);
+        }
+        if unknown > 0 {
+            self.outstanding.clear();
+            self.acknowledged += unknown;
+        }
+        unknown
     }
 
     /// Messages published and not yet acknowledged; 0 at QoS 0.
@@ -151,6 +248,8 @@ impl Stream {
         self.accounted = 0;
         self.came_back = 0;
         self.held_back.clear();
+        self.outstanding.clear();
+        self.not_accepted.clear();
     }
 
     /// Whether messages are under way without progress since the last call.
@@ -165,6 +264,7 @@ impl Stream {
     pub fn give_up(&mut self) {
         self.accounted = self.sent * u64::from(self.recipients);
         self.acknowledged = self.sent;
+        self.outstanding.clear();
     }
 }
 
@@ -248,6 +348,67 @@ mod tests {
         assert!(stream.is_stuck());
         stream.give_up();
         assert_eq!((stream.on_their_way(), stream.is_stuck()), (0, false));
+    }
+
+    #[test]
+    fn an_acknowledgement_is_that_of_its_message_also_out_of_order_and_over_the_end_of_identifiers()
+    {
+        let mut stream = stream(Qos::AtLeastOnce, ProtocolVersion::V311, 1);
+        let mut out = Vec::new();
+        for number in 0..70_000u32 {
+            stream.write_next(u64::from(number), &mut out);
+            // One in ten is acknowledged late.
+            if number % 10 != 3 {
+                let packet_id = (number % 65_535 + 1) as u16;
+                let settled = stream.settle(packet_id, false).expect("it waits");
+                assert_eq!(
+                    (settled.number, settled.time_ns),
+                    (number, u64::from(number))
+                );
+                assert_eq!(stream.settle(packet_id, false), None, "once");
+            }
+            if number % 10 == 9 {
+                let late = number - 6;
+                let packet_id = (late % 65_535 + 1) as u16;
+                assert_eq!(
+                    stream.settle(packet_id, false).map(|it| it.number),
+                    Some(late)
+                );
+            }
+            out.clear();
+        }
+        assert_eq!((stream.unacknowledged(), stream.outstanding.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_new_session_gets_what_is_unacknowledged_again_except_at_qos_2() {
+        for (qos, sent_again, unknown) in [(Qos::AtLeastOnce, 2, 0), (Qos::ExactlyOnce, 0, 2)] {
+            let mut stream = stream(qos, ProtocolVersion::V5, 1);
+            let mut out = Vec::new();
+            for time_ns in 0..4 {
+                stream.write_next(time_ns, &mut out);
+            }
+            stream.settle(2, false);
+            stream.settle(3, true);
+            out.clear();
+            assert_eq!(stream.write_again(&mut out), unknown, "{qos:?}");
+            let mut again = Vec::new();
+            let mut at = 0;
+            while let Ok(Some((Packet::Publish(publish), len))) =
+                decode(&out[at..], ProtocolVersion::V5, u32::MAX)
+            {
+                let stamp = read_full(publish.payload).expect("a stamp");
+                again.push((publish.packet_id.map(|it| it.0.get()), stamp.number));
+                at += len;
+            }
+            assert_eq!(again.len(), sent_again, "{qos:?}");
+            if qos == Qos::AtLeastOnce {
+                assert_eq!(again, [(Some(1), 0), (Some(4), 3)]);
+                assert_eq!(stream.not_accepted, [2]);
+            } else {
+                assert_eq!((stream.not_accepted.len(), stream.unacknowledged()), (3, 0));
+            }
+        }
     }
 
     #[test]

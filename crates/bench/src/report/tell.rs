@@ -129,6 +129,10 @@ fn throughput_table(outcome: &Outcome) -> Table {
 fn latency_table(outcome: &Outcome) -> Table {
     let mut table = Table::new(["latency", "mean", "p50", "p90", "p99", "p99.9", "max"]);
     table.row(std::iter::once("ms".to_owned()).chain(latency_cells(outcome.latency.as_ref())));
+    if let Some(acknowledgement) = &outcome.acknowledgement {
+        let cells = latency_cells(Some(acknowledgement));
+        table.row(std::iter::once("to the acknowledgement".to_owned()).chain(cells));
+    }
     table
 }
 
@@ -310,6 +314,7 @@ mod tests {
                 ..Counts::default()
             },
             latency: None,
+            acknowledgement: None,
             own: CpuUse::new(0.001, 2.0, 2000),
             behind_schedule_ms: 0.0,
             broker: None,

@@ -95,7 +95,12 @@ fn move_samples(
     let samples = out.join("samples");
     std::fs::create_dir_all(&samples).map_err(LabError::io(samples.display()))?;
     for run in &mut results.runs {
-        for file in [&mut run.samples, &mut run.time_line].into_iter().flatten() {
+        let files = [
+            &mut run.samples,
+            &mut run.acknowledgements,
+            &mut run.time_line,
+        ];
+        for file in files.into_iter().flatten() {
             let from = folder.join(&*file);
             let name = file.trim_start_matches("samples/").to_owned();
             *file = format!("samples/{part}-{name}");

@@ -26,6 +26,19 @@ const DELAYS: [(&str, &str); 7] = [
     ("lost_messages", "lost"),
     ("duplicated_messages", "twice"),
 ];
+const ACKNOWLEDGEMENTS: [(&str, &str); 5] = [
+    ("acknowledgement_mean_ms", "mean ms"),
+    ("acknowledgement_p50_ms", "p50"),
+    ("acknowledgement_p90_ms", "p90"),
+    ("acknowledgement_p99_ms", "p99"),
+    ("acknowledgement_max_ms", "max"),
+];
+const REFUSALS: [(&str, &str); 4] = [
+    ("closed_connections", "connections closed"),
+    ("refused_connections", "connections refused"),
+    ("refused_messages", "publications refused"),
+    ("unknown_messages", "publications without an outcome"),
+];
 const TIMES: [(&str, &str); 6] = [
     ("cluster_formed_s", "cluster formed s"),
     ("converged_max_s", "converged s"),
@@ -80,7 +93,7 @@ pub fn to_html(
     let _ = writeln!(
         page,
         "<p>{}</p><p>{bars} Delay is from the moment a message \
-         was meant to be sent to its arrival. Traffic is Ethernet frames between the routers of sites, each counted once a link.</p>",
+         was meant to be sent to its arrival, or to the acknowledgement at its publisher. Traffic is Ethernet frames between the routers of sites, each counted once a link.</p>",
         legend(&systems)
     );
     page.push_str("<div class=\"sections\">");
@@ -117,6 +130,18 @@ pub fn to_html(
         page.push_str("<p>Delay and loss are those at the highest rate that was sustainable.</p>");
     }
     table("Delay and loss", &rows, &DELAYS, &mut page);
+    table(
+        "Time until a publisher has PUBACK or PUBCOMP",
+        &rows,
+        &ACKNOWLEDGEMENTS,
+        &mut page,
+    );
+    table(
+        "What brokers refused while messages were published",
+        &rows,
+        &REFUSALS,
+        &mut page,
+    );
     table(
         "Clients of the broker that died",
         &rows,

@@ -19,7 +19,7 @@ use crate::scenario::Scenario;
 use crate::summary::{Row, in_words, rows, short};
 
 /// The figures to draw if their numbers exist: name of the number, title, axis.
-const SHOWN: [(&str, &str, &str); 21] = [
+const SHOWN: [(&str, &str, &str); 25] = [
     (
         "sustainable_msgs_per_s",
         "Highest sustainable rate",
@@ -75,6 +75,16 @@ const SHOWN: [(&str, &str, &str); 21] = [
     ("delay_mean_ms", "End-to-end delay, mean", "ms"),
     ("delay_p99_ms", "End-to-end delay, 99th percentile", "ms"),
     (
+        "acknowledgement_mean_ms",
+        "Time until a publisher has the acknowledgement, mean",
+        "ms",
+    ),
+    (
+        "acknowledgement_p99_ms",
+        "Time until a publisher has the acknowledgement, 99th percentile",
+        "ms",
+    ),
+    (
         "control_traffic_bytes_per_s",
         "Traffic between sites without clients",
         "bytes/s",
@@ -100,6 +110,12 @@ const SHOWN: [(&str, &str, &str); 21] = [
         "MiB",
     ),
     ("lost_messages", "Messages lost", "messages"),
+    ("refused_messages", "Publications refused", "messages"),
+    (
+        "closed_connections",
+        "Connections that brokers closed",
+        "connections",
+    ),
     (
         "longest_silence_s",
         "Longest time a subscriber got nothing",

@@ -658,6 +658,8 @@ pub fn clients(
     };
     clients.prefix = prefix.to_owned();
     clients.seed = seed;
+    // A broker that closes connections under faults is a result.
+    clients.reconnect = !scenario.faults.is_empty() && scenario.measure == Measure::Load;
     clients.settle = Duration::from_secs_f64(scenario.phases.settle_s.value());
     clients
 }

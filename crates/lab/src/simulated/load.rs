@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use thicket_bench::generator::{self, Node, Schedule};
-use thicket_bench::stamp::{Stamp, StampForm};
+use thicket_bench::stamp::{self, Stamp, StampForm};
 use thicket_bench::workload::attach;
-use thicket_mqtt::{Publish, SubscribeFilter, SubscriptionOptions};
+use thicket_mqtt::{PacketId, Publish, SubscribeFilter, SubscriptionOptions};
 use thicket_session::client::{CleanStart, ClientConfig};
 use thicket_session::time::Instant;
 use thicket_simulation::client::Told;
@@ -38,6 +38,8 @@ pub(super) struct Load<'a> {
     /// Publications that wait until their client may send, by stream.
     held: Vec<VecDeque<Vec<u8>>>,
     holds: usize,
+    /// Publications that wait for their last acknowledgement, by stream.
+    waiting: Vec<BTreeMap<PacketId, Stamp>>,
     refused: u64,
     /// Errors that ended clients.
     pub problems: Vec<String>,
@@ -90,6 +92,7 @@ impl<'a> Load<'a> {
             subscribed: 0,
             held: vec![VecDeque::new(); publishers],
             holds: 0,
+            waiting: vec![BTreeMap::new(); publishers],
             refused: 0,
             problems: Vec::new(),
             settings,
@@ -201,8 +204,17 @@ impl<'a> Load<'a> {
                     }
                     continue;
                 }
-                Told::Acknowledged { reason_code, .. } => {
-                    self.refused += u64::from(reason_code.is_error());
+                Told::Acknowledged {
+                    reason_code,
+                    packet_id,
+                } => {
+                    let waiting = self.waiting.get_mut(client);
+                    let stamp = waiting.and_then(|waiting| waiting.remove(&packet_id));
+                    if reason_code.is_error() {
+                        self.refused += 1;
+                    } else if let Some(stamp) = stamp {
+                        self.tally.note_acknowledged(stamp, at);
+                    }
                     continue;
                 }
                 Told::Discarded { .. } | Told::Unsubscribed { .. } => continue,
@@ -345,7 +357,8 @@ impl<'a> Load<'a> {
 
     fn drain(&mut self, patience: u64, line: &mut TimeLine) {
         let since = self.lab.world.net.now;
-        while self.holds > 0 || !self.tally.is_complete() {
+        let waits = |load: &Self| load.waiting.iter().any(|waiting| !waiting.is_empty());
+        while self.holds > 0 || !self.tally.is_complete() || waits(self) {
             let now = self.lab.world.net.now;
             if now - since.max(self.tally.last_arrival) >= patience {
                 return;
@@ -392,9 +405,12 @@ impl<'a> Load<'a> {
         let world = &mut self.lab.world;
         let now = Instant::from_millis(world.net.now);
         let client = &mut world.clients[stream];
-        let is_sent = client.machine.publish(now, &publish).is_ok();
+        let sent = client.machine.publish(now, &publish);
         client.finish(&mut world.net);
-        is_sent
+        if let (Ok(Some(packet_id)), Some(stamp)) = (&sent, stamp::read_full(payload)) {
+            self.waiting[stream].insert(*packet_id, stamp);
+        }
+        sent.is_ok()
     }
 
     fn send_held(&mut self) {

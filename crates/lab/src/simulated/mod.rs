@@ -24,6 +24,7 @@ use crate::error::LabError;
 use crate::links::Backend;
 use crate::results::{self, Results, Run};
 use crate::run::{Options, UNFINISHED};
+use crate::runs::Files;
 use crate::scenario::{Cell, Measure, System};
 use faults::TimeLine;
 use load::{Load, millis};
@@ -50,6 +51,7 @@ const TOLD: [(&str, &str); 4] = [
 struct Played {
     run: Run,
     samples: Option<String>,
+    acknowledgements: Option<String>,
 }
 
 impl Playable<'_> {
@@ -83,8 +85,12 @@ impl Playable<'_> {
                         break 'all;
                     }
                     played.run.valid = played.run.invalid.is_empty();
-                    let samples = played.samples.as_deref();
-                    played.run.keep(options.folder, number, samples, None)?;
+                    let files = Files {
+                        samples: played.samples.as_deref(),
+                        acknowledgements: played.acknowledgements.as_deref(),
+                        time_line: None,
+                    };
+                    played.run.keep(options.folder, number, files)?;
                     runs.push(played.run);
                     let total = self.cells.len() as u64
                         * self.scenario.systems.len() as u64
@@ -119,6 +125,7 @@ fn play(cell: &Cell, system: &System, repeat: u64, interrupted: &Arc<AtomicBool>
             ..Run::begin(cell, system, repeat)
         },
         samples: None,
+        acknowledgements: None,
     };
     if let Err(reason) = phases(cell, system, interrupted, &mut played) {
         played.run.invalid.push(reason);
@@ -199,6 +206,9 @@ fn phases(
                     .insert("longest_silence_s".to_owned(), silence_s);
             }
             played.samples = Some(results::samples_csv(samples));
+            let acknowledged = &load.tally.acknowledged;
+            played.acknowledgements =
+                (!acknowledged.is_empty()).then(|| results::acknowledgements_csv(acknowledged));
             run.faults = line.done;
         }
         Measure::Connections { count, hold_s } => {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use thicket_bench::generator::Sample;
+use thicket_bench::generator::{Acknowledged, Sample};
 use thicket_bench::sequence::{Arrival, Sequence};
-use thicket_bench::stamp;
+use thicket_bench::stamp::{self, Stamp};
 use thicket_bench::workload::Plan;
 
 use crate::measured::MAX_SAMPLES;
@@ -21,6 +21,10 @@ pub(super) struct Tally {
     delays: BTreeMap<u64, u64>,
     /// The first arrivals.
     pub samples: Vec<Sample>,
+    /// Last acknowledgements to publishers by the time that they took, ms.
+    acknowledgements: BTreeMap<u64, u64>,
+    /// The first of them.
+    pub acknowledged: Vec<Acknowledged>,
     /// Messages of each stream published so far.
     pub sent: Vec<u64>,
     /// Deliveries of each stream.
@@ -54,6 +58,8 @@ impl Tally {
             shares: members.iter().map(|count| *count > 1).collect(),
             delays: BTreeMap::new(),
             samples: Vec::new(),
+            acknowledgements: BTreeMap::new(),
+            acknowledged: Vec::new(),
             sent: vec![0; streams],
             arrived: vec![0; streams],
             recipients,
@@ -117,6 +123,24 @@ impl Tally {
         }
     }
 
+    /// A publisher has the last acknowledgement of a message.
+    pub fn note_acknowledged(&mut self, message: Stamp, at: u64) {
+        let sent = message.time_ns / 1_000_000;
+        if sent < self.measured_from {
+            return;
+        }
+        let after = at - sent;
+        *self.acknowledgements.entry(after).or_default() += 1;
+        if self.acknowledged.len() < MAX_SAMPLES {
+            self.acknowledged.push(Acknowledged {
+                stream: message.stream,
+                number: message.number,
+                sent_ns: message.time_ns - self.start * 1_000_000,
+                after_ns: after * 1_000_000,
+            });
+        }
+    }
+
     /// Messages of a stream that have not arrived at all their recipients.
     pub fn on_their_way(&self, stream: usize) -> u64 {
         let back = self.arrived[stream]
@@ -148,20 +172,6 @@ impl Tally {
             .sum()
     }
 
-    /// The delay that a share of the arrivals did not exceed, ms.
-    fn quantile(&self, share: f64) -> u64 {
-        let all: u64 = self.delays.values().sum();
-        let rank = (share * all as f64).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        for (delay, count) in &self.delays {
-            seen += count;
-            if seen >= rank {
-                return *delay;
-            }
-        }
-        0
-    }
-
     /// The figures of the run.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
         let mut metrics = BTreeMap::new();
@@ -179,20 +189,40 @@ impl Tally {
         ] {
             put(name, count as f64);
         }
-        let arrivals: u64 = self.delays.values().sum();
-        if arrivals > 0 {
-            let sum: u64 = self.delays.iter().map(|(delay, count)| delay * count).sum();
-            put("delay_mean_ms", sum as f64 / arrivals as f64);
+        for (what, times) in [
+            ("delay", &self.delays),
+            ("acknowledgement", &self.acknowledgements),
+        ] {
+            let count: u64 = times.values().sum();
+            if count == 0 {
+                continue;
+            }
+            let sum: u64 = times.iter().map(|(time, count)| time * count).sum();
+            put(&format!("{what}_mean_ms"), sum as f64 / count as f64);
             for (name, share) in [
-                ("delay_p50_ms", 0.5),
-                ("delay_p90_ms", 0.9),
-                ("delay_p99_ms", 0.99),
-                ("delay_p999_ms", 0.999),
-                ("delay_max_ms", 1.0),
+                ("p50", 0.5),
+                ("p90", 0.9),
+                ("p99", 0.99),
+                ("p999", 0.999),
+                ("max", 1.0),
             ] {
-                put(name, self.quantile(share) as f64);
+                put(&format!("{what}_{name}_ms"), quantile(times, share) as f64);
             }
         }
         metrics
     }
+}
+
+/// The time that a share of these did not exceed, ms. `times`: how many took that long.
+fn quantile(times: &BTreeMap<u64, u64>, share: f64) -> u64 {
+    let all: u64 = times.values().sum();
+    let rank = (share * all as f64).ceil().max(1.0) as u64;
+    let mut seen = 0;
+    for (time, count) in times {
+        seen += count;
+        if seen >= rank {
+            return *time;
+        }
+    }
+    0
 }

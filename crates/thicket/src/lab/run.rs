@@ -271,7 +271,7 @@ fn side_by_side(all: &[(String, Results)]) -> Table {
 }
 
 fn table(results: &Results) -> Table {
-    const SHOWN: [(&str, &str); 21] = [
+    const SHOWN: [(&str, &str); 25] = [
         (SUSTAINABLE, "MSGS/S"),
         ("limit_generator_cpu_cores", "GENERATOR CORES"),
         ("limit_broker_cpu_cores", "BROKER CORES"),
@@ -284,7 +284,11 @@ fn table(results: &Results) -> Table {
         ("broker_cpu_us_per_message", "CPU US"),
         ("delay_mean_ms", "DELAY MS"),
         ("delay_p99_ms", "P99"),
+        ("acknowledgement_mean_ms", "ACK MS"),
+        ("acknowledgement_p99_ms", "ACK P99"),
         ("lost_messages", "LOST"),
+        ("closed_connections", "CLOSED"),
+        ("refused_messages", "REFUSED"),
         ("resume_max_ms", "RESUMED MS"),
         ("join_s", "JOIN S"),
         ("converged_max_s", "CONVERGED S"),
