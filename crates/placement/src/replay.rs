@@ -34,6 +34,8 @@ pub struct Arrival {
     pub leave: bool,
     /// The node that each of its topics and filters is at now; only an [`Advisor`] reads it.
     pub nodes: BTreeMap<String, String>,
+    /// Sessions that it can have, at least 1; `None`: as many as the limits say. Only an [`Advisor`] reads it.
+    pub max_sessions: Option<usize>,
 }
 
 /// The result of one line.

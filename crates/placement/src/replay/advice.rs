@@ -19,6 +19,8 @@ struct Restored {
     /// Clients that have something at a node that is gone, with all their topics.
     displaced: Vec<(ClientId, Vec<Interest>)>,
     bundles: Bundles,
+    /// By client: the sessions that it may have.
+    sessions: Vec<usize>,
 }
 
 /// A change of the nodes of a cluster.
@@ -148,21 +150,23 @@ impl Advisor {
             mut replay,
             mut displaced,
             bundles,
+            sessions,
         } = self.restored(&nodes)?;
         // Filters with wildcards go where what they match is published, so they come last.
         displaced.sort_by_key(|(client, _)| bundles.has(*client));
         for (client, interests) in displaced {
             let placer = &mut replay.placer;
+            let most = sessions[client.index()];
+            placer.allow_sessions(most);
             if bundles.has(client) {
                 let left = placer.assignments(client);
-                let most = self.limits.max_sessions();
                 let kept = bundles.placed(placer.cluster(), (client, &interests), left, most);
                 placer.restore(client, &kept)?;
             }
             placer.arrive(client, &interests)?;
         }
         if may_move {
-            Moves::new(&mut replay.placer, &bundles, self.limits, self.weights).improve(max_moves);
+            Moves::new(&mut replay.placer, &bundles, &sessions, self.weights).improve(max_moves);
         }
         let moves = self.relocations(&nodes, &replay);
         Ok(outcome(&nodes, &replay, moves))
@@ -268,6 +272,7 @@ impl Advisor {
         }
         let brokers = |name: &str| nodes.iter().position(|node| node == name);
         let (mut displaced, mut bundles) = (Vec::new(), Bundles::default());
+        let mut sessions = Vec::new();
         for arrival in &self.arrivals {
             let is_new = !replay.clients.numbers.contains_key(&arrival.client);
             if arrival.leave || !is_new {
@@ -275,6 +280,8 @@ impl Advisor {
                 return Err(ParameterError::new("client", rule, &arrival.client));
             }
             let client = ClientId(replay.clients.number(&arrival.client));
+            let most = self.limits.max_sessions();
+            sessions.push(arrival.max_sessions.map_or(most, |own| own.clamp(1, most)));
             let interests = replay.interests(arrival)?;
             for filter in arrival.subscribe.iter().filter(|it| super::is_wildcard(it)) {
                 bundles.add(client, &replay.topics.matching(filter));
@@ -294,6 +301,7 @@ impl Advisor {
             replay,
             displaced,
             bundles,
+            sessions,
         })
     }
 
@@ -492,6 +500,35 @@ mod tests {
         assert_eq!(after.traffic.jain(), 1.0);
         let none = advisor.after(&Change::Rebalance, 0).unwrap();
         assert_eq!((none.traffic, none.moves), (now.traffic, Vec::new()));
+    }
+
+    #[test]
+    fn a_client_that_can_have_one_session_does_not_part_its_topics() {
+        // A reader of two topics that are published and read at two nodes.
+        let reader = |max_sessions| Arrival {
+            max_sessions,
+            ..arrival("reader", &[], &["x", "y"], "a")
+        };
+        for (max_sessions, is_parted) in [(None, true), (Some(9), true), (Some(1), false)] {
+            let all = vec![
+                arrival("p", &[("x", 10.0)], &["x"], "a"),
+                arrival("q", &[("y", 10.0)], &["y"], "b"),
+                arrival("r", &[], &["x"], "a"),
+                arrival("s", &[], &["y"], "b"),
+                reader(max_sessions),
+            ];
+            let nodes = vec!["a".to_owned(), "b".to_owned()];
+            let limits = Limits::new(4, 1.1).unwrap();
+            let advisor = Advisor::new(nodes, all, limits, CpuWeights::default()).unwrap();
+            let after = advisor.after(&Change::Rebalance, 1).unwrap();
+            let parts = |it: &Relocation| it.client == "reader" && it.topics == ["y"];
+            assert_eq!(
+                after.moves.iter().any(parts),
+                is_parted,
+                "{max_sessions:?}: {:?}",
+                after.moves
+            );
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::bundles::Bundles;
 use crate::cluster::{BrokerId, ClientId, Cluster, TopicId};
 use crate::placer::{Assignment, Placer};
 use crate::simulator::CpuWeights;
-use crate::strategy::{Interest, Limits, Role};
+use crate::strategy::{Interest, Role};
 
 /// A step must lower the sum by this share at least: less is rounding.
 const LEAST_GAIN: f64 = 1e-9;
@@ -24,7 +24,8 @@ const ROUNDS: usize = 4;
 pub(super) struct Moves<'a> {
     placer: &'a mut Placer,
     bundles: &'a Bundles,
-    limits: Limits,
+    /// By client: the sessions that it may have.
+    sessions: &'a [usize],
     weights: CpuWeights,
     /// Of each broker.
     work: Vec<f64>,
@@ -82,7 +83,7 @@ impl<'a> Moves<'a> {
     pub(super) fn new(
         placer: &'a mut Placer,
         bundles: &'a Bundles,
-        limits: Limits,
+        sessions: &'a [usize],
         weights: CpuWeights,
     ) -> Self {
         let cluster = placer.cluster();
@@ -99,7 +100,7 @@ impl<'a> Moves<'a> {
         Self {
             placer,
             bundles,
-            limits,
+            sessions,
             weights,
             work,
             clients_of,
@@ -228,7 +229,7 @@ impl<'a> Moves<'a> {
                     .map(|it| moved.get(&it.topic).copied().unwrap_or(it.broker))
                     .collect(),
             );
-            after <= before.max(self.limits.max_sessions())
+            after <= before.max(self.sessions[client.index()])
         })
     }
 

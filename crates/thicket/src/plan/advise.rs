@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 use serde_json::Value;
-use thicket_placement::{Advisor, Change, CpuWeights, Outcome, Relocation};
+use thicket_placement::{Advisor, Arrival, Change, CpuWeights, Outcome, Relocation};
 
 use super::arguments::FairOptions;
 use super::price::{Prices, Tariff};
@@ -59,7 +59,13 @@ pub(super) fn run(arguments: &Advise) -> anyhow::Result<()> {
     let tariff = arguments.prices.tariff(&recording.cluster)?;
     let sites = arguments.prices.sites(&recording.cluster)?;
     let cost = arguments.prices.cost_between(&recording.cluster)?;
-    let arrivals = recording.arrivals.into_iter().map(|(_, it)| it).collect();
+    let mut arrivals: Vec<Arrival> = recording.arrivals.into_iter().map(|(_, it)| it).collect();
+    if arguments.fair.is_given() {
+        for arrival in &mut arrivals {
+            arrival.max_sessions = None;
+        }
+    }
+    let assumed = assumed_sessions(&arrivals, arguments.fair);
     let weights = CpuWeights::default();
     let mut advisor = Advisor::new(recording.cluster.nodes, arrivals, limits, weights)?;
     let now = advisor.now();
@@ -108,11 +114,28 @@ pub(super) fn run(arguments: &Advise) -> anyhow::Result<()> {
                 row
             };
             let rows: Vec<Row> = outcomes.iter().map(row).collect();
-            render(&rows, format_of(arguments.json))
+            let table = render(&rows, format_of(arguments.json));
+            let assumed = if arguments.json { "" } else { &assumed };
+            format!("{table}{assumed}")
         }
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// How many sessions the moves of the table give clients, in words.
+fn assumed_sessions(arrivals: &[Arrival], fair: FairOptions) -> String {
+    let most = crate::counted(fair.max_sessions(), "session");
+    let limited = arrivals.iter().filter(|it| it.max_sessions.is_some());
+    match limited.count() {
+        0 => format!("\nEach client may have up to {most} (--max-sessions).\n"),
+        limited if limited == arrivals.len() => "\nClients have as many sessions as they are recorded with: one, unless a placement is known. \
+             --max-sessions shows what more would gain.\n".to_owned(),
+        limited => format!(
+            "\n{limited} of {} clients have as many sessions as they are recorded with, the others up to {most}; --max-sessions is for all.\n",
+            arrivals.len()
+        ),
+    }
 }
 
 fn format_of(is_json: bool) -> Format {

@@ -55,6 +55,7 @@ impl Disguise {
                 .map(|(name, node)| (self.topic(&name), node))
                 .collect(),
             leave: arrival.leave,
+            max_sessions: arrival.max_sessions,
         }
     }
 

@@ -5,6 +5,8 @@ use thicket_placement::{
     StrategyKind,
 };
 
+/// Sessions of a client, if no others are given: those of the client libraries.
+const SESSIONS: usize = 4;
 /// The most seeds.
 const MAX_SEEDS: u64 = 100_000;
 
@@ -20,9 +22,9 @@ pub(super) enum ScenarioName {
 /// What a placement has to keep to.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct FairOptions {
-    /// Sessions a client may have (Nses).
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    pub(super) max_sessions: usize,
+    /// Sessions a client may have (Nses) [default: 4; of a client that is recorded with fewer, those]
+    #[arg(long, value_name = "N")]
+    max_sessions: Option<usize>,
     /// Fairness factor (gamma): a broker above so many times the mean counts in `above_gamma`.
     #[arg(
         long,
@@ -35,7 +37,17 @@ pub(super) struct FairOptions {
 
 impl FairOptions {
     pub(super) fn limits(self) -> Result<Limits, ParameterError> {
-        Limits::new(self.max_sessions, self.gamma)
+        Limits::new(self.max_sessions(), self.gamma)
+    }
+
+    /// Of every client.
+    pub(super) fn max_sessions(self) -> usize {
+        self.max_sessions.unwrap_or(SESSIONS)
+    }
+
+    /// Whether they are those of every client, also of one that is recorded with fewer.
+    pub(super) const fn is_given(self) -> bool {
+        self.max_sessions.is_some()
     }
 }
 

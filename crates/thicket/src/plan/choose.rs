@@ -276,7 +276,7 @@ fn answer(needs: &Needs) -> Answer {
         crate::counted(nodes, "node"),
         match spare {
             0 => ", none to spare".to_owned(),
-            spare => format!(", {spare} to spare, {for_deaths} at least, so that `partition = \"majority\"` is possible"),
+            spare => format!(", {spare} to spare, {for_deaths} at least, so that with `partition = \"majority\"` those that are left serve"),
         },
         if for_load + spare > MOST_NODES {
             "that is the most a cluster is planned for: measure, or split the topics over clusters".to_owned()
@@ -391,8 +391,11 @@ fn config(needs: &Needs, nodes: u32) -> String {
     text.push_str(security(needs.network).0);
     if nodes > 1 {
         let _ = writeln!(text, "routing = \"{}\"", routing(needs).0);
+        if spare(needs) > 0 {
+            text.push_str("# Only the side of a partition with more than half of the nodes serves; with \"serve\" both do, and merge afterwards.\npartition = \"majority\"\n");
+        }
         if needs.rtt_ms > 0.0 {
-            text.push_str("# Multicast ends at routers: name the others.\ndiscover = [\"off\"]\nseed = [\"node-1.example:1883\", \"node-2.example:1883\"]\n");
+            text.push_str("# The site of this node: nodes at one place have the same.\nsite = \"site-1\"\n# Multicast ends at routers: name the others.\ndiscover = [\"off\"]\nseed = [\"node-1.example:1883\", \"node-2.example:1883\"]\n");
         }
     }
     text.push_str(&safety(needs).0);
@@ -538,7 +541,15 @@ mod tests {
                         survive: 1,
                         ..needs()
                     };
-                    let text = answer(&needs).config;
+                    let answer = answer(&needs);
+                    let text = answer.config;
+                    let argues = answer.decisions.join("\n").contains("majority");
+                    assert_eq!(
+                        text.contains("\npartition = \"majority\"\n"),
+                        argues,
+                        "{text}"
+                    );
+                    assert_eq!(text.contains("\nsite = "), rtt_ms > 0.0, "{text}");
                     let table: toml::Table = toml::from_str(&text).unwrap();
                     let known = include_str!("../../../../deploy/thicket.toml");
                     for key in table.keys() {

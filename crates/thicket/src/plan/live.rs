@@ -152,16 +152,24 @@ impl Clients {
         let RecordedSession {
             client_id,
             user_name,
+            session: number,
             publish,
             subscribe,
-            ..
         } = session;
         let name = match user_name {
             Some(user) => format!("{user}/{client_id}"),
             None => client_id.clone(),
         };
+        let is_new = !self.arrivals.contains_key(&name);
         let arrival = self.arrivals.entry(name.clone()).or_default();
         arrival.client.clone_from(&name);
+        // Only a placement has several sessions, or says what its client publishes. How many it asked for the node does not say.
+        let is_placed = *number > 1 || !publish.is_empty();
+        if is_placed {
+            arrival.max_sessions = None;
+        } else if is_new {
+            arrival.max_sessions = Some(1);
+        }
         // What a placement publishes by a filter is known by the rates of its topics.
         let topics = publish.iter().filter(|topic| !topic.contains(['+', '#']));
         for topic in topics {
@@ -205,6 +213,7 @@ impl Clients {
             publish: vec![name.clone()],
             rates: BTreeMap::from([(name.clone(), topic.messages_per_s)]),
             nodes: BTreeMap::from([(name.clone(), node.to_owned())]),
+            max_sessions: Some(1),
             ..Arrival::default()
         };
         self.arrivals.insert(client, arrival);
@@ -255,6 +264,24 @@ mod tests {
         assert_eq!(arrival.subscribe, ["a", "b"]);
         assert_eq!((&*arrival.nodes["a"], &*arrival.nodes["b"]), ("n1", "n2"));
         assert_eq!(arrival.rates["p"], 0.0);
+    }
+
+    #[test]
+    fn a_client_that_no_placement_is_known_of_has_one_session() {
+        let mut clients = Clients::default();
+        clients.add("n1", &session("plain", &[], &["a"]));
+        clients.add("n1", &session("placed", &[], &["a"]));
+        let second = RecordedSession {
+            session: 2,
+            ..session("placed", &[], &["b"])
+        };
+        clients.add("n2", &second);
+        clients.add("n2", &session("publishes", &["p"], &[]));
+        let most = |name: &str| clients.arrivals[name].max_sessions;
+        assert_eq!(
+            ["plain", "placed", "publishes"].map(most),
+            [Some(1), None, None]
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::api::Credentials;
 pub(super) struct Source {
     /// Recorded arrivals, one JSON object a line: `client`, `publish` (list of topics), `subscribe` (list of topics or filters), optional
     /// `rates` (an object topic: messages per second, or a list in the order of `publish` and then `subscribe`), `leave` (true), `nodes`
-    /// (an object topic or filter: node). A line may be `cluster` instead: an object with `nodes` (list), `sites` (an object node: site), `site_price` (list of
+    /// (an object topic or filter: node), `max_sessions` (sessions that the client can have). A line may be `cluster` instead: an object with `nodes` (list), `sites` (an object node: site), `site_price` (list of
     /// `FROM:TO=PRICE`), `message_bytes`.
     #[arg(value_name = "FILE.jsonl", required_unless_present = "from")]
     file: Option<PathBuf>,
@@ -88,6 +88,8 @@ struct Line {
     leave: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     nodes: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_sessions: Option<usize>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -171,7 +173,7 @@ fn is_about_cluster(line: &str) -> bool {
 
 fn parse(line: &str) -> anyhow::Result<Arrival> {
     let line: Line = serde_json::from_str(line).context(
-        "a line must be one JSON object with client, publish, subscribe and optionally rates, nodes and leave",
+        "a line must be one JSON object with client, publish, subscribe and optionally rates, nodes, max_sessions and leave",
     )?;
     let rates = match line.rates {
         None => BTreeMap::new(),
@@ -194,6 +196,7 @@ fn parse(line: &str) -> anyhow::Result<Arrival> {
         rates,
         leave: line.leave,
         nodes: line.nodes,
+        max_sessions: line.max_sessions,
     })
 }
 
@@ -207,6 +210,7 @@ impl From<Arrival> for Line {
             rates: has_rates.then_some(LineRates::ByTopic(arrival.rates)),
             leave: arrival.leave,
             nodes: arrival.nodes,
+            max_sessions: arrival.max_sessions,
         }
     }
 }
@@ -224,6 +228,7 @@ mod tests {
             subscribe: names(&["a/+"]),
             rates: BTreeMap::from([("t".into(), 2.5)]),
             leave: false,
+            max_sessions: Some(1),
             nodes: BTreeMap::from([("t".into(), "n1".into()), ("a/+".into(), "n2".into())]),
         };
         let cluster = ClusterLine {

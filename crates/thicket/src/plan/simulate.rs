@@ -130,7 +130,7 @@ fn study(arguments: &Simulate) -> anyhow::Result<Study> {
         });
     }
     let mut base = arguments.population.setting();
-    base.max_sessions = arguments.fair.max_sessions;
+    base.max_sessions = arguments.fair.max_sessions();
     base.gamma = arguments.fair.gamma;
     if let Some(shape) = arguments.pareto {
         base.rates = Rates::Pareto {

@@ -59,7 +59,7 @@ pub(super) struct SizeArguments {
 pub(super) fn run(arguments: &SizeArguments) -> anyhow::Result<()> {
     check_seeds(arguments.seeds)?;
     let mut setting = arguments.population.setting();
-    setting.max_sessions = arguments.fair.max_sessions;
+    setting.max_sessions = arguments.fair.max_sessions();
     setting.gamma = arguments.fair.gamma;
     let limits = setting.limits()?;
     let mut workloads = Vec::new();
