@@ -33,6 +33,7 @@ from support import (
 import thicket
 
 USE_ANOTHER_SERVER, SERVER_MOVED, NOT_AUTHORIZED, BAD_LOGIN, SERVER_BUSY = 0x9C, 0x9D, 0x87, 0x86, 0x89
+SESSION_TAKEN_OVER = 0x8E
 # A DISCONNECT with Session Expiry Interval 0.
 THE_SESSION_ENDS = b"\0\x05\x11\0\0\0\0"
 
@@ -174,6 +175,18 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
             await (await self.first.next()).accept(session_present=True)
             self.assertEqual(control.requests[0]["publish"], ["undeclared"])
             await client.close()
+
+    async def test_the_reason_of_a_disconnect_without_properties_is_read(self) -> None:
+        for rest in (b"", b"\0"):
+            opening = asyncio.create_task(self.client().__aenter__())
+            connection = await self.first.next()
+            await connection.accept()
+            client = await opening
+            await connection.write(packet(DISCONNECT, bytes([SESSION_TAKEN_OVER]) + rest))
+            async with asyncio.timeout(8):
+                with self.assertRaises(thicket.TakenOver):
+                    async for _ in client:
+                        pass
 
     async def test_messages_do_not_cut_the_pause_before_the_next_attempt_short(self) -> None:
         opening = asyncio.create_task(self.client(longest_pause=1000.0).__aenter__())

@@ -19,6 +19,12 @@ class PahoClient(paho.Client):
         self.on_pong()
         return result
 
+    def _handle_disconnect(self) -> None:
+        """Paho does not read the reason of a DISCONNECT that has no properties after it."""
+        if 0 < self._in_packet["remaining_length"] < 3:
+            self._in_packet["remaining_length"] = 3
+        super()._handle_disconnect()
+
     def keep_pubrels(self) -> None:
         """Paho forgets at the second attempt to connect that a message was received (PUBREC), and would send it anew, as another one."""
         for message in self._out_messages.values():
