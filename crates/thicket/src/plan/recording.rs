@@ -34,7 +34,7 @@ pub(super) struct Source {
     api: Vec<String>,
     #[command(flatten)]
     credentials: Credentials,
-    /// Replace names by hashes that cannot be undone and differ from one recording to the next: of `clients`, or of `all` (topics too, level by level)
+    /// Replace names by hashes that cannot be undone and differ from one recording to the next: of `clients`, or of `all` (topics too, level by level). Names of nodes and sites stay
     #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "clients")]
     anonymous: Option<Anonymous>,
     /// Write the recording to a file
