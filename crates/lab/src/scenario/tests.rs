@@ -661,7 +661,7 @@ fn a_measurement_of_placement_says_how_clients_find_their_node() {
 }
 
 #[test]
-fn an_unknown_key_of_the_workload_is_told_what_its_pattern_takes() {
+fn an_unknown_key_of_the_workload_is_refused_with_the_parameters_of_its_pattern() {
     for (pattern, key, expected) in [
         (
             "pair",
