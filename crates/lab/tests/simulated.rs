@@ -342,8 +342,12 @@ messages = 1
     for (to, expected) in [
         ("driver = \"mosquitto\"", "line 9, system.driver of other"),
         (
-            "driver = \"thicket\"\nargs = [\"--backups\", \"0\"]",
+            "driver = \"thicket\"\nargs = [\"--ack\", \"sent\"]",
             "line 10, system.args of other",
+        ),
+        (
+            "driver = \"thicket\"\nargs = [\"--backups\", \"0\", \"--partition\"]",
+            "of arguments it knows --backups 0 to 3 and --partition serve|majority, not --partition",
         ),
         (
             "driver = \"thicket\"\nsettings = { workers = 0 }",
@@ -382,4 +386,22 @@ fn an_interruption_ends_a_run_that_would_take_long() {
     let results = play_until(&text, &interrupted);
     assert_eq!(results.ended_early.as_deref(), Some("interrupted"));
     assert!(results.runs.is_empty() && !results.valid);
+}
+
+#[test]
+fn what_a_site_without_a_majority_refuses_is_a_result() {
+    let text = r#"
+title = "A site is cut off"
+network = { sites = 3, link = { rtt_ms = 10 } }
+system = [{ name = "majority", driver = "thicket", args = ["--partition", "majority"] }]
+workload = { pattern = "pair", publishers = 3, mqtt = "5", qos = 1, persistent = true, rate_per_s = 30, seconds = 10 }
+fault = [{ at_s = 2, do = "partition", sites = ["s3"], for_s = 4 }]
+"#;
+    let runs = play_well(text);
+    let metrics = &runs[0].metrics;
+    assert!(metrics["refused_messages"] > 0.0, "{metrics:?}");
+    assert_eq!(metrics["lost_messages"], 0.0, "{metrics:?}");
+    // Some were delivered at the site, and refused as their publisher's node was without a majority by then.
+    let (expected, published) = (metrics["expected_messages"], metrics["published_messages"]);
+    assert!(expected >= published - metrics["refused_messages"] && expected < published);
 }

@@ -43,6 +43,8 @@ pub(super) struct Load<'a> {
     refused: u64,
     /// Errors that ended clients.
     pub problems: Vec<String>,
+    /// Warnings for the reader.
+    pub warnings: Vec<String>,
 }
 
 /// Milliseconds of seconds.
@@ -95,6 +97,7 @@ impl<'a> Load<'a> {
             waiting: vec![BTreeMap::new(); publishers],
             refused: 0,
             problems: Vec::new(),
+            warnings: Vec::new(),
             settings,
         };
         load.connect_all()?;
@@ -212,6 +215,7 @@ impl<'a> Load<'a> {
                     let stamp = waiting.and_then(|waiting| waiting.remove(&packet_id));
                     if reason_code.is_error() {
                         self.refused += 1;
+                        self.tally.not_accepted.extend(stamp);
                     } else if let Some(stamp) = stamp {
                         self.tally.note_acknowledged(stamp, at);
                     }
@@ -315,8 +319,14 @@ impl<'a> Load<'a> {
             ));
         }
         if self.refused > 0 {
-            self.problems
-                .push(format!("the brokers refused {} messages", self.refused));
+            let problem = format!("the brokers refused {} messages", self.refused);
+            if scenario.faults.is_empty() {
+                self.problems.push(problem);
+            } else {
+                // Under faults that is a result.
+                metrics.insert("refused_messages".to_owned(), self.refused as f64);
+                self.warnings.push(problem);
+            }
         }
         (phase, metrics)
     }

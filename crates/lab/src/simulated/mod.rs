@@ -221,6 +221,7 @@ fn phases(
         | Measure::Crash { .. } => {}
     }
     run.invalid.append(&mut load.problems);
+    run.warnings.append(&mut load.warnings);
     note_repairs(run, &lab, &repairs_before);
     Ok(())
 }

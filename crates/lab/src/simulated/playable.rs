@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use thicket_node::Partition;
 use thicket_simulation::spec::NodeSpec;
 
 use crate::error::LabError;
@@ -67,11 +68,38 @@ pub(super) fn spec(system: &System) -> Result<NodeSpec, (String, String)> {
         );
         return refuse("driver", why);
     }
-    if !system.args.is_empty() {
-        let why = "the simulated back end starts no program, so it has no arguments";
-        return refuse("args", why.to_owned());
-    }
     let mut spec = NodeSpec::new(1);
+    for pair in system.args.chunks(2) {
+        let is_known = match pair {
+            [flag, value] if flag == "--backups" => match value.parse() {
+                Ok(count @ 0..=3) => {
+                    spec.backups = count;
+                    true
+                }
+                _ => false,
+            },
+            [flag, value] if flag == "--partition" => match value.as_str() {
+                "serve" | "majority" => {
+                    let serves = value == "serve";
+                    spec.partition = if serves {
+                        Partition::Serve
+                    } else {
+                        Partition::Majority
+                    };
+                    true
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        if !is_known {
+            let why = format!(
+                "the simulated back end starts no program: of arguments it knows --backups 0 to 3 and --partition serve|majority, not {}",
+                pair.join(" ")
+            );
+            return refuse("args", why);
+        }
+    }
     for (name, value) in &system.settings {
         let key = format!("settings.{name}");
         let text = value

@@ -35,6 +35,8 @@ pub(super) struct Tally {
     duplicated: u64,
     reordered: u64,
     foreign: u64,
+    /// Messages that the brokers refused: nobody has to get them.
+    pub not_accepted: Vec<Stamp>,
     /// Messages published earlier are warm-up.
     measured_from: u64,
     start: u64,
@@ -67,6 +69,7 @@ impl Tally {
             duplicated: 0,
             reordered: 0,
             foreign: 0,
+            not_accepted: Vec::new(),
             measured_from: 0,
             start: 0,
             last_arrival: 0,
@@ -164,6 +167,20 @@ impl Tally {
         self.delivered
     }
 
+    /// Deliveries of refused messages that did not happen.
+    fn excepted(&self) -> u64 {
+        let of = |message: &Stamp| {
+            let audiences = self.plan.audiences.iter().zip(&self.sequences);
+            let missing = audiences.filter(|(streams, sequences)| {
+                let place = streams.binary_search(&message.stream);
+                let sent = self.sent[message.stream as usize] as u32;
+                place.is_ok_and(|place| sequences[place].is_missing(message.number, sent))
+            });
+            missing.count() as u64
+        };
+        self.not_accepted.iter().map(of).sum()
+    }
+
     fn lost(&self) -> u64 {
         let audiences = self.plan.audiences.iter().zip(&self.sequences);
         audiences
@@ -180,9 +197,9 @@ impl Tally {
         };
         for (name, count) in [
             ("published_messages", self.sent.iter().sum()),
-            ("expected_messages", self.expected()),
+            ("expected_messages", self.expected() - self.excepted()),
             ("delivered_messages", self.delivered),
-            ("lost_messages", self.lost()),
+            ("lost_messages", self.lost() - self.excepted()),
             ("duplicated_messages", self.duplicated),
             ("reordered_messages", self.reordered),
             ("foreign_messages", self.foreign),
