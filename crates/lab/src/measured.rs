@@ -142,9 +142,13 @@ fn connections_lost(metrics: &BTreeMap<String, f64>) -> Option<String> {
     let told: Vec<String> = counts
         .filter_map(|(name, words)| Some(format!("{} {words}", metrics.get(*name)?)))
         .collect();
+    let again = match metrics.contains_key("closed_connections") {
+        true => "; clients connected again",
+        false => "",
+    };
     (!told.is_empty()).then(|| {
         let told = told.join(", ");
-        format!("brokers did not serve all clients all the time: {told}; clients connected again, and what was not accepted is not counted as lost")
+        format!("brokers did not serve all clients all the time: {told}{again}; what was not accepted is not counted as lost")
     })
 }
 
@@ -444,6 +448,29 @@ fn tenths_csv(result: &CrashResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_names_what_brokers_refused_and_whether_clients_connected_again() {
+        let told = |counts: &[(&str, f64)]| {
+            let counts = counts.iter();
+            connections_lost(
+                &counts
+                    .map(|(name, count)| ((*name).to_owned(), *count))
+                    .collect(),
+            )
+        };
+        assert_eq!(told(&[("lost_messages", 3.0)]), None);
+        let refused = told(&[("refused_messages", 136.0)]).expect("a warning");
+        assert!(
+            refused.contains(": 136 publications refused; what"),
+            "{refused}"
+        );
+        let closed = told(&[("closed_connections", 2.0), ("unknown_messages", 17.0)]);
+        let closed = closed.expect("a warning");
+        let expected =
+            ": 2 connections closed, 17 publications without an outcome; clients connected again;";
+        assert!(closed.contains(expected), "{closed}");
+    }
 
     #[test]
     fn a_search_is_as_late_as_the_two_rates_that_it_rests_on() {
