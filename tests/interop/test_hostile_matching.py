@@ -29,3 +29,23 @@ class DearFilters(Bystanders):
         # While that is worked off everybody else is served.
         self.check_that_others_are_served(5)
         self.check_that_no_node_was_out_of_sight()
+
+
+class ManyRetained(Bystanders):
+    """Filters that match none of many retained topics: each is compared with all of them."""
+
+    TOPICS = 150_000
+    arguments = ("--workers", "1")
+
+    def test_filters_that_match_none_of_many_retained_topics_part_no_nodes(self):
+        client = self.raw(self.here, "retains", keep_alive=0)
+        for start in range(0, self.TOPICS, 1_000):
+            topics = range(start, start + 1_000)
+            client.send(*(publish(f"r/{number}/y", b"x", retain=True) for number in topics))
+            client.ping()
+        self.watch_logs()
+        for number in range(20):
+            asks = self.raw(self.here, f"asks-{number}", keep_alive=0)
+            asks.send(subscribe(1, *((f"r/+/x{number}-{one}", 0) for one in range(100))))
+        self.check_that_others_are_served(5)
+        self.check_that_no_node_was_out_of_sight()

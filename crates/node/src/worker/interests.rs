@@ -710,3 +710,36 @@ pub(super) fn is_reserved(topic: &str) -> bool {
             .iter()
             .any(|prefix| topic.starts_with(prefix))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_a_group_count_and_a_subscription_that_changes_nothing_leaves_routes() {
+        const MEMBERS: u32 = 100;
+        let mut interests = Interests::new(1, 128);
+        let filter = SubscriptionFilter::parse("$share/g/t").expect("a good filter");
+        let member = Member::away(Subscription::default());
+        for number in 0..MEMBERS {
+            interests.subscribe(SessionKey(number), &filter, member);
+        }
+        let route = interests.route("t", &|_| true);
+        assert!(interests.take_steps() >= u64::from(MEMBERS));
+        assert_eq!(route.groups[0].local.len(), MEMBERS as usize);
+        assert!(route.find_group("$share/g/t").is_some() && route.find_group("$share/g").is_none());
+        interests.subscribe(SessionKey(7), &filter, member);
+        assert!(Rc::ptr_eq(&route, &interests.route("t", &|_| true)));
+        let connected = Member {
+            connected: true,
+            ..member
+        };
+        interests.subscribe(SessionKey(7), &filter, connected);
+        let route = interests.route("t", &|_| true);
+        let first = &route.groups[0].local[0];
+        assert_eq!(
+            (first.recipient.session, first.connected),
+            (SessionKey(7), true)
+        );
+    }
+}
