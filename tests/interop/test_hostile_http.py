@@ -10,7 +10,7 @@ import pathlib
 import socket
 import subprocess
 
-from nodes import BINARY, PATIENCE_S, BrokerTest, OneNode, wait_until
+from nodes import BINARY, PATIENCE_S, BrokerTest, OneNode, free_port, wait_until
 from test_rights import Files, passwd
 from wire import RawCases
 
@@ -35,15 +35,17 @@ class HttpCases(Files, RawCases, OneNode):
         )
         cls.token = made.stderr.strip()
         users = passwd("ann", "secret", "--role", "viewer") + passwd("root", "secret", "--role", "admin") + made.stdout
+        cls.probe_port = free_port()
         cls.arguments = ("--http-users", cls.write("http", users), "--connect-timeout-s", "2")
+        cls.arguments += ("--probe", f"127.0.0.1:{cls.probe_port}")
 
     def setUp(self):
         super().setUp()
         self.node = self.cluster.nodes[0]
 
-    def connect(self, source="127.0.0.1"):
-        """A socket to the API."""
-        stream = socket.create_connection(("127.0.0.1", self.node.http_port), PATIENCE_S, (source, 0))
+    def connect(self, source="127.0.0.1", port=None):
+        """A socket to the API, or to another port."""
+        stream = socket.create_connection(("127.0.0.1", port or self.node.http_port), PATIENCE_S, (source, 0))
         self.addCleanup(stream.close)
         return stream
 
@@ -116,6 +118,25 @@ class Strangers(HttpCases):
         silent = [self.connect(STRANGER) for _ in range(20)]
         for stream in silent:
             self.assertIsNone(self.status_of(stream))
+
+    def test_bodies_that_never_end_hold_no_seat(self):
+        """Each of them is refused at once, and then neither sends the rest nor goes."""
+        for port, path, seats, refusal in (
+            (self.node.http_port, "/v1/publish", 64, 401),
+            (self.probe_port, "/ready", 16, 405),
+        ):
+            with self.subTest(path):
+                head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nx"
+                refused = 0
+                for _ in range(seats):
+                    stream = self.connect(STRANGER, port)
+                    stream.sendall(head.encode())
+                    refused += self.status_of(stream) == refusal
+                self.assertEqual(refused, seats)
+                for _ in range(5):
+                    stream = self.connect(port=port)
+                    self.send(stream, "/v1/health/ready" if port != self.probe_port else "/ready")
+                    self.assertEqual(self.status_of(stream), 200)
 
     def test_the_api_leaves_the_descriptors_to_the_clients(self):
         descriptors = f"/proc/{self.node.process.pid}/fd"

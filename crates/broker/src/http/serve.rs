@@ -1,8 +1,8 @@
 //! Connections to the HTTP API: how many, over which layers, and for how long.
 //!
-//! A connection serves one request. Until the head of the request is complete it can lose its seat: when no seat is free, a new connection takes the
-//! seat of the one that has waited longest for its head, at the address with most seats. So a stranger that opens connections and sends nothing
-//! displaces only strangers; a client that sends its request at once is served.
+//! A connection serves one request. It keeps its seat only from the end of the request's head to the end of the answer. When no seat is free, a new
+//! connection takes the seat of the oldest one outside this time, at the address with most seats. So a stranger that opens connections and sends
+//! nothing, or never ends the body of a request that was refused, displaces only strangers; a client that sends its request at once is served.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -61,7 +61,7 @@ struct Taken {
 #[derive(Debug)]
 struct Holder {
     source: Source,
-    /// It serves a request, and keeps its seat.
+    /// Between the head of its request and the end of the answer: it keeps its seat.
     is_serving: bool,
     lost: Arc<Notify>,
 }
@@ -151,7 +151,7 @@ async fn answer_plain(
     };
     let is_read = Arc::new(AtomicBool::new(true));
     let answer = |request: Request<Incoming>| {
-        seat.keep();
+        seat.set_serving(true);
         let mut request = request.map(|body| Watched::new(body, &is_read));
         request.extensions_mut().insert(seat.source);
         request.extensions_mut().insert(peer.clone());
@@ -168,6 +168,7 @@ async fn answer_plain(
         let mut stream = parts.io.into_inner();
         let _ = poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await;
         if !is_read.load(Ordering::Relaxed) {
+            seat.set_serving(false);
             let _ = timeout(LINGER, discard(&mut stream)).await;
         }
     }
@@ -276,7 +277,7 @@ impl Seats {
 }
 
 impl Taken {
-    /// The oldest of those whose request is incomplete, at the address with most seats.
+    /// The oldest of those that are not served, at the address with most seats.
     fn least_deserving(&self) -> Option<u64> {
         let mut of: HashMap<Source, usize> = HashMap::new();
         for holder in self.seats.values() {
@@ -290,10 +291,10 @@ impl Taken {
 }
 
 impl Seat {
-    /// From now on no other connection can take it.
-    fn keep(&self) {
+    /// While its connection is served, no other connection can take it.
+    fn set_serving(&self, is_serving: bool) {
         if let Some(holder) = self.seats.lock().seats.get_mut(&self.number) {
-            holder.is_serving = true;
+            holder.is_serving = is_serving;
         }
     }
 }
@@ -394,13 +395,23 @@ mod tests {
         let seats = Seats::new(2);
         let served = Seats::take(&seats, address(1)).expect("a free seat");
         let waiting = Seats::take(&seats, address(1)).expect("a free seat");
-        served.keep();
+        served.set_serving(true);
         let newcomer = Seats::take(&seats, address(2)).expect("one is taken");
         assert!(is_lost(&waiting) && !is_lost(&served));
-        newcomer.keep();
+        newcomer.set_serving(true);
         assert!(Seats::take(&seats, address(3)).is_none());
         drop(served);
         assert!(Seats::take(&seats, address(3)).is_some());
         assert_eq!(seats.turned_away.value(), 2);
+    }
+
+    #[test]
+    fn who_was_answered_and_still_sends_can_lose_its_seat() {
+        let seats = Seats::new(1);
+        let answered = Seats::take(&seats, address(1)).expect("a free seat");
+        answered.set_serving(true);
+        answered.set_serving(false);
+        assert!(Seats::take(&seats, address(2)).is_some());
+        assert!(is_lost(&answered));
     }
 }
