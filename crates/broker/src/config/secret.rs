@@ -1,18 +1,22 @@
 //! The cluster's secret: a file with one secret, or with several during a rotation.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::ConfigError;
 use super::check::invalid;
 
 const KEY: &str = "cluster_secret_file";
-const SHORTEST: usize = 16;
-/// Whoever connects to a node can test guesses of its secret offline, so a secret must be too strong to guess. 128 random bits in hexadecimal or
-/// base64 are never estimated lower than this.
+/// What a secret may be, for whoever wrote another one.
+const EXPECTED: &str = "32 or more hexadecimal digits, 22 or more random characters of base64 with upper case, lower case and digits, or a passphrase of 7 or more random words";
+const DIGITS_OF_HEXADECIMAL: usize = 32;
+const CHARACTERS_OF_BASE64: usize = 22;
+/// So many random characters of base64 may lack digits by chance, one secret in 1,500.
+const ENOUGH_WITHOUT_DIGITS: usize = 40;
+const WORDS_OF_A_PASSPHRASE: usize = 7;
+const SEPARATORS: &[u8] = b" -_.,";
+/// Bits by the characters alone, below which a secret repeats itself. 22 random characters of base64 have some 90.
 const FEWEST_BITS: f64 = 80.0;
-/// A word counts for less than its letters, and for no more than a word drawn from a list.
-const BITS_OF_A_WORD: f64 = 11.0;
-const LONGEST_WORD: usize = 12;
 /// The current one, the next, and some more.
 const MOST: usize = 8;
 
@@ -47,16 +51,9 @@ impl ClusterSecret {
             if !line.iter().all(|byte| matches!(byte, b' '..=b'~')) {
                 return bad(format!("a secret of printable ASCII in line {number}"));
             }
-            if line.len() < SHORTEST {
-                let found = line.len();
+            if !looks_random(line) {
                 return bad(format!(
-                    "a secret of at least {SHORTEST} bytes in line {number}, found {found}"
-                ));
-            }
-            let found = bits(line);
-            if found < FEWEST_BITS {
-                return bad(format!(
-                    "a random secret in line {number}: what is there could be guessed, it has about {found:.0} bits and {FEWEST_BITS} are needed"
+                    "{EXPECTED}, in line {number}; what is there could be guessed"
                 ));
             }
             secrets.push(line.to_vec());
@@ -93,29 +90,79 @@ impl std::fmt::Debug for ClusterSecret {
     }
 }
 
-/// Estimates the bits of a secret from its characters and from the differences between them; words count as words. It detects words and patterns; it
-/// cannot prove that a secret is random.
-fn bits(secret: &[u8]) -> f64 {
+/// Whoever connects to a node can test guesses of its secret offline, so a secret must be too strong to guess. Only what looks as if a generator made
+/// it is accepted: this refuses words and patterns, but cannot prove that a secret is random.
+fn looks_random(secret: &[u8]) -> bool {
+    let is_one = is_hexadecimal(secret) || is_base64(secret) || is_passphrase(secret);
+    is_one && varies(secret)
+}
+
+fn is_hexadecimal(secret: &[u8]) -> bool {
+    secret.len() >= DIGITS_OF_HEXADECIMAL && secret.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// Either alphabet, with or without padding.
+fn is_base64(secret: &[u8]) -> bool {
+    let padding = secret.iter().rev().take_while(|byte| **byte == b'=');
+    let digits = &secret[..secret.len() - padding.count()];
+    let has = |class: fn(&u8) -> bool| digits.iter().any(class);
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
+    digits.len() >= CHARACTERS_OF_BASE64
+        && digits.iter().all(is_digit)
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+        && (has(u8::is_ascii_digit) || digits.len() >= ENOUGH_WITHOUT_DIGITS)
+        && !reads_as_words(digits)
+}
+
+/// Different words, each of three letters or more; those that join the words of a sentence do not count.
+fn is_passphrase(secret: &[u8]) -> bool {
+    let words = secret.split(|byte| SEPARATORS.contains(byte));
+    let words = words.map(<[u8]>::to_ascii_lowercase);
+    let counts = |word: &Vec<u8>| {
+        word.len() >= 3 && word.iter().all(u8::is_ascii_lowercase) && !is_listed(JOINING, word)
+    };
+    words.filter(counts).collect::<HashSet<_>>().len() >= WORDS_OF_A_PASSPHRASE
+}
+
+/// Whether its pairs of letters are more likely in English words, perhaps with capitals (`MyCompanyCluster`), than in random base64: the sum of
+/// rounded logarithms of both shares, for the letters of a pair and for their cases.
+fn reads_as_words(text: &[u8]) -> bool {
+    let pairs = text.windows(2);
+    let letters = pairs.filter(|pair| pair.iter().all(u8::is_ascii_alphabetic));
+    let score = |pair: &[u8]| {
+        let of_letters = match is_listed(PAIRS, &pair.to_ascii_lowercase()) {
+            true => 5,
+            false => -5,
+        };
+        let of_cases = match (pair[0].is_ascii_lowercase(), pair[1].is_ascii_lowercase()) {
+            (true, true) => 4,
+            (false, false) => -12,
+            (true, false) | (false, true) => -2,
+        };
+        of_letters + of_cases
+    };
+    letters.map(score).sum::<i32>() > 0
+}
+
+/// Refuses repetitions and sequences, by the characters and by the differences between them.
+fn varies(secret: &[u8]) -> bool {
     let steps: Vec<u8> = secret
         .windows(2)
         .map(|pair| pair[1].wrapping_sub(pair[0]))
         .collect();
-    let each = entropy(secret).min(entropy(&steps));
-    let parts = secret.split(|byte| b" -_.,".contains(byte));
-    let of_part = |part: &[u8]| {
-        let bits = part.len() as f64 * each;
-        if part.len() <= LONGEST_WORD && part.iter().all(u8::is_ascii_alphabetic) {
-            bits.min(BITS_OF_A_WORD)
-        } else {
-            bits
-        }
-    };
-    // A secret without separators is not a word.
-    if secret.iter().any(|byte| b" -_.,".contains(byte)) {
-        parts.map(of_part).sum()
-    } else {
-        secret.len() as f64 * each
-    }
+    secret.len() as f64 * entropy(secret).min(entropy(&steps)) >= FEWEST_BITS
+}
+
+/// The pairs of letters that are most frequent in English texts: three quarters of all.
+const PAIRS: &str = "th he in er an re on at en nd ti es or te of ed is it al ar st to nt ng se ha as ou io le ve co me de hi ri ro ic ne ea \
+ra ce li ch ll be ma si om ur ca el ta la ns di fo ho pe ec pr no ct us ac ot il tr ly nc et ut ss so rs un lo wa ge ie wh ee wi em ad ol rt po we \
+na ul ni ts mo ow pa im mi ai sh ir su id os";
+/// Words of three letters or more that sentences consist of.
+const JOINING: &str = "the and for our your his her its this that these those with from into not are was has have will can you who all any but one";
+
+fn is_listed(list: &str, word: &[u8]) -> bool {
+    list.split(' ').any(|listed| listed.as_bytes() == word)
 }
 
 /// The bits of one of these bytes, by how often each value occurs (Shannon).
@@ -134,53 +181,85 @@ fn entropy(bytes: &[u8]) -> f64 {
 #[cfg(test)]
 mod tests {
     use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+    use sha2::{Digest as _, Sha256};
 
     use super::*;
     use crate::scratch::Scratch;
 
-    fn random<const LENGTH: usize>() -> [u8; LENGTH] {
-        let mut bytes = [0; LENGTH];
-        getrandom::fill(&mut bytes).expect("a system with randomness");
-        bytes
+    /// Bytes that look random and are the same in every run.
+    fn bytes(seed: u32) -> [u8; 32] {
+        Sha256::digest(seed.to_be_bytes()).into()
     }
 
     #[test]
-    fn random_secrets_are_taken_and_those_that_could_be_guessed_are_not() {
-        for _ in 0..200 {
-            let as_docs_say = STANDARD.encode(random::<32>());
-            let short = STANDARD.encode(random::<18>());
-            let hexadecimal: String = random::<24>()
-                .iter()
-                .map(|it| format!("{it:02x}"))
-                .collect();
-            for secret in [as_docs_say, short, hexadecimal] {
-                let found = bits(secret.as_bytes());
-                assert!(found >= FEWEST_BITS, "{secret}: {found}");
+    fn secrets_of_generators_are_accepted() {
+        let hexadecimal = |bytes: &[u8]| -> String {
+            let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+            digits.collect()
+        };
+        let mut refused = 0;
+        for seed in 0..2000 {
+            let bytes = bytes(seed);
+            for secret in [
+                STANDARD.encode(bytes),
+                URL_SAFE_NO_PAD.encode(bytes),
+                hexadecimal(&bytes[..16]),
+            ] {
+                refused += u32::from(!looks_random(secret.as_bytes()));
             }
         }
-        let words = "vowel-tanker-agile-sixty-mural-pebble-orbit-canyon-drift";
-        assert!(bits(words.as_bytes()) >= FEWEST_BITS, "nine random words");
+        assert_eq!(refused, 0, "of 6000");
         for secret in [
+            "3f1Jb0sZrT1kVQ9wYc4hNu",
+            "vowel-tanker-agile-sixty-mural-pebble-orbit",
+            "vowel tanker agile sixty mural pebble orbit canyon",
+            "qM2f8mXbJ0sZrT1kVQ9wYc4hN7uLpE3a6GdRiBxOoDs",
+        ] {
+            assert!(looks_random(secret.as_bytes()), "{secret}");
+        }
+    }
+
+    #[test]
+    fn secrets_that_could_be_guessed_are_refused() {
+        for secret in [
+            "abc",
             "sixteen bytes at least",
             "correct horse battery staple",
+            "correcthorsebatterystaple",
+            "MyCompanyMqttCluster2026",
+            "thicketclustersecret2026",
+            "Summer2026!Winter2025?",
+            "ThisIsTheSecretOfOurCluster",
+            "ThisIsTheSecretOfOurClusterAndNobodyElseKnowsIt",
+            "qwertyuiopasdfghjklzxcvbnm",
+            "P@ssw0rd1234P@ssw0rd5678",
+            "P4ssw0rd1234P4ssw0rd5678",
+            "1q2w3e4r5t6y7u8i9o0pazsx",
+            "HomeAssistantBroker2026Backup",
             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
             "0123456789abcdefghijklmnopqrstuvwxyz",
+            "0123456789abcdef0123456789abcdef",
+            "00112233445566778899aabbccddeeff",
+            "deadbeefdeadbeefdeadbeefdeadbeef",
+            "Ab1Ab1Ab1Ab1Ab1Ab1Ab1Ab1",
             "passwordpasswordpassword",
             "the secret of our cluster, do keep it",
+            "this is the secret of our cluster for production and staging",
+            "mqtt mqtt mqtt mqtt mqtt mqtt mqtt mqtt mqtt",
+            // 21 characters of base64, 31 digits of hexadecimal, six words.
+            "3f1Jb0sZrT1kVQ9wYc4hN",
+            "8b1f0c93d7e24a6650fb9e1d3c7a284",
+            "vowel-tanker-agile-sixty-mural-pebble",
         ] {
-            let found = bits(secret.as_bytes());
-            assert!(found < FEWEST_BITS, "{secret}: {found}");
+            assert!(!looks_random(secret.as_bytes()), "{secret}");
         }
     }
 
     #[test]
     fn a_file_has_a_secret_a_line_and_says_what_is_wrong_with_one() {
         let scratch = Scratch::new();
-        let (one, other) = (
-            STANDARD.encode(random::<32>()),
-            STANDARD.encode(random::<32>()),
-        );
+        let (one, other) = (STANDARD.encode(bytes(1)), STANDARD.encode(bytes(2)));
         let text = format!("# the next one\r\n{one}\r\n\n  {other}  \n");
         let read = ClusterSecret::from_file(&scratch.file("two", &text)).expect("two");
         assert_eq!(read.secrets(), [one.as_bytes(), other.as_bytes()]);
@@ -188,11 +267,11 @@ mod tests {
         let many = format!("{one}\n").repeat(9);
         for (name, text, expected) in [
             ("empty", "\n", "a secret in a line of its own, found none"),
-            ("short", "abc\n", "at least 16 bytes in line 1, found 3"),
+            ("short", "abc\n", "or more random words, in line 1"),
             (
                 "weak",
                 &format!("{one}\nsixteen bytes at least"),
-                "line 2: what is there could be guessed",
+                "in line 2; what is there could be guessed",
             ),
             ("binary", "\u{1}\u{2}\u{3}", "printable ASCII in line 1"),
             ("many", &many, "at most 8 secrets, found 9"),
