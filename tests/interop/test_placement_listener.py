@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import socket
 import ssl
 import subprocess
 import time
@@ -16,6 +17,8 @@ from test_rights import SECRET, Files, Hook, passwd, token
 from wire import RawCases, RawClient
 
 PROBLEM = "application/problem+json"
+# `http_connections`.
+SEATS = 64
 
 
 def basic(name, password):
@@ -192,6 +195,18 @@ class OfTheOnlyListener(Asking):
         self.assertEqual(self.place(of_client, publish=["c/x"])[2]["field"], "publish[0]")
         self.assertEqual(self.place(bearer(token({**claims, "client_id": "other"})), publish=["b/x"])[0], 401)
         self.assertEqual(self.place(bearer(token(claims, secret="b" * 40)), publish=["b/x"])[0], 401)
+
+    def test_bodies_that_never_end_hold_no_seat(self):
+        """Who may ask is known only after the body, so strangers send none of it."""
+        head = "POST /v1/placements HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        for _ in range(SEATS):
+            stream = socket.create_connection(("127.0.0.1", self.placement_port), 10, ("127.0.0.66", 0))
+            self.addCleanup(stream.close)
+            stream.sendall(head.encode())
+        # Nothing tells when the node has read the heads.
+        time.sleep(0.2)
+        for _ in range(5):
+            self.assertEqual(self.request("GET", root="/nothing")[0], 404)
 
     def test_the_hook_is_asked_as_at_connect(self):
         self.assertEqual(self.place(basic("good", "p"), publish=["x"])[0], 200)

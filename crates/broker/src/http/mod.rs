@@ -59,7 +59,7 @@ pub(crate) use metrics::table as metrics_table;
 use openapi::{Document, Layers};
 pub(crate) use relay::Own;
 pub(crate) use serve::Seats;
-use serve::Service;
+use serve::{KeepsSeat, Service};
 pub(crate) use watch::Watchers;
 
 /// Connections to the probe port at a time.
@@ -89,6 +89,7 @@ impl Server {
         let service = Service {
             seats: Arc::clone(&inspector.seats),
             router: router(inspector, guard, reload),
+            keeps_seat: KeepsSeat::WithHead,
             head,
             tls: Arc::new(|| None),
         };
@@ -106,6 +107,7 @@ impl Server {
         let service = Service {
             router: clients::router(clients),
             seats,
+            keeps_seat: KeepsSeat::WithBody,
             head,
             tls: Arc::new(move || entrance.tls()),
         };
@@ -121,6 +123,7 @@ impl Server {
         let service = Service {
             router: probe::router().with_state(inspector),
             seats: Seats::new(PROBES),
+            keeps_seat: KeepsSeat::WithHead,
             head,
             tls: Arc::new(|| None),
         };

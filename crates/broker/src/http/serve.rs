@@ -1,8 +1,8 @@
 //! Connections to the HTTP API: how many, over which layers, and for how long.
 //!
-//! A connection serves one request. It keeps its seat only from the end of the request's head to the end of the answer. When no seat is free, a new
-//! connection takes the seat of the oldest one outside this time, at the address with most seats. So a stranger that opens connections and sends
-//! nothing, or never ends the body of a request that was refused, displaces only strangers; a client that sends its request at once is served.
+//! A connection serves one request. It keeps its seat only from the end of the request's head ([`KeepsSeat`]) to the end of the answer. When no seat is
+//! free, a new connection takes the seat of the oldest one outside this time, at the address with most seats. So a stranger that opens connections and
+//! sends nothing, or never ends a body, displaces only strangers; a client that sends its request at once is served.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -61,8 +61,8 @@ struct Taken {
 #[derive(Debug)]
 struct Holder {
     source: Source,
-    /// Between the head of its request and the end of the answer: it keeps its seat.
-    is_serving: bool,
+    /// It keeps its seat.
+    is_serving: Arc<AtomicBool>,
     lost: Arc<Notify>,
 }
 
@@ -72,6 +72,7 @@ struct Seat {
     seats: Arc<Seats>,
     number: u64,
     source: Source,
+    is_serving: Arc<AtomicBool>,
     /// Notified when a newer connection has taken the seat.
     lost: Arc<Notify>,
 }
@@ -87,11 +88,21 @@ pub(super) struct Peer {
 /// Returns the TLS configuration for a new connection; `None`: the connection is plain.
 pub(super) type TlsOf = Arc<dyn Fn() -> Option<Arc<ServerConfig>> + Send + Sync>;
 
+/// From when on a connection keeps its seat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeepsSeat {
+    /// Bodies are read only of those who may send them.
+    WithHead,
+    /// Who may ask is known only once the body has been read.
+    WithBody,
+}
+
 /// How a server treats its connections.
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) router: Router,
     pub(super) seats: Arc<Seats>,
+    pub(super) keeps_seat: KeepsSeat,
     /// Time allowed for the TLS handshake, and for the head of a request.
     pub(super) head: Duration,
     pub(super) tls: TlsOf,
@@ -150,9 +161,11 @@ async fn answer_plain(
         certificate_name,
     };
     let is_read = Arc::new(AtomicBool::new(true));
+    let keeps_seat = service.keeps_seat;
     let answer = |request: Request<Incoming>| {
-        seat.set_serving(true);
-        let mut request = request.map(|body| Watched::new(body, &is_read));
+        let is_kept = keeps_seat == KeepsSeat::WithHead || request.body().is_end_stream();
+        seat.set_serving(is_kept);
+        let mut request = request.map(|body| Watched::new(body, &is_read, &seat.is_serving));
         request.extensions_mut().insert(seat.source);
         request.extensions_mut().insert(peer.clone());
         router.call(request)
@@ -190,18 +203,21 @@ async fn discard(stream: &mut (impl AsyncRead + Unpin)) {
     }
 }
 
-/// A body that records whether it was read to its end.
+/// A body that records whether it was read to its end; from then on the connection keeps its seat.
 struct Watched {
     body: Incoming,
     is_read: Arc<AtomicBool>,
+    /// Set once it was read.
+    is_serving: Arc<AtomicBool>,
 }
 
 impl Watched {
-    fn new(body: Incoming, is_read: &Arc<AtomicBool>) -> Self {
+    fn new(body: Incoming, is_read: &Arc<AtomicBool>, is_serving: &Arc<AtomicBool>) -> Self {
         is_read.store(body.is_end_stream(), Ordering::Relaxed);
         Self {
             body,
             is_read: Arc::clone(is_read),
+            is_serving: Arc::clone(is_serving),
         }
     }
 }
@@ -217,6 +233,9 @@ impl Body for Watched {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         let is_end = matches!(polled, Poll::Ready(None)) || self.body.is_end_stream();
         self.is_read.store(is_end, Ordering::Relaxed);
+        if is_end {
+            self.is_serving.store(true, Ordering::Relaxed);
+        }
         polled
     }
 
@@ -251,6 +270,7 @@ impl Seats {
     /// A seat; `None`: all seats belong to connections that are being served.
     fn take(this: &Arc<Self>, address: IpAddr) -> Option<Seat> {
         let (source, lost) = (Source::from(address), Arc::new(Notify::new()));
+        let is_serving = Arc::<AtomicBool>::default();
         let mut taken = this.lock();
         if taken.seats.len() >= this.most {
             this.turned_away.add_one();
@@ -262,7 +282,7 @@ impl Seats {
         taken.next += 1;
         let holder = Holder {
             source,
-            is_serving: false,
+            is_serving: Arc::clone(&is_serving),
             lost: Arc::clone(&lost),
         };
         taken.seats.insert(number, holder);
@@ -271,6 +291,7 @@ impl Seats {
             seats: Arc::clone(this),
             number,
             source,
+            is_serving,
             lost,
         })
     }
@@ -283,7 +304,10 @@ impl Taken {
         for holder in self.seats.values() {
             *of.entry(holder.source).or_default() += 1;
         }
-        let waiting = self.seats.iter().filter(|(_, holder)| !holder.is_serving);
+        let waiting = self
+            .seats
+            .iter()
+            .filter(|(_, holder)| !holder.is_serving.load(Ordering::Relaxed));
         let worst =
             waiting.max_by_key(|(number, holder)| (of[&holder.source], u64::MAX - **number));
         worst.map(|(number, _)| *number)
@@ -293,9 +317,7 @@ impl Taken {
 impl Seat {
     /// While its connection is served, no other connection can take it.
     fn set_serving(&self, is_serving: bool) {
-        if let Some(holder) = self.seats.lock().seats.get_mut(&self.number) {
-            holder.is_serving = is_serving;
-        }
+        self.is_serving.store(is_serving, Ordering::Relaxed);
     }
 }
 
