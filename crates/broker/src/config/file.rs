@@ -321,22 +321,26 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_of_a_listener_names_every_key_of_one() {
+    fn the_samples_of_listeners_and_tenants_name_every_key_of_one() {
         let sample = include_str!("../../../../deploy/thicket.toml");
-        let start = sample.find("# [[listener]]").expect("there is one");
-        let lines = sample[start..]
-            .lines()
-            .filter_map(|line| line.strip_prefix("# "));
-        let text: String = lines.map(|line| format!("{line}\n")).collect();
-        let (settings, faults) = parse(Path::new("deploy/thicket.toml"), &text).expect("TOML");
-        assert!(faults.is_empty(), "{faults:?}");
-        assert_eq!(settings.listener.map(|all| all.len()), Some(1));
-        for key in ListenerSettings::KEYS {
-            assert!(
-                text.lines()
-                    .any(|line| line.starts_with(&format!("{key} = "))),
-                "{key}"
-            );
+        let (of_listener, of_tenant) = (&ListenerSettings::KEYS[..], &TenantSettings::KEYS[..]);
+        for (table, keys) in [("listener", of_listener), ("tenant", of_tenant)] {
+            let start = sample
+                .find(&format!("# [[{table}]]"))
+                .expect("there is one");
+            let lines = sample[start..]
+                .lines()
+                .map_while(|line| line.strip_prefix("# "));
+            let text: String = lines.map(|line| format!("{line}\n")).collect();
+            let (settings, faults) = parse(Path::new("deploy/thicket.toml"), &text).expect("TOML");
+            assert!(faults.is_empty(), "{faults:?}");
+            let listeners = settings.listener.unwrap_or_default().len();
+            let tenants = settings.tenant.unwrap_or_default().len();
+            assert_eq!(listeners + tenants, 1, "{table}");
+            for key in keys {
+                let is_shown = |line: &str| line.starts_with(&format!("{key} = "));
+                assert!(text.lines().any(is_shown), "{table}: {key}");
+            }
         }
     }
 
