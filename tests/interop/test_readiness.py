@@ -152,7 +152,7 @@ class Agreement(unittest.TestCase):
 
     def test_nodes_that_contradict_each_other_warn_and_show_it(self):
         one = self.start("one", (), ["--partition", "serve"])
-        two = self.start("two", [one.port], ["--partition", "majority", "--maximum-packet-size", "64KiB"])
+        two = self.start("two", [one.port], ["--partition", "majority", "--maximum-packet-size", "64KiB", "--queue-messages", "7"])
         for here, there, own, theirs in ((one, two, "serve", "majority"), (two, one, "majority", "serve")):
             wait_until(lambda here=here: "differently" in here.log_from(0), "a warning")
             line = next(line for line in here.log_from(0).splitlines() if "differently" in line and "partition" in line)
@@ -162,6 +162,7 @@ class Agreement(unittest.TestCase):
             shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             self.assertIn(f'{there.name}: partition = "{theirs}" there, "{own}" here', shown)
             self.assertIn(f"{there.name}: maximum_packet_size", shown)
+            self.assertIn(f"{there.name}: queue_messages", shown)
 
     def test_what_differs_can_be_queried_in_a_log_of_json(self):
         one = self.start("one", (), ["--partition", "serve", "--log-format", "json"])
