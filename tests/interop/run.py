@@ -1,10 +1,11 @@
 """Runs the files of tests side by side, each in a process of its own: `run.py [-j N] [FILE...]`, such as `run.py test_wills.py`.
 
-A file that fails is printed whole; of the others a line. The longest begin first. Each process has ports of its own, so that none takes
-what another one was about to listen on (`free_port` in nodes.py).
+A file that fails is printed whole; of the others a line, and at the end why tests were skipped. The longest begin first. Each process
+has ports of its own, so that none takes what another one was about to listen on (`free_port` in nodes.py).
 """
 
 import argparse
+import collections
 import concurrent.futures
 import os
 import pathlib
@@ -31,20 +32,21 @@ LONGEST = {
 # Below those that the kernel gives to connections.
 FIRST_PORT, PORTS = 12_000, 4_000
 TESTS = re.compile(rb"^Ran (\d+) tests?", re.MULTILINE)
-SKIPPED = re.compile(rb"skipped=(\d+)")
+# In what a verbose run prints.
+SKIPPED = re.compile(rb" \.\.\. skipped (['\"])(.*)\1$", re.MULTILINE)
 
 
 def run(name, ports):
-    """Runs one file; whether it passed, how many tests, how many were skipped, seconds, and what it printed."""
+    """Runs one file; whether it passed, how many tests, why some were skipped, seconds, and what it printed."""
     first = ports.get()
     environment = os.environ | {"THICKET_TEST_PORTS": f"{first}-{first + PORTS - 1}"}
     began = time.monotonic()
-    command = [sys.executable, "-m", "unittest", name]
+    command = [sys.executable, "-m", "unittest", "--verbose", name]
     done = subprocess.run(command, cwd=HERE, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     ports.put(first)
-    count, skipped = TESTS.search(done.stdout), SKIPPED.search(done.stdout)
-    numbers = [int(found[1]) if found else 0 for found in (count, skipped)]
-    return name, done.returncode == 0, *numbers, time.monotonic() - began, done.stdout
+    count = TESTS.search(done.stdout)
+    skipped = [found[2].decode() for found in SKIPPED.finditer(done.stdout)]
+    return name, done.returncode == 0, int(count[1]) if count else 0, skipped, time.monotonic() - began, done.stdout
 
 
 def main():
@@ -61,17 +63,20 @@ def main():
     ports = queue.SimpleQueue()
     for number in range(arguments.jobs):
         ports.put(FIRST_PORT + number * PORTS)
-    failed, tests, skips = [], 0, 0
+    failed, tests, skips = [], 0, collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for future in concurrent.futures.as_completed([pool.submit(run, name, ports) for name in names]):
             name, passed, count, skipped, seconds, output = future.result()
-            tests, skips = tests + count, skips + skipped
+            tests += count
+            skips.update((name, why) for why in skipped)
             print(f"{'ok    ' if passed else 'FAILED'} {name:<28} {count:>4} tests {seconds:>6.1f} s", flush=True)
             if not passed:
                 failed.append(name)
                 sys.stdout.buffer.write(output)
                 sys.stdout.flush()
-    print(f"{tests} tests, {skips} of them skipped; files that failed: {', '.join(failed) or 'none'}")
+    for (name, why), count in sorted(skips.items()):
+        print(f"skipped: {count} of {name}: {why}")
+    print(f"{tests} tests, {skips.total()} of them skipped; files that failed: {', '.join(failed) or 'none'}")
     return 1 if failed else 0
 
 

@@ -1,6 +1,6 @@
 """The page that every node serves at `/`: what it may load, what it shows, and who may change something by it.
 
-The last class drives a real Chromium, where there is one and Playwright for Python (`pip install playwright`).
+The last classes drive a real Chromium, where scripts/setup could install one and Playwright for Python.
 """
 
 import base64
@@ -21,7 +21,23 @@ try:
     from playwright.sync_api import sync_playwright
 except ImportError:
     sync_playwright = None
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def chromium():
+    """The program: the system's, else the one that Playwright has downloaded, or None."""
+    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    found += sorted(pathlib.Path.home().glob(".cache/ms-playwright/chromium-*/chrome-linux*/chrome"), reverse=True)
+    for program in filter(None, found):
+        # Some systems have a script in its place, which asks to install it.
+        if subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0:
+            return str(program)
+    return None
+
+
+CHROMIUM = chromium() if sync_playwright else None
+IN_CHROMIUM = unittest.skipUnless(
+    CHROMIUM, "needs Chromium and Playwright for Python: scripts/setup installs them where they can be had"
+)
 
 ROOT, EYE = ("root", "secret"), ("eye", "look")
 
@@ -213,7 +229,7 @@ class PageWithoutUsers(PageTest):
         self.assertEqual(status, 403, words)
 
 
-@unittest.skipUnless(sync_playwright and CHROMIUM, "needs Chromium and Playwright for Python")
+@IN_CHROMIUM
 class InChromium(PageTest):
     size = 3
     has_websocket = True
@@ -358,7 +374,7 @@ class InChromium(PageTest):
         wait_until(lambda: "kicked meter-2" in page.inner_text("#events"), "the kick by keyboard alone")
 
 
-@unittest.skipUnless(sync_playwright and CHROMIUM, "needs Chromium and Playwright for Python")
+@IN_CHROMIUM
 class InChromiumWithoutListener(PageTest):
     has_users = False
 
@@ -373,7 +389,7 @@ class InChromiumWithoutListener(PageTest):
             browser.close()
 
 
-@unittest.skipUnless(sync_playwright and CHROMIUM, "needs Chromium and Playwright for Python")
+@IN_CHROMIUM
 class InChromiumOverATree(PageTest):
     size = 3
     has_users = False
