@@ -7,15 +7,17 @@ import subprocess
 import urllib.parse
 
 from nodes import BINARY, ThreeNodes, wait_until
+from test_hostile_links import fresh_secret
 from test_operating import ADMINISTRATIVE_ACTION, Ctl
 from test_page import EYE, ROOT, PageTest
 from wire import Kind, RawCases, RawClient
 
 
-def ask(port, path, method="GET", body=None, user=None):
+def ask(port, path, method="GET", body=None, user=None, source="127.0.0.1", more=()):
     """Status and what was answered."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20, source_address=(source, 0))
     headers = {"content-type": "application/json"} if body is not None else {}
+    headers |= dict(more)
     if user:
         headers["authorization"] = "Basic " + base64.b64encode(":".join(user).encode()).decode()
     try:
@@ -218,3 +220,48 @@ class ClusterViewsWithUsers(PageTest):
         self.assertEqual(ask(port, "/v1/kick", "POST", body, ROOT)[0], 200)
         status, changes = ask(port, "/v1/audit?node=node-2", user=EYE)
         self.assertEqual((status, changes[-1]["user"], changes[-1]["subject"]), (200, "root", "there"))
+
+
+class AuditOfRelayedChanges(PageTest):
+    size = 2
+    OPERATOR = "127.0.0.9"
+
+    def arguments(self):
+        secret = self.home / "secret"
+        if not secret.exists():
+            fresh_secret(self.home)
+        return ("--cluster-secret-file", str(secret))
+
+    def setUp(self):
+        super().setUp()
+        wait_until(lambda: {len(self.found(node)) for node in (0, 1)} == {2}, "the nodes to see each other")
+
+    def found(self, node):
+        """The nodes with an HTTP API, as one of them sees them."""
+        entries = ask(self.nodes[node].http_port, "/v1/nodes", user=EYE)[1]
+        return [it for it in entries if it["is_self"] or (it["reachable"] and it["state"] and it["state"]["http_address"])]
+
+    def last(self, node):
+        return ask(self.nodes[node].http_port, "/v1/audit", user=EYE)[1][-1]
+
+    def change(self, path, **options):
+        port = self.nodes[0].http_port
+        return ask(port, path, "POST", {"client_id": "nobody"}, ROOT, self.OPERATOR, **options)[0]
+
+    def test_the_node_that_did_it_names_the_operator_and_the_other_one_the_node(self):
+        for path, named in (("/v1/kick?node=node-2", "node-2"), ("/v1/kick", None)):
+            self.assertEqual(self.change(path), 404)
+            for node, relayed_by in ((0, None), (1, "node-1")):
+                entry = self.last(node)
+                found = [entry[key] for key in ("user", "peer", "relayed_by", "path", "node")]
+                self.assertEqual(found, ["root", self.OPERATOR, relayed_by, "/v1/kick", named])
+        self.assertRegex(self.nodes[1].log_from(0), r"change over the HTTP API.*relayed_by=.?node-1")
+
+    def test_nobody_but_a_node_names_another_address(self):
+        (own,) = (it["id"] for it in self.found(1) if not it["is_self"])
+        claim = {"thicket-from": own, "thicket-for": "192.0.2.1"}
+        for more in (claim, claim | {"thicket-proof": base64.b64encode(bytes(32)).decode()}):
+            code = ask(self.nodes[1].http_port, "/v1/kick", "POST", {"client_id": "nobody"}, ROOT, more=more)[0]
+            self.assertEqual(code, 404)
+            entry = self.last(1)
+            self.assertEqual((entry["peer"], entry["relayed_by"]), ("127.0.0.1", None))

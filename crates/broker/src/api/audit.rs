@@ -18,12 +18,20 @@ pub struct AuditEntry {
     #[serde(default)]
     #[schema(required)]
     pub by_token: bool,
-    /// Address that the request came from.
+    /// Address that the request came from: at a node that another one relayed it to, the address that the other one was asked from.
     pub peer: String,
+    /// The node that relayed the request, if that is proved under the cluster secret; without a secret `peer` is the address of that node.
+    #[serde(default)]
+    #[schema(required)]
+    pub relayed_by: Option<String>,
     /// Of the request: `POST`, `DELETE`.
     pub method: String,
     /// Of the request.
     pub path: String,
+    /// The node that the request names (`?node=`), if it names one.
+    #[serde(default)]
+    #[schema(required)]
+    pub node: Option<String>,
     /// The client, node or topic that the body names, if it names one.
     #[schema(required)]
     pub subject: Option<String>,

@@ -51,36 +51,53 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 }
 
 /// Records what a request changed or tried to change. It runs after the guard, so the request is authenticated.
-pub(super) async fn record(State(audit): State<Audit>, request: Request, next: Next) -> Response {
+pub(super) async fn record(
+    State(state): State<ApiState>,
+    request: Request,
+    next: Next,
+) -> Response {
     if !is_change(request.method(), request.uri().path()) {
         return next.run(request).await;
     }
     let asker = request.extensions().get::<Asker>();
     let peer = request.extensions().get::<Peer>();
+    let origin = state.inspector.origin(&request);
+    let address = match &origin {
+        Some(origin) => Some(origin.address),
+        None => peer.map(|peer| peer.address.ip()),
+    };
+    let query = request.uri().query().unwrap_or_default();
     let mut entry = AuditEntry {
         number: 0,
         time_ms: 0,
         user: asker.map(|asker| asker.0.name.to_string()),
         by_token: asker.is_some_and(|asker| asker.0.credential == Credential::Token),
-        peer: peer.map_or_else(String::new, |peer| peer.address.ip().to_string()),
+        peer: address.map_or_else(String::new, |address| address.to_string()),
+        relayed_by: None,
         method: request.method().to_string(),
         path: clip(request.uri().path()),
+        node: text_of_query(query, "node").map(|node| clip(&node)),
         subject: None,
         status: 0,
         times: 1,
         last_time_ms: 0,
     };
+    if let Some(origin) = origin {
+        entry.relayed_by = Some(state.inspector.name_of(origin.relayed_by).await);
+    }
     let answer = next.run(request).await;
     let subject = answer.extensions().get::<Subject>();
     entry.subject = subject.map(|subject| subject.0.clone());
     entry.status = answer.status().as_u16();
-    if audit.lock().add(entry.clone(), wall_ms()) {
+    if state.audit.lock().add(entry.clone(), wall_ms()) {
         let AuditEntry {
             user,
             by_token,
             peer,
+            relayed_by,
             method,
             path,
+            node,
             subject,
             status,
             ..
@@ -89,8 +106,10 @@ pub(super) async fn record(State(audit): State<Audit>, request: Request, next: N
             user,
             by_token,
             peer,
+            relayed_by,
             method,
             path,
+            node,
             subject,
             status,
             "change over the HTTP API"
@@ -145,8 +164,8 @@ impl Kept {
 fn is_same(a: &AuditEntry, b: &AuditEntry) -> bool {
     let key = |it: &AuditEntry| {
         let texts = [&it.peer, &it.method, &it.path].map(Clone::clone);
-        let who = (it.user.clone(), it.by_token);
-        (texts, who, it.subject.clone(), it.status)
+        let who = (it.user.clone(), it.by_token, it.relayed_by.clone());
+        (texts, who, it.node.clone(), it.subject.clone(), it.status)
     };
     key(a) == key(b)
 }
@@ -192,8 +211,10 @@ mod tests {
             user: Some("ann".into()),
             by_token: false,
             peer: "192.0.2.1".into(),
+            relayed_by: None,
             method: "POST".into(),
             path: path.into(),
+            node: None,
             subject: None,
             status,
             times: 1,

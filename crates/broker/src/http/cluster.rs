@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{OriginalUri, Query, State};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -109,7 +109,7 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 async fn clients(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
-    headers: HeaderMap,
+    asks: OnBehalf,
     filter: Result<Query<ClientFilter>, QueryRejection>,
 ) -> Answer<ClientPage> {
     let Query(filter) = filter.map_err(|rejection| bad_query(&rejection))?;
@@ -139,7 +139,6 @@ async fn clients(
     let found = inspector.ask_all(move |worker, now| worker.clients(now, &query));
     let found = found.await.map_err(silent)?.concat().into_iter();
     let mut clients: Vec<_> = found.map(|it| inspector.client(it)).collect();
-    let asks = OnBehalf::of(&headers);
     let (pages, mut unanswered) = if is_single {
         (Vec::new(), Vec::new())
     } else {
@@ -187,7 +186,7 @@ fn sort(clients: &mut [ClientEntry], order: Order) {
 async fn subscribers(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
-    headers: HeaderMap,
+    asks: OnBehalf,
     filter: Result<Query<SubscriberFilter>, QueryRejection>,
 ) -> Answer<SubscriberPage> {
     let Query(filter) = filter.map_err(|rejection| bad_query(&rejection))?;
@@ -217,7 +216,6 @@ async fn subscribers(
             subscription: SubscriptionEntry::from(it),
         })
         .collect();
-    let asks = OnBehalf::of(&headers);
     let (pages, mut unanswered) = if is_single {
         (Vec::new(), Vec::new())
     } else {

@@ -179,9 +179,9 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
     let state = ApiState {
         inspector: inspector.clone(),
         reload,
-        audit: audit.clone(),
+        audit,
     };
-    let (routes, registered) = described().with_state(state).split_for_parts();
+    let (routes, registered) = described().with_state(state.clone()).split_for_parts();
     routes
         .layer(Extension(Document::new(&registered, Layers::OfNode)))
         .method_not_allowed_fallback(|| async {
@@ -189,7 +189,7 @@ fn router(inspector: Inspector, guard: Guard, reload: Reload) -> Router {
         })
         .route_layer(middleware::from_fn_with_state(inspector, relay::relay))
         // For routes only: a request to an unknown path changes nothing.
-        .route_layer(middleware::from_fn_with_state(audit, audit::record))
+        .route_layer(middleware::from_fn_with_state(state, audit::record))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "there is nothing at this path") })
         .layer(middleware::from_fn_with_state(guard, guard::check))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{OriginalUri, Path, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use thicket_node::{Direction, ForgetError, SessionEnd, TraceSubject};
 use thicket_session::topic::TopicFilter;
@@ -88,7 +88,7 @@ type Body<T> = Result<Json<T>, JsonRejection>;
 async fn kick(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
-    headers: HeaderMap,
+    asks: OnBehalf,
     body: Body<KickEntry>,
 ) -> Response {
     let Json(entry) = match body {
@@ -96,7 +96,7 @@ async fn kick(
         Err(rejection) => return bad_body(&rejection),
     };
     let subject = kicked(&entry);
-    let elsewhere = Elsewhere::new(&uri, &headers);
+    let elsewhere = Elsewhere::new(&uri, asks);
     let answer = kick_anywhere(&inspector, entry, elsewhere).await;
     audit::about(&subject, answer)
 }
@@ -121,8 +121,7 @@ enum Elsewhere {
 }
 
 impl Elsewhere {
-    fn new(uri: &Uri, headers: &HeaderMap) -> Self {
-        let asks = OnBehalf::of(headers);
+    fn new(uri: &Uri, asks: OnBehalf) -> Self {
         let query = uri.query().unwrap_or_default();
         if asks.is_node() || text_of_query(query, "node").is_some() {
             return Self::No;
@@ -216,7 +215,7 @@ async fn disconnect(inspector: &Inspector, entry: KickEntry) -> Response {
 pub(super) async fn end_session(
     State(inspector): State<Inspector>,
     OriginalUri(uri): OriginalUri,
-    headers: HeaderMap,
+    asks: OnBehalf,
     client_id: Result<Path<String>, PathRejection>,
 ) -> Response {
     let client_id = match client_id {
@@ -228,7 +227,7 @@ pub(super) async fn end_session(
         user_name: None,
         end_session: true,
     };
-    kick_anywhere(&inspector, entry, Elsewhere::new(&uri, &headers)).await
+    kick_anywhere(&inspector, entry, Elsewhere::new(&uri, asks)).await
 }
 
 /// The identifier of a client, and those of the further sessions that it was placed with: together they are one client. A client that merely has a

@@ -1,23 +1,31 @@
 //! Sends requests to the HTTP APIs of other nodes, with the credentials of the original request, so that any node answers for the cluster.
 //!
 //! `?node=NAME` relays a request to that node, whatever its path. A request from another node is not relayed again.
+//!
+//! With a cluster secret, such a request carries the address it came from, with an HMAC under the key for announcements: nobody else can claim one.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hyper::body::Body as _;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use thicket_transport::tls::AnnouncementKey;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::inspect::{Inspector, PATIENCE, Silence};
+use super::serve::Peer;
 use super::{failure, silent};
 use crate::api::NodeEntry;
 use crate::api::cluster::UnansweredEntry;
@@ -25,6 +33,9 @@ use crate::api::overlay::text_of_query;
 
 /// In a request: the node that sends it.
 const FROM: HeaderName = HeaderName::from_static("thicket-from");
+/// In a request from another node: the address that the node was asked from, and the proof that a node says so.
+const FOR: HeaderName = HeaderName::from_static("thicket-for");
+const PROOF: HeaderName = HeaderName::from_static("thicket-proof");
 /// In an answer to another node: the identity of the node that answers.
 const BY: HeaderName = HeaderName::from_static("thicket-by");
 /// Longer than the other node waits for its threads.
@@ -45,7 +56,28 @@ pub(crate) struct Own {
 pub(super) struct OnBehalf {
     /// The credentials of the request to this node.
     authorization: Option<HeaderValue>,
+    /// Where that request came from.
+    address: Option<IpAddr>,
     is_node: bool,
+}
+
+/// Where a relayed request came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) address: IpAddr,
+    /// Identity of the node that relayed it.
+    pub(super) relayed_by: String,
+}
+
+/// What a node proves when it relays a request.
+struct Claim<'a> {
+    address: &'a str,
+    /// Identities of the relaying and of the answering node.
+    from: &'a str,
+    to: &'a str,
+    method: &'a Method,
+    /// With the query.
+    path: &'a str,
 }
 
 /// Another node that is up.
@@ -66,9 +98,11 @@ pub(super) struct Answered {
 }
 
 impl OnBehalf {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    fn of(headers: &HeaderMap, extensions: &Extensions) -> Self {
+        let peer = extensions.get::<Peer>();
         Self {
             authorization: headers.get(header::AUTHORIZATION).cloned(),
+            address: peer.map(|peer| peer.address.ip()),
             is_node: headers.contains_key(FROM),
         }
     }
@@ -76,6 +110,37 @@ impl OnBehalf {
     /// Whether another node sent the request; it asks the rest itself.
     pub(super) const fn is_node(&self) -> bool {
         self.is_node
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for OnBehalf {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.headers, &parts.extensions))
+    }
+}
+
+impl Claim<'_> {
+    /// Begins unlike an announcement, which the same key signs.
+    fn text(&self) -> Vec<u8> {
+        let Self {
+            address,
+            from,
+            to,
+            method,
+            path,
+        } = self;
+        format!("relayed\n{address}\n{from}\n{to}\n{method}\n{path}").into_bytes()
+    }
+
+    fn sign(&self, key: &AnnouncementKey) -> String {
+        STANDARD.encode(key.sign(&self.text()))
+    }
+
+    fn is_proved(&self, keys: &[AnnouncementKey], proof: &str) -> bool {
+        let (text, proof) = (self.text(), STANDARD.decode(proof));
+        proof.is_ok_and(|proof| keys.iter().any(|key| key.verify(&text, &proof)))
     }
 }
 
@@ -97,7 +162,7 @@ pub(super) async fn relay(
 ) -> Response {
     let query = request.uri().query().unwrap_or_default();
     let node = text_of_query(query, "node");
-    let asks = OnBehalf::of(request.headers());
+    let asks = OnBehalf::of(request.headers(), request.extensions());
     if asks.is_node {
         let mut answer = next.run(request).await;
         if let Ok(id) = HeaderValue::from_str(&inspector.own.id) {
@@ -115,6 +180,35 @@ pub(super) async fn relay(
 }
 
 impl Inspector {
+    /// Where a request came from that another node relayed; `None`: it was not relayed, or there is no proof of it.
+    pub(super) fn origin(&self, request: &Request) -> Option<Origin> {
+        let text = |name: &HeaderName| request.headers().get(name)?.to_str().ok();
+        let (from, address, proof) = (text(&FROM)?, text(&FOR)?, text(&PROOF)?);
+        let path = request.uri().path_and_query();
+        let claim = Claim {
+            address,
+            from,
+            to: &self.own.id,
+            method: request.method(),
+            path: path.map_or("/", |path| path.as_str()),
+        };
+        let trust = self.links.as_ref()?.trust();
+        if !claim.is_proved(&trust.announcements, proof) {
+            return None;
+        }
+        Some(Origin {
+            address: address.parse().ok()?,
+            relayed_by: from.to_owned(),
+        })
+    }
+
+    /// The name of another node; its identity, if it is not up.
+    pub(super) async fn name_of(&self, id: String) -> String {
+        let others = self.others().await.unwrap_or_default();
+        let other = others.into_iter().find(|other| other.id == id);
+        other.map_or(id, |other| other.name)
+    }
+
     async fn hand_on(
         &self,
         node: &str,
@@ -210,6 +304,19 @@ impl Inspector {
             // Without a secret, whoever reaches a node can claim to be another one, with any address for its API.
             return Err("credentials are passed on only where links are authenticated: set a cluster secret".to_owned());
         }
+        let claimed = asks.address.zip(self.links.as_ref());
+        let claimed = claimed.and_then(|(address, links)| {
+            let address = address.to_string();
+            let claim = Claim {
+                address: &address,
+                from: &self.own.id,
+                to: &other.id,
+                method: &method,
+                path,
+            };
+            let proof = claim.sign(links.trust().announcements.first()?);
+            Some((address, proof))
+        });
         // Every node answers to this name.
         let mut request = hyper::Request::builder()
             .method(method)
@@ -218,6 +325,9 @@ impl Inspector {
             .header(FROM, &self.own.id);
         if let Some(authorization) = &asks.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
+        }
+        if let Some((address, proof)) = claimed {
+            request = request.header(FOR, address).header(PROOF, proof);
         }
         if let Some(kind) = kind {
             request = request.header(header::CONTENT_TYPE, kind);
@@ -273,6 +383,8 @@ fn is_loopback(address: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use thicket_transport::tls::ClusterKey;
+
     use super::*;
 
     #[test]
@@ -286,6 +398,59 @@ mod tests {
             ("localhost.example:18830", false),
         ] {
             assert_eq!(is_loopback(address), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_proved_only_under_a_key_of_the_cluster_and_for_one_request() {
+        let key = |secret: &[u8]| {
+            let key = ClusterKey::derive(secret).expect("a key");
+            key.announcements().clone()
+        };
+        let (ours, theirs) = (key(b"ours"), key(b"theirs"));
+        let claim = |address| Claim {
+            address,
+            from: "1",
+            to: "2",
+            method: &Method::POST,
+            path: "/v1/kick?node=b",
+        };
+        let good = claim("192.0.2.1");
+        let proof = good.sign(&ours);
+        assert!(good.is_proved(&[theirs.clone(), ours.clone()], &proof));
+        for (name, keys, proof) in [
+            ("no key", &[][..], &*proof),
+            ("another key", &[theirs], &proof),
+            ("no proof", std::slice::from_ref(&ours), ""),
+            ("not base64", std::slice::from_ref(&ours), "?"),
+        ] {
+            assert!(!good.is_proved(keys, proof), "{name}");
+        }
+        let others = [
+            claim("192.0.2.2"),
+            Claim {
+                from: "3",
+                ..claim("192.0.2.1")
+            },
+            Claim {
+                to: "3",
+                ..claim("192.0.2.1")
+            },
+            Claim {
+                method: &Method::DELETE,
+                ..claim("192.0.2.1")
+            },
+            Claim {
+                path: "/v1/drain",
+                ..claim("192.0.2.1")
+            },
+        ];
+        for other in others {
+            assert!(
+                !other.is_proved(std::slice::from_ref(&ours), &proof),
+                "{:?}",
+                String::from_utf8(other.text())
+            );
         }
     }
 }
