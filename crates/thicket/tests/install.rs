@@ -58,6 +58,31 @@ fn options_of_mosquitto_become_keys() {
         ("max_queued_messages 500", "queue_messages = 500"),
         ("max_keepalive 120", "keep_alive_maximum_s = 120"),
         ("max_packet_size 65536", "maximum_packet_size = 65536"),
+        ("message_size_limit 1000", "maximum_packet_size = 1000"),
+        (
+            "message_size_limit 1000\nmax_packet_size 65536",
+            "maximum_packet_size = 1000",
+        ),
+        (
+            "allow_anonymous true\nlistener 1883\nbind_interface lo",
+            "address = \"localhost:1883\"",
+        ),
+        (
+            "allow_anonymous true\nbind_interface eth0\nport 7003",
+            "address = \"localhost:7003\"",
+        ),
+        (
+            "allow_anonymous true\nport 7003\nbind_interface eth0",
+            "address = \"localhost:7003\"",
+        ),
+        (
+            "allow_anonymous true\nport 7003\nbind_address 127.0.0.1\nbind_interface eth0",
+            "address = \"127.0.0.1:7003\"",
+        ),
+        (
+            "allow_anonymous true\nlistener 1883 127.0.0.1\nbind_interface eth0",
+            "address = \"127.0.0.1:1883\"",
+        ),
         ("sys_interval 30", "sys_interval_s = 30"),
         ("memory_limit 1000000000", "memory_bytes = 1000000000"),
         ("persistence true", "data = \"/var/lib/thicket\""),
@@ -300,12 +325,52 @@ fn rights_of_one_listener_are_taken_over_only_if_they_stay_as_narrow() {
     }
     let more = "listener 1884 127.0.0.1\nallow_anonymous true\n";
     let other = format!("{more}acl_file /etc/other\n");
-    for (others, line) in [(more, 4), (&*other, 7)] {
-        let error = complaint(&migrate(&format!("{first}{others}")));
-        assert!(
-            error.contains(&format!("line {line}: acl_file")) && error.contains("one file"),
-            "{error}"
-        );
+    for (others, line) in [
+        (more, "line 5: listener 1884 127.0.0.1"),
+        (&*other, "line 7: acl_file /etc/other"),
+    ] {
+        let text = migrated(&format!("{first}{others}"));
+        let remark = format!("# {line}\n#   the listener 127.0.0.1:1884 is left out");
+        assert!(text.contains(&remark), "{text}");
+        assert!(text.contains(&format!("acl = \"{path}\"")), "{text}");
+        assert!(text.contains("address = \"127.0.0.1:1883\""), "{text}");
+        assert!(!text.contains("address = \"127.0.0.1:1884\""), "{text}");
+    }
+    // Most listeners have no rights: they stay as they are, and the one with rights is left out.
+    let text = migrated(&format!(
+        "{first}{more}listener 1885 127.0.0.1\nallow_anonymous true\nmax_keepalive 120\n"
+    ));
+    assert!(
+        text.contains("#   the listener 127.0.0.1:1883 is left out: it has rights of its own"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("acl = ") && text.contains("keep_alive_maximum_s = 120"),
+        "{text}"
+    );
+    assert_eq!(text.matches("[[listener]]").count(), 2, "{text}");
+}
+
+#[test]
+fn options_with_an_answer_of_another_kind_say_which() {
+    for (lines, why) in [
+        (
+            "message_size_limit 1000",
+            "bounds a whole packet, with topic and properties",
+        ),
+        ("message_size_limit 0", "maximum_packet_size is 1 MiB"),
+        ("retain_expiry_interval 10", "Message Expiry Interval"),
+        (
+            "allow_anonymous true\nlistener 1883\nbind_interface eth0",
+            "it is on localhost until you write the address of eth0 there",
+        ),
+        (
+            "allow_anonymous true\nlistener 1883 127.0.0.1\nbind_interface eth0",
+            "its address is kept",
+        ),
+    ] {
+        let text = migrated(lines);
+        assert!(text.contains(why), "{lines}: {text}");
     }
 }
 

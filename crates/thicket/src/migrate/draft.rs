@@ -9,6 +9,8 @@ use toml::{Table, Value};
 pub struct Draft {
     node: Table,
     listeners: Vec<Table>,
+    /// Where each of them begins.
+    listener_lines: Vec<Line>,
     bridges: Vec<Bridge>,
     remarks: Vec<(Line, String)>,
     line: Line,
@@ -90,6 +92,7 @@ impl Draft {
         let mut table = Table::new();
         table.insert("address".to_owned(), address.into());
         self.listeners.push(table);
+        self.listener_lines.push(self.line.clone());
     }
 
     /// The listener of `port`: it is at all addresses, unless there is a `bind_address`.
@@ -101,6 +104,35 @@ impl Draft {
     /// The host of the default listener.
     pub fn bind_address(&mut self, host: &str) {
         self.bind_address = Some((host.to_owned(), self.line.clone()));
+    }
+
+    /// The listener that was named last is at one interface, of which only the name is known. What would be at all addresses is on loopback instead.
+    /// Returns whether it has an address of its own, which stays.
+    pub fn bind_interface(&mut self) -> bool {
+        let place = self.listeners.len().checked_sub(1);
+        let default_place = self.default_listener.as_ref().map(|(place, _)| *place);
+        if place == default_place {
+            let had = self.bind_address.is_some();
+            let line = self.line.clone();
+            self.bind_address
+                .get_or_insert_with(|| ("localhost".to_owned(), line));
+            return had;
+        }
+        let listener = self.current_listener();
+        let address = listener["address"].as_str().unwrap_or_default();
+        let Some(port) = address.strip_prefix("0.0.0.0:") else {
+            return true;
+        };
+        let address = host_and_port("localhost", port);
+        listener.insert("address".to_owned(), address.into());
+        false
+    }
+
+    /// No packet is larger than this.
+    pub fn bound_packets(&mut self, bytes: i64) {
+        let key = "maximum_packet_size";
+        let now = self.node.get(key).and_then(Value::as_integer);
+        self.set(key, now.map_or(bytes, |now| now.min(bytes)));
     }
 
     /// A file of rights that holds at the listener that was named last.
@@ -159,13 +191,10 @@ impl Draft {
     }
 
     /// Remarks first, then the node, then tables, as TOML wants them.
-    ///
-    /// # Errors
-    /// Rights cannot be taken over without admitting more than they did.
-    pub fn finish(mut self) -> Result<Finished, String> {
+    pub fn finish(mut self) -> Finished {
         self.place_default_listener();
-        self.take_rights()?;
         self.take_certificate_users();
+        self.take_rights();
         let nobody_is_named = self.close_to_strangers();
         self.leave_out_useless_bridges();
         for listener in &mut self.listeners {
@@ -202,10 +231,10 @@ impl Draft {
                 let _ = write!(text, "\n[[bridge.rule]]\n{rule}");
             }
         }
-        Ok(Finished {
+        Finished {
             text,
             remarks: self.remarks.len(),
-        })
+        }
     }
 
     /// `port` and `bind_address` are one listener, in whichever order they stand. `bind_address` alone is one at port 1883.
@@ -223,30 +252,55 @@ impl Draft {
                 let address = host_and_port(&host, port);
                 self.listeners[place].insert("address".to_owned(), address.into());
             }
-            (None, Some((host, _))) => self.listener(host_and_port(&host, "1883")),
+            (None, Some((host, line))) => {
+                self.line = line;
+                self.listener(host_and_port(&host, "1883"));
+            }
         }
     }
 
-    /// A node has one file of rights for all its listeners.
-    fn take_rights(&mut self) -> Result<(), String> {
-        let Some((_, path, line)) = self.rights.last().cloned() else {
-            return Ok(());
+    /// A node has one file of rights for all its listeners: that of most of them here. Listeners with other rights, or with none, are left out, so that
+    /// no client may do more than before.
+    fn take_rights(&mut self) {
+        let rights_at = |listener| {
+            let last = |at| self.rights.iter().rfind(|(place, ..)| *place == at);
+            last(Some(listener)).or_else(|| last(None))
         };
-        let holds_at = |listener| {
-            let mut here = self.rights.iter().rev();
-            let last = here.find(|(at, ..)| *at == Some(listener));
-            last.is_some_and(|(_, other, _)| *other == path)
-        };
-        let is_for_all = (0..self.listeners.len()).all(holds_at);
-        if self.listeners.len() > 1 && !is_for_all {
-            return Err(format!(
-                "line {}: {}: nothing was migrated. With `per_listener_settings true` these rights hold at one listener, but a node has one file of \
-                 rights for all its listeners. Put all rights into one file, name it in `acl_file` at every listener, and migrate again",
-                line.number, line.text
-            ));
+        if self.listeners.is_empty() {
+            if let Some((_, path, _)) = self.rights.last().cloned() {
+                self.set("acl", path);
+            }
+            return;
         }
-        self.set("acl", path);
-        Ok(())
+        let rights: Vec<Option<(String, Line)>> = (0..self.listeners.len())
+            .map(|place| rights_at(place).map(|(_, path, line)| (path.clone(), line.clone())))
+            .collect();
+        let path_of = |place: usize| rights[place].as_ref().map(|(path, _)| path.clone());
+        let weight = |place: &usize| {
+            let path = path_of(*place);
+            let same = (0..rights.len()).filter(|other| path_of(*other) == path);
+            (same.count(), path.is_some(), rights.len() - place)
+        };
+        let chosen = (0..rights.len()).max_by_key(weight).and_then(path_of);
+        for (place, listener) in std::mem::take(&mut self.listeners).into_iter().enumerate() {
+            if path_of(place) == chosen {
+                self.listeners.push(listener);
+                continue;
+            }
+            let (has, line) = match &rights[place] {
+                Some((_, line)) => ("rights of its own", line),
+                None => ("no rights", &self.listener_lines[place]),
+            };
+            let address = listener["address"].as_str().unwrap_or_default();
+            let why = format!(
+                "the listener {address} is left out: it has {has}, but a node has one file of rights for all its listeners. Put all rights into one \
+                 file, name it in `acl_file` at every listener, and migrate again"
+            );
+            self.remarks.push((line.clone(), why));
+        }
+        if let Some(path) = chosen {
+            self.set("acl", path);
+        }
     }
 
     /// Writes down what Mosquitto 2 does where nothing is said: with a listener, clients without a user name are refused. Returns whether nothing

@@ -25,7 +25,7 @@ pub fn run(arguments: &Migrate) -> anyhow::Result<()> {
     for (number, line) in text.lines().enumerate() {
         options::take(&mut draft, number + 1, line.trim());
     }
-    let finished = draft.finish().map_err(anyhow::Error::msg)?;
+    let finished = draft.finish();
     crate::print(&finished.text)?;
     eprintln!(
         "{} {} a remark. Check the result with `thicket broker --check --config FILE`.",

@@ -107,13 +107,6 @@ const OPTIONS: &[(&str, Take)] = &[
     ("log_timestamp_format", No("times are those of RFC 3339")),
     ("max_inflight_messages", Number("inflight_maximum", 1)),
     ("max_keepalive", Number("keep_alive_maximum_s", 0)),
-    ("max_packet_size", Number("maximum_packet_size", 1)),
-    (
-        "message_size_limit",
-        No(
-            "not set: choose a maximum_packet_size, which bounds a whole packet, with topic and properties",
-        ),
-    ),
     ("max_queued_bytes", Number("queue_bytes", 1)),
     ("max_queued_messages", Number("queue_messages", 1)),
     ("max_topic_alias", Number("topic_alias_maximum", 0)),
@@ -142,6 +135,12 @@ const OPTIONS: &[(&str, Take)] = &[
     (
         "retain_available",
         No("messages are always retained if they ask for it"),
+    ),
+    (
+        "retain_expiry_interval",
+        No(
+            "a retained message expires when its publisher says so (Message Expiry Interval of MQTT 5.0); retained_messages and retained_bytes bound all of them",
+        ),
     ),
     ("set_tcp_nodelay", No(ALWAYS)),
     ("sys_interval", Number("sys_interval_s", 0)),
@@ -193,6 +192,9 @@ fn take_option(draft: &mut Draft, option: &str, value: &str) -> Result<(), Strin
         "port" => draft.default_listener(integer(value)?),
         "bind_address" if value.is_empty() => return Err("expected an address".into()),
         "bind_address" => draft.bind_address(value),
+        "bind_interface" => return interface(draft, value),
+        "max_packet_size" => draft.bound_packets(at_least(1, "maximum_packet_size", value)?),
+        "message_size_limit" => return message_size(draft, value),
         "protocol" => return protocol(draft, value),
         "max_connections" if value == "-1" => {}
         "max_connections" => draft.set_here("connections", integer(value)?),
@@ -236,13 +238,7 @@ fn take_from_table(draft: &mut Draft, option: &str, value: &str) -> Result<(), S
     };
     let in_bridge = match *take {
         Number(key, least) => {
-            let value = integer(value)?;
-            if value < least {
-                return Err(format!(
-                    "{key} must be {least} or more: there is no \"without bound\""
-                ));
-            }
-            draft.set(key, value);
+            draft.set(key, at_least(least, key, value)?);
             true
         }
         Text(key) => {
@@ -270,6 +266,17 @@ fn integer(value: &str) -> Result<i64, String> {
     value.parse().map_err(|_| format!("{value:?} is no number"))
 }
 
+/// A number for a key of ours that has a least value.
+fn at_least(least: i64, key: &str, value: &str) -> Result<i64, String> {
+    let value = integer(value)?;
+    if value < least {
+        return Err(format!(
+            "{key} must be {least} or more: there is no \"without bound\""
+        ));
+    }
+    Ok(value)
+}
+
 fn flag(value: &str) -> Result<bool, String> {
     value
         .parse()
@@ -290,6 +297,29 @@ fn listener(draft: &mut Draft, value: &str) -> Result<(), String> {
         "" => Err(for_ipv4(&port_text)),
         _ => Ok(()),
     }
+}
+
+/// An interface has addresses of its own, which another machine cannot know.
+fn interface(draft: &mut Draft, value: &str) -> Result<(), String> {
+    match (draft.bind_interface(), value) {
+        (_, "lo") => Ok(()),
+        (false, _) => Err(format!(
+            "a listener has an address, not an interface: it is on localhost until you write the address of {value} there"
+        )),
+        (true, _) => Err("a listener has an address, not an interface: its address is kept".into()),
+    }
+}
+
+/// There it bounds the payload.
+fn message_size(draft: &mut Draft, value: &str) -> Result<(), String> {
+    if value == "0" {
+        return Err("no bound there; here maximum_packet_size is 1 MiB if it is not set".into());
+    }
+    draft.bound_packets(at_least(1, "maximum_packet_size", value)?);
+    Err(
+        "maximum_packet_size bounds a whole packet, with topic and properties: raise it where payloads come near the limit"
+            .into(),
+    )
 }
 
 fn protocol(draft: &mut Draft, value: &str) -> Result<(), String> {
