@@ -363,17 +363,26 @@ class HostileLinks(unittest.TestCase):
     def test_strangers_who_hold_all_connections_leave_places_for_links(self):
         # They have as long as they like.
         one = self.start("one", arguments=("--connections", "8", "--connect-timeout-s", "600"))
+        for number in range(8):
+            self.addCleanup(self.connected(one.port, f"client-{number}").close)
         with contextlib.ExitStack() as strangers:
             for _ in range(200):
                 strangers.enter_context(socket.create_connection(("127.0.0.1", one.port)))
             two = self.start("two", (one.port,))
             wait_until(lambda: one.sees() == two.sees() == 2, "the nodes to see each other")
+            # Strangers have not just connected any more.
+            time.sleep(0.6)
             client = RawClient(one.port)
             self.addCleanup(client.close)
             # The places are for links only.
             with self.assertRaises(Closed):
                 client.connect("client")
         self.assert_linked(one, two)
+
+    def connected(self, port, client_id):
+        client = RawClient(port)
+        client.connect(client_id, keep_alive=0)
+        return client
 
     def test_a_flood_of_announcements_dials_few_at_a_time_and_keeps_nobody_out(self):
         for name, secret, most in (("signed", True, 0), ("not signed", False, 16)):

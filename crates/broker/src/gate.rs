@@ -8,6 +8,15 @@ use thicket_session::time::Instant;
 
 use crate::counters::Counter;
 
+/// Where there are as many connections as there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// At all listeners together.
+    Node,
+    /// At one.
+    Listener,
+}
+
 /// The limit of the whole node, shared by the gates of its listeners.
 #[derive(Debug)]
 pub(crate) struct NodeGate {
@@ -194,11 +203,11 @@ impl Gate {
     }
 
     /// A place for an accepted connection; `None`: close it. `may_be_link`: if there is none, it gets one that is only for links. `make_way` closes
-    /// another connection in its place, if it can.
+    /// another connection that has a place there, if it can.
     pub(crate) fn admit(
         self: &Arc<Self>,
         may_be_link: bool,
-        make_way: impl FnOnce() -> bool,
+        make_way: impl FnOnce(Full) -> bool,
     ) -> Option<Seat> {
         if let Some(rate) = &self.rate {
             rate.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -210,10 +219,13 @@ impl Gate {
         // Counted first, so that two threads do not both take the last place.
         let seat = Seat::take(self);
         if let Some(full) = self.is_over()
-            && !make_way()
+            && !make_way(full)
         {
             if !may_be_link {
-                full.add_one();
+                match full {
+                    Full::Node => self.node.node_full.add_one(),
+                    Full::Listener => self.full.add_one(),
+                }
                 return None;
             }
             return self.for_links.clone().map(Seat);
@@ -222,14 +234,14 @@ impl Gate {
         Some(seat)
     }
 
-    /// Whether there are more connections than there may be, here or at all listeners: the counter of refusals for that reason.
-    fn is_over(&self) -> Option<&Counter> {
+    /// Whether there are more connections than there may be, here or at all listeners.
+    fn is_over(&self) -> Option<Full> {
         if self.node.open.load(Ordering::Relaxed) > self.node.maximum {
-            return Some(&self.node.node_full);
+            return Some(Full::Node);
         }
         let open = self.open.load(Ordering::Relaxed);
         let is_over = self.maximum.is_some_and(|maximum| open > maximum);
-        is_over.then_some(&self.full)
+        is_over.then_some(Full::Listener)
     }
 
     /// A connection that got a place for a link is none.
@@ -305,20 +317,20 @@ mod tests {
     #[test]
     fn a_place_is_free_again_when_its_connection_is_gone() {
         let gate = gate(&NodeGate::new(10), Some(2), 0);
-        let (first, second) = (gate.admit(false, || false), gate.admit(false, || false));
+        let (first, second) = (gate.admit(false, |_| false), gate.admit(false, |_| false));
         assert!(first.is_some() && second.is_some());
-        assert!(gate.admit(false, || false).is_none());
+        assert!(gate.admit(false, |_| false).is_none());
         assert_eq!((gate.full.value(), gate.open()), (1, 2));
         drop(first);
-        assert!(gate.admit(false, || false).is_some());
+        assert!(gate.admit(false, |_| false).is_some());
     }
 
     #[test]
     fn listeners_share_the_places_of_the_node() {
         let node = NodeGate::new(2);
         let (one, other) = (gate(&node, None, 0), gate(&node, None, 0));
-        let _seats = (one.admit(false, || false), other.admit(false, || false));
-        assert!(one.admit(false, || false).is_none() && other.admit(false, || false).is_none());
+        let _seats = (one.admit(false, |_| false), other.admit(false, |_| false));
+        assert!(one.admit(false, |_| false).is_none() && other.admit(false, |_| false).is_none());
         assert_eq!(node.node_full.value(), 2);
     }
 
@@ -326,15 +338,15 @@ mod tests {
     fn what_may_be_a_link_has_a_place_above_all_others() {
         let node = NodeGate::new(2);
         let gate = gate(&node, Some(1), 0);
-        let client = gate.admit(true, || false).expect("there is a place");
+        let client = gate.admit(true, |_| false).expect("there is a place");
         assert!(!client.is_for_link());
-        let links: Vec<_> = (0..3).filter_map(|_| gate.admit(true, || false)).collect();
+        let links: Vec<_> = (0..3).filter_map(|_| gate.admit(true, |_| false)).collect();
         assert!(links.len() == 3 && links.iter().all(Seat::is_for_link));
         assert_eq!((gate.open(), gate.full.value()), (1, 0));
-        assert!(gate.admit(false, || false).is_none());
+        assert!(gate.admit(false, |_| false).is_none());
         drop((client, links));
         assert_eq!(gate.open(), 0);
-        assert!(gate.admit(false, || false).is_some());
+        assert!(gate.admit(false, |_| false).is_some());
     }
 
     #[test]
@@ -342,7 +354,7 @@ mod tests {
         let node = NodeGate::new(2);
         let gate = gate(&node, None, 0);
         node.is_out_of_memory.store(true, Ordering::Relaxed);
-        assert!(gate.admit(false, || false).is_none());
+        assert!(gate.admit(false, |_| false).is_none());
         assert_eq!(node.short_of_memory.value(), 1);
     }
 
@@ -353,7 +365,7 @@ mod tests {
         let mut admitted = |now| {
             let before = seats.len();
             while gate.wait_until(at(now)).is_none() {
-                seats.push(gate.admit(false, || false));
+                seats.push(gate.admit(false, |_| false));
             }
             seats.len() - before
         };

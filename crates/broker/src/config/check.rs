@@ -354,7 +354,7 @@ fn placement(
         .ok()
         .and_then(|mut all| all.next())
         .ok_or_else(|| {
-            let expected = "an address and port of this host, such as 0.0.0.0:18832";
+            let expected = "an address and port of this host, such as 0.0.0.0:18840";
             invalid("placement_listen", text, expected)
         })?;
     let of_clients = || listeners.iter().filter(|it| it.takes != Takes::Links);

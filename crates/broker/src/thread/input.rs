@@ -14,6 +14,7 @@ use thicket_overlay::KeyId;
 use super::{MAILBOX, Thread};
 use crate::dials::Dial;
 use crate::entrance::Entrance;
+use crate::gate::Full;
 use crate::layers::Preface;
 use crate::links::Proof;
 use crate::listener::Accept;
@@ -136,8 +137,13 @@ impl Thread {
     ) {
         self.counters.accepted.add_one();
         // Without a place the socket is dropped, which closes it.
-        let worker = &mut self.worker;
-        let seat = (entrance.gate).admit(entrance.takes_links(), || worker.make_way(now));
+        let (worker, for_links) = (&mut self.worker, &self.expected_links);
+        let seat = entrance.gate.admit(entrance.takes_links(), |full| {
+            worker.make_way(now, |id, at| {
+                let is_for_link = for_links.iter().any(|(link, _)| *link == id);
+                !is_for_link && (full == Full::Node || at == listener)
+            })
+        });
         let Some(seat) = seat else {
             return;
         };

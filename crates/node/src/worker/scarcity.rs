@@ -11,7 +11,7 @@ use super::{
     connection::{Connection, Phase},
     context::Context,
 };
-use crate::{ConnectionId, EventLevel, Now, Source};
+use crate::{ConnectionId, EventLevel, ListenerId, Now, Source};
 
 /// A client that has just connected is given this time for its CONNECT, however scarce places are.
 const JUST_CONNECTED: Duration = Duration::from_millis(500);
@@ -96,8 +96,12 @@ pub(super) fn bound_half_open(cx: &mut Context, id: ConnectionId) {
 
 impl Worker {
     /// There is no place for another connection: of some that have sent no CONNECT yet, the oldest of the address with most of them is closed. `false`:
-    /// there are none.
-    pub fn make_way(&mut self, now: Now) -> bool {
+    /// there are none. `has_place`: whether a connection at a listener has such a place.
+    pub fn make_way(
+        &mut self,
+        now: Now,
+        has_place: impl Fn(ConnectionId, ListenerId) -> bool,
+    ) -> bool {
         let is_idle = |connection: &Connection| {
             let has_waited = now.instant.since(connection.last_packet) >= JUST_CONNECTED;
             if has_waited {
@@ -106,6 +110,7 @@ impl Worker {
             usize::from(has_waited && matches!(connection.phase, Phase::AwaitConnect))
         };
         let some = self.cx.connections.next(LOOKED_AT);
+        let some = some.filter(|(id, it)| has_place(*id, it.listener));
         let Some((id, _)) = heaviest(some, is_idle, 1).pop() else {
             return false;
         };
@@ -156,7 +161,6 @@ mod tests {
     use thicket_session::time::Instant;
 
     use super::*;
-    use crate::ListenerId;
 
     #[test]
     fn the_address_that_holds_most_yields_first_with_what_is_largest() {

@@ -441,7 +441,7 @@ fn the_listener_for_placements_belongs_to_one_for_clients() {
     let text = |text: &str| Some(text.to_owned());
     let two = || Settings {
         listen: Some(vec!["127.0.0.1:1883".into(), "127.0.0.1:1884".into()]),
-        placement_listen: text("127.0.0.1:18832"),
+        placement_listen: text("127.0.0.1:18840"),
         ..Settings::default()
     };
     let of = |settings: Settings| {
@@ -450,7 +450,7 @@ fn the_listener_for_placements_belongs_to_one_for_clients() {
             .map(|it| it.placement.map(|it| it.listener))
     };
     let only = Settings {
-        placement_listen: text("127.0.0.1:18832"),
+        placement_listen: text("127.0.0.1:18840"),
         ..on("127.0.0.1:1883")
     };
     assert_eq!(of(only).expect("only one"), text("127.0.0.1:1883"));
@@ -462,7 +462,7 @@ fn the_listener_for_placements_belongs_to_one_for_clients() {
     let error = of(two()).expect_err("which of them?").to_string();
     assert!(error.contains("placement_listener = nothing"), "{error}");
     let open = Settings {
-        placement_listen: text("0.0.0.0:18832"),
+        placement_listen: text("0.0.0.0:18840"),
         ..on("127.0.0.1:1883")
     };
     let error = of(open.clone()).expect_err("open").to_string();
