@@ -482,7 +482,8 @@ class FullDisk(DurabilityCases):
         def refused():
             """What is asked for in vain; each time for something new."""
             name = f"new/{next(self.numbers)}"
-            client.send(subscribe(9, (name, 1)))
+            # Not to what it publishes, in case that is not refused yet.
+            client.send(subscribe(9, (f"{name}/other", 1)))
             with RawClient(port) as new:
                 return {
                     "subscription": client.expect_answer(Kind.SUBACK, 9).codes == [QUOTA_EXCEEDED],

@@ -363,8 +363,7 @@ class HostileLinks(unittest.TestCase):
     def test_strangers_who_hold_all_connections_leave_places_for_links(self):
         # They have as long as they like.
         one = self.start("one", arguments=("--connections", "8", "--connect-timeout-s", "600"))
-        for number in range(8):
-            self.addCleanup(self.connected(one.port, f"client-{number}").close)
+        clients = [self.connected(one.port, f"client-{number}") for number in range(8)]
         with contextlib.ExitStack() as strangers:
             for _ in range(200):
                 strangers.enter_context(socket.create_connection(("127.0.0.1", one.port)))
@@ -377,10 +376,13 @@ class HostileLinks(unittest.TestCase):
             # The places are for links only.
             with self.assertRaises(Closed):
                 client.connect("client")
+        for client in clients:
+            client.disconnect()
         self.assert_linked(one, two)
 
     def connected(self, port, client_id):
         client = RawClient(port)
+        self.addCleanup(client.close)
         client.connect(client_id, keep_alive=0)
         return client
 
