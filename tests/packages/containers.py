@@ -35,4 +35,13 @@ def is_missing():
         return f"{PODMAN[0]} is not here"
     if not archive():
         return "there is no image: scripts/package makes it"
-    return None
+    return refusal()
+
+
+def refusal():
+    """Why the runtime starts no container here, whatever is in it, or None."""
+    loaded = podman("load", "--quiet", "--input", archive())
+    image = loaded.stdout.split()[-1]
+    done = podman("run", "--rm", "--network=host", image, "--version", check=False)
+    of_runtime = [line for line in done.stderr.splitlines() if line.startswith("Error: ") and "OCI" in line]
+    return f"no container can be started: {of_runtime[-1]}" if of_runtime else None
