@@ -32,13 +32,17 @@ fn lab(arguments: &[&str]) -> Command {
 
 /// Runs `SCENARIO` with `addition`; `None` where this machine cannot.
 fn run(folder: &Path, addition: &str) -> Option<(Output, Results)> {
+    run_scenario(folder, &format!("{SCENARIO}{addition}"))
+}
+
+fn run_scenario(folder: &Path, scenario: &str) -> Option<(Output, Results)> {
     if let Err(error) = check_machine() {
         eprintln!("skipped: {error}");
         return None;
     }
     let file = folder.join("scenario.toml");
     let out = folder.join("out");
-    std::fs::write(&file, format!("{SCENARIO}{addition}")).unwrap();
+    std::fs::write(&file, scenario).unwrap();
     let output = lab(&[
         "run",
         file.to_str().unwrap(),
@@ -136,10 +140,6 @@ fn nothing_acknowledged_is_lost_while_a_site_is_cut_off_and_healed() {
 fn a_broker_that_refuses_is_a_result_and_its_clients_connect_again() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
-    if let Err(error) = check_machine() {
-        eprintln!("skipped: {error}");
-        return;
-    }
     let scenario = SCENARIO
         .replace(
             "driver = \"thicket\" }",
@@ -151,18 +151,10 @@ fn a_broker_that_refuses_is_a_result_and_its_clients_connect_again() {
         );
     let addition =
         "seconds = 6\n[[fault]]\nat_s = 0.5\ndo = \"partition\"\nsites = [\"s3\"]\nfor_s = 2.5\n";
-    let file = folder.path().join("scenario.toml");
-    let out = folder.path().join("out");
-    std::fs::write(&file, format!("{scenario}{addition}")).unwrap();
-    let output = lab(&[
-        "run",
-        file.to_str().unwrap(),
-        "--out",
-        out.to_str().unwrap(),
-    ])
-    .output()
-    .unwrap();
-    let results = Results::load(&out).unwrap();
+    let Some((output, results)) = run_scenario(folder.path(), &format!("{scenario}{addition}"))
+    else {
+        return;
+    };
     let run = &results.runs[0];
     // A busy machine may make it invalid, a broker that closes connections does not.
     let is_of_connection = |it: &String| it.contains("connect");

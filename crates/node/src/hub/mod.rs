@@ -429,7 +429,7 @@ impl Hub {
                 filter,
                 begin_at,
             } => {
-                self.handle_retained_query(now, from, query, &filter, begin_at);
+                self.handle_retained_query(now, from, query, filter, begin_at);
             }
             ToHub::RetainedCancel { query } => self.retained.cancel(from, query),
             ToHub::Replicate {

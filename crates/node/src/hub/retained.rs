@@ -652,13 +652,13 @@ impl Hub {
         now: Now,
         from: WorkerId,
         query: u64,
-        filter: &TopicFilter,
+        filter: TopicFilter,
         begin_at: Option<u64>,
     ) {
         let asked = RetainedQuery {
             from,
             query,
-            filter: filter.clone(),
+            filter,
             begin_at,
         };
         if self.wanted.has_looked_enough() || self.has_retained_queries() {

@@ -1,6 +1,6 @@
 //! Interests: of the sessions of this worker, and of the other workers and nodes in aggregate.
 
-use std::{cell::Cell, collections::BTreeMap, rc::Rc, sync::Arc};
+use std::{cell::Cell, cmp::Ordering, collections::BTreeMap, rc::Rc, sync::Arc};
 
 use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::NodeSlot;
@@ -220,15 +220,16 @@ pub(super) struct Route {
 impl Route {
     /// The shared subscription of that name and filter, if it matches.
     pub fn group(&self, name: &str, filter: &str) -> Option<&GroupRoute> {
-        let of = |group: &GroupRoute| compare_share_key(&group.key, name, filter);
-        let index = self.groups.binary_search_by(of).ok()?;
-        self.groups.get(index)
+        self.search_group(|group| compare_share_key(&group.key, name, filter))
     }
 
     /// The same by its key.
     pub fn find_group(&self, key: &str) -> Option<&GroupRoute> {
-        let of = |group: &GroupRoute| (*group.key).cmp(key);
-        let index = self.groups.binary_search_by(of).ok()?;
+        self.search_group(|group| (*group.key).cmp(key))
+    }
+
+    fn search_group(&self, compare: impl Fn(&GroupRoute) -> Ordering) -> Option<&GroupRoute> {
+        let index = self.groups.binary_search_by(compare).ok()?;
         self.groups.get(index)
     }
 

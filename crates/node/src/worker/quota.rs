@@ -19,10 +19,10 @@ use thicket_session::{
 };
 
 use super::{
-    Refusal, SessionKey, Worker, attach::granted_expiry, connect::prefix, context::Context,
+    Refusal, SessionKey, attach::granted_expiry, connect::prefix, context::Context,
     operate::has_no_memory,
 };
-use crate::{ConnectionId, Limits, Payer, Source, TenantId, TenantUsage};
+use crate::{ConnectionId, Limits, Payer, Source, TenantId};
 
 /// What a subscription costs beside the text of its filter: in its session and that of a backup, in the trees of its worker and of the hub, and in
 /// what was sent and is stored of it. Measured as memory of the process: 0.7 KB, and 0.4 KB more with backups.
@@ -31,19 +31,6 @@ const SUBSCRIPTION_BYTES: u64 = 1024;
 const WORKER_BYTES: u64 = 384;
 /// Accounts that are no longer used are removed when there are twice as many as were left the last time, and this many.
 const SWEEP: usize = 1024;
-
-impl Worker {
-    /// What the sessions of a tenant use here.
-    #[must_use]
-    pub fn tenant_usage(&self, tenant: TenantId) -> TenantUsage {
-        self.cx.sessions.tenants.usage(tenant)
-    }
-
-    /// What those at the other workers of this node use: the bounds are for all of them together.
-    pub fn set_tenant_elsewhere(&mut self, tenant: TenantId, usage: TenantUsage) {
-        self.cx.sessions.tenants.set_elsewhere(tenant, usage);
-    }
-}
 
 /// What a user or an address uses.
 #[derive(Debug)]

@@ -2,7 +2,21 @@
 
 use thicket_session::server::{Tally, Waiting};
 
+use super::Worker;
 use crate::{TenantId, TenantLimits, TenantUsage, tenants};
+
+impl Worker {
+    /// What the sessions of a tenant use here.
+    #[must_use]
+    pub fn tenant_usage(&self, tenant: TenantId) -> TenantUsage {
+        self.cx.sessions.tenants.usage(tenant)
+    }
+
+    /// What those at the other workers of this node use: the bounds are for all of them together.
+    pub fn set_tenant_elsewhere(&mut self, tenant: TenantId, usage: TenantUsage) {
+        self.cx.sessions.tenants.set_elsewhere(tenant, usage);
+    }
+}
 
 /// All tenants.
 #[derive(Debug)]

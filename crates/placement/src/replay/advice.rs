@@ -509,7 +509,7 @@ mod tests {
             max_sessions,
             ..arrival("reader", &[], &["x", "y"], "a")
         };
-        for (max_sessions, is_parted) in [(None, true), (Some(9), true), (Some(1), false)] {
+        for (max_sessions, is_divided) in [(None, true), (Some(9), true), (Some(1), false)] {
             let all = vec![
                 arrival("p", &[("x", 10.0)], &["x"], "a"),
                 arrival("q", &[("y", 10.0)], &["y"], "b"),
@@ -524,7 +524,7 @@ mod tests {
             let parts = |it: &Relocation| it.client == "reader" && it.topics == ["y"];
             assert_eq!(
                 after.moves.iter().any(parts),
-                is_parted,
+                is_divided,
                 "{max_sessions:?}: {:?}",
                 after.moves
             );

@@ -131,17 +131,19 @@ impl Inbound {
     /// Begins a range of generations if this PUBLISH needs one: it is new, and another node may have the session too. Whoever may be promoted next must
     /// know of the range before the publication is sent to others, to give it the same generation when its client sends it again.
     pub fn begin_range(&mut self, id: PacketId, dup: bool) -> bool {
+        if !self.is_branched || dup {
+            return false;
+        }
         let is_known = match self.ids.get(&id) {
             Some((State::Received | State::Held, _)) => true,
             Some((State::Split | State::Orphaned, _)) => !self.has_split,
             Some((State::Interrupted, _)) | None => false,
         };
-        let begins = self.is_branched && !dup && !is_known;
-        if begins {
+        if !is_known {
             self.generation = self.generation.wrapping_add(GENERATIONS_OF_A_BRANCH);
             self.is_branched = false;
         }
-        begins
+        !is_known
     }
 
     /// One that is unknown here though its client sent it before was perhaps accepted by a node that had the session before us: as a client sends
