@@ -53,10 +53,10 @@ impl Epoch {
         Self(self.0 + 1)
     }
 
-    /// Of the claim, or of one above what followed it: for a backup that was handed the session of a connected client.
+    /// Of a backup that was handed the session of a connected client: that of a claim above what the session had.
     #[must_use]
     pub const fn handed_over(self) -> Self {
-        Self(self.0.next_multiple_of(CLAIM))
+        Self((self.claim() + 1) * CLAIM)
     }
 
     /// Whether nothing has changed the primary since a client connected.

@@ -41,8 +41,16 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Orphan {
     key: SessionKey,
-    epoch: Epoch,
+    edition: Edition,
     since: Instant,
+}
+
+/// As what its primary sent a session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Edition {
+    by: SourceKey,
+    number: u64,
+    epoch: Epoch,
 }
 
 /// A session has failed over to another node's worker. There may be several backups of it here that are older, of primaries that died one after the
@@ -53,6 +61,16 @@ struct Announced {
     session: Adopted,
     /// Since when the backup of the earlier primary is out of date.
     over_since: Option<Instant>,
+}
+
+impl Announced {
+    /// Whether a backup is older: of a lower epoch, or what the same primary sent before it took in a branch. A merge that is repeated has the epoch of
+    /// the one before, but another number.
+    fn outdates(&self, backup: Edition) -> bool {
+        let Adopted { epoch, number, .. } = self.session;
+        epoch > backup.epoch
+            || (epoch == backup.epoch && self.by == backup.by && number > backup.number)
+    }
 }
 
 /// All of them, by the identities of the sessions.
@@ -68,19 +86,19 @@ impl Orphans {
     /// Whether an orphan has not been adopted yet.
     fn is_waiting(&self) -> bool {
         let mut waiting = self.waiting.iter();
-        waiting.any(|(uid, orphan)| self.adopted(*uid, orphan.epoch).is_none())
+        waiting.any(|(uid, orphan)| self.adopted(*uid, orphan.edition).is_none())
     }
 
     /// Who adopted a session, if that is newer than the backup here.
-    fn adopted(&self, uid: u128, epoch: Epoch) -> Option<&Announced> {
+    fn adopted(&self, uid: u128, backup: Edition) -> Option<&Announced> {
         let announced = self.announced.get(&uid);
-        announced.filter(|announced| announced.session.epoch > epoch)
+        announced.filter(|announced| announced.outdates(backup))
     }
 
     /// Removes the orphan whose session this worker of another node adopted.
     fn take_adopted_by(&mut self, uid: u128, by: SourceKey) -> Option<Orphan> {
-        let epoch = self.waiting.get(&uid)?.epoch;
-        self.adopted(uid, epoch).filter(|it| it.by == by)?;
+        let edition = self.waiting.get(&uid)?.edition;
+        self.adopted(uid, edition).filter(|it| it.by == by)?;
         self.waiting.remove(&uid)
     }
 
@@ -88,7 +106,7 @@ impl Orphans {
     fn lose_node(&mut self, now: Instant, node: NodeId) {
         for (uid, announced) in self.announced.extract_if(.., |_, it| it.by.0 == node) {
             if let Some(orphan) = self.waiting.get_mut(&uid)
-                && announced.session.epoch > orphan.epoch
+                && announced.outdates(orphan.edition)
             {
                 orphan.since = now;
             }
@@ -117,7 +135,8 @@ impl Worker {
         changes: &mut Vec<InterestChange>,
     ) -> usize {
         let identity = identity_of(&self.cx, key);
-        let adopted = identity.and_then(|(uid, epoch)| self.sources.orphans.adopted(uid, epoch));
+        let adopted =
+            identity.and_then(|(uid, edition)| self.sources.orphans.adopted(uid, edition));
         if adopted.is_none() && is_next(&self.cx, key) {
             return usize::from(self.fail_over(now, key, changes));
         }
@@ -183,7 +202,7 @@ impl Worker {
         let orphans = &self.sources.orphans;
         let is_due = |(uid, orphan): &(&u128, &Orphan)| {
             let is_over = orphan.since + SUCCESSION <= now.instant;
-            orphans.adopted(**uid, orphan.epoch).is_none()
+            orphans.adopted(**uid, orphan.edition).is_none()
                 && (is_over || is_next(&self.cx, orphan.key))
         };
         let due: Vec<(u128, SessionKey)> = (orphans.waiting.iter())
@@ -225,21 +244,21 @@ impl Sources {
         key: SessionKey,
         changes: &mut Vec<InterestChange>,
     ) {
-        let Some((uid, epoch)) = identity_of(cx, key) else {
+        let Some((uid, edition)) = identity_of(cx, key) else {
             return;
         };
         let orphans = &self.orphans;
-        let adopted = orphans.adopted(uid, epoch);
+        let adopted = orphans.adopted(uid, edition);
         let by = adopted.map(|adopted| (adopted.by, adopted.session.number));
         let is_over = adopted.is_some_and(|adopted| adopted.over_since.is_some());
-        let is_newer = |other: &Orphan| other.epoch > epoch;
+        let is_newer = |other: &Orphan| other.edition.epoch > edition.epoch;
         if is_over || orphans.waiting.get(&uid).is_some_and(is_newer) {
             changes.extend(self.drop_backup(cx, key));
             return;
         }
         let orphan = Orphan {
             key,
-            epoch,
+            edition,
             since: now.instant,
         };
         if let Some(older) = self.orphans.waiting.insert(uid, orphan) {
@@ -458,14 +477,20 @@ fn is_next(cx: &Context, key: SessionKey) -> bool {
     first.is_none_or(|first| *first == own)
 }
 
-/// Identity and epoch of a backup's session.
-pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Epoch)> {
+/// Identity of a backup's session, and as what it was sent.
+pub(super) fn identity_of(cx: &Context, key: SessionKey) -> Option<(u128, Edition)> {
     let session = cx.sessions.get(key)?;
-    Some((session.uid, session.backup()?.stored.epoch))
+    let backup = session.backup()?;
+    let edition = Edition {
+        by: backup.source,
+        number: backup.number,
+        epoch: backup.stored.epoch,
+    };
+    Some((session.uid, edition))
 }
 
 /// Marks the backups of other members as out of date; no others follow.
-pub(super) fn void_backups(cx: &mut Context, uid: u128, epoch: Epoch, members: &[NodeId]) {
+pub(super) fn void_backups(cx: &mut Context, uid: u128, backup: Edition, members: &[NodeId]) {
     for node in members {
         let is_up = |up: &UpNode| up.node == *node;
         if !cx.up.iter().any(is_up) {
@@ -474,7 +499,7 @@ pub(super) fn void_backups(cx: &mut Context, uid: u128, epoch: Epoch, members: &
         let number = cx.journal.next_number();
         let index = cx.stream_to(*node);
         if let Some(stream) = index.and_then(|index| cx.journal.streams.get_mut(index)) {
-            stream.writer.adopted(number, uid, epoch.promoted());
+            stream.writer.adopted(number, uid, backup.epoch.promoted());
             stream.writer.ended(number);
         }
     }

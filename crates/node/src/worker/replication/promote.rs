@@ -105,9 +105,9 @@ impl Worker {
         if has_backups {
             self.primaries.adopt_backups(&mut self.cx, key, &members);
             self.primaries.backup_new(&mut self.cx, now, key);
-        } else if let Some((uid, epoch)) = identity {
+        } else if let Some((uid, edition)) = identity {
             // There is another session, or this node keeps no backups: nobody would replicate to these any more.
-            void_backups(&mut self.cx, uid, epoch, &members);
+            void_backups(&mut self.cx, uid, edition, &members);
         }
         has_failed_over
     }
@@ -158,9 +158,6 @@ impl Worker {
             self.cx
                 .send_to_hub(ToHub::HandoverRefused { client_id, from });
             return false;
-        }
-        if let Some(session) = self.cx.sessions.get_mut(key) {
-            session.epoch = session.epoch.handed_over();
         }
         if let Some(history) = history {
             self.primaries.set_history(&mut self.cx, now, key, history);
@@ -329,7 +326,11 @@ impl Session {
             self.outbound.enqueue_accepted(delivery);
         }
         self.revive(now, stored);
-        self.epoch = self.epoch.promoted();
+        self.epoch = if is_split {
+            self.epoch.promoted()
+        } else {
+            self.epoch.handed_over()
+        };
         true
     }
 }

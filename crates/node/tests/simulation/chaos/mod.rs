@@ -527,6 +527,7 @@ fn clients_that_the_rebalancer_moves_in_a_partition_lose_nothing() {
         &[
             (RoutingMode::Mesh, &[201_020]),
             (RoutingMode::Flood, &[295]),
+            (RoutingMode::Topic, &[165]),
         ],
     );
 }
