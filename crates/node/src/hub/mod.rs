@@ -27,9 +27,6 @@ mod placing;
 mod quorum;
 mod refusals;
 mod retained;
-mod retained_accounts;
-mod retained_store;
-mod tombstones;
 mod wire;
 
 use std::{

@@ -1,46 +1,44 @@
 //! Retained messages: every node keeps all of them, the last writer wins (rule 17).
+//!
+//! | part | has |
+//! | --- | --- |
+//! | `accounts` | what each publisher and tenant has retained |
+//! | `tombstones` | topics whose message was removed, and when |
+//! | `store` | what of them is to be stored |
+//! | `contended` | topics that several clients wrote at once |
+//! | `queries` | what filters match, in pages |
+//! | `exchange` | what nodes send each other when they meet |
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::Duration,
-};
+mod accounts;
+mod contended;
+mod exchange;
+mod queries;
+mod store;
+mod tombstones;
+
+use std::{collections::BTreeSet, time::Duration};
 
 use thicket_mqtt::Qos;
 use thicket_overlay::{
     Incarnation, NodeId, NodeSlot, StreamId, fnv1a,
     record::{HybridTime, Record},
 };
-use thicket_session::{
-    retained::{RetainedCursor, RetainedProgress, RetainedTree},
-    time::Instant,
-    topic::TopicFilter,
-};
+use thicket_session::{retained::RetainedTree, time::Instant, topic::TopicFilter};
 
-use super::{
-    Hub, Message,
-    control::{RetainedRecord, WriteTime},
-    forward::Forwarded,
-    retained_accounts::{RetainedAccounts, RetainedCharge},
-    retained_store::{RetainedStore, StoredRetained},
+use self::{
+    accounts::{RetainedAccounts, RetainedCharge},
+    contended::Contended,
+    queries::Queries,
+    store::{RetainedStore, StoredRetained},
     tombstones::Tombstones,
 };
+use super::{Hub, control::WriteTime, forward::Forwarded};
 use crate::{
     Now, Remembered, RetainedLimits, TenantId, TenantLimits, TenantRetained, WorkerId,
     bans::BANS,
-    messages::{ForwardEntry, Origin, ToWorker},
-    work,
+    messages::{ForwardEntry, Origin},
 };
 
-/// Topics visited for one page.
-const PAGE_TOPICS: usize = 512;
-/// Topics visited for a page on which there is nothing yet.
-const PAGE_VISITS: usize = 16 * PAGE_TOPICS;
-/// Topics of the nodes themselves.
-const OF_NODES: &str = "$thicket/";
-/// Topics that are visited between two checks of the length of a page.
-const PAGE_STEP: usize = 16;
-/// Bytes of one page.
-const PAGE_BYTES: usize = 64 * 1024;
 /// Removed topics remembered, so that an older message does not come back.
 const TOMBSTONES: usize = 100_000;
 /// Their bytes are this part of those that retained messages may have, and a few whatever that is.
@@ -48,10 +46,6 @@ const TOMBSTONE_SHARE: u64 = 8;
 const LEAST_TOMBSTONE_BYTES: u64 = 1024 * 1024;
 /// Writes of two workers within this time may reach subscribers in either order.
 const CONTENTION: Duration = Duration::from_secs(1);
-/// When the last write is sent again: by then all that was written before is on its way.
-const SEND_AGAIN: Duration = Duration::from_millis(50);
-/// Topics for which that is noted.
-const CONTENDED_TOPICS: usize = 10_000;
 /// Expired messages that are removed in one round.
 const EXPIRED_A_ROUND: usize = 1000;
 /// Bytes that the index by expiry takes for a message besides its topic.
@@ -85,33 +79,21 @@ struct Kept {
     charge: RetainedCharge,
 }
 
-/// Topics that several clients wrote at once, until their last write is sent again. A subscriber that mirrors a topic may have received the writes in
-/// another order than they were kept in, and would stay wrong until the next write.
-#[derive(Debug, Default)]
-struct Contended {
-    /// In the order they are due.
-    due: VecDeque<(Instant, Box<str>)>,
-    topics: BTreeSet<Box<str>>,
-}
-
-impl Contended {
-    /// One that is noted already is sent after this write too. Beyond the limit, subscribers may keep another write as the last.
-    fn note(&mut self, now: Instant, topic: &str) {
-        if self.topics.len() < CONTENDED_TOPICS && !self.topics.contains(topic) {
-            self.topics.insert(topic.into());
-            self.due.push_back((now + SEND_AGAIN, topic.into()));
+impl Kept {
+    /// Appends the record with the expiry it has left.
+    fn append_to(&self, page: &mut Vec<u8>, now: Now) {
+        let Some(at) = self.expires_at else {
+            page.extend_from_slice(&self.record);
+            return;
+        };
+        if let Ok((record, _)) = Record::decode(&self.record) {
+            let left = at.since(now.instant).as_millis() as u64;
+            Record {
+                expiry_left_ms: Some(left),
+                ..record
+            }
+            .encode(page);
         }
-    }
-
-    fn next(&self) -> Option<Instant> {
-        self.due.front().map(|(at, _)| *at)
-    }
-
-    fn pop_due(&mut self, now: Instant) -> Option<Box<str>> {
-        let (_, topic) = self.due.pop_front_if(|(at, _)| *at <= now)?;
-        self.topics.remove(&topic);
-        thicket_session::reach!("time SEND_AGAIN");
-        Some(topic)
     }
 }
 
@@ -123,11 +105,7 @@ pub(super) struct RetainedMessages {
     by_expiry: BTreeSet<(Instant, Box<str>)>,
     removed: Tombstones,
     clock: HybridTime,
-    /// Queries under way, each with the last arrival that belongs to it: what came later reaches the new subscription as a
-    /// message.
-    cursors: BTreeMap<(WorkerId, u64), (RetainedCursor, u64)>,
-    /// Queries that wait for their next page, as this round has looked enough: one of a session at a time.
-    asked: VecDeque<RetainedQuery>,
+    queries: Queries,
     arrivals: u64,
     /// Exclusive or over the fingerprints of all writes kept.
     digest: u64,
@@ -149,8 +127,7 @@ impl RetainedMessages {
             by_expiry: BTreeSet::new(),
             removed: Tombstones::new(TOMBSTONES, tombstone_bytes(&limits)),
             clock: HybridTime::default(),
-            cursors: BTreeMap::new(),
-            asked: VecDeque::new(),
+            queries: Queries::default(),
             arrivals: 0,
             digest: 0,
             contended: Contended::default(),
@@ -218,12 +195,6 @@ impl RetainedMessages {
     /// How many messages were kept so far.
     pub const fn arrivals(&self) -> u64 {
         self.arrivals
-    }
-
-    pub fn cancel(&mut self, worker: WorkerId, query: u64) {
-        self.cursors.remove(&(worker, query));
-        self.asked
-            .retain(|asked| (asked.from, asked.query) != (worker, query));
     }
 
     /// The time of a write of ours: later than all we have, but for what a clock far ahead of ours wrote to other topics.
@@ -302,28 +273,6 @@ impl RetainedMessages {
                 u128::from(ago) < CONTENTION.as_millis()
             }),
         }
-    }
-
-    /// The last write of a topic.
-    fn last_word(&self, now: Now, topic: &str) -> Option<(Origin, Vec<u8>)> {
-        let mut bytes = Vec::new();
-        if let Some(kept) = self.tree.get(topic) {
-            let (record, _) = Record::decode(&kept.record).ok()?;
-            let left = kept.expires_at.map(|at| at.since(now.instant));
-            let record = Record {
-                expiry_left_ms: left.map(|left| left.as_millis() as u64),
-                ..record
-            };
-            record.encode(&mut bytes);
-            return Some((kept.origin, bytes));
-        }
-        let (time, writer) = self.removed.get(topic)?;
-        let record = Record {
-            qos: Qos::AtLeastOnce,
-            ..removal(topic, time)
-        };
-        record.encode(&mut bytes);
-        Some((removed_by(writer), bytes))
     }
 
     fn has_capacity(&self, record: &Record<'_>) -> bool {
@@ -424,64 +373,6 @@ impl RetainedMessages {
             self.digest ^= fingerprint(&oldest, written);
         }
     }
-
-    /// The next page for a query, with the expiry each message has left; whether there is more; and how many topics were visited at most.
-    fn page(
-        &mut self,
-        now: Now,
-        key: (WorkerId, u64),
-        filter: &TopicFilter,
-        begin_at: Option<u64>,
-    ) -> (Vec<u8>, bool, u64) {
-        if let Some(last) = begin_at {
-            self.cursors
-                .insert(key, (RetainedCursor::new(filter), last));
-        }
-        // With large messages a few topics fill a page.
-        let mean_bytes = self.tree.bytes() / self.tree.len().max(1);
-        let topics = (PAGE_BYTES / mean_bytes.max(1)).clamp(1, PAGE_TOPICS);
-        let Some((cursor, last)) = self.cursors.get_mut(&key) else {
-            return (Vec::new(), false, 0);
-        };
-        let mut page = Vec::new();
-        let mut expired = Vec::new();
-        let mut progress = RetainedProgress::More;
-        let mut visits = 0;
-        while page.len() < PAGE_BYTES
-            && progress == RetainedProgress::More
-            && visits
-                < if page.is_empty() {
-                    PAGE_VISITS
-                } else {
-                    PAGE_TOPICS
-                }
-        {
-            visits += topics;
-            progress = cursor.resume(&self.tree, topics, |topic, kept| match kept.expires_at {
-                Some(at) if at <= now.instant => expired.push(topic.to_owned()),
-                at if kept.arrival <= *last => append(&mut page, kept, at, now),
-                _ => {}
-            });
-        }
-        for topic in expired {
-            self.forget(now, &topic);
-        }
-        let has_more = progress == RetainedProgress::More;
-        if !has_more {
-            self.cursors.remove(&key);
-        }
-        (page, has_more, visits as u64)
-    }
-}
-
-/// A worker wants the next page of what a filter matches.
-#[derive(Debug)]
-struct RetainedQuery {
-    from: WorkerId,
-    query: u64,
-    filter: TopicFilter,
-    /// Set with the first page: the last arrival that belongs to it.
-    begin_at: Option<u64>,
 }
 
 /// Bytes of removed topics that are remembered.
@@ -512,22 +403,6 @@ fn bytes_of(record: &Record<'_>) -> usize {
     topic + record.encoded_len() + expiry
 }
 
-/// Appends a kept record with the expiry it has left.
-fn append(page: &mut Vec<u8>, kept: &Kept, expires_at: Option<Instant>, now: Now) {
-    let Some(at) = expires_at else {
-        page.extend_from_slice(&kept.record);
-        return;
-    };
-    if let Ok((record, _)) = Record::decode(&kept.record) {
-        let left = at.since(now.instant).as_millis() as u64;
-        Record {
-            expiry_left_ms: Some(left),
-            ..record
-        }
-        .encode(page);
-    }
-}
-
 /// The next time after one.
 const fn after(time: HybridTime) -> HybridTime {
     match time.counter.checked_add(1) {
@@ -547,35 +422,6 @@ impl Hub {
     #[must_use]
     pub fn has_retained(&self, topic: &str) -> bool {
         self.retained.tree.get(topic).is_some()
-    }
-
-    /// Some of the retained messages, without those of the nodes themselves, as records back to back with the expiry they have left: about
-    /// a page. `true`: there are more.
-    pub fn export_retained(&self, now: Now, cursor: &mut RetainedCursor) -> (Vec<u8>, bool) {
-        self.browse_retained(now, cursor, usize::MAX)
-    }
-
-    /// The same, for which about `topics` topics are visited, whether they match or not.
-    pub fn browse_retained(
-        &self,
-        now: Now,
-        cursor: &mut RetainedCursor,
-        topics: usize,
-    ) -> (Vec<u8>, bool) {
-        let mut page = Vec::new();
-        let mut left = topics;
-        let mut progress = RetainedProgress::More;
-        while left > 0 && page.len() < PAGE_BYTES && progress == RetainedProgress::More {
-            left = left.saturating_sub(PAGE_STEP);
-            let visit = |topic: &str, kept: &Kept| match kept.expires_at {
-                Some(at) if at <= now.instant => {}
-                _ if topic.starts_with(OF_NODES) => {}
-                at => append(&mut page, kept, at, now),
-            };
-            // One with a large payload fills a page.
-            progress = cursor.resume(&self.retained.tree, PAGE_STEP, visit);
-        }
-        (page, progress == RetainedProgress::More)
     }
 
     /// A worker's message that is to be retained: kept here, sent to every node.
@@ -647,61 +493,6 @@ impl Hub {
         self.forward_one(now, from, &entry, &bytes, &entry.destinations);
     }
 
-    pub(super) fn handle_retained_query(
-        &mut self,
-        now: Now,
-        from: WorkerId,
-        query: u64,
-        filter: TopicFilter,
-        begin_at: Option<u64>,
-    ) {
-        let asked = RetainedQuery {
-            from,
-            query,
-            filter,
-            begin_at,
-        };
-        if self.wanted.has_looked_enough() || self.has_retained_queries() {
-            self.retained.asked.push_back(asked);
-        } else {
-            self.answer_retained_query(now, &asked);
-        }
-    }
-
-    /// Whether queries wait for the next round.
-    pub(super) fn has_retained_queries(&self) -> bool {
-        !self.retained.asked.is_empty()
-    }
-
-    /// Answers queries that waited, in turns, until this round has looked enough too.
-    pub(super) fn answer_retained_queries(&mut self, now: Now) {
-        while !self.wanted.has_looked_enough()
-            && let Some(asked) = self.retained.asked.pop_front()
-        {
-            self.answer_retained_query(now, &asked);
-        }
-    }
-
-    fn answer_retained_query(&mut self, now: Now, asked: &RetainedQuery) {
-        let &RetainedQuery {
-            from,
-            query,
-            ref filter,
-            begin_at,
-        } = asked;
-        let page = self.retained.page(now, (from, query), filter, begin_at);
-        let (records, has_more, visits) = page;
-        self.wanted.note_work(work::VISIT * visits);
-        self.cx.send_to_worker_after_records(
-            from,
-            ToWorker::RetainedPage {
-                query,
-                records,
-                has_more,
-            },
-        );
-    }
-
     /// When the next message expires.
     pub(super) fn next_retained_expiry(&self) -> Option<Instant> {
         self.retained.by_expiry.first().map(|(at, _)| *at)
@@ -710,120 +501,6 @@ impl Hub {
     /// Removes messages that have expired, whether somebody asks for them or not: they take capacity.
     pub(super) fn expire_retained(&mut self, now: Now) {
         self.retained.expire(now);
-    }
-
-    /// When a last write is to be sent again.
-    pub(super) fn next_last_write(&self) -> Option<Instant> {
-        self.retained.contended.next()
-    }
-
-    /// Sends subscribers the last write of topics that several clients wrote at once.
-    pub(super) fn send_last_writes(&mut self, now: Now) {
-        while let Some(topic) = self.retained.contended.pop_due(now.instant) {
-            let Some((origin, bytes)) = self.retained.last_word(now, &topic) else {
-                continue;
-            };
-            for worker in self.wanted.route(&topic).plain.clone() {
-                let bytes = bytes.clone();
-                self.cx
-                    .send_to_worker_after_records(worker, ToWorker::LastWrite { origin, bytes });
-            }
-        }
-    }
-
-    /// A node that is new, or back, compares retained messages with us.
-    pub(super) fn offer_retained(&mut self, slot: NodeSlot) {
-        if let Some(node) = self.cx.up.get(&slot).copied() {
-            self.retained.announced.remove(&node);
-            self.send_retained_digest(node, false);
-        }
-    }
-
-    fn send_retained_digest(&mut self, node: NodeId, is_answer: bool) {
-        let digest = self.retained.digest;
-        self.cx
-            .send(node, &Message::RetainedDigest { digest, is_answer });
-    }
-
-    /// The other node keeps something else: it gets all of ours, once since it came up. It may be the only one that noticed the partition, so it gets
-    /// our digest too, behind all of ours.
-    pub(super) fn handle_retained_digest(
-        &mut self,
-        now: Now,
-        node: NodeId,
-        digest: u64,
-        is_answer: bool,
-    ) {
-        if digest == self.retained.digest || (is_answer && self.retained.announced.contains(&node))
-        {
-            return;
-        }
-        self.send_retained(now, node);
-        self.retained.announced.insert(node);
-        if !is_answer {
-            self.send_retained_digest(node, true);
-        }
-    }
-
-    fn send_retained(&mut self, now: Now, node: NodeId) {
-        let mut pages: Vec<Vec<(Origin, Vec<u8>)>> = vec![Vec::new()];
-        let mut bytes = 0;
-        let mut add = |origin: Origin, record: Vec<u8>| {
-            if bytes > PAGE_BYTES {
-                bytes = 0;
-                pages.push(Vec::new());
-            }
-            bytes += record.len() + 28;
-            pages
-                .last_mut()
-                .expect("never empty")
-                .push((origin, record));
-        };
-        for (topic, kept) in self.retained.tree.iter() {
-            let mut record = Vec::new();
-            if kept.expires_at.is_some_and(|at| at <= now.instant) {
-                let (time, writer) = kept.written;
-                removal(topic, time).encode(&mut record);
-                add(removed_by(writer), record);
-            } else {
-                append(&mut record, kept, kept.expires_at, now);
-                add(kept.origin, record);
-            }
-        }
-        for (topic, (time, writer)) in self.retained.removed.iter() {
-            let mut record = Vec::new();
-            removal(topic, time).encode(&mut record);
-            add(removed_by(writer), record);
-        }
-        for page in pages {
-            let messages = page
-                .iter()
-                .map(|(origin, record)| RetainedRecord {
-                    origin: *origin,
-                    record,
-                })
-                .collect();
-            self.cx.send(node, &Message::Retained { messages });
-        }
-    }
-
-    /// Retained messages of another node. What is new here is matched here too: it was published while we could not receive it.
-    pub(super) fn handle_retained(&mut self, now: Now, messages: &[RetainedRecord<'_>]) {
-        for RetainedRecord { origin, record } in messages {
-            let bytes = record;
-            let Ok((record, _)) = Record::decode(bytes) else {
-                continue;
-            };
-            if self.retained.observe(now, *origin, &record) == Observed::Newer {
-                for worker in self.wanted.route(record.topic).plain.clone() {
-                    let (origin, bytes) = (*origin, bytes.to_vec());
-                    self.cx.send_to_worker_after_records(
-                        worker,
-                        ToWorker::RetainedRecords { origin, bytes },
-                    );
-                }
-            }
-        }
     }
 }
 

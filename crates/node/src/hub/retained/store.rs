@@ -6,10 +6,9 @@
 
 use thicket_overlay::{Incarnation, NodeId, StreamId, record::Record};
 
-use super::Hub;
 use crate::{
-    Keyspace, LogStatus, Now, RecoverError, StoreOperation, Stored, Unstored, journal::hexadecimal,
-    messages::Origin,
+    Keyspace, LogStatus, Now, RecoverError, StoreOperation, Stored, Unstored, hub::Hub,
+    journal::hexadecimal, messages::Origin,
 };
 
 /// Version of the format.
@@ -17,7 +16,7 @@ const VERSION: u8 = 1;
 
 /// What must be stored of this round.
 #[derive(Debug)]
-pub(super) struct RetainedStore {
+pub(in crate::hub) struct RetainedStore {
     is_on: bool,
     is_paused: bool,
     operations: Vec<StoreOperation>,
@@ -27,7 +26,7 @@ pub(super) struct RetainedStore {
 
 /// A retained message, or a removal if its payload is empty.
 #[derive(Debug)]
-pub(super) struct StoredRetained<'a> {
+pub(in crate::hub) struct StoredRetained<'a> {
     pub origin: Origin,
     pub expires_at_ms: Option<u64>,
     pub record: Record<'a>,

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::control::WriteTime;
-use crate::Remembered;
+use crate::{Remembered, hub::control::WriteTime};
 
 /// Bytes that a removal takes besides its topic: an entry in each of the two maps, and the allocation of the topic.
 const ENTRY_BYTES: usize = 2 * size_of::<(WriteTime, Arc<str>)>() + 80;

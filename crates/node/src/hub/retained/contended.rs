@@ -1,0 +1,99 @@
+//! Topics that several clients wrote at once.
+//!
+//! A subscriber that mirrors a topic may have received the writes in another order than they were kept in, and would stay wrong until the next write.
+//! So the last write is sent again when all that was written before is on its way.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use thicket_mqtt::Qos;
+use thicket_overlay::record::Record;
+use thicket_session::time::Instant;
+
+use super::{RetainedMessages, removal, removed_by};
+use crate::{
+    Now,
+    hub::Hub,
+    messages::{Origin, ToWorker},
+};
+
+/// When the last write is sent again: by then all that was written before is on its way.
+const SEND_AGAIN: Duration = Duration::from_millis(50);
+/// Topics for which that is noted.
+const CONTENDED_TOPICS: usize = 10_000;
+
+/// These topics, until their last write is sent again.
+#[derive(Debug, Default)]
+pub(super) struct Contended {
+    /// In the order they are due.
+    due: VecDeque<(Instant, Box<str>)>,
+    topics: BTreeSet<Box<str>>,
+}
+
+impl Contended {
+    /// One that is noted already is sent after this write too. Beyond the limit, subscribers may keep another write as the last.
+    pub fn note(&mut self, now: Instant, topic: &str) {
+        if self.topics.len() < CONTENDED_TOPICS && !self.topics.contains(topic) {
+            self.topics.insert(topic.into());
+            self.due.push_back((now + SEND_AGAIN, topic.into()));
+        }
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.due.front().map(|(at, _)| *at)
+    }
+
+    fn pop_due(&mut self, now: Instant) -> Option<Box<str>> {
+        let (_, topic) = self.due.pop_front_if(|(at, _)| *at <= now)?;
+        self.topics.remove(&topic);
+        thicket_session::reach!("time SEND_AGAIN");
+        Some(topic)
+    }
+}
+
+impl RetainedMessages {
+    /// The last write of a topic.
+    pub(super) fn last_word(&self, now: Now, topic: &str) -> Option<(Origin, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        if let Some(kept) = self.tree.get(topic) {
+            let (record, _) = Record::decode(&kept.record).ok()?;
+            let left = kept.expires_at.map(|at| at.since(now.instant));
+            let record = Record {
+                expiry_left_ms: left.map(|left| left.as_millis() as u64),
+                ..record
+            };
+            record.encode(&mut bytes);
+            return Some((kept.origin, bytes));
+        }
+        let (time, writer) = self.removed.get(topic)?;
+        let record = Record {
+            qos: Qos::AtLeastOnce,
+            ..removal(topic, time)
+        };
+        record.encode(&mut bytes);
+        Some((removed_by(writer), bytes))
+    }
+}
+
+impl Hub {
+    /// When a last write is to be sent again.
+    pub(in crate::hub) fn next_last_write(&self) -> Option<Instant> {
+        self.retained.contended.next()
+    }
+
+    /// Sends subscribers the last write of topics that several clients wrote at once.
+    pub(in crate::hub) fn send_last_writes(&mut self, now: Now) {
+        while let Some(topic) = self.retained.contended.pop_due(now.instant) {
+            let Some((origin, bytes)) = self.retained.last_word(now, &topic) else {
+                continue;
+            };
+            for worker in self.wanted.route(&topic).plain.clone() {
+                let bytes = bytes.clone();
+                self.cx
+                    .send_to_worker_after_records(worker, ToWorker::LastWrite { origin, bytes });
+            }
+        }
+    }
+}
