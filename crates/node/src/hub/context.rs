@@ -12,8 +12,7 @@ use thicket_mqtt::ReasonCode;
 use thicket_overlay::{NodeId, NodeSlot, Overlay};
 
 use super::{
-    control::Message, forward::Outgoing, members::Members, ownership::directory::Directory,
-    quorum::Quorum,
+    control::Message, directory::Directory, members::Members, outgoing::Outgoing, quorum::Quorum,
 };
 use crate::{
     Event, EventLevel, HubConfig, HubOutput, WorkerId,

@@ -1,19 +1,23 @@
 //! Messages between hubs besides those of the overlay: claims of client identifiers, sessions that move, retained messages.
 
 mod bytes;
+mod habits;
+mod load;
+mod placements;
 
-use thicket_overlay::{NodeId, record::HybridTime};
+use thicket_overlay::{Incarnation, NodeId, StreamId, record::HybridTime};
 use thicket_placement::{MoveReason, Placement};
 use thicket_session::server::Epoch;
 
-use super::{
-    members::Membership,
-    placing::{Follows, PlacementOrder, SentTopics},
-    refusals::RefusedNumbers,
+pub(super) use self::{
+    habits::{END, LEARNING},
+    load::SentTopics,
+    placements::{Follows, PlacementOrder},
 };
+use super::members::Membership;
 use crate::{
     NodeState, RebalanceError, RebalanceWish, RedirectionReason,
-    messages::{BackupReport, ClientHabits, Origin, Purpose, ReplicationStream},
+    messages::{BackupReport, ClientHabits, NumberRuns, Origin, Purpose, ReplicationStream},
 };
 
 /// A message between hubs.
@@ -151,6 +155,14 @@ pub(super) enum Message<'a> {
         request: u64,
         answer: Result<String, RebalanceError>,
     },
+}
+
+/// Numbers of one stream of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RefusedNumbers {
+    pub incarnation: Incarnation,
+    pub stream: StreamId,
+    pub runs: NumberRuns,
 }
 
 /// What a registrar grants.

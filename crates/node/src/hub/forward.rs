@@ -1,123 +1,22 @@
 //! Records on their way through the hub: from a worker to other nodes, from other nodes to the workers.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    ops::RangeInclusive,
-};
+use std::ops::RangeInclusive;
 
 use thicket_overlay::{
-    Delivery, Forward, ForwardError, Incarnation, LinkId, NodeSlot, StreamId,
+    Delivery, Forward, ForwardError, LinkId, StreamId,
     record::{Record, split},
 };
 
-use super::{Hub, interests::Wanted, retained::Observed};
+use super::{Hub, interests::Wanted, outgoing::Forwarded, retained::Observed};
 use crate::{
-    EventLevel, HubOutput, Now, WorkerId,
-    handed::{Handed, forward_bytes},
-    messages::{
-        ForwardEntry, NumberRuns, Origin, ToWorker, WorkerMessage, compare_share_key, push_number,
-    },
+    EventLevel, Now, WorkerId,
+    handed::forward_bytes,
+    messages::{ForwardEntry, NumberRuns, Origin, ToWorker, compare_share_key, push_number},
     work,
 };
 
 /// Bytes of a link between two checks of what the round has done.
 const PART_BYTES: usize = 16 * 1024;
-
-/// What leaves for the workers at the end of the round.
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    /// By worker: batches of one origin each, in order.
-    records: Vec<Vec<(Origin, Vec<u8>)>>,
-    /// By worker: its own numbers that all other nodes have admitted, and those that were refused.
-    acknowledged: Vec<NumberRuns>,
-    refused: Vec<NumberRuns>,
-    /// The acknowledged ones wait until it is decided whether this side has quorum.
-    holds_acknowledgements: bool,
-    /// Records that workers have not taken yet.
-    pub handed: Handed,
-    /// By the node that sent them: bytes of messages without numbers whose credit it gets back when the workers have taken enough.
-    owed: BTreeMap<(NodeSlot, Incarnation), u64>,
-}
-
-impl Outgoing {
-    pub fn new(workers: u8) -> Self {
-        let workers = usize::from(workers);
-        Self {
-            records: vec![Vec::new(); workers],
-            acknowledged: vec![Vec::new(); workers],
-            refused: vec![Vec::new(); workers],
-            holds_acknowledgements: false,
-            handed: Handed::new(workers),
-            owed: BTreeMap::new(),
-        }
-    }
-
-    /// All other nodes have admitted a number of a worker.
-    pub fn acknowledge(&mut self, worker: WorkerId, number: u64) {
-        if let Some(runs) = self.acknowledged.get_mut(usize::from(worker.0)) {
-            push_number(runs, number);
-        }
-    }
-
-    pub const fn hold_acknowledgements(&mut self, holds: bool) {
-        self.holds_acknowledgements = holds;
-    }
-
-    /// Turns everything into messages.
-    pub fn seal(&mut self, outputs: &mut VecDeque<HubOutput>) {
-        for index in 0..self.records.len() {
-            let to = WorkerId(index as u8);
-            for (_, bytes) in &self.records[index] {
-                self.handed.hand(index, bytes.len() as u64);
-            }
-            let mut send = |content| {
-                outputs.push_back(HubOutput::WorkerMessage {
-                    to,
-                    message: WorkerMessage(content),
-                })
-            };
-            for (origin, bytes) in self.records[index].drain(..) {
-                send(ToWorker::Records { origin, bytes });
-            }
-            if !self.acknowledged[index].is_empty() && !self.holds_acknowledgements {
-                send(ToWorker::Acknowledged(std::mem::take(
-                    &mut self.acknowledged[index],
-                )));
-            }
-            if !self.refused[index].is_empty() {
-                send(ToWorker::Refused(std::mem::take(&mut self.refused[index])));
-            }
-        }
-    }
-
-    /// Adds a batch to those of a worker.
-    fn add_records(&mut self, worker: WorkerId, origin: Origin, records: Vec<u8>) {
-        let batches = &mut self.records[usize::from(worker.0)];
-        match batches.last_mut() {
-            Some((last, bytes)) if *last == origin => bytes.extend_from_slice(&records),
-            Some(_) | None => batches.push((origin, records)),
-        }
-    }
-
-    pub fn add_record(&mut self, worker: WorkerId, origin: Origin, record: &[u8]) {
-        let batches = &mut self.records[usize::from(worker.0)];
-        match batches.last_mut() {
-            Some((last, bytes)) if *last == origin => bytes.extend_from_slice(record),
-            Some(_) | None => batches.push((origin, record.to_vec())),
-        }
-    }
-}
-
-/// What became of a record that was handed to the overlay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Forwarded {
-    /// It has no destination that is up.
-    Nobody,
-    /// It is on its way, and acknowledged later if it has a number.
-    Sent,
-    /// It is over the limit: the worker is informed.
-    Refused,
-}
 
 impl Hub {
     /// Messages of a worker for other nodes.
@@ -187,7 +86,7 @@ impl Hub {
     /// A message of a worker is over the limit: its publisher is refused (rule 18).
     pub(super) fn refuse_forward(&mut self, from: WorkerId, number: u64) {
         if number > 0 {
-            push_number(&mut self.cx.outgoing.refused[usize::from(from.0)], number);
+            self.cx.outgoing.refuse(from, number);
         }
     }
 
@@ -253,12 +152,13 @@ impl Hub {
     /// All other nodes have admitted these numbers of a worker.
     pub(super) fn handle_acknowledged(&mut self, stream: StreamId, ranges: &[RangeInclusive<u64>]) {
         let rest = self.hints_hold_back(stream, ranges);
-        let Some(runs) = self.cx.outgoing.acknowledged.get_mut(usize::from(stream.0)) else {
-            return;
-        };
+        let outgoing = &mut self.cx.outgoing;
         match rest {
-            Some(rest) => runs.extend(rest),
-            None => runs.extend(ranges.iter().map(|range| (*range.start(), *range.end()))),
+            Some(rest) => outgoing.acknowledge_all(stream, rest),
+            None => {
+                let all = ranges.iter().map(|range| (*range.start(), *range.end()));
+                outgoing.acknowledge_all(stream, all);
+            }
         }
     }
 
@@ -361,9 +261,7 @@ impl Hub {
     fn release(&mut self, origin: thicket_overlay::Origin, bytes: u64) {
         let (slot, incarnation) = (origin.slot, origin.incarnation);
         if self.cx.outgoing.handed.is_full() {
-            *(self.cx.outgoing.owed)
-                .entry((slot, incarnation))
-                .or_default() += bytes;
+            self.cx.outgoing.owe(slot, incarnation, bytes);
         } else {
             self.cx.overlay.released(slot, incarnation, bytes);
         }
@@ -376,7 +274,7 @@ impl Hub {
         if outgoing.handed.is_full() {
             return;
         }
-        for ((slot, incarnation), bytes) in std::mem::take(&mut outgoing.owed) {
+        for ((slot, incarnation), bytes) in outgoing.take_owed() {
             self.cx.overlay.released(slot, incarnation, bytes);
         }
     }

@@ -4,12 +4,22 @@
 //! every worker, and records cross it in both directions. It keeps what a node has once: the directory of client identifiers and the retained
 //! messages.
 //!
+//! Files use only what is below them:
+//!
+//! | layer | files |
+//! | --- | --- |
+//! | the hub | this one, and those that are methods of [`Hub`]: what is carried where, and who belongs to the cluster |
+//! | parts | [`ownership`], [`placing`], and those with a type of their own, such as [`hints`] and [`retained`] |
+//! | [`context`] | passed to every part, and they all send with it |
+//! | what it has | [`directory`], [`members`], [`outgoing`], [`quorum`] |
+//! | messages between hubs | [`control`], [`wire`] |
+//!
 //! | part | decides |
 //! | --- | --- |
-//! | [`context`] | nothing: it is passed to every part, and they all send with it |
 //! | [`ownership`] | which node and which worker has a session |
 //! | [`placing`] | where clients should be: redirection, placement, rebalancing |
-//! | the others, methods of [`Hub`] | what is carried where: interests, forwarding, hints, retained messages; who belongs to the cluster |
+//! | [`hints`] | which messages are kept for nodes that are down |
+//! | [`retained`] | which retained message of a topic is the last one |
 
 mod admissions;
 mod agreement;
@@ -17,16 +27,19 @@ mod api;
 mod bans;
 mod context;
 mod control;
+mod directory;
 mod dispatch;
 mod forward;
 mod hints;
 mod interests;
 mod members;
+mod outgoing;
 mod ownership;
 mod placing;
 mod quorum;
 mod refusals;
 mod retained;
+mod serving;
 mod wire;
 
 use std::{
@@ -42,11 +55,13 @@ use self::{
     agreement::Agreement,
     context::Context,
     control::Message,
-    forward::{Arrivals, Outgoing},
+    directory::Directory,
+    forward::Arrivals,
     hints::Hints,
     interests::Wanted,
     members::Members,
-    ownership::{Ownership, directory::Directory},
+    outgoing::Outgoing,
+    ownership::Ownership,
     placing::Placing,
     quorum::{Newcomers, Quorum},
     refusals::Refusals,

@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use thicket_overlay::{Incarnation, NodeId, StreamId};
+use thicket_overlay::NodeId;
 
-use super::{Hub, Message};
+use super::{
+    Hub,
+    control::{Message, RefusedNumbers},
+};
 use crate::{
     WorkerId,
     messages::{NumberRuns, Origin, ToWorker},
@@ -15,14 +18,6 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     unannounced: BTreeMap<Origin, NumberRuns>,
-}
-
-/// Numbers of one stream of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RefusedNumbers {
-    pub incarnation: Incarnation,
-    pub stream: StreamId,
-    pub runs: NumberRuns,
 }
 
 impl Hub {

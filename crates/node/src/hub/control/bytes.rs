@@ -4,17 +4,17 @@ use thicket_overlay::{Incarnation, NodeId, StreamId};
 use thicket_placement::MoveReason;
 use thicket_session::server::Epoch;
 
-use super::{FetchAnswer, Grant, Message, Part, Registration, RetainedRecord};
+use super::{
+    FetchAnswer, Grant, Message, Part, PlacementOrder, RefusedNumbers, Registration,
+    RetainedRecord,
+    habits::{put_habits, read_habits},
+    load::{put_state, put_topics, read_state, read_topics},
+    placements::{put_asked, put_follows, put_placement, read_asked, read_follows, read_placement},
+};
 use crate::{
     RebalanceError, RebalanceWish, RedirectionReason,
     hub::{
         members::Membership,
-        placing::{
-            PlacementOrder, put_asked, put_follows, put_habits, put_placement, put_state,
-            put_topics, read_asked, read_follows, read_habits, read_placement, read_state,
-            read_topics,
-        },
-        refusals::RefusedNumbers,
         wire::{Reader, put_bytes, put_one_of, put_u64},
     },
     messages::{BackupReport, Origin, Purpose, ReachedBackup, ReplicationStream},

@@ -42,7 +42,7 @@ use self::{
     wire::{Backups, Carried},
 };
 pub(super) use self::{arrive::HintArrivals, wire::HintMessage};
-use super::{Hub, control::RetainedRecord, forward::Forwarded};
+use super::{Hub, control::RetainedRecord, outgoing::Forwarded};
 use crate::{
     EventLevel, HintsReport, Now, OnFull, WorkerId,
     messages::{ForwardEntry, NumberRuns, Origin},

@@ -19,12 +19,13 @@ use thicket_mqtt::ReasonCode;
 use thicket_overlay::NodeId;
 use thicket_session::{server::Epoch, time::Instant};
 
-use super::{Ownership, directory::Entry, relocations::Postponed};
+use super::{Ownership, relocations::Postponed};
 use crate::{
     EventLevel, Now, WorkerId,
     hub::{
         context::Context,
         control::{Grant, Message},
+        directory::Entry,
     },
     messages::{Claim, ClaimGrant, Merge, Purpose, Terms, ToWorker},
 };

@@ -2,7 +2,7 @@
 //!
 //! | part | does |
 //! | --- | --- |
-//! | `directory` | has the sessions of this node, and finds the registrar of a client identifier |
+//! | `registration` | has the sessions of this node registered, each at the registrar of its client identifier |
 //! | `registrar` | for the identifiers that this node is the registrar of: grants claims one by one, and has branches merged |
 //! | `claims` | for the clients that connect here: asks the registrar, and informs the worker when it has the session |
 //! | `moves` | fetches sessions from other nodes, and hands over those that are claimed elsewhere |
@@ -13,10 +13,10 @@
 
 pub(super) mod barriers;
 pub(super) mod claims;
-pub(super) mod directory;
 pub(super) mod moves;
 pub(super) mod own_branches;
 pub(super) mod registrar;
+pub(super) mod registration;
 pub(super) mod relocations;
 pub(super) mod replication;
 

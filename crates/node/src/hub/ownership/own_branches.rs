@@ -14,10 +14,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use thicket_session::server::Epoch;
 
-use super::{Ownership, directory::Entry};
+use super::Ownership;
 use crate::{
     Now, WorkerId,
-    hub::{context::Context, control::Message},
+    hub::{context::Context, control::Message, directory::Entry},
     messages::{Merge, ToWorker},
 };
 

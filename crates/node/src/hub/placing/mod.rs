@@ -14,6 +14,7 @@
 mod load;
 mod placements;
 mod rebalance;
+mod recent;
 mod redirection;
 mod sites;
 mod topics;
@@ -26,15 +27,6 @@ use thicket_placement::SitePrices;
 use self::{
     load::Loads, placements::Placements, rebalance::Rebalance, redirection::Redirection,
     sites::Sites, topics::Topics,
-};
-pub(super) use self::{
-    load::{put_state, read_state},
-    placements::{
-        Follows, PlacementOrder, put_asked, put_follows, put_placement, read_asked, read_follows,
-        read_placement,
-    },
-    rebalance::{put_habits, read_habits},
-    topics::{SentTopics, put_topics, read_topics},
 };
 use super::context::Context;
 use crate::{HubConfig, NodeState, Now, Remembered, WorkerId, messages::Claim};

@@ -11,8 +11,7 @@ use crate::{
     Now, TopicReport, WorkerId,
     hub::{
         context::Context,
-        control::Message,
-        wire::{Reader, put_bytes, put_u64},
+        control::{Message, SentTopics},
     },
     messages::{HEAVIEST_TOPICS, ToWorker, TopicRate},
 };
@@ -35,9 +34,6 @@ pub(in crate::hub) struct Topics {
     /// Of the others.
     others: BTreeMap<NodeId, Rates>,
 }
-
-/// Topics with their rates as they are sent; 0: hardly any message any more.
-pub(in crate::hub) type SentTopics<'a> = Vec<(&'a str, u64)>;
 
 impl Placing {
     /// Makes the workers count, now and then.
@@ -188,21 +184,6 @@ const fn steady(announced: u64, rate: u64) -> u64 {
     } else {
         rate
     }
-}
-
-/// first u8 (1: what was sent before is void), then topics until the end, each with its rate.
-pub(in crate::hub) fn put_topics(out: &mut Vec<u8>, is_first: bool, topics: &SentTopics<'_>) {
-    out.push(u8::from(is_first));
-    for (topic, rate) in topics {
-        put_bytes(out, topic.as_bytes());
-        put_u64(out, *rate);
-    }
-}
-
-pub(in crate::hub) fn read_topics<'a>(reader: &mut Reader<'a>) -> Option<(bool, SentTopics<'a>)> {
-    let is_first = reader.flag()?;
-    let topics = reader.rest_of(|reader| Some((reader.text()?, reader.u64()?)))?;
-    Some((is_first, topics))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use self::{
     store::{RetainedStore, StoredRetained},
     tombstones::Tombstones,
 };
-use super::{Hub, control::WriteTime, forward::Forwarded};
+use super::{Hub, control::WriteTime, outgoing::Forwarded};
 use crate::{
     Now, Remembered, RetainedLimits, TenantId, TenantLimits, TenantRetained, WorkerId,
     bans::BANS,

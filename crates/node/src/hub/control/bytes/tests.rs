@@ -3,10 +3,7 @@ use thicket_placement::{Asked, Placement};
 use super::*;
 use crate::{
     NodeState,
-    hub::{
-        hints::HINT_KINDS,
-        placing::{Follows, PlacementOrder},
-    },
+    hub::{control::Follows, hints::HINT_KINDS},
     messages::ClientHabits,
 };
 

@@ -20,19 +20,18 @@ use thicket_overlay::NodeId;
 use thicket_placement::{PlacedSession, Placement};
 use thicket_session::{time::Instant, topic::TopicFilter};
 
-use super::{Follows, Known, LEASE};
+use super::{Known, LEASE};
 use crate::{
     LearnedReport, Now,
     hub::{
         context::Context,
-        placing::{Placing, rebalance::END},
+        control::{END, Follows, LEARNING},
+        placing::Placing,
     },
     messages::ClientHabits,
     scope::client_id_of,
 };
 
-/// The round of habits that are requested here: the rebalancer counts from 1.
-pub(in crate::hub) const LEARNING: u64 = 0;
 /// Time between two examinations.
 const LOOKED: Duration = Duration::from_secs(15);
 /// A client is refused this long at most, counted from its first refusal.

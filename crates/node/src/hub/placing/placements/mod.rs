@@ -17,7 +17,6 @@
 mod learned;
 mod names;
 mod topics;
-mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,16 +28,16 @@ use thicket_overlay::{NodeId, rendezvous};
 use thicket_placement::{Asked, ControlPlane, Placement, Wanted};
 use thicket_session::{time::Instant, topic::TopicFilter};
 
+pub(in crate::hub) use self::learned::Learned;
 use self::learned::Learning;
-pub(in crate::hub) use self::{
-    learned::{LEARNING, Learned},
-    wire::{put_asked, put_follows, put_placement, read_asked, read_follows, read_placement},
-};
 use super::Placing;
 use crate::{
     HubOutput, NodeState, Now, PlacementError, PlacementReport, PlacementRequest, PlacementSession,
     Remembered, WorkerId,
-    hub::{context::Context, control::Message},
+    hub::{
+        context::Context,
+        control::{Follows, Message, PlacementOrder},
+    },
     messages::Claim,
     scope::{client_id_of, user_name_of},
 };
@@ -79,29 +78,6 @@ impl Placements {
     }
 }
 
-/// What a placement is based on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::hub) enum Follows {
-    /// Its client asked.
-    Request {
-        /// Sessions that it may have; 0: unknown.
-        max_sessions: u8,
-    },
-    /// Its client asked once, and follows its subscribers.
-    Subscribers,
-    /// Its client did not ask: this is where it is, and what it was seen doing.
-    Habits {
-        /// How often it was refused since it was served last: this is where it should connect.
-        refused: u8,
-    },
-}
-
-impl Follows {
-    const fn is_learned(self) -> bool {
-        matches!(self, Self::Habits { .. })
-    }
-}
-
 /// A placement.
 #[derive(Debug)]
 struct Known {
@@ -136,23 +112,6 @@ enum Asker {
     Caller(u64),
     /// A client that connects at a worker.
     Client(WorkerId, Claim),
-}
-
-/// What the placer is to do: all of it in one sequence, or a placement could come back that was removed.
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::hub) enum PlacementOrder {
-    Place(Asked),
-    /// By client.
-    Remove(String),
-}
-
-impl PlacementOrder {
-    fn client_id(&self) -> &str {
-        match self {
-            Self::Place(asked) => &asked.client_id,
-            Self::Remove(client_id) => client_id,
-        }
-    }
 }
 
 impl Placing {

@@ -9,15 +9,12 @@ use super::{PATIENCE, Phase, inventory::Inventory};
 use crate::{
     Now, RebalanceMode, WorkerId,
     hub::{
-        Message,
         context::Context,
-        placing::{Placing, placements::LEARNING},
+        control::{END, LEARNING, Message},
+        placing::Placing,
     },
     messages::{ClientHabits, ToWorker},
 };
-
-/// The cursor behind the last client of a node.
-pub(in crate::hub) const END: u64 = u64::MAX;
 
 /// What the rebalancer waits for.
 #[derive(Debug)]

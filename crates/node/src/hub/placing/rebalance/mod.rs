@@ -23,7 +23,6 @@ mod gather;
 mod inventory;
 mod orders;
 mod trend;
-mod wire;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -38,11 +37,7 @@ use thicket_placement::{
 use thicket_session::time::Instant;
 
 use self::{ask::Asks, gather::Gathering, inventory::KnownNode, orders::LastMove, trend::Trend};
-pub(in crate::hub) use self::{
-    gather::END,
-    wire::{put_habits, read_habits},
-};
-use super::{Placing, redirection::Recent};
+use super::{Placing, recent::Recent};
 use crate::{
     BalanceEntry, EventLevel, HubConfig, MoveEntry, Now, RebalanceCounts, RebalanceMode,
     RebalancePlan, RebalanceReport, Remembered, hub::context::Context, scope::client_id_of,

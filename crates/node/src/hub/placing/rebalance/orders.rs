@@ -7,7 +7,11 @@ use thicket_session::time::Instant;
 use super::{BATCH, Orders, Phase};
 use crate::{
     ClientMove, Now, RebalanceMode, RedirectionReason,
-    hub::{Message, context::Context, placing::Placing},
+    hub::{
+        Message,
+        context::Context,
+        placing::{Placing, recent::FOLLOWED},
+    },
     messages::Claim,
     scope::client_id_of,
 };
@@ -141,8 +145,7 @@ impl Placing {
         let Some(mut last) = self.rebalance.moved.get(now.instant, name) else {
             return;
         };
-        let is_open = last.outcome == Outcome::Sent
-            && last.at + super::super::redirection::FOLLOWED > now.instant;
+        let is_open = last.outcome == Outcome::Sent && last.at + FOLLOWED > now.instant;
         if !is_open {
             return;
         }

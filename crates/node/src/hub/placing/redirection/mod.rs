@@ -25,14 +25,16 @@ use std::{sync::Arc, time::Duration};
 use thicket_mqtt::ReasonCode;
 use thicket_overlay::NodeId;
 use thicket_placement::{Candidate, Load, Picture, State};
-use thicket_session::time::Instant;
 
-pub(in crate::hub) use self::decisions::Recent;
 use self::{
     decisions::{Budget, Decisions},
     moves::Moving,
 };
-use super::{Placing, placements::Learned};
+use super::{
+    Placing,
+    placements::Learned,
+    recent::{FOLLOWED, Recent},
+};
 use crate::{
     ClientExplanation, HubConfig, ListenerId, NodeLoad, Now, RankedNode, RedirectionReason,
     RedirectionReport, Remembered, WorkerId,
@@ -47,8 +49,6 @@ const MARGIN: f64 = 0.2;
 const LIGHT: (u16, u64, f64) = (100, 100, 16.0);
 /// Nodes report connections and messages of the last second.
 const SHOWN_AFTER_MS: u64 = 2_000;
-/// In this time a client that was redirected has connected where it was sent, or will not.
-pub(in crate::hub) const FOLLOWED: Duration = Duration::from_secs(30);
 /// A client that came back instead is left alone for this time.
 const LEFT_ALONE: Duration = Duration::from_secs(3600);
 
@@ -453,9 +453,4 @@ fn load_of(load: &NodeLoad) -> Load {
         messages_per_s: Some(load.external.messages() as f64),
         connections: Some(load.connections as f64),
     }
-}
-
-/// Whether the time for which something is remembered is over.
-const fn is_over(until: Instant, now: Instant) -> bool {
-    until.as_millis() <= now.as_millis()
 }

@@ -1,8 +1,7 @@
-//! The client identifiers that have their sessions on this node, and on which worker.
+//! The sessions of this node, as its workers report them, are registered: each at the registrar of its client identifier.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hashbrown::HashMap;
 use thicket_overlay::{Incarnation, NodeId, rendezvous};
 use thicket_session::server::Epoch;
 
@@ -12,51 +11,13 @@ use crate::{
     hub::{
         context::Context,
         control::{Message, Registration},
+        directory::Entry,
     },
     messages::SessionState,
 };
 
 /// Bytes of client identifiers in one `Register`.
 const REGISTER_BYTES: usize = 256 * 1024;
-
-/// The place of a session of this node.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::hub) struct Entry {
-    pub home: WorkerId,
-    /// Raised by every claim in the cluster: of two nodes that both have the session the one with the higher epoch is its primary.
-    pub epoch: Epoch,
-    /// The home has reported that there is a session; before, a connection is on its way there.
-    pub is_open: bool,
-    /// Its client is connected.
-    pub is_connected: bool,
-}
-
-/// The sessions of this node, and the nodes that are asked about client identifiers.
-#[derive(Debug)]
-pub(in crate::hub) struct Directory {
-    pub entries: HashMap<Arc<str>, Entry, foldhash::quality::FixedState>,
-    /// This node and those that are up, ascending.
-    reachable: Vec<NodeId>,
-    /// Of the nodes that are, or were, up.
-    pub incarnations: BTreeMap<NodeId, Incarnation>,
-    /// Identifies that set, each node with its incarnation: nodes with equal sets agree on every registrar, and on which nodes were down meanwhile.
-    pub view: u64,
-    /// The rounds in which the registrars asked last.
-    pub asked: BTreeMap<NodeId, u64>,
-}
-
-impl Directory {
-    /// `seed` keeps clients from choosing identifiers that collide.
-    pub fn new(seed: u64) -> Self {
-        Self {
-            entries: HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed)),
-            reachable: Vec::new(),
-            incarnations: BTreeMap::new(),
-            view: 0,
-            asked: BTreeMap::new(),
-        }
-    }
-}
 
 impl Ownership {
     /// A worker reports the state of a session.

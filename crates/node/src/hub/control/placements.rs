@@ -2,10 +2,49 @@
 
 use thicket_placement::{Asked, PlacedSession, Placement, Wanted};
 
-use super::Follows;
 use crate::hub::wire::{Reader, put_bytes, put_u64};
 
-pub(in crate::hub) fn put_asked(out: &mut Vec<u8>, asked: &Asked) {
+/// What a placement is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::hub) enum Follows {
+    /// Its client asked.
+    Request {
+        /// Sessions that it may have; 0: unknown.
+        max_sessions: u8,
+    },
+    /// Its client asked once, and follows its subscribers.
+    Subscribers,
+    /// Its client did not ask: this is where it is, and what it was seen doing.
+    Habits {
+        /// How often it was refused since it was served last: this is where it should connect.
+        refused: u8,
+    },
+}
+
+impl Follows {
+    pub const fn is_learned(self) -> bool {
+        matches!(self, Self::Habits { .. })
+    }
+}
+
+/// What the placer is to do: all of it in one sequence, or a placement could come back that was removed.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::hub) enum PlacementOrder {
+    Place(Asked),
+    /// By client.
+    Remove(String),
+}
+
+impl PlacementOrder {
+    pub fn client_id(&self) -> &str {
+        match self {
+            Self::Place(asked) => &asked.client_id,
+            Self::Remove(client_id) => client_id,
+        }
+    }
+}
+
+pub(super) fn put_asked(out: &mut Vec<u8>, asked: &Asked) {
     put_bytes(out, asked.client_id.as_bytes());
     put_u64(out, asked.max_sessions as u64);
     put_u64(out, asked.publish.len() as u64);
@@ -19,7 +58,7 @@ pub(in crate::hub) fn put_asked(out: &mut Vec<u8>, asked: &Asked) {
     }
 }
 
-pub(in crate::hub) fn read_asked(reader: &mut Reader<'_>) -> Option<Asked> {
+pub(super) fn read_asked(reader: &mut Reader<'_>) -> Option<Asked> {
     let client_id = reader.text()?.to_owned();
     let max_sessions = usize::try_from(reader.u64()?).ok()?;
     let mut publish = Vec::new();
@@ -47,7 +86,7 @@ pub(in crate::hub) fn read_asked(reader: &mut Reader<'_>) -> Option<Asked> {
 }
 
 /// One byte, then how often the client was refused, or how many sessions it may have if that is known (0 otherwise).
-pub(in crate::hub) fn put_follows(out: &mut Vec<u8>, follows: Follows) {
+pub(super) fn put_follows(out: &mut Vec<u8>, follows: Follows) {
     match follows {
         Follows::Request { max_sessions: 0 } => out.push(0),
         Follows::Request { max_sessions } => out.extend([3, max_sessions]),
@@ -56,7 +95,7 @@ pub(in crate::hub) fn put_follows(out: &mut Vec<u8>, follows: Follows) {
     }
 }
 
-pub(in crate::hub) fn read_follows(reader: &mut Reader<'_>) -> Option<Follows> {
+pub(super) fn read_follows(reader: &mut Reader<'_>) -> Option<Follows> {
     Some(match reader.u8()? {
         0 => Follows::Request { max_sessions: 0 },
         3 => Follows::Request {
@@ -69,7 +108,7 @@ pub(in crate::hub) fn read_follows(reader: &mut Reader<'_>) -> Option<Follows> {
     })
 }
 
-pub(in crate::hub) fn put_placement(out: &mut Vec<u8>, placement: &Placement) {
+pub(super) fn put_placement(out: &mut Vec<u8>, placement: &Placement) {
     put_bytes(out, placement.client_id.as_bytes());
     for session in &placement.sessions {
         put_u64(out, u64::from(session.number));
@@ -83,7 +122,7 @@ pub(in crate::hub) fn put_placement(out: &mut Vec<u8>, placement: &Placement) {
     }
 }
 
-pub(in crate::hub) fn read_placement(reader: &mut Reader<'_>) -> Option<Placement> {
+pub(super) fn read_placement(reader: &mut Reader<'_>) -> Option<Placement> {
     let client_id = reader.text()?.to_owned();
     let sessions = reader.rest_of(|reader| {
         Some(PlacedSession {

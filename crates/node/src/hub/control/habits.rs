@@ -5,7 +5,12 @@ use crate::{
     messages::ClientHabits,
 };
 
-pub(in crate::hub) fn put_habits(out: &mut Vec<u8>, clients: &[ClientHabits]) {
+/// The cursor behind the last client of a node.
+pub(in crate::hub) const END: u64 = u64::MAX;
+/// The round of a node that asks itself: the rebalancer counts from 1.
+pub(in crate::hub) const LEARNING: u64 = 0;
+
+pub(super) fn put_habits(out: &mut Vec<u8>, clients: &[ClientHabits]) {
     for client in clients {
         put_bytes(out, client.client_id.as_bytes());
         out.push(u8::from(client.can_move));
@@ -23,7 +28,7 @@ pub(in crate::hub) fn put_habits(out: &mut Vec<u8>, clients: &[ClientHabits]) {
 }
 
 /// Clients until the end.
-pub(in crate::hub) fn read_habits(reader: &mut Reader<'_>) -> Option<Vec<ClientHabits>> {
+pub(super) fn read_habits(reader: &mut Reader<'_>) -> Option<Vec<ClientHabits>> {
     reader.rest_of(|reader| {
         let client_id = reader.text()?.into();
         let can_move = reader.flag()?;
