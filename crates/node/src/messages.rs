@@ -15,7 +15,6 @@ use thicket_session::{
 
 pub(crate) use self::{to_hub::ToHub, to_worker::ToWorker};
 pub(crate) use crate::interface::{HubMessage, WorkerMessage};
-pub(crate) use crate::worker::HEAVIEST as HEAVIEST_TOPICS;
 use crate::{
     ConnectionId, ListenerId, PlacementError, PlacementReport, PlacementRequest, WorkerId,
 };
@@ -186,6 +185,9 @@ pub(crate) struct Redirectable {
     /// It has no client identifier of its own: its address stands for it.
     pub anonymous: Option<Arc<str>>,
 }
+
+/// Topics that a worker reports, and a node keeps of each other one: those with most messages.
+pub(crate) const HEAVIEST_TOPICS: usize = 4096;
 
 /// How often clients of a worker publish to a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]

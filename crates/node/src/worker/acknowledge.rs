@@ -3,13 +3,15 @@
 use thicket_mqtt::{AcknowledgementKind, ProtocolVersion, Qos, ReasonCode};
 
 use super::{
-    SessionKey, Worker,
+    Worker,
     capacity::refuse_record,
     context::Context,
-    debts::{Debt, Owed, Publisher},
     minority::overdrawn_refusal,
     replication::Primaries,
-    sessions::OwedAcknowledgement,
+    state::{
+        debts::{Debt, Owed, Publisher},
+        sessions::{OwedAcknowledgement, SessionKey},
+    },
 };
 use crate::{
     ConnectionId, Now,

@@ -6,22 +6,23 @@ use thicket_mqtt::{Connack, Connect, Packet, ProtocolVersion, ReasonCode, decode
 use thicket_session::{server::StoredWill, time::Instant};
 
 use super::{
-    Phase, Refusal, SessionKey, Worker,
-    authentication::Reauthentication,
+    Refusal, Worker,
     banned::refuses_banned,
-    close::Cause,
-    connect::{
-        maximum_packet_size, note_refused, prefix, refuse_connect, send_connack, session_name,
-    },
-    connection::{AliasesOut, Attached},
+    connect::{granted_expiry, note_refused, refuse_connect, send_connack, session_name},
     context::Context,
-    places::Places,
+    listeners::{maximum_packet_size, prefix},
     quota::Quotas,
-    redirect::{MessageCount, leave_will},
-    relocate::{FIRST_WAIT, Following},
+    redirect::leave_will,
     rights::{set_grant, watch_grant},
-    sessions::{NEVER, Session},
-    timers::Timer,
+    state::{
+        connection::{AliasesOut, Attached, Phase},
+        counts::MessageCount,
+        following::{FIRST_WAIT, Following},
+        places::Places,
+        reauthentication::Reauthentication,
+        sessions::{Cause, NEVER, Session, SessionKey},
+        timers::Timer,
+    },
 };
 use crate::{
     ConnectionId, EventLevel, Now, PlacementError, PlacementReport, SESSION_CREATED,
@@ -274,16 +275,6 @@ fn exceeds_limits_of(cx: &Context, client_id: &Rc<str>, connect: &Connect<'_>) -
     granted_expiry(cx, connect) > 0
         && cx.journal.is_full_for_sessions()
         && !cx.sessions.find(client_id).is_some_and(is_stored)
-}
-
-/// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
-pub(super) fn granted_expiry(cx: &Context, connect: &Connect<'_>) -> u32 {
-    let maximum = cx.config.limits.session_expiry_maximum;
-    match connect.version {
-        ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
-        ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
-        ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
-    }
 }
 
 fn keep_alive(cx: &Context, connect: &Connect<'_>) -> u16 {

@@ -15,49 +15,22 @@ use thicket_access::scram::ServerExchange;
 use thicket_mqtt::{Auth, Connect, Packet, ProtocolVersion, ReasonCode, decode};
 
 use super::{
-    Phase, Refusal, SessionKey, Worker,
+    Refusal, Worker,
     banned::refuses_banned,
-    connect::{claim, note_refused, prefix, refuse_connect},
-    connection::Attached,
+    connect::{claim, note_refused, refuse_connect},
     context::Context,
+    listeners::prefix,
     rights::{set_grant, watch_grant},
+    state::{
+        connection::{Attached, Phase},
+        reauthentication::{Reauthentication, ReauthenticationPhase},
+        sessions::SessionKey,
+    },
 };
 use crate::{
     Admission, ConnectionId, Enhanced, Now, Verdict, WorkerOutput,
     scope::{client_id_of, session_name},
 };
-
-/// Enhanced authentication of a connection in service.
-#[derive(Debug)]
-pub(super) struct Reauthentication {
-    method: Box<str>,
-    phase: ReauthenticationPhase,
-}
-
-#[derive(Debug)]
-enum ReauthenticationPhase {
-    /// Done, at CONNECT or since.
-    Idle,
-    /// The users are being asked.
-    Asked,
-    /// The client is to answer.
-    AwaitAnswer(Box<ServerExchange>),
-}
-
-impl Reauthentication {
-    /// For the method of a CONNECT.
-    pub fn new(method: &str) -> Box<Self> {
-        Box::new(Self {
-            method: method.into(),
-            phase: ReauthenticationPhase::Idle,
-        })
-    }
-
-    /// Whether nothing is being asked or answered.
-    pub const fn is_idle(&self) -> bool {
-        matches!(self.phase, ReauthenticationPhase::Idle)
-    }
-}
 
 impl Worker {
     /// The name that the session of a client has if it is that of this user, at a connection that is there.

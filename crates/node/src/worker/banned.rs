@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use thicket_mqtt::{Connect, Publish, Qos, ReasonCode};
 
-use super::{Refusal, SessionKey, Worker, close::Cause, context::Context};
+use super::{
+    Refusal, Worker,
+    context::Context,
+    state::sessions::{Cause, SessionKey},
+};
 use crate::{
     Ban, BanSubject, ConnectionId, EventLevel, Now,
     bans::Bans,
@@ -36,7 +40,7 @@ impl Worker {
     /// The bans have changed: banned clients that are connected are disconnected.
     pub(super) fn handle_bans(&mut self, now: Now, bans: Arc<Bans>) {
         self.cx.bans = bans;
-        let banned = |(key, session): (SessionKey, &super::sessions::Session)| {
+        let banned = |(key, session): (SessionKey, &super::state::sessions::Session)| {
             let connection = self.cx.connections.get(session.connection?)?;
             let name = &session.client_id;
             let grant = session.grant.as_deref();

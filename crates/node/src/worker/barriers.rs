@@ -4,54 +4,13 @@
 //! A node that begins to receive a session's messages announces its interests to all nodes. What was sent before all had applied them went only to
 //! where the session was; a barrier that begins after that is passed when it has arrived.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use super::{
     Worker,
     branches::let_go,
     context::Context,
-    replication::{Learned, SourceKey},
+    state::barriers::{Behind, Open},
 };
 use crate::{Now, messages::ToHub};
-
-/// What continues when a barrier has been passed.
-#[derive(Debug)]
-pub(super) enum Behind {
-    /// As a primary: sessions that a backup has received are covered.
-    Learned(Learned),
-    /// As a backup: the full syncs in the stream of this primary, by its identifier, are held up to a position.
-    Synced {
-        source: SourceKey,
-        stream: u64,
-        until: u64,
-    },
-    /// The queue of a branch is sent, as the answer to this request.
-    Queue { request: u64, client_id: Arc<str> },
-}
-
-/// A barrier that has not been passed.
-#[derive(Debug)]
-struct Open {
-    behind: Behind,
-    /// Of how many nothing is on its way any more: of the other workers and of the hub, which has what other nodes sent.
-    passed: u8,
-}
-
-/// Barriers of a worker, by number.
-#[derive(Debug, Default)]
-pub(super) struct Barriers {
-    last: u64,
-    open: BTreeMap<u64, Open>,
-}
-
-impl Barriers {
-    /// A branch whose queue was to be sent stays.
-    pub fn forget_queue(&mut self, leaving: &str) {
-        self.open.retain(|_, open| {
-            !matches!(&open.behind, Behind::Queue { client_id, .. } if **client_id == *leaving)
-        });
-    }
-}
 
 impl Context {
     /// Begins a barrier: what was sent before is waited for.

@@ -20,8 +20,16 @@ use thicket_session::{
 };
 
 use super::{
-    SessionKey, Worker, context::Context, divergence::Place, interests::Member,
-    replication::Primaries, role::Event, sessions::Session, timers::Timer,
+    Worker,
+    context::Context,
+    expiry::restart_timers,
+    replication::Primaries,
+    state::{
+        divergence::Place,
+        interests::Member,
+        role::Event,
+        sessions::{Session, SessionKey},
+    },
 };
 use crate::{
     EventLevel, Now,
@@ -173,32 +181,6 @@ fn leave_groups(cx: &mut Context, key: SessionKey) {
     let changes = shared.filter_map(|filter| cx.interests.unsubscribe(key, filter));
     let changes = changes.collect();
     cx.announce(changes);
-}
-
-/// Expiry and will of a session without connection.
-pub(super) fn restart_timers(cx: &mut Context, now: Now, key: SessionKey) {
-    let Some(session) = cx.sessions.get(key) else {
-        return;
-    };
-    let serial = session.serial;
-    if let (Some(since), Some(waits_for)) = (session.disconnected_at, session.waits_for()) {
-        cx.timers.set(
-            (since + waits_for).max(now.instant),
-            Timer::SessionExpiry {
-                session: key,
-                serial,
-            },
-        );
-    }
-    if let Some(due) = session.will_due {
-        cx.timers.set(
-            due.max(now.instant),
-            Timer::WillDelay {
-                session: key,
-                serial,
-            },
-        );
-    }
 }
 
 impl Session {

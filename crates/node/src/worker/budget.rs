@@ -3,14 +3,7 @@
 use thicket_mqtt::{Publish, ReasonCode};
 
 use super::{Refusal, Worker, context::Context};
-use crate::{Allowance, Balance, ConnectionId, ListenerId, ListenerTraffic, Now};
-
-/// What the client of a connection may publish before it has to wait.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Budget {
-    messages: Balance,
-    bytes: Balance,
-}
+use crate::{Allowance, ConnectionId, ListenerId, ListenerTraffic, Now};
 
 impl Worker {
     /// What the clients of a listener may publish from now on; unless this is called, as much as they want.

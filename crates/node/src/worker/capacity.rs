@@ -5,9 +5,11 @@ use thicket_overlay::record::{Record, SharedChoices};
 use thicket_session::server::{Message, MessageId};
 
 use super::{
-    SessionKey,
     context::Context,
-    interests::{GroupRoute, Recipient, Route},
+    state::{
+        interests::{GroupRoute, Recipient, Route},
+        sessions::SessionKey,
+    },
 };
 use crate::{
     OnFull, Peer,
@@ -202,4 +204,19 @@ pub(super) fn refuse_over_limit(
 /// Bytes of a message's topic, properties and payload.
 fn content_len(publish: &Publish<'_>) -> usize {
     publish.topic.len() + publish.payload.len() + publish.properties.encoded_len()
+}
+
+/// Whether what groups would give to a session here is for its next primary.
+pub(super) fn is_handed_over(cx: &Context, key: SessionKey) -> bool {
+    let session = cx.sessions.get(key);
+    session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
+}
+
+/// The choice fell on this worker: one of its members, the connected ones first.
+pub(super) fn choose_here(cx: &mut Context, group: &GroupRoute) -> Option<usize> {
+    let turn = cx.interests.next_turn(&group.key) as usize;
+    if group.connected > 0 {
+        return Some(turn % group.connected as usize);
+    }
+    (!group.local.is_empty()).then(|| turn % group.local.len())
 }

@@ -7,9 +7,12 @@
 use thicket_session::server::{Generations, Held};
 
 use super::{
-    SessionKey,
     context::Context,
-    journal::{self, remove_log_before},
+    journal::remove_log_before,
+    state::{
+        journal::{write_counters, write_held, write_message, write_taken},
+        sessions::SessionKey,
+    },
 };
 use crate::Now;
 
@@ -149,8 +152,8 @@ impl Checkpoints {
             if session.role.handed().is_some() && !session.role.is_branch() {
                 writer.handed(session.stored.number);
             }
-            journal::write_counters(writer, session);
-            journal::write_taken(writer, session);
+            write_counters(writer, session);
+            write_taken(writer, session);
         }
         for held in session.outbound.held_from(checkpoint.sequence) {
             if writer.len() >= enough {
@@ -165,13 +168,13 @@ impl Checkpoints {
                     if message.stored_name() < checkpoint.first_name {
                         message.set_stored_name(self.next_name);
                         self.next_name += 1;
-                        journal::write_message(writer, now, message, message.stored_name());
+                        write_message(writer, now, message, message.stored_name());
                     }
                     message.stored_name()
                 }
                 Held::Queued { .. } | Held::InFlight { .. } | Held::Received { .. } => 0,
             };
-            journal::write_held(writer, now, session.stored.number, &held, name);
+            write_held(writer, now, session.stored.number, &held, name);
         }
         checkpoint.next += 1;
         checkpoint.sequence = 0;

@@ -2,7 +2,12 @@
 
 use std::cmp::Reverse;
 
-use super::{SessionKey, Worker, context::Context, report::session_report, sessions::Session};
+use super::{
+    Worker,
+    context::Context,
+    report::session_report,
+    state::sessions::{Session, SessionKey},
+};
 use crate::{
     ClientOrder, ClientQuery, ClientReport, Now,
     scope::{client_id_of, user_name_of},

@@ -6,29 +6,21 @@ use thicket_mqtt::{Disconnect, Packet, ProtocolVersion, Qos, ReasonCode};
 use thicket_session::server::Held;
 
 use super::{
-    Phase, Refusal, SessionKey, Worker,
+    Refusal, Worker,
     context::Context,
-    role::{Handed, Reason},
-    sessions::Session,
-    switchover::leave_backups,
-    timers::Timer,
+    replication::leave_backups,
+    state::{
+        connection::Phase,
+        role::{Handed, Reason},
+        sessions::{Cause, Session, SessionKey},
+        timers::Timer,
+    },
 };
 use crate::{
     ConnectionId, EventLevel, Now, SESSION_ENDED, WorkerOutput,
     messages::{Fetched, SessionState, ToHub, peer_text},
     visits::{CLIENT_DISCONNECTED, Goodbye, reason_of},
 };
-
-/// Why a connection left its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// The network connection ended, from either side, or the client sent DISCONNECT: the will, if still there, is due.
-    Closed,
-    /// The client connected again.
-    TakenOver,
-    /// The session moves to another node with its will.
-    Moved,
-}
 
 impl Worker {
     /// A peer broke a rule: it is sent the reason (5.0), and the connection ends as if the network had failed.

@@ -11,18 +11,20 @@ use thicket_mqtt::{
 };
 
 use super::{
-    Phase, Refusal, Worker,
+    Refusal, Worker,
     authentication::ask_users,
     banned::refuses_banned,
     context::Context,
     drain::refuses_clients,
+    listeners::{listener, maximum_packet_size, prefix},
     minority::refuses_newcomers,
     placing::placement_asked,
     publish::may_publish,
     redirect::{redirectable, refusable},
+    state::connection::Phase,
 };
 use crate::{
-    ConnectionId, EventLevel, Handover, ListenerConfig, Now, Peer, Takes, WorkerOutput,
+    ConnectionId, EventLevel, Handover, Now, Peer, Takes, WorkerOutput,
     messages::{Claim, ClaimGrant, ClaimRefusal, GrantedClaim, Terms, ToHub, peer_text},
     scope,
     visits::{CONNECT_REFUSED, words_of},
@@ -214,25 +216,6 @@ fn check_connect(cx: &Context, id: ConnectionId, connect: &Connect<'_>) -> Resul
         }
     }
     Ok(())
-}
-
-/// The listener a connection came through.
-fn listener(cx: &Context, id: ConnectionId) -> Option<&ListenerConfig> {
-    let listener = cx.connections.get(id)?.listener;
-    cx.config.listeners.get(usize::from(listener.0))
-}
-
-/// The topic prefix of the listener a connection came through.
-pub(super) fn prefix(cx: &Context, id: ConnectionId) -> &str {
-    listener(cx, id).map_or("", |listener| &listener.topic_prefix)
-}
-
-/// Largest packet a client may send, bytes.
-pub(super) fn maximum_packet_size(cx: &Context, id: ConnectionId) -> u32 {
-    let maximum = cx.config.limits.maximum_packet_size;
-    listener(cx, id).map_or(maximum, |listener| {
-        listener.maximum_packet_size.min(maximum)
-    })
 }
 
 fn hand_link_over(cx: &mut Context, id: ConnectionId, bytes: &[u8]) {
@@ -438,4 +421,14 @@ fn connack_version(bytes: &[u8], error: &DecodeError) -> Option<ProtocolVersion>
     is_connect
         .then(|| error.connack_version().or_else(malformed))
         .flatten()
+}
+
+/// Session Expiry Interval in seconds; older clients specify only whether the session ends with the connection.
+pub(super) fn granted_expiry(cx: &Context, connect: &Connect<'_>) -> u32 {
+    let maximum = cx.config.limits.session_expiry_maximum;
+    match connect.version {
+        ProtocolVersion::V5 => connect.session_expiry_interval.unwrap_or(0).min(maximum),
+        ProtocolVersion::V31 | ProtocolVersion::V311 if connect.clean_start => 0,
+        ProtocolVersion::V31 | ProtocolVersion::V311 => maximum,
+    }
 }

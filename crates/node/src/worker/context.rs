@@ -11,23 +11,22 @@ use thicket_session::{
     time::Instant,
 };
 
-use super::{
-    SessionKey,
+use super::state::{
     arrivals::Arrivals,
     barriers::Barriers,
+    batches::Batches,
     connections::Connections,
     debts::Debts,
-    deliver::Scratch,
     divergence::Place,
     drain::Drain,
     effort::Effort,
-    forward::Batches,
+    gates::Gates,
     interests::Interests,
     journal::Journal,
+    outgoing::Scratch,
     packet_trace::PacketTrace,
-    replication::{Level, hold},
-    sessions::{Session, Sessions},
-    subscribe::Gates,
+    replica::{hold::hold, stream::Level},
+    sessions::{Session, SessionKey, Sessions},
     timers::Timers,
 };
 use crate::{

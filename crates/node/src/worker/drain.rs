@@ -9,12 +9,14 @@
 use thicket_mqtt::{ProtocolVersion, ReasonCode};
 
 use super::{
-    SessionKey, Worker,
-    close::Cause,
+    Worker,
     context::Context,
     redirect::could_go_elsewhere,
-    role::{Reason, Switchover},
-    sessions::Session,
+    state::{
+        drain::Drain,
+        role::{Reason, Switchover},
+        sessions::{Cause, Session, SessionKey},
+    },
     switchover::hand_session_over,
 };
 use crate::{ConnectionId, Drained, Now};
@@ -22,15 +24,6 @@ use crate::{ConnectionId, Drained, Now};
 /// Sessions that one step hands over or ends at least, and which part of all: clients that are sent away one after the other are served at once where
 /// they go.
 const STEP: (usize, usize) = (64, 32);
-
-/// How far the drain is.
-#[derive(Debug, Default)]
-pub(super) struct Drain {
-    /// The number of sessions that go in one step; `None`: the node is not drained.
-    pub step: Option<usize>,
-    /// Clients are sent to one node after the other.
-    pub next: usize,
-}
 
 impl Worker {
     /// Accepts no more clients and hands over some of what can be handed over now. Returns what is left. To be called again until nothing is.

@@ -1,237 +1,36 @@
 //! To other workers of this node and, through the hub, to other nodes: one record a message, appended to the batch of each place.
 
-use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use thicket_mqtt::{Publish, Qos};
 use thicket_overlay::{
     NodeSlot,
-    record::{PublicationId, Record, Records, SharedChoices},
+    record::{Record, Records, SharedChoices},
 };
-use thicket_session::{
-    server::{MessageId, MessageStream, seconds_left},
-    time::Instant,
-};
+use thicket_session::server::MessageId;
 
 use super::{
     Worker,
-    capacity::{member_with_capacity, refuse_over_limit},
+    arrivals::note_late,
+    capacity::{choose_here, is_handed_over, member_with_capacity, refuse_over_limit},
     context::Context,
-    debts::Debt,
-    deliver::Outgoing,
-    effort::{RecordBatch, leave_records},
-    groups::{choose_here, is_handed_over},
-    interests::Route,
-    publish::Source,
+    effort::leave_records,
     replication::wait_for_backups,
-};
-use crate::{
-    EventLevel, Now, Peer, WorkerId, WorkerOutput,
-    handed::{Handed, forward_bytes},
-    marks::Mark,
-    messages::{
-        ForwardEntry, HubMessage, NumberRuns, Origin, Place, ToHub, ToWorker, WorkerMessage,
-        push_number,
+    state::{
+        batches::{Leaving, Way},
+        debts::Debt,
+        effort::RecordBatch,
+        interests::Route,
+        outgoing::Outgoing,
+        publication::Source,
+        records::{message_id, publish_of, record_of, stream_of},
     },
 };
-
-/// How a message arrived here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// In its origin's stream, as at all its destinations.
-    Stream,
-    /// Other nodes kept it while this node was down: backups of sessions here do not receive it by themselves.
-    Hint,
-}
-
-/// Bytes that a batch begins with at most: as many as the last one had.
-const MAXIMUM_RESERVE: usize = 256 * 1024;
-
-/// Records for one other thread, back to back.
-#[derive(Debug, Default)]
-struct Batch {
-    records: Vec<u8>,
-    /// Bytes of the batch before it: what this one is likely to need.
-    expected: usize,
-}
-
-impl Batch {
-    /// Where the next record goes.
-    fn end(&mut self) -> &mut Vec<u8> {
-        if self.records.capacity() == 0 {
-            self.records.reserve(self.expected);
-        }
-        &mut self.records
-    }
-
-    /// Takes all of them; another batch begins.
-    fn take(&mut self) -> Vec<u8> {
-        self.expected = self.records.len().min(MAXIMUM_RESERVE);
-        std::mem::take(&mut self.records)
-    }
-}
-
-/// A record on its way into the batches of all its places: encoded into the first one, copied from there into the others.
-#[derive(Debug)]
-pub(super) struct Leaving<'a> {
-    record: Record<'a>,
-    /// The batch that has it, and where in it.
-    encoded: Option<(usize, Range<usize>)>,
-}
-
-impl<'a> Leaving<'a> {
-    pub const fn new(record: Record<'a>) -> Self {
-        Self {
-            record,
-            encoded: None,
-        }
-    }
-}
-
-/// What leaves at the end of the round.
-#[derive(Debug)]
-pub(super) struct Batches {
-    /// One a worker, then the hub's.
-    batches: Vec<Batch>,
-    /// What the hub must do with its records.
-    entries: Vec<ForwardEntry>,
-    /// Numbers of others that were admitted here in this round.
-    admitted: Vec<(Peer, Origin, NumberRuns)>,
-    /// What the others have not taken yet, by their place in `batches`.
-    pub handed: Handed,
-}
-
-impl Batches {
-    pub fn new(workers: u8) -> Self {
-        Self {
-            batches: (0..=workers).map(|_| Batch::default()).collect(),
-            entries: Vec::new(),
-            admitted: Vec::new(),
-            handed: Handed::new(usize::from(workers) + 1),
-        }
-    }
-
-    /// The place of another thread.
-    fn index_of(&self, peer: Peer) -> usize {
-        match peer {
-            Peer::Worker(worker) => usize::from(worker.0),
-            Peer::Hub => self.hub(),
-        }
-    }
-
-    /// Another thread reports that it has taken records.
-    pub fn note_taken(&mut self, by: Peer, bytes: u64) {
-        self.handed.note_taken(self.index_of(by), bytes);
-    }
-
-    const fn hub(&self) -> usize {
-        self.batches.len() - 1
-    }
-
-    /// Turns everything into messages.
-    pub fn seal(&mut self, origin: Origin, outputs: &mut VecDeque<WorkerOutput>) {
-        let hub = self.hub();
-        for (index, batch) in self.batches.iter_mut().enumerate() {
-            if batch.records.is_empty() {
-                continue;
-            }
-            let bytes = batch.take();
-            let output = if index == hub {
-                let entries = std::mem::take(&mut self.entries);
-                let records = bytes;
-                self.handed.hand(index, forward_bytes(&records, &entries));
-                WorkerOutput::HubMessage(HubMessage(ToHub::Forward { records, entries }))
-            } else {
-                self.handed.hand(index, bytes.len() as u64);
-                let to = WorkerId(index as u8);
-                let message = WorkerMessage(ToWorker::Records { origin, bytes });
-                WorkerOutput::WorkerMessage { to, message }
-            };
-            outputs.push_back(output);
-        }
-        for (to, origin, numbers) in self.admitted.drain(..) {
-            let output = match to {
-                Peer::Worker(to) => {
-                    let message = WorkerMessage(ToWorker::Acknowledged(numbers));
-                    WorkerOutput::WorkerMessage { to, message }
-                }
-                Peer::Hub => {
-                    WorkerOutput::HubMessage(HubMessage(ToHub::Admitted { origin, numbers }))
-                }
-            };
-            outputs.push_back(output);
-        }
-    }
-
-    /// Adds a record to the batch of a worker.
-    pub fn add_for_worker(&mut self, worker: WorkerId, leaving: &mut Leaving<'_>) {
-        let index = usize::from(worker.0);
-        if index < self.hub() {
-            self.append(index, leaving);
-        }
-    }
-
-    /// Adds a record to the batch of the hub, for these nodes.
-    pub fn add_for_nodes(&mut self, destinations: &Arc<[NodeSlot]>, leaving: &mut Leaving<'_>) {
-        let len = self.append(self.hub(), leaving);
-        let len = u32::try_from(len).expect("a record is little more than a packet");
-        let Record { number, qos, .. } = leaving.record;
-        if let Some(last) = self.entries.last_mut()
-            && last.absorb(len, number, qos, destinations)
-        {
-            return;
-        }
-        self.entries.push(ForwardEntry {
-            len,
-            records: 1,
-            destinations: Arc::clone(destinations),
-            number,
-            qos,
-            retain: false,
-        });
-    }
-
-    /// Adds a record to the batch of the hub, to be retained on every node.
-    pub fn add_retained(&mut self, destinations: &Arc<[NodeSlot]>, leaving: &mut Leaving<'_>) {
-        let len = self.append(self.hub(), leaving);
-        self.entries.push(ForwardEntry {
-            len: u32::try_from(len).expect("a record is little more than a packet"),
-            records: 1,
-            destinations: Arc::clone(destinations),
-            number: leaving.record.number,
-            qos: leaving.record.qos,
-            retain: true,
-        });
-    }
-
-    /// Appends a record to a batch. Returns its length.
-    fn append(&mut self, index: usize, leaving: &mut Leaving<'_>) -> usize {
-        let Some((first, range)) = &leaving.encoded else {
-            let out = self.batches[index].end();
-            let start = out.len();
-            leaving.record.encode(out);
-            let range = start..out.len();
-            let len = range.len();
-            leaving.encoded = Some((index, range));
-            return len;
-        };
-        debug_assert_ne!(*first, index, "a place has a record once");
-        let source = std::mem::take(&mut self.batches[*first].records);
-        self.batches[index]
-            .end()
-            .extend_from_slice(&source[range.clone()]);
-        self.batches[*first].records = source;
-        range.len()
-    }
-
-    pub fn admit(&mut self, to: Peer, origin: Origin, number: u64) {
-        match self.admitted.last_mut() {
-            Some((last_to, last_origin, numbers)) if *last_to == to && *last_origin == origin => {
-                push_number(numbers, number)
-            }
-            Some(_) | None => self.admitted.push((to, origin, vec![(number, number)])),
-        }
-    }
-}
+use crate::{
+    EventLevel, Now, Peer,
+    marks::Mark,
+    messages::{NumberRuns, Origin, Place, ToHub, ToWorker, push_number},
+};
 
 /// Sends a message to the other workers and nodes with matching subscriptions, and to the hub if it is to be retained. `open` grows by one if
 /// acknowledgements are owed.
@@ -345,14 +144,6 @@ fn report_taken(cx: &mut Context, from: Peer, bytes: u64) {
         Peer::Worker(to) => cx.send_to_worker(to, ToWorker::Taken { bytes }),
         Peer::Hub => cx.send_to_hub(ToHub::Taken { bytes }),
     }
-}
-
-/// A message arrived otherwise than in the stream of its origin.
-pub(super) fn note_late(cx: &mut Context, now: Now, origin: Origin, number: u64) {
-    let stream = stream_of(origin);
-    let new = || Mark::new(now.instant);
-    let mark = cx.arrivals.marks.entry(stream).or_insert_with(new);
-    mark.note_late(number);
 }
 
 impl Worker {
@@ -498,61 +289,5 @@ impl Worker {
             sent_on += wait_for_backups(cx, &outgoing, Some(debt));
         }
         sent_on > 0
-    }
-}
-
-/// The identity of a message.
-pub(super) const fn message_id(origin: Origin, number: u64) -> MessageId {
-    MessageId {
-        node: origin.node.0,
-        incarnation: origin.incarnation.0,
-        stream: origin.stream.0 as u8,
-        number,
-    }
-}
-
-/// The record of a message.
-fn record_of<'a>(
-    publish: &Publish<'a>,
-    number: u64,
-    qos: Qos,
-    publication: Option<&PublicationId>,
-) -> Record<'a> {
-    Record {
-        number,
-        qos,
-        retain: publish.retain,
-        expiry_left_ms: publish
-            .message_expiry_interval
-            .map(|seconds| u64::from(seconds) * 1000),
-        publication: publication.copied(),
-        topic: publish.topic,
-        properties: publish.properties,
-        payload: publish.payload,
-        ..Record::default()
-    }
-}
-
-/// The message of a record, and when it expires.
-pub(super) fn publish_of<'a>(record: &Record<'a>, now: Now) -> (Publish<'a>, Option<Instant>) {
-    let expires_at = record
-        .expiry_left_ms
-        .map(|ms| now.instant + Duration::from_millis(ms));
-    let publish = Publish {
-        qos: record.qos,
-        retain: record.retain,
-        message_expiry_interval: expires_at.map(|at| seconds_left(at, now.instant)),
-        properties: record.properties,
-        ..Publish::new(record.topic, record.payload)
-    };
-    (publish, expires_at)
-}
-
-/// The stream of messages with an origin.
-const fn stream_of(origin: Origin) -> MessageStream {
-    MessageStream {
-        node: origin.node.0,
-        incarnation: origin.incarnation.0,
-        stream: origin.stream.0 as u8,
     }
 }

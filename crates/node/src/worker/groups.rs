@@ -11,15 +11,14 @@ use thicket_session::{
 };
 
 use super::{
-    SessionKey,
-    capacity::member_with_capacity,
+    capacity::{is_handed_over, member_with_capacity},
     context::Context,
-    debts::Debt,
-    deliver::Outgoing,
     forward::forward_to_group,
-    interests::GroupRoute,
-    replication::{SUCCESSION, wait_for_backups},
-    timers::Timer,
+    replication::wait_for_backups,
+    state::{
+        debts::Debt, interests::GroupRoute, outgoing::Outgoing, replica::backup::SUCCESSION,
+        timers::Timer,
+    },
 };
 use crate::{
     Now,
@@ -308,12 +307,6 @@ impl Groups {
     }
 }
 
-/// Whether what groups would give to a session here is for its next primary.
-pub(super) fn is_handed_over(cx: &Context, key: SessionKey) -> bool {
-    let session = cx.sessions.get(key);
-    session.is_some_and(|it| it.role.handed().is_some_and(|it| it.switchover.is_some()))
-}
-
 /// Who gets the message: if that is a member here and all members here are over the limit, another place that has members, which refuses it if
 /// all there are over the limit too.
 fn choose_with_capacity(
@@ -384,15 +377,6 @@ fn choose_waiting(cx: &Context, group: &GroupRoute, turn: usize) -> Option<Choic
     let waiting = if here.is_empty() { gone } else { here };
     let (place, interest) = waiting.get(turn.checked_rem(waiting.len())?)?;
     Some(Choice::Peer(*place, *interest))
-}
-
-/// The choice fell on this worker: one of its members, the connected ones first.
-pub(super) fn choose_here(cx: &mut Context, group: &GroupRoute) -> Option<usize> {
-    let turn = cx.interests.next_turn(&group.key) as usize;
-    if group.connected > 0 {
-        return Some(turn % group.connected as usize);
-    }
-    (!group.local.is_empty()).then(|| turn % group.local.len())
 }
 
 /// Who gets a message of a shared subscription.

@@ -7,10 +7,10 @@ use thicket_overlay::{NodeId, record::Records};
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker,
+    Worker,
+    arrivals::note_late,
     context::Context,
-    forward::{Way, note_late},
-    timers::Timer,
+    state::{batches::Way, sessions::SessionKey, timers::Timer},
 };
 use crate::{
     EventLevel, MAXIMUM_BACKUPS, Now, Peer,

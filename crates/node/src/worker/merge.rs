@@ -18,44 +18,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thicket_mqtt::PacketId;
 use thicket_session::{
-    server::{Branch, Delivery, Epoch, MessageId, Redelivery, SessionSnapshot},
+    server::{Delivery, MessageId, Redelivery, SessionSnapshot},
     time::Instant,
     topic::SubscriptionFilter,
 };
 
 use super::{
-    SessionKey, Worker,
-    arrivals::Begun,
+    Worker,
     context::Context,
-    divergence::{Divergence, Name, Place, name},
-    interests::Member,
-    replication::{Level, Operation, Primaries, Release},
-    sessions::Session,
+    replication::Primaries,
+    state::{
+        divergence::{Divergence, Name, Place, name},
+        interests::Member,
+        merging::Merging,
+        replica::stream::{Level, Operation, Release},
+        sessions::{Session, SessionKey},
+    },
 };
 use crate::{
     EventLevel, Now,
     messages::{InterestChange, Merge},
     queue,
 };
-
-/// What is left to be taken in when the other branch's queue has arrived.
-#[derive(Debug)]
-pub(super) struct Merging {
-    /// Of the claim under which it is taken in: the session's from then on. Not before, as the registrar would not have it if the merge failed.
-    epoch: Epoch,
-    in_flight: Vec<Redelivery>,
-    branch: Branch,
-    /// Both are branches of one session.
-    is_same: bool,
-    /// Nothing is to be taken in.
-    is_void: bool,
-    /// What had arrived here before the other one's filters were taken in.
-    begun: Begun,
-    /// Filters that were not held here before.
-    fresh: Vec<SubscriptionFilter>,
-    /// Filters that were held here until now.
-    ended: Vec<SubscriptionFilter>,
-}
 
 impl Worker {
     /// What another node has of a session that is here. Its queue follows when every node sends here what its filters match.

@@ -20,7 +20,12 @@ use thicket_mqtt::{
     Packet, ProtocolVersion, Qos, ReasonCode, Suback, Subscribe, Unsuback, Unsubscribe,
 };
 
-use super::{Refusal, SessionKey, Worker, context::Context, replication::Primaries, seen::Seen};
+use super::{
+    Refusal, Worker,
+    context::Context,
+    replication::Primaries,
+    state::{seen::Seen, sessions::SessionKey},
+};
 use crate::{ConnectionId, Now};
 
 /// For the log and for reason strings.

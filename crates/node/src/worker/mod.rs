@@ -4,7 +4,15 @@
 //! appended to the out-buffers of the recipients here and to the batches for the other workers and the hub. At the end of a round the batches become
 //! messages, and each connection that has something to send is named once.
 //!
-//! All parts work with the `context`: connections, sessions and interests, what is to be stored, what leaves. Each has state of its own besides that:
+//! Files use only what is below them:
+//!
+//! | layer | files |
+//! | --- | --- |
+//! | the worker | methods of [`Worker`], which involve several parts: how a CONNECT is served, how a connection and its session end, the way of a PUBLISH, failover and switchover |
+//! | parts, with state of their own | the table below |
+//! | functions that are given the context alone | `deliver`, `forward`, `rights`, `capacity` and others |
+//! | [`context`] | passed to all of them |
+//! | [`state`] | what it is made of: connections, sessions, interests, what is to be stored, what leaves |
 //!
 //! | part | has |
 //! | --- | --- |
@@ -17,9 +25,6 @@
 //! | `transfer`, `publications` | sessions and messages that operators bring |
 //! | `quota` | what users and addresses use of their quotas |
 //! | `trace`, `rates` | spans of messages; how often is published to which topics |
-//!
-//! A function that is given the context alone involves no part. What involves several is a method of [`Worker`]: how a CONNECT is served, how a
-//! connection and its session end, the way of a PUBLISH, failover and switchover.
 
 mod acknowledge;
 mod arrivals;
@@ -34,26 +39,22 @@ mod checkpoint;
 mod clients;
 mod close;
 mod connect;
-mod connection;
-mod connections;
 mod context;
-mod debts;
 mod deliver;
-mod divergence;
 mod drain;
 mod effort;
+mod expiry;
 mod forward;
 mod groups;
 mod habits;
 mod hints;
-mod interests;
 mod journal;
+mod listeners;
 mod merge;
 mod minority;
 mod observe;
 mod operate;
 mod packet_trace;
-mod pending;
 mod places;
 mod placing;
 mod publications;
@@ -69,11 +70,9 @@ mod replication;
 mod report;
 mod retained;
 mod rights;
-mod role;
 mod scarcity;
-mod seen;
 mod send;
-mod sessions;
+mod state;
 mod subscribe;
 mod switchover;
 mod system;
@@ -89,20 +88,24 @@ use thicket_session::time::Instant;
 use self::{
     checkpoint::Checkpoints,
     connect::handle_claim_refused,
-    connection::{Connection, Phase},
     context::Context,
-    effort::RecordBatch,
     habits::handle_habits_asked,
     places::handle_place_answer,
     redirect::handle_movable_asked,
     retained::Queries,
-    sessions::{Session, SessionKey},
+    state::{
+        connection::{Connection, Phase},
+        effort::RecordBatch,
+        sessions::Session,
+        timers::Timer,
+    },
 };
-pub(crate) use self::{rates::HEAVIEST, relocate::Relocated};
 use crate::{
     ConnectionId, Handover, Now, Peer, WorkerConfig, WorkerId, WorkerInput, WorkerOutput,
     messages::{ToHub, ToWorker, WorkerMessage},
 };
+
+pub(crate) use self::relocate::Relocated;
 
 /// Connections and sessions of one thread. See the module's documentation and [`WorkerInput`], [`WorkerOutput`].
 #[derive(Debug)]
@@ -194,7 +197,7 @@ impl Worker {
                 let at = now.instant + self.cx.config.limits.connect_timeout;
                 self.cx
                     .timers
-                    .set(at, timers::Timer::Connect { connection, serial });
+                    .set(at, Timer::Connect { connection, serial });
             }
             WorkerInput::Adopted { connection, state } => {
                 self.handle_adopted(now, connection, *state)

@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{ApplicationProperty, Publish};
 
-use super::{SessionKey, Worker, context::Context};
+use super::{Worker, context::Context, state::sessions::SessionKey};
 use crate::{
     EventLevel, Observed, ObservedMessage, WorkerOutput,
     messages::peer_text,

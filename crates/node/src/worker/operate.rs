@@ -3,7 +3,14 @@
 use thicket_mqtt::{Qos, ReasonCode};
 use thicket_session::server::Waiting;
 
-use super::{SessionKey, Worker, close::Cause, context::Context, packet_trace::PacketTrace};
+use super::{
+    Worker,
+    context::Context,
+    state::{
+        packet_trace::PacketTrace,
+        sessions::{Cause, SessionKey},
+    },
+};
 use crate::{
     EventLevel, MemoryReport, Now, Remembered, SessionEnd, TraceLine, TraceSubject,
     scope::{client_id_of, user_name_of},

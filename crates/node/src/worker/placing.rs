@@ -2,7 +2,7 @@
 
 use thicket_mqtt::{Connect, ProtocolVersion};
 
-use super::{connect::prefix, context::Context};
+use super::{context::Context, listeners::prefix};
 use crate::{
     ConnectionId, PlacementAsked, PlacementClient, PlacementError, PlacementRequest,
     placing::bad_field,

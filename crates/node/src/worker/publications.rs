@@ -8,8 +8,11 @@ use super::{
     Worker,
     capacity::{Audience, exceeds_limits},
     context::Context,
-    debts::{Debt, Publisher},
-    publish::{Outcome, Source, may_publish},
+    publish::may_publish,
+    state::{
+        debts::{Debt, Publisher},
+        publication::{Outcome, Source},
+    },
 };
 use crate::{Now, Published, WorkerOutput};
 

@@ -7,20 +7,24 @@ use thicket_overlay::record::PublicationId;
 use thicket_session::server::InboundPublish;
 
 use super::{
-    Refusal, SessionKey, Worker,
+    Refusal, Worker,
     acknowledge::acknowledge,
     budget::check_rate,
     capacity::{Audience, exceeds_limits},
     context::Context,
-    debts::{Debt, Owed, Publisher},
-    deliver::Outgoing,
     forward::forward,
-    habits::{self, note_published},
-    interests::{Route, is_reserved},
+    habits::note_published,
     places::consider_place,
     replication::{hold_input, wait_for_backups},
     rights::refuse_publish,
-    sessions::OwedAcknowledgement,
+    state::{
+        debts::{Debt, Owed, Publisher},
+        habits::is_sampled,
+        interests::{Route, is_reserved},
+        outgoing::Outgoing,
+        publication::{Outcome, Source},
+        sessions::{OwedAcknowledgement, SessionKey},
+    },
 };
 use crate::{ConnectionId, Now};
 
@@ -33,30 +37,6 @@ struct Arrival<'a> {
     route: &'a Route,
     /// Why the publisher may not.
     refusal: Option<ReasonCode>,
-}
-
-/// Where a message comes from.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Source<'a> {
-    /// The publisher's session, for No Local.
-    pub session: Option<SessionKey>,
-    /// What the publisher is sent when the numbers of an `Open` outcome are acknowledged.
-    pub debt: Option<Debt>,
-    /// For QoS 2 of a persistent publisher.
-    pub publication: Option<&'a PublicationId>,
-    /// Some destinations may have received it before this node stopped.
-    pub is_repeated: bool,
-}
-
-/// What became of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It has no recipients.
-    NoRecipients,
-    /// All conditions are met.
-    Met,
-    /// This many numbers are still to be acknowledged.
-    Open(u16),
 }
 
 /// Whether a PUBLISH waits because it begins a range of generations. It would be sent to others at once: if this node died then, a backup without the
@@ -112,7 +92,7 @@ impl Worker {
         let over = check_rate(&mut self.cx, now, id, publish)?;
         self.cx.traffic.external_in_messages += 1;
         self.cx.traffic.external_in_bytes += publish.payload.len() as u64;
-        if habits::is_sampled(self.cx.traffic.external_in_messages) {
+        if is_sampled(self.cx.traffic.external_in_messages) {
             note_published(&mut self.cx, id, publish);
         }
         let topic = full_topic(&mut self.cx, id, publish)?;

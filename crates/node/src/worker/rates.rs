@@ -7,11 +7,9 @@ use thicket_session::time::Instant;
 use super::context::Context;
 use crate::{
     Now,
-    messages::{ToHub, TopicRate},
+    messages::{HEAVIEST_TOPICS, ToHub, TopicRate},
 };
 
-/// Topics that are reported, those with most messages.
-pub(crate) const HEAVIEST: usize = 4096;
 /// Longer ones are left out, bytes.
 const LONGEST_TOPIC: usize = 1024;
 
@@ -33,7 +31,7 @@ impl TopicCounts {
             if count == 0 || topic.len() > LONGEST_TOPIC {
                 continue;
             }
-            if heaviest.len() == HEAVIEST {
+            if heaviest.len() == HEAVIEST_TOPICS {
                 let least = heaviest.peek().map_or(0, |least| least.0.0);
                 if count <= least {
                     continue;

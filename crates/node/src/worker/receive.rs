@@ -7,14 +7,16 @@ use thicket_mqtt::{
 use thicket_session::server::Acknowledged;
 
 use super::{
-    Phase, Refusal, SessionKey, Worker,
+    Refusal, Worker,
     authentication::{handle_auth, handle_auth_bytes},
-    connect::{handle_first_bytes, maximum_packet_size},
+    connect::handle_first_bytes,
     context::Context,
     effort::leave_unfinished,
+    listeners::maximum_packet_size,
     minority::check_handshake,
     publish::begins_range,
     scarcity::bound_half_open,
+    state::{connection::Phase, sessions::SessionKey},
 };
 use crate::{ConnectionId, Direction, Now};
 

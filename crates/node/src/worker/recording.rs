@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Worker, sessions::Session};
+use super::{Worker, state::sessions::Session};
 use crate::{
     SessionRecord,
     scope::{client_id_of, user_name_of},

@@ -20,16 +20,18 @@ use thicket_session::{
 
 use super::{
     Worker,
-    branches::restart_timers,
     checkpoint::Checkpoints,
     context::Context,
-    interests::Member,
-    journal::{instant_of, wall_ms},
+    expiry::restart_timers,
     replication::Primaries,
-    role::{Handed, Role},
-    seen::{Named, Taken, publication_id},
-    sessions::Session,
-    timers::Timer,
+    state::{
+        interests::Member,
+        journal::{instant_of, wall_ms},
+        role::{Handed, Role},
+        seen::{Named, Taken, publication_id},
+        sessions::Session,
+        timers::Timer,
+    },
 };
 use crate::{
     Keyspace, Now, RecoverError, Stored,

@@ -3,14 +3,14 @@
 //! A session that outlives its connection waits here until its client has claimed it from elsewhere, with everything it has; its will waits for
 //! [`WILL_WAITS_S`], so that it is published only if the client connects nowhere.
 
-use std::time::Duration;
-
 use thicket_mqtt::{Connect, Disconnect, ProtocolVersion, ReasonCode};
 use thicket_overlay::NodeId;
-use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker, close::Cause, context::Context, habits::Habits, replication::Primaries,
+    Worker,
+    context::Context,
+    replication::Primaries,
+    state::sessions::{Cause, SessionKey},
 };
 use crate::{
     ConnectionId, EventLevel, ListenerId, Now,
@@ -21,47 +21,8 @@ use crate::{
 const CAME_REDIRECTED: &str = "thicket-redirected";
 /// The will of a client that was sent away waits at least this long, seconds.
 const WILL_WAITS_S: u32 = 30;
-/// A client is listed only when its messages were counted for this time, or it has been here for this time.
-const COUNTED: Duration = Duration::from_secs(1);
 /// Clients listed at once at most, of all rates.
 const NAMED: usize = 512;
-
-/// Messages of one client, from it and to it.
-#[derive(Debug)]
-pub(super) struct MessageCount {
-    pub messages: u64,
-    /// Of them, those to the client that are counted for its listener.
-    pub delivered: u64,
-    then: u64,
-    since: Instant,
-    /// For the rebalancer.
-    pub habits: Habits,
-}
-
-impl MessageCount {
-    pub fn new(now: Instant) -> Self {
-        Self {
-            messages: 0,
-            delivered: 0,
-            then: 0,
-            since: now,
-            habits: Habits::new(now),
-        }
-    }
-
-    /// Messages a second since the last call; `None`: that was just now.
-    fn take_rate(&mut self, now: Instant) -> Option<u64> {
-        let passed = now.since(self.since);
-        if passed < COUNTED {
-            return None;
-        }
-        thicket_session::reach!("time worker/redirect COUNTED");
-        let messages = self.messages - self.then;
-        (self.then, self.since) = (self.messages, now);
-        let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
-        Some(messages.saturating_mul(1000) / millis)
-    }
-}
 
 impl Worker {
     /// The client of a session is to go to one of these nodes.

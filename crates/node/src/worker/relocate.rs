@@ -22,24 +22,24 @@ use thicket_session::{
 use super::{
     Worker,
     attach::serve,
-    authentication::Reauthentication,
-    connection::{AliasesOut, Attached, Connection, Phase},
     context::Context,
-    interests::Route,
-    places::Places,
-    redirect::MessageCount,
     rights::set_grant,
-    sessions::Session,
-    timers::Timer,
+    state::{
+        connection::{AliasesOut, Attached, Connection, Phase},
+        counts::MessageCount,
+        following::Following,
+        interests::Route,
+        places::Places,
+        reauthentication::Reauthentication,
+        sessions::Session,
+        timers::Timer,
+    },
 };
 use crate::{
     ConnectionId, EventLevel, Handover, Now, Peer, WorkerId, WorkerOutput,
     messages::{ToHub, ToWorker, peer_text},
 };
 
-/// How soon after its arrival a connection may be offered; the wait doubles each time, so that one whose messages alternate between workers stays.
-pub(super) const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(64);
 /// A connection that has not come to rest by then stays.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// What was sent elsewhere without acknowledgement has arrived by then, or never will.
@@ -48,65 +48,6 @@ const ARRIVED: Duration = Duration::from_secs(10);
 const LOAD_WINDOW: Duration = Duration::from_millis(250);
 /// Messages a second, in and out, that a worker may have however idle the other one is.
 const LIGHT: u64 = 40_000;
-
-/// Where the recipients of a client's messages are.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Following {
-    towards: Option<WorkerId>,
-    /// Messages with recipients on that worker only, less the others.
-    count: u32,
-    /// When the first of them arrived.
-    since: Instant,
-    /// Not offered before.
-    not_before: Instant,
-    wait: Duration,
-    /// When a message without acknowledgement was last sent anywhere else.
-    last_unacknowledged: Option<Instant>,
-    /// Something arrived since the last round ended.
-    is_active: bool,
-}
-
-impl Following {
-    pub fn new(now: Instant, wait: Duration) -> Self {
-        Self {
-            towards: None,
-            count: 0,
-            since: now,
-            not_before: now + wait,
-            wait,
-            last_unacknowledged: None,
-            is_active: false,
-        }
-    }
-
-    /// Counts a message that has recipients on one worker only, if so: a majority vote over those that arrived.
-    fn count(&mut self, now: Instant, towards: Option<WorkerId>) {
-        if towards.is_some() && towards == self.towards {
-            if self.count == 0 {
-                self.since = now;
-            }
-            self.count += 1;
-        } else if towards.is_some() && self.count == 0 {
-            if self.towards.is_some() {
-                self.last_unacknowledged = Some(now);
-            }
-            (self.towards, self.count, self.since) = (towards, 1, now);
-        } else {
-            self.count = self.count.saturating_sub(1);
-        }
-    }
-
-    /// Starts again; the next time is later.
-    fn put_off(&mut self, now: Instant) {
-        self.count = 0;
-        thicket_session::reach!("time FIRST_WAIT");
-        self.wait = (self.wait * 2).min(LONGEST_WAIT);
-        if self.wait == LONGEST_WAIT {
-            thicket_session::reach!("time LONGEST_WAIT");
-        }
-        self.not_before = now + self.wait;
-    }
-}
 
 /// A connection that another worker has agreed to take.
 #[derive(Debug, Clone)]

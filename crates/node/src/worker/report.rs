@@ -2,7 +2,7 @@
 
 use thicket_session::topic::SubscriptionFilter;
 
-use super::{Worker, context::Context, sessions::Session};
+use super::{Worker, context::Context, state::sessions::Session};
 use crate::{
     SessionReport, SubscriberQuery, SubscriptionReport, Traffic,
     scope::{client_id_of, user_name_of},

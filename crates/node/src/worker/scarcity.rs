@@ -7,9 +7,11 @@ use thicket_mqtt::ReasonCode;
 
 use super::{
     Worker,
-    close::Cause,
-    connection::{Connection, Phase},
     context::Context,
+    state::{
+        connection::{Connection, Phase},
+        sessions::Cause,
+    },
 };
 use crate::{ConnectionId, EventLevel, ListenerId, Now, Source};
 

@@ -9,7 +9,7 @@
 //! | evict | the session ends without a will | |
 //!
 //! A drained node begins with the last step but one, at a backup that is covered. Failover is the same without the old primary
-//! (`replication::promote`). `role` has what each role does then.
+//! (`replication::promote`). `state::role` has what each role does then.
 
 use std::sync::Arc;
 
@@ -17,18 +17,20 @@ use thicket_overlay::NodeId;
 use thicket_session::server::Inbound;
 
 use super::{
-    SessionKey, Worker,
-    barriers::Behind,
-    branches::restart_timers,
-    close::Cause,
+    Worker,
     context::Context,
-    interests::Member,
+    expiry::restart_timers,
     redirect::leave_will,
     replication::{
-        Primaries, Replica, StoredAs, end_backup, end_surplus_backups, make_room_for_backup,
-        replicate_members,
+        Primaries, end_backup, end_surplus_backups, make_room_for_backup, replicate_members,
     },
-    role::{Event, Reason, Role, Switchover},
+    state::{
+        barriers::Behind,
+        interests::Member,
+        replica::replica_set::{Replica, StoredAs},
+        role::{Event, Reason, Role, Switchover},
+        sessions::{Cause, SessionKey},
+    },
 };
 use crate::{
     Now, SESSION_MOVED,
@@ -434,22 +436,5 @@ pub(super) fn hand_session_over(
     if let Reason::Claim(request) = switchover.reason {
         let answer = Fetched::Handed;
         cx.send_to_hub(ToHub::Fetched { request, answer });
-    }
-}
-
-/// Another node is the primary for sure: the other backups wait until it has fully synced them.
-pub(super) fn leave_backups(cx: &mut Context, key: SessionKey, to: NodeId) {
-    cx.journal.write_done();
-    let Some(session) = cx.sessions.get_mut(key) else {
-        return;
-    };
-    let StoredAs { number, backups } = session.stored;
-    for backup in backups.synced() {
-        if let Some(stream) = cx.journal.streams.get_mut(backup.stream)
-            && stream.node != to
-        {
-            stream.writer.left(number);
-            session.stored.backups.remove(backup.stream);
-        }
     }
 }

@@ -8,7 +8,10 @@ use thicket_session::{
     topic::{SubscriptionFilter, TopicFilter},
 };
 
-use super::{SessionKey, context::Context, deliver::Outgoing};
+use super::{
+    context::Context,
+    state::{outgoing::Outgoing, sessions::SessionKey},
+};
 use crate::Now;
 
 const SYSTEM: &str = "$SYS/";

@@ -10,13 +10,17 @@ use thicket_overlay::record::Record;
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey, Worker,
+    Worker,
     context::Context,
-    debts::{Debt, Owed, Publisher},
-    forward::{Way, publish_of},
-    interests::{Recipient, Route},
     observe::note_message,
-    publish::{Outcome, Source},
+    state::{
+        batches::Way,
+        debts::{Debt, Owed, Publisher},
+        interests::{Recipient, Route},
+        publication::{Outcome, Source},
+        records::publish_of,
+        sessions::SessionKey,
+    },
 };
 use crate::{
     Now, Peer, SpanContext, Traced, Tracing, WorkerOutput, messages::Origin, scope::client_id_of,

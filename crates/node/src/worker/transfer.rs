@@ -9,8 +9,15 @@ use thicket_mqtt::Publish;
 use thicket_session::server::{Delivery, Epoch, SessionSnapshot, decode_queue, encode_queue};
 
 use super::{
-    SessionKey, Worker, close::Cause, context::Context, deliver::Outgoing, interests::Recipient,
+    Worker,
+    context::Context,
     publish::may_publish,
+    state::{
+        interests::Recipient,
+        outgoing::Outgoing,
+        publication::Source,
+        sessions::{Cause, SessionKey},
+    },
 };
 use crate::{
     ConnectionId, ExportPage, ExportPlace, Exported, Imported, ImportedMessages, Now,
@@ -215,7 +222,7 @@ impl Worker {
                 packet_id: None,
                 ..*publish
             };
-            self.publish(now, &publish, &route, super::publish::Source::default());
+            self.publish(now, &publish, &route, Source::default());
         }
         may
     }

@@ -6,10 +6,13 @@ use thicket_mqtt::{ApplicationProperties, Publish};
 use thicket_session::server::StoredWill;
 
 use super::{
-    SessionKey, Worker,
-    debts::Debt,
-    publish::{Outcome, Source},
-    timers::Timer,
+    Worker,
+    state::{
+        debts::Debt,
+        publication::{Outcome, Source},
+        sessions::SessionKey,
+        timers::Timer,
+    },
 };
 use crate::Now;
 

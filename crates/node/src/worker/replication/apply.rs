@@ -13,26 +13,28 @@ use thicket_session::{
     topic::SubscriptionFilter,
 };
 
-use super::{
-    Progress, Sources,
-    backup::{Awaited, Backup, Source, SourceKey, Unacknowledged, Unblocked},
-    orphans::SUCCESSION,
-};
+use super::backup::{Source, Sources, Unacknowledged};
 use crate::{
     EventLevel, Now,
     messages::{Adopted, BackupReport, InterestChange, ReplicationStream, ToHub, ToWorker},
     queue::History,
     worker::{
-        SessionKey, Worker,
-        barriers::Behind,
+        Worker,
         context::Context,
-        interests::Member,
-        journal::instant_of,
         recover::apply_entry,
-        role::Role,
-        seen::{Named, Taken},
-        sessions::Session,
-        timers::Timer,
+        state::{
+            barriers::Behind,
+            interests::Member,
+            journal::instant_of,
+            replica::{
+                backup::{Awaited, Backup, SUCCESSION, SourceKey, Unblocked},
+                stream::Progress,
+            },
+            role::Role,
+            seen::{Named, Taken},
+            sessions::{Session, SessionKey},
+            timers::Timer,
+        },
     },
 };
 

@@ -5,20 +5,22 @@ use std::{cell::Cell, rc::Rc};
 use thicket_overlay::{NodeId, NodeSlot, rendezvous_by_weight};
 use thicket_session::{server::encode_subscription, topic::TopicFilter};
 
-use super::{
-    Level, Primaries, Progress, Release, StoredAs, Streams,
-    replica_set::{MAXIMUM, Replica, Stage},
-};
+use super::primary::Primaries;
 use crate::{
     Now,
     messages::ToHub,
     worker::{
-        SessionKey,
         context::Context,
-        debts::Debt,
-        journal::{write_counters, write_held, write_taken, write_whole},
-        sessions::Session,
-        switchover::leave_backups,
+        journal::write_whole,
+        state::{
+            debts::Debt,
+            journal::{write_counters, write_held, write_taken},
+            replica::{
+                replica_set::{MAXIMUM, Replica, Stage, StoredAs},
+                stream::{Level, Progress, Release, Streams},
+            },
+            sessions::{Session, SessionKey},
+        },
     },
 };
 
@@ -436,6 +438,23 @@ pub(super) fn end_spare_backups(cx: &mut Context, key: SessionKey) {
         session.stored.backups.remove(index);
         if let Some(stream) = cx.journal.streams.get_mut(index) {
             stream.writer.ended(session.stored.number);
+        }
+    }
+}
+
+/// Another node is the primary for sure: the other backups wait until it has fully synced them.
+pub(in super::super) fn leave_backups(cx: &mut Context, key: SessionKey, to: NodeId) {
+    cx.journal.write_done();
+    let Some(session) = cx.sessions.get_mut(key) else {
+        return;
+    };
+    let StoredAs { number, backups } = session.stored;
+    for backup in backups.synced() {
+        if let Some(stream) = cx.journal.streams.get_mut(backup.stream)
+            && stream.node != to
+        {
+            stream.writer.left(number);
+            session.stored.backups.remove(backup.stream);
         }
     }
 }

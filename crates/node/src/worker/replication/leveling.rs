@@ -19,13 +19,22 @@ use thicket_placement::{LEAST_LOAD, SESSION_LOAD, better_backup};
 use thicket_session::time::Instant;
 
 use super::{
-    Level, Primaries, Progress, Release,
     learning::{RECORD_BYTES, end_backup, replicate_members},
-    replica_set::Stage,
+    primary::Primaries,
 };
 use crate::{
     Now,
-    worker::{SessionKey, context::Context, role::Role, sessions::Session},
+    worker::{
+        context::Context,
+        state::{
+            replica::{
+                replica_set::Stage,
+                stream::{Level, Progress, Release},
+            },
+            role::Role,
+            sessions::{Session, SessionKey},
+        },
+    },
 };
 
 /// Time between two attempts.

@@ -1,8 +1,8 @@
 //! Replication of persistent sessions (rules 6 to 13 between nodes).
 //!
-//! A session has a *replica set*: the *primary*, which serves its client, and up to three *backups* on other nodes (`replica_set`). The primary sends
-//! each of them a *stream* of records: what became of each message of the session (`primary`, `stream`). A backup receives the messages themselves
-//! from their publishers' nodes, because it subscribes to what the session subscribes to (`apply`, `backup`). When the primary is down, one backup is
+//! A session has a *replica set*: the *primary*, which serves its client, and up to three *backups* on other nodes (`state::replica`). The primary sends
+//! each of them a *stream* of records: what became of each message of the session (`primary`). A backup receives the messages themselves
+//! from their publishers' nodes, because it subscribes to what the session subscribes to (`apply`). When the primary is down, one backup is
 //! promoted (`promote`): its queue has the messages that the primary had named, in the primary's order, followed by those that it had not named yet.
 //!
 //! A new backup is a learner until it has received the whole session (full sync, `learning`). What waits for backups waits for each that is covered
@@ -38,23 +38,19 @@ mod backup;
 mod learning;
 mod leveling;
 mod orphans;
-mod pending;
 mod pending_wills;
 mod primary;
 mod promote;
 mod reached;
-mod replica_set;
 mod shares;
-mod stream;
+mod storing;
 mod wills;
 
 pub(super) use self::{
-    backup::{Backup, SourceKey, Sources, Unblocked},
-    learning::{end_backup, end_surplus_backups, make_room_for_backup, replicate_members},
-    orphans::SUCCESSION,
-    primary::{Learned, Primaries, hold, hold_input, wait_for_backups},
-    promote::report_taken_over,
-    replica_set::{Replica, StoredAs},
-    stream::{Level, Operation, Progress, Release, Streams},
-    wills::WillBackup,
+    backup::Sources,
+    learning::{
+        end_backup, end_surplus_backups, leave_backups, make_room_for_backup, replicate_members,
+    },
+    orphans::report_taken_over,
+    primary::{Primaries, hold_input, wait_for_backups},
 };

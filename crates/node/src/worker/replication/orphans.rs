@@ -20,18 +20,26 @@ use std::{
 use thicket_overlay::NodeId;
 use thicket_session::{server::Epoch, time::Instant};
 
-use super::{
-    Primaries, Sources, backup::SourceKey, learning::end_spare_backups, pending::Pending,
-    promote::report_taken_over, replica_set::Stage,
-};
+use super::{backup::Sources, learning::end_spare_backups, primary::Primaries};
 use crate::{
     Now,
     messages::{Adopted, InterestChange, ToHub, ToWorker, UpNode},
-    worker::{SessionKey, Worker, context::Context, role::Role, timers::Timer},
+    worker::{
+        Worker,
+        context::Context,
+        state::{
+            replica::{
+                backup::{SUCCESSION, SourceKey},
+                pending::Pending,
+                replica_set::Stage,
+            },
+            role::Role,
+            sessions::SessionKey,
+            timers::Timer,
+        },
+    },
 };
 
-/// A node whose backup is to be promoted has this time to adopt the others: it may notice later that the primary is down.
-pub(in super::super) const SUCCESSION: Duration = Duration::from_secs(2);
 /// Sessions whose backups are to be adopted on nodes that are not reachable yet; further ones are not remembered.
 const TO_ADOPT: usize = 100_000;
 /// A replacement is remembered for this time, for the worker whose backup is not yet an orphan.
@@ -503,4 +511,17 @@ pub(super) fn void_backups(cx: &mut Context, uid: u128, backup: Edition, members
             stream.writer.ended(number);
         }
     }
+}
+
+/// Reports to the hub that a backup was promoted.
+pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, is_branch: bool) {
+    let Some(session) = cx.sessions.get(key) else {
+        return;
+    };
+    let taken_over = ToHub::TakenOver {
+        client_id: (*session.client_id).into(),
+        epoch: session.epoch,
+        is_branch,
+    };
+    cx.send_to_hub_after_records(taken_over);
 }

@@ -17,22 +17,30 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use thicket_session::server::{Epoch, StoredSession, StoredWill};
 
-use super::{
-    Level, Primaries, Progress, Release, WillBackup, primary::hold_at, wills::replicate_will,
-};
+use super::{primary::Primaries, wills::replicate_will};
 use crate::{
     ConnectionId, Now,
     messages::{Fetched, ToHub},
     worker::{
-        SessionKey, Worker, context::Context, debts::Debt, journal::wall_ms, publish::Outcome,
+        Worker,
+        context::Context,
         rights::refuse_publish,
+        state::{
+            debts::Debt,
+            journal::wall_ms,
+            publication::Outcome,
+            replica::{
+                hold::hold_at,
+                stream::{Level, Progress, Release, WILLS},
+                will::WillBackup,
+            },
+            sessions::SessionKey,
+        },
     },
 };
 
 /// Wills published at once that other nodes hold; further ones are lost if the node dies in that moment.
 const MOST: usize = 65_536;
-/// Stands for a stream where output waits for the client's will. No stream has this index.
-pub(super) const WILLS: u8 = u8::MAX;
 
 /// Wills that other nodes are to forget, and have not forgotten yet.
 #[derive(Debug, Default)]

@@ -10,13 +10,11 @@ use thicket_overlay::NodeId;
 use thicket_session::{server::MessageStream, time::Instant};
 
 use super::{
-    Level, Operation, Progress, Release, StoredAs, Streams,
     learning::{RECORD_BYTES, end_spare_backups, replicate_members, write_members},
     leveling::Leveling,
     orphans::strike_successors,
     pending_wills::PendingWills,
     reached::handle_reached_backup,
-    replica_set::{Replica, Stage},
     shares::Shares,
 };
 use crate::{
@@ -25,8 +23,20 @@ use crate::{
     messages::{BackupReport, ToHub, UpNode},
     queue::History,
     worker::{
-        SessionKey, Worker, barriers::Behind, connection::Connection, context::Context,
-        debts::Debt, deliver::Outgoing, hints::Covers, journal::write_wanted, sessions::Session,
+        Worker,
+        context::Context,
+        hints::Covers,
+        state::{
+            barriers::{Behind, Learned},
+            debts::Debt,
+            journal::write_wanted,
+            outgoing::Outgoing,
+            replica::{
+                replica_set::{Stage, StoredAs},
+                stream::{Level, Operation, Progress, Release},
+            },
+            sessions::{Session, SessionKey},
+        },
     },
 };
 
@@ -408,31 +418,6 @@ impl Primaries {
     }
 }
 
-/// Sessions whose full sync a backup holds: covered when a barrier has been passed.
-#[derive(Debug)]
-pub(in super::super) struct Learned {
-    /// The stream that carried the full sync.
-    stream: u64,
-    /// With their numbers.
-    sessions: Vec<(SessionKey, u64)>,
-}
-
-/// Holds back what is appended to the connection from now on until all backups that receive the session's stream have what was written so far.
-/// Learners count too (rule 12), because one of them may be promoted before another has everything. They pass their barriers later, so `Level::Held`
-/// waits for covered backups only.
-pub(in super::super) fn hold(
-    streams: &mut Streams,
-    connection: &mut Connection,
-    id: ConnectionId,
-    stored: StoredAs,
-    level: Level,
-) {
-    let is_waited_for = |backup: &Replica| level == Level::Applied || backup.is_covered();
-    for backup in stored.backups.synced().filter(is_waited_for) {
-        hold_at(streams, backup.stream, connection, id, level);
-    }
-}
-
 /// Lets a connection wait, with what it has sent, until all backups of its session have what was written so far. `false`: there are none.
 pub(in super::super) fn hold_input(cx: &mut Context, id: ConnectionId, key: SessionKey) -> bool {
     let stored = cx.sessions.get(key).map(|session| session.stored);
@@ -459,23 +444,6 @@ pub(in super::super) fn hold_input(cx: &mut Context, id: ConnectionId, key: Sess
         cx.effort.resume(id);
     }
     true
-}
-
-/// See [`hold`]; for the node of a stream.
-pub(super) fn hold_at(
-    streams: &mut Streams,
-    index: u8,
-    connection: &mut Connection,
-    id: ConnectionId,
-    level: Level,
-) {
-    let Some(stream) = streams.get_mut(index) else {
-        return;
-    };
-    let position = stream.position();
-    if !stream.has(position, level) && connection.out.hold(index, position, level) {
-        stream.wait(level, Release::Output(id, connection.serial));
-    }
 }
 
 /// Makes the acknowledgement owed for a message wait for the backups of sessions that alone received it. Returns the number of these backups.

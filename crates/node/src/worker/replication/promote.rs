@@ -5,24 +5,26 @@ use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 use thicket_overlay::NodeId;
 use thicket_session::server::{Ancestor, MessageId};
 
-use super::{
-    backup::{Backup, SourceKey},
-    orphans::{identity_of, void_backups},
-    pending::Pending,
-};
+use super::orphans::{identity_of, report_taken_over, void_backups};
 use crate::{
     EventLevel, Now, SESSIONS_FAILED_OVER,
     marks::Marks,
     messages::{InterestChange, Merge, SessionState, ToHub},
     queue::{History, Moved},
     worker::{
-        SessionKey, Worker,
-        branches::restart_timers,
+        Worker,
         context::Context,
-        interests::Member,
+        expiry::restart_timers,
         journal::write_whole,
-        role::{Event, Reason, Role, Switchover},
-        sessions::Session,
+        state::{
+            interests::Member,
+            replica::{
+                backup::{Backup, SourceKey},
+                pending::Pending,
+            },
+            role::{Event, Reason, Role, Switchover},
+            sessions::{Session, SessionKey},
+        },
     },
 };
 
@@ -343,17 +345,4 @@ fn drop_will_of_connected(cx: &mut Context, key: SessionKey) {
     {
         backup.stored.will = None;
     }
-}
-
-/// Reports to the hub that a backup was promoted.
-pub(in super::super) fn report_taken_over(cx: &mut Context, key: SessionKey, is_branch: bool) {
-    let Some(session) = cx.sessions.get(key) else {
-        return;
-    };
-    let taken_over = ToHub::TakenOver {
-        client_id: (*session.client_id).into(),
-        epoch: session.epoch,
-        is_branch,
-    };
-    cx.send_to_hub_after_records(taken_over);
 }

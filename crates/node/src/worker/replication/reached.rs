@@ -9,15 +9,18 @@ use thicket_overlay::{
 };
 use thicket_session::server::Message;
 
-use super::{Sources, backup::SourceKey};
+use super::backup::Sources;
 use crate::{
     Now,
     messages::{BackupReport, Origin, ReachedBackup, ToHub},
     worker::{
         context::Context,
-        deliver::Outgoing,
-        forward::{message_id, publish_of},
-        seen::publication_id,
+        state::{
+            outgoing::Outgoing,
+            records::{message_id, publish_of},
+            replica::{backup::SourceKey, replica_set::StoredAs},
+            seen::publication_id,
+        },
     },
 };
 
@@ -74,8 +77,7 @@ pub(super) fn handle_reached_backup(
     index: u8,
     reached: &ReachedBackup,
 ) {
-    let is_it =
-        |stored: &super::StoredAs| stored.number == reached.session && stored.backups.has(index);
+    let is_it = |stored: &StoredAs| stored.number == reached.session && stored.backups.has(index);
     let found = cx.sessions.iter().find(|(_, it)| is_it(&it.stored));
     let Some((key, session)) = found else {
         return;

@@ -14,37 +14,23 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use thicket_session::server::{StoredSession, StoredWill};
 
-use super::{Level, Primaries, Sources, Streams, backup::SourceKey};
+use super::{backup::Sources, primary::Primaries};
 use crate::{
     EventLevel, Now,
-    worker::{SessionKey, Worker, context::Context, sessions::Session},
+    worker::{
+        Worker,
+        context::Context,
+        state::{
+            replica::{backup::SourceKey, will::WillBackup},
+            sessions::SessionKey,
+        },
+    },
 };
 
 /// Bytes of wills that a worker holds for clients of other nodes; further ones are not held.
 const WILL_BYTES: usize = 256 * 1024 * 1024;
 /// What a will costs beside its strings: its place in a map, and the allocations.
 const WILL_OVERHEAD: usize = 160;
-
-/// Where the will of a session is held.
-#[derive(Debug, Clone, Copy)]
-pub(in super::super) struct WillBackup {
-    pub stream: u8,
-    /// Distinguishes the stream from those that had its index before.
-    pub(super) stream_id: u64,
-    /// The will's number in that stream.
-    pub(super) number: u64,
-    /// The other node holds the will when it has applied this.
-    pub(super) position: u64,
-}
-
-impl WillBackup {
-    /// Whether the other node holds the will.
-    pub(super) fn is_held(&self, streams: &Streams) -> bool {
-        let stream = streams.get(self.stream);
-        let stream = stream.filter(|stream| stream.id == self.stream_id);
-        stream.is_some_and(|stream| stream.has(self.position, Level::Applied))
-    }
-}
 
 /// Wills that are held for the clients of one worker of another node, by number.
 pub(super) type HeldWills = BTreeMap<u64, StoredWill>;
@@ -66,24 +52,6 @@ impl HeldWillCount {
 
 const fn bytes_of(will: &StoredWill) -> usize {
     WILL_OVERHEAD + will.topic.len() + will.payload.len() + will.properties.len()
-}
-
-impl Session {
-    /// Whether it has a will that is to be held elsewhere, though the session itself is not.
-    fn has_passing_will(&self) -> bool {
-        !self.is_persistent() && self.connection.is_some() && self.lasting_will().is_some()
-    }
-
-    /// Whether it has one that was not replicated.
-    pub(super) fn has_unreplicated_will(&self) -> bool {
-        self.will_backup.is_none() && self.has_passing_will()
-    }
-
-    /// Whether no other node holds its will, though one should.
-    pub(super) fn lacks_will_backup(&self, streams: &Streams) -> bool {
-        let backup = self.will_backup.as_deref();
-        self.has_passing_will() && !backup.is_some_and(|backup| backup.is_held(streams))
-    }
 }
 
 /// At the primary.

@@ -532,7 +532,7 @@ fn clients_that_the_rebalancer_moves_in_a_partition_lose_nothing() {
     );
 }
 
-/// Three branches and more of one session: see `worker/divergence`. Each of these lost a message or gave one twice.
+/// Three branches and more of one session: see `worker/state/divergence`. Each of these lost a message or gave one twice.
 #[test]
 fn branches_of_branches_lose_nothing_in_runs_that_once_failed() {
     use RoutingMode::{Flood, Mesh, Topic, Tree};

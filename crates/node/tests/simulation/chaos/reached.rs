@@ -97,7 +97,7 @@ const NOT_REACHED: [(&str, &str); 31] = [
         "no plan places clients: tests/interop/test_placement.py",
     ),
     (
-        "time worker/places REST",
+        "time worker/state/places REST",
         "no plan has clients that follow topics: tests/interop/test_placement.py",
     ),
     ("time FOLLOWED", "hub/redirection/decisions, tests"),

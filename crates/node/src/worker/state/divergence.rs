@@ -22,7 +22,7 @@ const TOUCHED: usize = 10_000;
 
 /// What a session keeps while another node may have it too.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Divergence {
+pub(in crate::worker) struct Divergence {
     /// See [`Branch::from`].
     pub from: Option<Ancestor>,
     /// See [`Branch::known`]; ascending.
@@ -42,12 +42,12 @@ pub(super) struct Divergence {
 }
 
 /// A worker of a node.
-pub(super) type Place = (NodeId, u8);
+pub(in crate::worker) type Place = (NodeId, u8);
 
 /// What a session has taken in completely: the session moved here from there, or a rival branch was merged. What was split off one of these before
 /// holds nothing from before the split that is new here.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Ancestors(Vec<Ancestor>);
+pub(in crate::worker) struct Ancestors(Vec<Ancestor>);
 
 impl Ancestors {
     /// The latest are kept: what was split off an older one is recognised by its numbers alone.
@@ -288,9 +288,9 @@ impl Session {
 }
 
 /// Identifies a delivery of a message that has a number: the message, and the group that chose the session.
-pub(super) type Name = (MessageId, Option<Arc<str>>);
+pub(in crate::worker) type Name = (MessageId, Option<Arc<str>>);
 
-pub(super) fn name(delivery: &Delivery) -> Option<Name> {
+pub fn name(delivery: &Delivery) -> Option<Name> {
     let id = delivery.message.id();
     (id.number > 0).then(|| (id, delivery.group.clone()))
 }

@@ -3,17 +3,17 @@
 use std::{collections::VecDeque, net::SocketAddr, rc::Rc, time::Duration};
 
 use thicket_access::scram::ServerExchange;
-use thicket_mqtt::{PacketId, PacketKind, ProtocolVersion};
+use thicket_mqtt::{PacketId, PacketKind, ProtocolVersion, Publish};
 use thicket_session::time::Instant;
 
 use super::{
-    SessionKey,
-    authentication::Reauthentication,
     budget::Budget,
+    counts::MessageCount,
+    following::Following,
     places::Places,
-    redirect::MessageCount,
-    relocate::Following,
-    replication::{Level, Progress},
+    reauthentication::Reauthentication,
+    replica::stream::{Level, Progress},
+    sessions::SessionKey,
 };
 use crate::{
     Admission, ConnectionId, ListenerId,
@@ -23,7 +23,7 @@ use crate::{
 
 /// A connection and its state.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(in crate::worker) struct Connection {
     /// Never repeated in a worker: a late timer or answer with another serial is for an earlier connection.
     pub serial: u64,
     pub listener: ListenerId,
@@ -52,7 +52,7 @@ pub(super) struct Connection {
 
 /// The phase of a connection.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(in crate::worker) enum Phase {
     /// No whole CONNECT yet.
     AwaitConnect,
     /// Users are being asked.
@@ -75,7 +75,7 @@ pub(super) enum Phase {
 
 /// What a connection in service has.
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(in crate::worker) struct Attached {
     pub session: SessionKey,
     pub version: ProtocolVersion,
     /// One and a half times the keep alive; `None`: off.
@@ -102,7 +102,7 @@ pub(super) struct Attached {
 
 /// Topic aliases from us to a client: the first topics get them and keep them.
 #[derive(Debug, Default)]
-pub(super) struct AliasesOut {
+pub(in crate::worker) struct AliasesOut {
     maximum: u16,
     known: hashbrown::HashMap<Box<str>, u16, foldhash::fast::FixedState>,
 }
@@ -147,7 +147,7 @@ struct Hold {
 
 /// Bytes on their way to a socket.
 #[derive(Debug, Default)]
-pub(super) struct OutBuffer {
+pub(in crate::worker) struct OutBuffer {
     pub bytes: Vec<u8>,
     start: usize,
     /// Bytes that the socket accepted.
@@ -313,6 +313,38 @@ impl Connection {
             | Phase::AwaitAuth(_)
             | Phase::AwaitClaim { .. }
             | Phase::Closing => None,
+        }
+    }
+}
+
+impl Attached {
+    /// `published` PUBLISH packets arrived.
+    pub const fn count_published(&mut self, published: u64) {
+        self.count.messages += published;
+        self.count.habits.published += published;
+    }
+
+    /// Messages to the client since the last call.
+    pub const fn take_delivered(&mut self) -> u64 {
+        let all = self.count.messages - self.count.habits.published;
+        all - std::mem::replace(&mut self.count.delivered, all)
+    }
+
+    /// Thousandths of a message a second, from the client and to it.
+    pub fn rate(&mut self, now: Instant) -> u64 {
+        let messages = self.count.messages;
+        self.count.habits.rates(now, messages).0
+    }
+
+    pub fn note_published(&mut self, publish: &Publish<'_>) {
+        let habits = &mut self.count.habits;
+        match publish.topic_alias {
+            Some(alias) if publish.topic.is_empty() => {
+                let index = usize::from(alias).checked_sub(1);
+                let known = index.and_then(|index| self.aliases_in.get(index)?.as_deref());
+                habits.note("", known.unwrap_or_default());
+            }
+            Some(_) | None => habits.note(&self.prefix, publish.topic),
         }
     }
 }

@@ -11,7 +11,7 @@ use thicket_session::{
     },
 };
 
-use super::SessionKey;
+use super::sessions::SessionKey;
 use crate::{
     Remembered, WorkerId,
     messages::{Interest, InterestChange, Place, compare_share_key},
@@ -24,7 +24,7 @@ const CACHED_BYTES: usize = 32 * 1024 * 1024;
 
 /// A session's subscription to a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Member {
+pub(in crate::worker) struct Member {
     pub subscription: Subscription,
     /// The session outlives its connection.
     pub persistent: bool,
@@ -163,7 +163,7 @@ struct PeerGroup {
 
 /// A session that gets a message.
 #[derive(Debug)]
-pub(super) struct Recipient {
+pub(in crate::worker) struct Recipient {
     pub session: SessionKey,
     /// The highest QoS of the subscriptions that match [MQTT-3.3.4-2].
     pub qos: Qos,
@@ -175,7 +175,7 @@ pub(super) struct Recipient {
 
 /// A matching shared subscription: one of the candidates gets the message.
 #[derive(Debug)]
-pub(super) struct GroupRoute {
+pub(in crate::worker) struct GroupRoute {
     /// `$share/name/filter`.
     pub key: Arc<str>,
     /// The connected ones first.
@@ -188,14 +188,14 @@ pub(super) struct GroupRoute {
 
 /// A member of a group in this worker.
 #[derive(Debug)]
-pub(super) struct LocalCandidate {
+pub(in crate::worker) struct LocalCandidate {
     pub recipient: Recipient,
     pub connected: bool,
 }
 
 /// Where messages of one topic go.
 #[derive(Debug)]
-pub(super) struct Route {
+pub(in crate::worker) struct Route {
     /// Why no client may publish to the topic.
     pub refusal: Option<ReasonCode>,
     pub recipients: Vec<Recipient>,
@@ -270,7 +270,7 @@ impl Route {
 
 /// All interests that a worker has.
 #[derive(Debug)]
-pub(super) struct Interests {
+pub(in crate::worker) struct Interests {
     local: SubscriptionTree<Subscribers>,
     peers: SubscriptionTree<Peers>,
     cache: MatchCache<Rc<Route>>,
@@ -705,7 +705,7 @@ fn merge(mut recipients: Vec<Recipient>) -> Vec<Recipient> {
 }
 
 /// Topics that clients may not publish to: the nodes', the broker's own, and what looks like a shared subscription.
-pub(super) fn is_reserved(topic: &str) -> bool {
+pub(in crate::worker) fn is_reserved(topic: &str) -> bool {
     topic.starts_with('$')
         && ["$thicket/", "$SYS/", "$share/"]
             .iter()

@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::Remembered;
 use thicket_overlay::{fnv1a, record::PublicationId};
 use thicket_session::server::{GENERATIONS_OF_A_BRANCH, Generations, Message, Publication};
+
+use crate::Remembered;
 
 /// Publishers remembered.
 const PUBLISHERS: usize = 10_000;
@@ -17,7 +18,7 @@ const CHECKED_BYTES: usize = 64;
 
 /// A publication by its identity and its content.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Named {
+pub(in crate::worker) struct Named {
     pub id: PublicationId,
     /// Of packet identifier, topic and payload; 0: unknown.
     pub checksum: u16,
@@ -48,7 +49,9 @@ impl From<PublicationId> for Named {
 }
 
 /// A publication's identity as in a record.
-pub(super) fn publication_id((session, packet_id, generation): Publication) -> PublicationId {
+pub(in crate::worker) fn publication_id(
+    (session, packet_id, generation): Publication,
+) -> PublicationId {
     PublicationId {
         session,
         packet_id,
@@ -81,7 +84,7 @@ const fn publisher(uid: u128, generation: u32) -> Publisher {
 
 /// What arrived from all publishers.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(in crate::worker) struct Seen {
     maximum: usize,
     publishers: BTreeMap<Publisher, Generations>,
     /// The one that arrived first is forgotten first.
@@ -176,7 +179,7 @@ impl Seen {
 
 /// Publications that one session accepted.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(in crate::worker) struct Taken {
     here: Seen,
     /// Those it accepted where it was before: sent again, they arrive here for the first time.
     before: Seen,

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use super::{
-    SessionKey,
     connection::{Attached, Connection, Phase},
+    sessions::SessionKey,
 };
 use crate::{Allowance, ConnectionId, ListenerId, ListenerTraffic, WorkerOutput};
 
 /// All connections of a worker, by the numbers that the shell gives them.
 #[derive(Debug, Default)]
-pub(super) struct Connections {
+pub(in crate::worker) struct Connections {
     slots: Vec<Option<Box<Connection>>>,
     /// Those with something to send.
     dirty: Vec<ConnectionId>,
@@ -26,7 +26,7 @@ pub(super) struct Connections {
 
 /// What the clients of a listener have in common.
 #[derive(Debug, Default)]
-pub(super) struct AtListener {
+pub(in crate::worker) struct AtListener {
     /// What they may publish.
     pub allowance: Allowance,
     pub traffic: ListenerTraffic,

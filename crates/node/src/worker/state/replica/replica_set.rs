@@ -1,11 +1,11 @@
 //! Where the backups of a session are.
 
 /// Backups that a session has at most.
-pub(super) const MAXIMUM: usize = crate::MAXIMUM_BACKUPS as usize;
+pub(in crate::worker) const MAXIMUM: usize = crate::MAXIMUM_BACKUPS as usize;
 
 /// Under which number, and where, a session's changes are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in super::super) struct StoredAs {
+pub(in crate::worker) struct StoredAs {
     /// In this worker's journal and streams; 0: nowhere.
     pub number: u64,
     /// On other nodes.
@@ -29,7 +29,7 @@ impl StoredAs {
 
 /// A backup of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Replica {
+pub(in crate::worker) struct Replica {
     /// The stream that it receives.
     pub stream: u8,
     pub stage: Stage,
@@ -37,7 +37,7 @@ pub(in super::super) struct Replica {
 
 /// The stage of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum Stage {
+pub(in crate::worker) enum Stage {
     /// The other node has all of the session, and receives its messages itself.
     Covered,
     /// A learner: it was sent all of the session.
@@ -56,7 +56,7 @@ impl Replica {
 
 /// The backups of a session in the order in which they would be promoted; those that have all of it first. No gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in super::super) struct ReplicaSet([Option<Replica>; MAXIMUM]);
+pub(in crate::worker) struct ReplicaSet([Option<Replica>; MAXIMUM]);
 
 impl ReplicaSet {
     /// All of them.

@@ -2,7 +2,7 @@
 
 use thicket_mqtt::PacketId;
 
-use super::{SessionKey, pending::Pending};
+use super::{pending::Pending, sessions::SessionKey};
 use crate::{
     ConnectionId, Peer,
     messages::{NumberRuns, Origin},
@@ -10,7 +10,7 @@ use crate::{
 
 /// What this worker owes.
 #[derive(Debug)]
-pub(super) struct Debts {
+pub(in crate::worker) struct Debts {
     /// When other workers and nodes have admitted the messages.
     pub pending: Pending<Option<Debt>>,
     /// Owed acknowledgements whose conditions were met while something else was borrowed.
@@ -54,7 +54,7 @@ impl Debts {
 
 /// Who is owed an acknowledgement when the conditions of a message are met.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Debt {
+pub(in crate::worker) enum Debt {
     /// Who published it.
     Publisher(Publisher),
     /// The place that sent it here for a shared subscription that had no member here any more: it was sent on.
@@ -71,7 +71,7 @@ pub(super) enum Debt {
 
 /// Who published a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Publisher {
+pub(in crate::worker) enum Publisher {
     /// A client.
     Client(Owed),
     /// An operator, by the number of the publication.
@@ -80,7 +80,7 @@ pub(super) enum Publisher {
 
 /// What a client is owed when the conditions of a message are met.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Owed {
+pub(in crate::worker) struct Owed {
     pub session: SessionKey,
     pub session_serial: u64,
     /// In the session's line of acknowledgements.

@@ -8,9 +8,14 @@ use thicket_session::{
     topic::SubscriptionFilter,
 };
 
-use super::{super::SessionKey, pending_wills::WILLS, replica_set::ReplicaSet};
-use crate::{ConnectionId, worker::debts::Debt};
+use super::replica_set::ReplicaSet;
+use crate::{
+    ConnectionId,
+    worker::state::{debts::Debt, sessions::SessionKey},
+};
 
+/// Stands for a stream where output waits for the client's will. No stream has this index.
+pub(in crate::worker) const WILLS: u8 = u8::MAX;
 /// Bytes that another node may leave unacknowledged; beyond, it is too slow, and its backups are given up.
 const UNACKNOWLEDGED_BYTES: usize = 16 * 1024 * 1024;
 /// The same of what waits behind a full sync that is sent in parts.
@@ -20,7 +25,7 @@ const LEARNING_BYTES: usize = 1024 * 1024;
 
 /// What another node must have done with a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Level {
+pub(in crate::worker) enum Level {
     /// Read, with all messages that the client may have.
     Applied,
     /// And its interests are applied everywhere.
@@ -29,7 +34,7 @@ pub(in super::super) enum Level {
 
 /// The positions that another node has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in super::super) struct Progress {
+pub(in crate::worker) struct Progress {
     pub applied: u64,
     pub held: u64,
 }
@@ -51,7 +56,7 @@ impl Progress {
 
 /// What waits until another node has applied or holds what it was sent.
 #[derive(Debug, Clone)]
-pub(in super::super) enum Release {
+pub(in crate::worker) enum Release {
     /// Output of a connection, with its serial.
     Output(ConnectionId, u64),
     /// What a connection, with its serial, has sent. The count is the number of streams it waits for.
@@ -76,7 +81,7 @@ pub(in super::super) enum Release {
 
 /// What a client asked for.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Operation {
+pub(in crate::worker) struct Operation {
     pub session: SessionKey,
     pub serial: u64,
     pub filter: SubscriptionFilter,
@@ -121,7 +126,7 @@ impl Bytes {
 
 /// Records for one node.
 #[derive(Debug)]
-pub(in super::super) struct Stream {
+pub(in crate::worker) struct Stream {
     pub node: NodeId,
     /// Distinguishes this stream from earlier ones to the same node.
     pub id: u64,
@@ -268,7 +273,7 @@ impl Stream {
 
 /// All streams of a worker.
 #[derive(Debug, Default)]
-pub(in super::super) struct Streams {
+pub(in crate::worker) struct Streams {
     list: Vec<Option<Stream>>,
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Numbers of one stream with what is owed when their conditions are met.
 #[derive(Debug)]
-pub(super) struct Pending<T> {
+pub(in crate::worker) struct Pending<T> {
     /// Number of `slots[0]`.
     first: u64,
     slots: VecDeque<Option<Slot<T>>>,

@@ -15,11 +15,11 @@
 
 use thicket_overlay::NodeId;
 
-use super::{replication::Backup, sessions::Session};
+use super::{replica::backup::Backup, sessions::Session};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) enum Role {
+pub(in crate::worker) enum Role {
     /// This node serves the session.
     Primary,
     /// Another node is to be the primary.
@@ -32,14 +32,14 @@ pub(super) enum Role {
 
 /// Where a session goes, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Switchover {
+pub(in crate::worker) struct Switchover {
     pub to: NodeId,
     pub reason: Reason,
 }
 
 /// Why a session goes to another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(in crate::worker) enum Reason {
     /// A client waits there. The number by which the hub is answered.
     Claim(u64),
     /// This node is drained.
@@ -50,7 +50,7 @@ pub(super) enum Reason {
 
 /// A session that is here until the other node has it for sure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Handed {
+pub(in crate::worker) struct Handed {
     /// `None`: this node was started since, and the session is served here if nobody else has it.
     pub switchover: Option<Switchover>,
     /// The sequence of the first message that it accepted since.
@@ -59,7 +59,7 @@ pub(super) struct Handed {
 
 /// What changes a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
+pub(in crate::worker) enum Event {
     /// Another node asks for the session.
     Asked(Switchover),
     /// Another node was sent all of it, messages below this sequence included.

@@ -9,7 +9,7 @@ use thicket_session::{
 
 /// A message that arrived.
 #[derive(Debug)]
-pub(in super::super) struct Pending {
+pub(in crate::worker) struct Pending {
     /// Its number in the order of arrival.
     pub arrival: u64,
     pub since: Instant,
@@ -40,7 +40,7 @@ impl Pending {
 /// All of them. The primary names the messages of one origin in the order of their numbers, but may interleave origins in another order than the
 /// messages arrived here: so each origin has a queue of its own.
 #[derive(Debug, Default)]
-pub(in super::super) struct Pendings {
+pub(in crate::worker) struct Pendings {
     queues: Vec<Queue>,
     len: usize,
     bytes: u64,

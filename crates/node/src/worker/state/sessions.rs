@@ -21,29 +21,31 @@ use thicket_session::{
 
 use super::{
     arrivals::Begun,
+    charge::{Charge, ChargedWill},
     divergence::{Ancestors, Divergence},
     journal::wall_ms,
-    merge::Merging,
-    quota::{Charge, ChargedWill},
-    replication::{Backup, StoredAs, WillBackup},
+    merging::Merging,
+    replica::{backup::Backup, replica_set::StoredAs, will::WillBackup},
     retained::Overtaken,
     rights::SessionRights,
     role::Role,
     seen::{Named, Taken},
-    tenants::Tenants,
 };
-use crate::{ConnectionId, Limits, Now, TenantId, TenantLimits, marks::Marks, scope::prefix_of};
+use crate::{
+    ConnectionId, Limits, Now, TenantId, TenantLimits, marks::Marks, scope::prefix_of,
+    worker::tenants::Tenants,
+};
 
 /// A session of a worker: small and dense, used again after the session has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct SessionKey(pub u32);
+pub(in crate::worker) struct SessionKey(pub u32);
 
 /// Seconds that mean never.
-pub(super) const NEVER: u32 = u32::MAX;
+pub(in crate::worker) const NEVER: u32 = u32::MAX;
 
 /// One session.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(in crate::worker) struct Session {
     /// Never repeated in a worker.
     pub serial: u64,
     pub client_id: Rc<str>,
@@ -119,7 +121,7 @@ pub(super) struct Session {
 
 /// An acknowledgement that waits for conditions or for its turn.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OwedAcknowledgement {
+pub(in crate::worker) struct OwedAcknowledgement {
     pub packet_id: PacketId,
     pub qos: Qos,
     pub reason_code: ReasonCode,
@@ -129,7 +131,7 @@ pub(super) struct OwedAcknowledgement {
 
 /// Retained messages on their way to one subscription.
 #[derive(Debug)]
-pub(super) struct Replay {
+pub(in crate::worker) struct Replay {
     pub query: u64,
     pub filter: TopicFilter,
     pub subscription: Subscription,
@@ -138,7 +140,7 @@ pub(super) struct Replay {
 
 /// The phase of a replay. One of a session is under way, the others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReplayPhase {
+pub(in crate::worker) enum ReplayPhase {
     /// Not begun; the last arrival among the retained messages that belongs to it.
     Waiting { retained: u64 },
     /// The next page is requested.
@@ -333,7 +335,7 @@ impl Session {
 
 /// All sessions of a worker.
 #[derive(Debug)]
-pub(super) struct Sessions {
+pub(in crate::worker) struct Sessions {
     slab: Slab<Session>,
     backups: usize,
     /// Whose clients they are, and what waits for those that live here.
@@ -473,4 +475,15 @@ impl Sessions {
             .filter(|(_, session)| session.backup().is_none())
             .map(|(key, session)| (SessionKey(key as u32), session))
     }
+}
+
+/// Why a connection left its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::worker) enum Cause {
+    /// The network connection ended, from either side, or the client sent DISCONNECT: the will, if still there, is due.
+    Closed,
+    /// The client connected again.
+    TakenOver,
+    /// The session moves to another node with its will.
+    Moved,
 }
