@@ -301,6 +301,7 @@ impl Hub {
         self.drain_overlay(now);
         self.review_quorum(now);
         self.review_doubt(now);
+        self.placing.ask_when_sure(&mut self.cx, now);
         self.serve_placed(now);
         self.cx.outgoing.seal(&mut self.cx.outputs);
         let deadline = self.next_deadline();

@@ -284,3 +284,30 @@ fn the_will_of_a_client_that_is_redirected_while_it_is_connected_is_not_publishe
     });
     assert!(redirected.get() > 0);
 }
+
+#[test]
+fn a_client_that_asks_for_its_placement_while_a_node_dies_has_one() {
+    play(|world| {
+        let seed = world.net.seed;
+        world.kill(3);
+        let names: Vec<String> = (0..300).map(|number| format!("asks-{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            let connect = Connect {
+                user_properties: vec![
+                    ("thicket-max-sessions", "1"),
+                    ("thicket-publish", name.as_str()),
+                ],
+                ..resuming(V5, name, 0)
+            };
+            world.connect(number % 3, connect);
+            world.run_for(2);
+        }
+        world.run_for(1_000);
+        for (number, name) in names.iter().enumerate() {
+            let node = &world.nodes[number % 3];
+            let hub = &node.machines.as_ref().expect("it is up").hub;
+            let placement = hub.placement(node.clock(&world.net), name);
+            assert!(placement.is_some(), "{name}, seed {seed}");
+        }
+    });
+}

@@ -69,6 +69,8 @@ pub(in crate::hub) struct Placements {
     /// Requests of this node that the placer has not answered, by number.
     pending: BTreeMap<u64, Pending>,
     last_request: u64,
+    /// Some of them wait until it is certain which nodes are up.
+    are_waiting: bool,
 }
 
 impl Placements {
@@ -164,7 +166,7 @@ impl Placing {
     fn order_placement(&mut self, cx: &mut Context, now: Now, asker: Asker, order: PlacementOrder) {
         let refusal = if self.placements.pending.len() >= PENDING {
             Some(PlacementError::Busy)
-        } else if !cx.is_ready || cx.overlay.is_in_doubt() || cx.quorum.is_minority() {
+        } else if !cx.is_ready || cx.quorum.is_minority() {
             Some(PlacementError::Unsure)
         } else {
             None
@@ -291,7 +293,12 @@ impl Placing {
         rendezvous(LOT, &cx.overlay.reachable()).unwrap_or(cx.own())
     }
 
+    /// While it is not known whether this node was declared down, the request waits ([`Self::ask_when_sure`]).
     fn ask_placer(&mut self, cx: &mut Context, now: Now, number: u64) {
+        if cx.overlay.is_in_doubt() {
+            self.placements.are_waiting = true;
+            return;
+        }
         let placer = self.placer(cx);
         let Some(pending) = self.placements.pending.get(&number) else {
             return;
@@ -619,6 +626,14 @@ impl Placing {
     pub(in crate::hub) fn ask_placer_again(&mut self, cx: &mut Context, now: Now) {
         for number in self.placements.pending.keys().copied().collect::<Vec<_>>() {
             self.ask_placer(cx, now, number);
+        }
+    }
+
+    /// Requests that waited go to the placer when it is certain which nodes are up. Once a round.
+    pub(in crate::hub) fn ask_when_sure(&mut self, cx: &mut Context, now: Now) {
+        if self.placements.are_waiting && !cx.overlay.is_in_doubt() {
+            self.placements.are_waiting = false;
+            self.ask_placer_again(cx, now);
         }
     }
 
