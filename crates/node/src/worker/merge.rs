@@ -37,6 +37,7 @@ use super::{
 };
 use crate::{
     EventLevel, Now,
+    marks::Marks,
     messages::{InterestChange, Merge},
     queue,
 };
@@ -170,7 +171,11 @@ impl Primaries {
         let Some(merging) = session.merging.take() else {
             return;
         };
-        let queue::Moved { taken, queue, .. } = moved;
+        let queue::Moved {
+            taken,
+            queue,
+            marks: theirs,
+        } = moved;
         session.epoch = session.epoch.max(merging.epoch);
         let is_partitioned = self.is_partitioned(now.instant);
         let after = is_partitioned.then(|| {
@@ -187,16 +192,17 @@ impl Primaries {
             for (uid, taken) in taken {
                 session.taken.insert_before(uid, taken);
             }
-            let theirs = queue
+            let sent = queue
                 .iter()
                 .chain(merging.in_flight.iter().filter_map(unacknowledged));
             let marks = &cx.arrivals.marks;
             let has_come = |id: &MessageId| session.has_come(*id, own, marks);
-            let come: BTreeSet<MessageId> = theirs.filter_map(plain).filter(has_come).collect();
+            let come: BTreeSet<MessageId> = sent.filter_map(plain).filter(has_come).collect();
             let begun = |id: &&MessageId| merging.begun.is_before(**id, marks.get(&id.stream_id()));
             let come = Come {
                 since: come.iter().filter(begun).copied().collect(),
                 all: come,
+                there: theirs,
             };
             session.take_in(place, *merging, queue, &come)
         };
@@ -359,7 +365,11 @@ impl Session {
         }
         there.names.extend(theirs.iter().filter_map(name));
         if !branch.is_interrupted && self.interrupted_at == 0 {
-            self.end_what_is_done(&there, &known);
+            let ours = divergence.pending.iter().filter(|_| is_ours_split);
+            let ours = ours.filter(|id| come.there.contain(**id));
+            let theirs = branch.pending.iter().filter(|_| is_theirs_split);
+            let unnamed = ours.chain(theirs).copied().collect();
+            self.end_what_is_done(&there, &known, &unnamed);
         }
         let mut here = Sent::default();
         for redelivery in self.outbound.in_flight() {
@@ -438,10 +448,14 @@ impl Session {
             .collect()
     }
 
-    /// Of what both held when they were split, what the other one no longer holds is finished.
-    fn end_what_is_done(&mut self, there: &Sent, known: &Known) {
-        let is_done =
-            |delivery: &Delivery| known.contains(delivery) && !is_among(delivery, &there.names);
+    /// Of what both held once, what the other one no longer holds is finished. `unnamed`: messages that the primary had not named when one of the two
+    /// was split off as a backup, and that have come to the other one as well.
+    fn end_what_is_done(&mut self, there: &Sent, known: &Known, unnamed: &BTreeSet<MessageId>) {
+        let is_unnamed =
+            |delivery: &Delivery| plain(delivery).is_some_and(|id| unnamed.contains(&id));
+        let is_done = |delivery: &Delivery| {
+            (known.contains(delivery) || is_unnamed(delivery)) && !is_among(delivery, &there.names)
+        };
         let in_flight: Vec<Redelivery> = self.outbound.in_flight().collect();
         let is_connected = self.connection.is_some();
         for redelivery in in_flight {
@@ -463,11 +477,13 @@ impl Session {
     }
 }
 
-/// Which of the other branch's messages arrived at this node by themselves.
+/// Which messages arrived by themselves: of those of the other branch, here.
 struct Come {
     all: BTreeSet<MessageId>,
     /// Since the other one's filters were taken in.
     since: BTreeSet<MessageId>,
+    /// What came to the other branch: it has that, or has finished it.
+    there: Marks,
 }
 
 /// Messages that both held once: one that either of them lacks now is finished.
