@@ -72,10 +72,12 @@ impl PlacementAsked {
             return bad("max_sessions".into(), "must be 1 to 16");
         }
         if self.publish.len() + self.subscribe.len() > MOST_TOPICS {
-            return bad(
-                "subscribe".into(),
-                "at most 100000 topics and filters in all",
-            );
+            let longest = if self.publish.len() > self.subscribe.len() {
+                "publish"
+            } else {
+                "subscribe"
+            };
+            return bad(longest.into(), "at most 100000 topics and filters in all");
         }
         for (name, all) in [("publish", &self.publish), ("subscribe", &self.subscribe)] {
             for (at, topic) in all.iter().enumerate() {

@@ -158,8 +158,15 @@ impl ControlPlane {
     /// Places a client, or places it again. Returns its placement, and those of idle publishers that should follow it.
     ///
     /// # Errors
-    /// A rate is negative or not finite; nothing was changed then.
+    /// A rate is negative or not finite, or another client has a session of this name ([`session_client_id`]); nothing was changed then.
     pub fn place(&mut self, asked: &Asked) -> Result<Vec<Placement>, ParameterError> {
+        if self.is_session_of_another(&asked.client_id) {
+            return Err(ParameterError::new(
+                "client_id",
+                "must not be that of a further session of another client",
+                &asked.client_id,
+            ));
+        }
         let rates = asked.publish.iter().map(|(_, rate)| rate);
         let rates = rates.chain(asked.subscribe.iter().map(|wanted| &wanted.rate));
         for rate in rates.flatten() {
@@ -374,6 +381,16 @@ impl ControlPlane {
         self.placer.cluster()
     }
 
+    /// Whether a client of another name has a further session of this one.
+    fn is_session_of_another(&self, client_id: &str) -> bool {
+        let Some((of, number)) = client_id.rsplit_once('~') else {
+            return false;
+        };
+        let sessions = self.placement(of).into_iter().flat_map(|it| &it.sessions);
+        let mut numbers = sessions.map(|session| session.number);
+        numbers.any(|it| it > 1 && number.parse() == Ok(it))
+    }
+
     /// The number of a client, known or new; `home` is that of a new one.
     fn client(&mut self, client_id: &str, home: Option<u64>) -> ClientId {
         if let Some(known) = self.clients.get(client_id) {
@@ -573,7 +590,11 @@ impl ControlPlane {
             );
         }
         let before = self.clients.get(client_id).map(|known| &known.placement);
-        let sessions = numbered(by_node, before);
+        let is_client = |number| {
+            let name = session_client_id(client_id, number);
+            number > 1 && self.clients.contains_key(&name)
+        };
+        let sessions = numbered(by_node, before, is_client);
         let placement = Placement {
             client_id: client_id.to_owned(),
             sessions,
@@ -623,10 +644,20 @@ fn cost(cluster: &Cluster, interest: &Interest, broker: BrokerId) -> f64 {
     cost
 }
 
-/// A session that stays has the number it had; the others get the lowest free ones.
+/// The client identifier that session `number` of a client connects with.
+#[must_use]
+pub fn session_client_id(client_id: &str, number: u16) -> String {
+    match number {
+        1 => client_id.to_owned(),
+        number => format!("{client_id}~{number}"),
+    }
+}
+
+/// A session that stays has the number it had; the others get the lowest free ones. `is_client`: a client of its own has the name of that session.
 fn numbered(
     mut by_node: BTreeMap<u64, PlacedSession>,
     before: Option<&Placement>,
+    is_client: impl Fn(u16) -> bool,
 ) -> Vec<PlacedSession> {
     let mut taken = BTreeSet::new();
     for session in before.iter().flat_map(|placement| &placement.sessions) {
@@ -635,7 +666,7 @@ fn numbered(
             taken.insert(session.number);
         }
     }
-    let mut free = (1..).filter(|number| !taken.contains(number));
+    let mut free = (1..).filter(|number| !taken.contains(number) && !is_client(*number));
     let mut sessions: Vec<PlacedSession> = by_node
         .into_values()
         .map(|mut session| {

@@ -60,7 +60,9 @@ pub use backups::{
 pub use cluster::{
     BrokerId, BrokerTraffic, ClientId, Cluster, Dimension, Publisher, TopicId, Traffic,
 };
-pub use control::{Asked, BetterNode, ControlPlane, PlacedSession, Placement, Wanted};
+pub use control::{
+    Asked, BetterNode, ControlPlane, PlacedSession, Placement, Wanted, session_client_id,
+};
 pub use distance::Distances;
 pub use error::ParameterError;
 pub use model::{

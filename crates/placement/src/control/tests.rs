@@ -78,6 +78,24 @@ fn a_subscriber_comes_where_its_topics_are_published() {
 }
 
 #[test]
+fn a_further_session_never_has_the_name_of_another_client() {
+    let mut control = control(&[1, 2, 3]);
+    let topics = ["t1", "t2", "t3"];
+    for (name, topic) in ["c~2", "a", "b"].into_iter().zip(topics) {
+        place(&mut control, &asked(name, &[topic], &[], 1));
+    }
+    let placement = place(&mut control, &asked("c", &[], &topics, 3));
+    let numbers: Vec<u16> = placement.sessions.iter().map(|it| it.number).collect();
+    assert_eq!(numbers, [1, 3, 4], "{placement:?}");
+    let refused = control.place(&asked("c~3", &["t"], &[], 1)).unwrap_err();
+    assert_eq!(refused.parameter, "client_id");
+    // That of no session, and the client that was there before.
+    for name in ["c~2", "c~5", "c~x", "d~2"] {
+        control.place(&asked(name, &["t"], &[], 1)).unwrap();
+    }
+}
+
+#[test]
 fn a_client_has_no_more_sessions_than_it_may_and_at_least_one() {
     let mut control = control(&[1, 2, 3, 4]);
     let topics: Vec<String> = (0..40).map(|number| format!("t{number}")).collect();

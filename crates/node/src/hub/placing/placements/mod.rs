@@ -25,7 +25,7 @@ use std::{
 };
 
 use thicket_overlay::{NodeId, rendezvous};
-use thicket_placement::{Asked, ControlPlane, Placement, Wanted};
+use thicket_placement::{Asked, ControlPlane, Placement, Wanted, session_client_id};
 use thicket_session::{time::Instant, topic::TopicFilter};
 
 pub(in crate::hub) use self::learned::Learned;
@@ -562,7 +562,7 @@ impl Placing {
     /// An idle publisher follows its subscribers: if it is connected here, it is sent to them.
     fn have_client_follow(&mut self, cx: &mut Context, now: Now, placement: &Placement) {
         for session in &placement.sessions {
-            let name = names::session_client_id(&placement.client_id, session.number);
+            let name = session_client_id(&placement.client_id, session.number);
             if session.node != cx.own().0 {
                 self.send_to_topics(cx, now, &name, NodeId(session.node));
             }
@@ -682,7 +682,7 @@ impl Placing {
                 self.loads.of(node)
             };
             let of = client_id_of(&placement.client_id);
-            let client_id = names::session_client_id(of, session.number);
+            let client_id = session_client_id(of, session.number);
             PlacementSession {
                 node: node.to_string(),
                 addresses: state.map(|it| it.addresses.clone()).unwrap_or_default(),

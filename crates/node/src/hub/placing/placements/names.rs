@@ -3,7 +3,7 @@
 //! Only what was placed is resolved: a client that merely has the client identifier `C~2` is a client of its own.
 
 use thicket_overlay::NodeId;
-use thicket_placement::{PlacedSession, Placement};
+use thicket_placement::{PlacedSession, Placement, session_client_id};
 
 use crate::{
     Now, PlacedName,
@@ -109,13 +109,5 @@ impl Placing {
             let (of, number) = name.rsplit_once('~')?;
             known(of, number.parse().ok()?)
         })
-    }
-}
-
-/// The client identifier that session `number` of a client connects with.
-pub(super) fn session_client_id(client_id: &str, number: u16) -> String {
-    match number {
-        1 => client_id.to_owned(),
-        number => format!("{client_id}~{number}"),
     }
 }
