@@ -113,6 +113,8 @@ struct Known {
     placement: Placement,
     /// Where it asked first: later it asks where it was sent.
     home: Option<u64>,
+    /// Sessions that it was allowed when it asked last; 0: unknown.
+    max_sessions: usize,
 }
 
 impl ControlPlane {
@@ -178,6 +180,9 @@ impl ControlPlane {
         let before = self.topics_of(id);
         let interests = self.interests(asked)?;
         self.keep_what_stays(id, asked, &interests, home)?;
+        if let Some(known) = self.clients.get_mut(&asked.client_id) {
+            known.max_sessions = asked.max_sessions;
+        }
         self.placer.allow_sessions(asked.max_sessions.max(1));
         let attracted = self.attracted(id, &interests, asked.max_sessions);
         self.placer.cluster_mut().set_matches(attracted);
@@ -412,6 +417,7 @@ impl ControlPlane {
                 id,
                 placement,
                 home,
+                max_sessions: 0,
             },
         );
         id
@@ -469,7 +475,8 @@ impl ControlPlane {
         Ok(interests)
     }
 
-    /// Before it is placed a client has what it had and still asks for; filters with wildcards where they are best.
+    /// Before it is placed a client has what it had and still asks for, unless it may have more sessions than before; filters with wildcards where they
+    /// are best.
     fn keep_what_stays(
         &mut self,
         id: ClientId,
@@ -477,11 +484,15 @@ impl ControlPlane {
         interests: &[Interest],
         home: Option<BrokerId>,
     ) -> Result<(), ParameterError> {
+        let before = self.clients.get(&asked.client_id);
+        let may_have_more =
+            before.is_some_and(|it| it.max_sessions > 0 && asked.max_sessions > it.max_sessions);
         let held: BTreeMap<TopicId, BrokerId> = self
             .placer
             .assignments(id)
             .iter()
             .map(|one| (one.topic, one.broker))
+            .filter(|_| !may_have_more)
             .collect();
         let first_wanted = asked.publish.len();
         let mut kept: Vec<(Interest, BrokerId)> = Vec::new();

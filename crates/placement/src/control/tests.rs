@@ -78,6 +78,26 @@ fn a_subscriber_comes_where_its_topics_are_published() {
 }
 
 #[test]
+fn a_client_that_may_have_more_sessions_than_before_is_placed_anew() {
+    let mut control = control(&[1, 2, 3]);
+    let topics = ["a", "b", "c"];
+    for topic in topics {
+        place(&mut control, &asked(&format!("p{topic}"), &[topic], &[], 1));
+        place(&mut control, &asked(&format!("s{topic}"), &[], &[topic], 1));
+    }
+    let with = |control: &mut ControlPlane, count| {
+        place(control, &asked("x", &[], &topics, count))
+            .sessions
+            .len()
+    };
+    assert_eq!(with(&mut control, 1), 1);
+    assert_eq!(with(&mut control, 4), 3);
+    assert_eq!(control.cluster().internal(), 0.0);
+    // Fewer again: what is over the limit moves, the rest stays.
+    assert_eq!(with(&mut control, 2), 2);
+}
+
+#[test]
 fn a_further_session_never_has_the_name_of_another_client() {
     let mut control = control(&[1, 2, 3]);
     let topics = ["t1", "t2", "t3"];
