@@ -26,6 +26,7 @@ pub(in crate::worker) struct Arrivals {
 
 impl Arrivals {
     /// A message arrived. Returns whether it is a publication that arrived before.
+    #[inline]
     pub fn note(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let named = outgoing.named();
         named.is_some_and(|named| !self.seen.insert(named))

@@ -89,6 +89,7 @@ impl Batches {
     }
 
     /// The place of another thread.
+    #[inline]
     pub fn index_of(&self, peer: Peer) -> usize {
         match peer {
             Peer::Worker(worker) => usize::from(worker.0),
@@ -141,6 +142,7 @@ impl Batches {
     }
 
     /// Adds a record to the batch of a worker.
+    #[inline]
     pub fn add_for_worker(&mut self, worker: WorkerId, leaving: &mut Leaving<'_>) {
         let index = usize::from(worker.0);
         if index < self.hub() {
@@ -149,6 +151,7 @@ impl Batches {
     }
 
     /// Adds a record to the batch of the hub, for these nodes.
+    #[inline]
     pub fn add_for_nodes(&mut self, destinations: &Arc<[NodeSlot]>, leaving: &mut Leaving<'_>) {
         let len = self.append(self.hub(), leaving);
         let len = u32::try_from(len).expect("a record is little more than a packet");
@@ -201,6 +204,7 @@ impl Batches {
         range.len()
     }
 
+    #[inline]
     pub fn admit(&mut self, to: Peer, origin: Origin, number: u64) {
         match self.admitted.last_mut() {
             Some((last_to, last_origin, numbers)) if *last_to == to && *last_origin == origin => {

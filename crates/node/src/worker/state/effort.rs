@@ -70,11 +70,13 @@ impl RecordBatch {
     }
 
     /// Those that were handled included.
+    #[inline]
     pub const fn bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
     /// Those that were not handled.
+    #[inline]
     pub fn records(&self) -> Records<'_> {
         Records::after(&self.topic, &self.bytes[self.done..])
     }
@@ -109,6 +111,7 @@ impl Effort {
     }
 
     /// What is handled next has a turn of its own, unless the round has done enough.
+    #[inline]
     pub const fn begin_turn(&mut self) {
         let ends = self.spent + TURN;
         self.turn_ends = if ends < ROUND { ends } else { ROUND };

@@ -100,11 +100,13 @@ impl Gates {
     }
 
     /// Whether every reachable node has applied this worker's interests, and the hub has its sessions.
+    #[inline]
     pub const fn is_settled(&self) -> bool {
         self.settled >= self.sent
     }
 
     /// Whether so many changes are on their way that clients have to wait before they make more.
+    #[inline]
     pub const fn are_congested(&self) -> bool {
         self.changes > UNSETTLED
     }

@@ -38,6 +38,7 @@ pub(in crate::worker) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
+    #[inline]
     pub fn new(publish: &'a Publish<'a>, expires_at: Option<Instant>) -> Self {
         Self {
             publish,
@@ -64,12 +65,14 @@ impl<'a> Outgoing<'a> {
     }
 
     /// The publication that it is, if it may be sent again.
+    #[inline]
     pub fn named(&self) -> Option<Named> {
         let (id, checksum) = (*self.publication?, self.checksum);
         Some(Named { id, checksum })
     }
 
     /// The same by its identity alone.
+    #[inline]
     pub const fn publication(&self) -> Option<&'a PublicationId> {
         self.publication
     }
@@ -125,6 +128,7 @@ pub(in crate::worker) struct Variant {
 
 impl Scratch {
     /// Begins another message; with a single recipient nothing is kept.
+    #[inline]
     pub fn begin(&mut self, recipients: usize) {
         self.is_shared = recipients > 1;
         if self.is_shared {

@@ -12,6 +12,7 @@ use thicket_session::{
 use crate::{Now, messages::Origin};
 
 /// The identity of a message.
+#[inline]
 pub(in crate::worker) const fn message_id(origin: Origin, number: u64) -> MessageId {
     MessageId {
         node: origin.node.0,
@@ -22,6 +23,7 @@ pub(in crate::worker) const fn message_id(origin: Origin, number: u64) -> Messag
 }
 
 /// The record of a message.
+#[inline]
 pub(in crate::worker) fn record_of<'a>(
     publish: &Publish<'a>,
     number: u64,
@@ -44,6 +46,7 @@ pub(in crate::worker) fn record_of<'a>(
 }
 
 /// The message of a record, and when it expires.
+#[inline]
 pub(in crate::worker) fn publish_of<'a>(
     record: &Record<'a>,
     now: Now,
@@ -62,6 +65,7 @@ pub(in crate::worker) fn publish_of<'a>(
 }
 
 /// The stream of messages with an origin.
+#[inline]
 pub(in crate::worker) const fn stream_of(origin: Origin) -> MessageStream {
     MessageStream {
         node: origin.node.0,
