@@ -51,6 +51,7 @@ mod log;
 mod mailbox;
 mod memory;
 mod node;
+mod places;
 mod pool;
 mod readiness;
 mod reload;
@@ -58,6 +59,7 @@ mod resolver;
 #[cfg(test)]
 mod scratch;
 mod sockets;
+mod start_error;
 mod storage;
 mod telemetry;
 mod thread;
@@ -77,7 +79,8 @@ pub use config::{
 };
 pub use identity::IdentityError;
 pub use log::start as start_log;
-pub use node::{Failure, Node, StartError};
+pub use node::{Failure, Node};
 pub use reload::Reload;
+pub use start_error::StartError;
 pub use storage::{RecoveryError, SyncMode};
 pub use tokens::{SOON_DAYS_OF_TOKENS, TokenDays, token_days};
