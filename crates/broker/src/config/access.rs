@@ -9,8 +9,8 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use thicket_access::{Acl, Algorithm, ApiUsers, ListenerPolicy, Policy, Tokens, UserClaim};
 
-use super::check::invalid;
-use super::error::Faults;
+use super::faults::Faults;
+use super::values::invalid;
 use super::{ConfigError, ConfigErrors, Listen, Settings, Users};
 
 const DEFAULT_HOOK_TIMEOUT_MS: u64 = 1000;
@@ -489,7 +489,7 @@ fn hook(settings: &Settings, faults: &mut Faults) -> Option<Hook> {
         }
         return None;
     };
-    let url = faults.or_default(super::hook::checked_url("auth_hook", url));
+    let url = faults.or_default(super::values::checked_url("auth_hook", url));
     if settings.auth_hook_ca.is_some() && !url.is_empty() && !url.starts_with("https://") {
         faults.add(ConfigError::Conflict(
             "auth_hook_ca is for an auth_hook that begins with https://",

@@ -10,8 +10,8 @@ use thicket_mqtt::{ProtocolVersion, Qos};
 use thicket_transport::client::Place;
 use thicket_transport::tls::ClientTls;
 
-use super::check::{checked_name, host_and_port, invalid};
-use super::error::Faults;
+use super::faults::Faults;
+use super::values::{checked_name, host_and_port, invalid, password};
 use super::{ConfigError, Settings, units};
 
 /// Path of a WebSocket for MQTT if the address names none.
@@ -372,18 +372,6 @@ fn side(
         ),
         ..default
     }
-}
-
-/// The bytes of a file without the line ending.
-pub(super) fn password(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
-        key,
-        path: path.to_owned(),
-        source,
-    })?;
-    let password = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    let password = password.strip_suffix(b"\r").unwrap_or(password);
-    Ok(password.to_vec())
 }
 
 /// `None`: it is not valid.

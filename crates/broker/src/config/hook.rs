@@ -11,9 +11,8 @@ use thicket_hooks::{
 use thicket_session::topic::TopicFilter;
 use thicket_transport::tls::ClientTls;
 
-use super::bridge::password;
-use super::check::{checked_name, host_and_port, invalid};
-use super::error::Faults;
+use super::faults::Faults;
+use super::values::{checked_name, checked_url, host_and_port, invalid, password};
 use super::{ConfigError, Settings, units};
 
 /// A table `[[hook]]`; `None` means the key is absent.
@@ -395,22 +394,6 @@ fn secret(table: &HookSettings) -> Result<Option<Vec<u8>>, ConfigError> {
         });
     }
     Ok(Some(secret.to_vec()))
-}
-
-/// Checks for `http://` or `https://`, and a host.
-pub(super) fn checked_url(key: &'static str, url: String) -> Result<String, ConfigError> {
-    let rest = url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"));
-    let host = rest.and_then(|rest| rest.split('/').next());
-    if host.is_none_or(|host| host.is_empty() || host.contains('@')) {
-        return Err(invalid(
-            key,
-            url,
-            "http://HOST:PORT/PATH or https://HOST:PORT/PATH",
-        ));
-    }
-    Ok(url)
 }
 
 #[cfg(test)]

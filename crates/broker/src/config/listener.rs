@@ -9,8 +9,8 @@ use thicket_node::Takes;
 use thicket_transport::tls::{ClientCertificates, LinkTls, ServerTls, Validity};
 
 use super::access::names_users_at;
-use super::check::{in_range, invalid, reachable};
-use super::error::Faults;
+use super::faults::Faults;
+use super::values::{in_range, invalid, reachable};
 use super::{ConfigError, Listen, Settings, Users, WebSocket, units};
 
 const DEFAULT_LISTEN: &str = "localhost:1883";

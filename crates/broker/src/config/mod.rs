@@ -11,6 +11,7 @@ mod check;
 mod choices;
 mod error;
 mod exposed;
+mod faults;
 mod file;
 mod flapping;
 mod hook;
@@ -24,6 +25,7 @@ mod telemetry;
 mod tenant;
 mod units;
 mod users;
+mod values;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;

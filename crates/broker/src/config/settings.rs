@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Deserialize;
 
-use super::error::Faults;
+use super::faults::Faults;
 use super::{
     Acknowledgement, AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError,
     ConfigErrors, DiscoverChoice, HookSettings, ListenerSettings, LogFormat, LogLevel, OnFailure,

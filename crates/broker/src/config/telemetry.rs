@@ -9,9 +9,8 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use thicket_node::Tracing;
 use thicket_telemetry::{ExporterConfig, Headers, PATHS};
 
-use super::check::{in_range, invalid};
-use super::error::Faults;
-use super::hook::checked_url;
+use super::faults::Faults;
+use super::values::{checked_url, in_range, invalid};
 use super::{ConfigError, Settings};
 
 /// Telemetry over OTLP, checked.

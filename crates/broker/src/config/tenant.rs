@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use thicket_node::TenantLimits;
 
-use super::check::invalid;
-use super::error::Faults;
+use super::faults::Faults;
+use super::values::invalid;
 use super::{ConfigError, Listen, Settings, units};
 
 /// Usage is looked at in every round of every thread.
