@@ -61,6 +61,7 @@ mod scratch;
 mod sockets;
 mod start_error;
 mod storage;
+mod stream;
 mod telemetry;
 mod thread;
 mod tokens;
