@@ -30,8 +30,27 @@ const DEFAULT_DISCOVERY_GRACE_MS: u64 = 500;
 /// Workers are numbered in a byte; a machine with more cores should run two nodes.
 const MOST_WORKERS: u32 = 128;
 
+impl Settings {
+    /// The configuration, if every value is valid. Reads the named files and resolves the names of listeners.
+    ///
+    /// # Errors
+    /// All invalid values and combinations.
+    pub fn check(self) -> Result<Config, ConfigErrors> {
+        self.check_after(Vec::new())
+    }
+
+    /// As [`Settings::check`], where some keys of the file could not be read.
+    ///
+    /// # Errors
+    /// The faults of the file, if there are any, and all invalid values. Combinations are not checked then: a missing part may be in a key that could
+    /// not be read.
+    pub fn check_after(self, faults: Vec<ConfigError>) -> Result<Config, ConfigErrors> {
+        check(self, Faults::of_file(faults))
+    }
+}
+
 /// Reports all faults together: an invalid value is noted and replaced by its default for the checks that follow.
-pub(super) fn check(settings: Settings, mut faults: Faults) -> Result<Config, ConfigErrors> {
+fn check(settings: Settings, mut faults: Faults) -> Result<Config, ConfigErrors> {
     let config = config(&settings, &mut faults);
     super::addresses::check(&config, &mut faults);
     faults.end(config)
