@@ -1,4 +1,4 @@
-//! Clients of a rebalancing: what publishers send, and what subscribers and their connections go through.
+//! Clients of a rebalancing: publishers, and the records of subscribers and of connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What the nodes of a rebalancing say of themselves, and waiting until they say it.
+//! Metrics that the nodes of a rebalancing report, and waiting until they meet a condition.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! How long a thread of the node may take to answer, and what follows when it takes longer.
+//! The time limit for answers of the threads of the node, and the error where one exceeds it.
 
 use std::time::Duration;
 
