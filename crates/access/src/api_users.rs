@@ -11,8 +11,9 @@ use thicket_session::time::WallClock;
 use time::format_description::well_known::Rfc3339;
 use time::{OffsetDateTime, UtcOffset};
 
-use crate::hash::{Argon2Hash, HashMemory, Refusal, Work};
+use crate::hash::{Argon2Hash, HashMemory, Work};
 use crate::problem::Problem;
+use crate::refusal::Refusal;
 
 /// What a user or a token of the HTTP API may do: the scope of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,12 +1,10 @@
-//! Argon2id hashes of passwords, the memory in which they are computed, and what a refusal costs.
+//! Argon2id hashes of passwords, the memory in which they are computed, and the measure of what hashes take.
 
 use std::hint::black_box;
 
 use argon2::password_hash::phc::{Output, PasswordHash};
 use argon2::{Algorithm, Argon2, Block, MIN_SALT_LEN, Params, Version};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-
-use crate::{mosquitto, scram};
 
 /// How such a hash begins.
 const PREFIX: &str = "$argon2id$";
@@ -48,6 +46,15 @@ impl HashMemory {
             .hash_password_into_with_memory(password, salt, out, blocks)
             .is_ok()
     }
+
+    /// Takes as long as hashes of `password` that fill `work_kib`, with at most `memory_kib` at a time.
+    pub(crate) fn spend(&mut self, password: &[u8], work_kib: u64, memory_kib: u32) {
+        if let Some(params) = params_of(work_kib, memory_kib) {
+            let mut out = [0; Params::DEFAULT_OUTPUT_LEN];
+            self.compute((Version::default(), &params), password, &[0; 16], &mut out);
+            black_box(out);
+        }
+    }
 }
 
 /// A stored hash.
@@ -77,7 +84,7 @@ impl Argon2Hash {
         }
         let this = Self::parse_whole(text)
             .ok_or("the hash after the colon is not a whole argon2id hash")?;
-        if this.params.m_cost() > MOST_MEMORY_KIB {
+        if this.memory_kib() > MOST_MEMORY_KIB {
             return Err("expected an argon2id hash with at most 256 MiB of memory (m=262144)");
         }
         if this.work().argon2_kib > MOST_WORK_KIB {
@@ -115,10 +122,15 @@ impl Argon2Hash {
             && verify_slices_are_equal(computed, &self.hash).is_ok()
     }
 
+    /// KiB of memory that computing it takes.
+    pub fn memory_kib(&self) -> u32 {
+        self.params.m_cost()
+    }
+
     /// What computing it takes.
     pub fn work(&self) -> Work {
         Work {
-            argon2_kib: u64::from(self.params.m_cost()) * u64::from(self.params.t_cost()),
+            argon2_kib: u64::from(self.memory_kib()) * u64::from(self.params.t_cost()),
             ..Work::default()
         }
     }
@@ -133,47 +145,6 @@ pub(crate) struct Work {
     pub scram: u32,
     /// Iterations of HMAC-SHA-512.
     pub mosquitto: u32,
-}
-
-/// What a refusal takes: of each kind as much as the costliest hash of the file, whoever is refused, so that the time of an answer reveals neither
-/// whether there is a user nor which kind of hash it has.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    all: Work,
-    /// KiB of memory of the largest hash.
-    memory_kib: u32,
-}
-
-impl Refusal {
-    /// Takes a hash of the file into account.
-    pub fn add(&mut self, work: Work, argon2: Option<&Argon2Hash>) {
-        self.all.argon2_kib = self.all.argon2_kib.max(work.argon2_kib);
-        self.all.scram = self.all.scram.max(work.scram);
-        self.all.mosquitto = self.all.mosquitto.max(work.mosquitto);
-        let memory_kib = argon2.map_or(0, |hash| hash.params.m_cost());
-        self.memory_kib = self.memory_kib.max(memory_kib);
-    }
-
-    /// What is left to do after `done`.
-    fn rest(&self, done: Work) -> Work {
-        Work {
-            argon2_kib: self.all.argon2_kib.saturating_sub(done.argon2_kib),
-            scram: self.all.scram.saturating_sub(done.scram),
-            mosquitto: self.all.mosquitto.saturating_sub(done.mosquitto),
-        }
-    }
-
-    /// Does what a refusal takes beyond what was `done` to check the password.
-    pub fn finish(&self, done: Work, password: &[u8], memory: &mut HashMemory) {
-        let rest = self.rest(done);
-        if let Some(params) = params_of(rest.argon2_kib, self.memory_kib) {
-            let mut out = [0; Params::DEFAULT_OUTPUT_LEN];
-            memory.compute((Version::default(), &params), password, &[0; 16], &mut out);
-            black_box(out);
-        }
-        scram::spend(password, rest.scram);
-        mosquitto::spend(password, rest.mosquitto);
-    }
 }
 
 /// Parameters of a hash that fills `work_kib` in as few passes as `memory_kib` allows; `None`: there is nothing to do.
@@ -252,30 +223,20 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_takes_the_same_whatever_was_done_before() {
-        let costs = [(19_456, 2), (65_536, 1), (65_536, 3), (64, 700)];
-        let hashes = costs.map(|(m, t)| {
-            hash(Params::new(8, 1, 1, None).expect("good"))
-                .replace("m=8,t=1", &format!("m={m},t={t}"))
-        });
-        let hashes = hashes.map(|text| parsed(&text));
-        let mut refusal = Refusal::default();
-        for hash in &hashes {
-            refusal.add(hash.work(), Some(hash));
+    fn what_is_spent_is_nearly_the_work_asked_for_in_no_more_memory() {
+        for (work_kib, memory_kib) in [
+            (65_536, 65_536),
+            (65_536 * 3 - 19_456 * 2, 65_536),
+            (65_536 * 2, 65_536),
+            (65_536 * 3 - 64 * 700, 65_536),
+            (65_536 * 3, 65_536),
+        ] {
+            let params = params_of(work_kib, memory_kib).expect("there is work");
+            assert!(params.m_cost() <= memory_kib, "{work_kib}");
+            let passes = u64::from(params.t_cost());
+            let work = u64::from(params.m_cost()) * passes;
+            assert!(work_kib - work < passes, "{work_kib}");
         }
-        for done in hashes.iter().map(Argon2Hash::work).chain([Work::default()]) {
-            let rest = refusal.rest(done);
-            assert_eq!(rest.argon2_kib + done.argon2_kib, 65_536 * 3);
-            let Some(params) = params_of(rest.argon2_kib, refusal.memory_kib) else {
-                assert_eq!(done.argon2_kib, 65_536 * 3);
-                continue;
-            };
-            assert!(params.m_cost() <= 65_536, "no more memory than the largest");
-            let work = u64::from(params.m_cost()) * u64::from(params.t_cost());
-            assert!(
-                rest.argon2_kib - work < u64::from(params.t_cost()),
-                "{rest:?}"
-            );
-        }
+        assert_eq!(params_of(0, 65_536), None);
     }
 }

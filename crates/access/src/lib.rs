@@ -32,6 +32,7 @@ mod hash;
 pub mod hook;
 mod mosquitto;
 mod problem;
+mod refusal;
 mod rights;
 pub mod scram;
 mod token;

@@ -8,9 +8,10 @@ use argon2::password_hash::PasswordHasher;
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 
-use crate::hash::{Argon2Hash, HashMemory, Refusal, Work};
+use crate::hash::{Argon2Hash, HashMemory, Work};
 use crate::mosquitto::{self, MosquittoHash};
 use crate::problem::Problem;
+use crate::refusal::Refusal;
 use crate::scram::{self, Credential};
 
 /// Bytes of salt in a new hash.

@@ -4,19 +4,26 @@
 //! missing and duplicate messages, and its send time. The cost of a move for its client: the time without a connection, and the longest wait between
 //! two messages. The cost for others: the delay of messages to clients that are not moved.
 
+mod clients;
 mod crowd;
+mod nodes;
 mod scattered;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use thicket_client::{Client, Message, Options, Placement, Qos};
+use thicket_client::Qos;
 use tokio::runtime::Builder;
 
+use self::clients::{
+    Breaks, Heard, Publishing, Sent, break_times, connect, gaps, homes, listen, lock, most_breaks,
+    p99_of, take_delays, topic_name, watch,
+};
+use self::nodes::{apis, connections, moves, until};
 use crate::BenchError;
 use crate::cluster::{READY_WITHIN, addresses, jain, start_node, start_nodes, sum_at};
 use crate::report::{Part, Report, Table};
@@ -26,13 +33,8 @@ use crate::target::Running;
 const SETTLE: Duration = Duration::from_secs(5);
 /// Rates of clients are means of half a minute.
 const MEANS: Duration = Duration::from_secs(35);
-/// Time between two checks of the nodes.
-const LOOK: Duration = Duration::from_millis(500);
 /// The load counts as even from this value of Jain's index on.
 const EVEN: f64 = 0.95;
-/// Most messages of one publisher, beyond which its subscriber could not identify them.
-const NUMBERS: usize = 1 << 20;
-
 /// What happens to the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -148,27 +150,6 @@ pub struct InternalTraffic {
     pub sessions: u64,
 }
 
-/// The records of one subscriber.
-#[derive(Debug, Default)]
-struct Heard {
-    seen: Vec<bool>,
-    twice: u64,
-    last: Option<Instant>,
-    longest: Duration,
-    /// From the publisher to here, in milliseconds.
-    delays: Vec<f64>,
-}
-
-/// Times without a connection of one client.
-type Breaks = Arc<Mutex<Vec<Duration>>>;
-
-/// A publisher and the outcomes of its messages.
-#[derive(Debug, Default)]
-struct Sent {
-    /// Numbers that were acknowledged.
-    acknowledged: Mutex<Vec<u32>>,
-}
-
 /// Runs each act with its own nodes.
 ///
 /// # Errors
@@ -209,10 +190,6 @@ pub fn play_rebalancing(
         }
     }
     Ok(outcomes)
-}
-
-fn apis(nodes: &[Running]) -> Vec<SocketAddr> {
-    nodes.iter().map(|node| node.other_address).collect()
 }
 
 /// Additional arguments of its nodes.
@@ -279,13 +256,14 @@ async fn play_one(
             (here + 1) % nodes.len()
         };
         let subscriber = connect(
-            experiment,
+            experiment.qos,
             &nodes[here],
             &format!("sub-{pair}"),
             Some(topic_name(pair)),
         )
         .await?;
-        let publisher = connect(experiment, &nodes[there], &format!("pub-{pair}"), None).await?;
+        let publisher =
+            connect(experiment.qos, &nodes[there], &format!("pub-{pair}"), None).await?;
         let noted = Arc::clone(&heard[pair]);
         tokio::spawn(listen(subscriber.clone(), noted, topic_name(pair), epoch));
         let publishing = Publishing {
@@ -427,32 +405,8 @@ async fn kill(
     Ok(went_on)
 }
 
-/// Checks until it is true; returns how long that took since `began`. On another thread, so that clients do not wait meanwhile.
-async fn until(
-    within: Duration,
-    began: Instant,
-    apis: Vec<SocketAddr>,
-    is_so: impl Fn(&[SocketAddr]) -> bool + Send + Clone + 'static,
-) -> Option<Duration> {
-    let end = Instant::now() + within;
-    while Instant::now() < end {
-        let (apis, is_so) = (apis.clone(), is_so.clone());
-        let looked = tokio::task::spawn_blocking(move || is_so(&apis)).await;
-        if looked.unwrap_or(false) {
-            return Some(began.elapsed());
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    None
-}
-
 fn is_even(apis: &[SocketAddr]) -> bool {
     jain(&connections(apis)).is_some_and(|index| index >= EVEN)
-}
-
-fn moves(apis: &[SocketAddr]) -> u64 {
-    let of = |api: &SocketAddr| sum_at(*api, "thicket_rebalance_moves_total").unwrap_or(0);
-    apis.iter().map(of).sum()
 }
 
 /// The nodes that should have clients at the end.
@@ -460,176 +414,6 @@ fn left(act: RebalanceAct, nodes: &[Running]) -> Vec<SocketAddr> {
     let mut left = apis(nodes);
     left.truncate(nodes.len() - usize::from(act == RebalanceAct::Drain));
     left
-}
-
-/// Clients at each node.
-fn connections(apis: &[SocketAddr]) -> Vec<f64> {
-    let of = |api: &SocketAddr| sum_at(*api, "thicket_connections").unwrap_or(0) as f64;
-    apis.iter().map(of).collect()
-}
-
-/// Longest waits of all subscribers since the last call, in milliseconds.
-fn gaps(heard: &[Arc<Mutex<Heard>>]) -> [f64; 3] {
-    let longest = |one: &Arc<Mutex<Heard>>| std::mem::take(&mut lock(one).longest);
-    percentiles(heard.iter().map(longest).map(millis).collect())
-}
-
-/// How long the messages to each subscriber took since the last call, in milliseconds.
-fn take_delays(heard: &[Arc<Mutex<Heard>>]) -> Vec<Vec<f64>> {
-    let take = |one: &Arc<Mutex<Heard>>| std::mem::take(&mut lock(one).delays);
-    heard.iter().map(take).collect()
-}
-
-/// The delays of the selected subscribers.
-fn p99_of(delays: Vec<Vec<f64>>, is_meant: impl Fn(usize) -> bool) -> f64 {
-    let those = delays
-        .into_iter()
-        .enumerate()
-        .filter(|(at, _)| is_meant(*at));
-    percentiles(those.flat_map(|(_, delays)| delays).collect())[1]
-}
-
-/// p50, p99 and maximum; 0 if there are none.
-fn percentiles(mut all: Vec<f64>) -> [f64; 3] {
-    all.sort_by(f64::total_cmp);
-    let at = |part: f64| all.get(((all.len() as f64 * part) as usize).min(all.len().max(1) - 1));
-    [0.5, 0.99, 1.0].map(|part| at(part).copied().unwrap_or(0.0))
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-/// From now on records how long a client is without a connection, each time.
-fn watch(client: &Client) -> Breaks {
-    let breaks = Breaks::default();
-    let (client, noted) = (client.clone(), Arc::clone(&breaks));
-    tokio::spawn(async move {
-        while client
-            .wait_for(|it| it.sessions.is_empty())
-            .await
-            .ended
-            .is_none()
-        {
-            let began = Instant::now();
-            let is_back = client.wait_for(|it| !it.sessions.is_empty()).await;
-            if is_back.ended.is_none() {
-                lock(&noted).push(began.elapsed());
-            }
-        }
-    });
-    breaks
-}
-
-fn break_times(breaks: &[Breaks]) -> [f64; 3] {
-    let all = breaks.iter().flat_map(|breaks| lock(breaks).clone());
-    percentiles(all.map(millis).collect())
-}
-
-fn most_breaks(breaks: &[Breaks]) -> u64 {
-    let most = breaks.iter().map(|breaks| lock(breaks).len()).max();
-    most.unwrap_or(0) as u64
-}
-
-/// Where each client is connected.
-fn homes(clients: &[Client]) -> Vec<Option<String>> {
-    let home = |client: &Client| client.status().sessions.into_values().next();
-    clients.iter().map(home).collect()
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn connect(
-    experiment: &RebalanceExperiment,
-    node: &Running,
-    client_id: &str,
-    filter: Option<String>,
-) -> Result<Client, BenchError> {
-    let mut options = Options::new(format!("mqtt://{}", node.address));
-    options.client_id = client_id.to_owned();
-    options.session_expiry = Duration::from_secs(600);
-    options.placement = Placement::Off;
-    options.subscribe = filter.map(|it| (it, experiment.qos)).into_iter().collect();
-    options.connect_timeout = READY_WITHIN;
-    let connected = Client::connect(options).await;
-    connected.map_err(|error| BenchError::Setting(format!("{client_id}: {error}")))
-}
-
-fn topic_name(pair: usize) -> String {
-    format!("rebalance/{pair}")
-}
-
-/// A message: its number, and when it was sent.
-fn payload(number: u32, epoch: Instant) -> Vec<u8> {
-    let micros = u64::try_from(epoch.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let mut payload = number.to_le_bytes().to_vec();
-    payload.extend(micros.to_le_bytes());
-    payload
-}
-
-fn read_payload(payload: &[u8]) -> Option<(usize, Duration)> {
-    let (number, micros) = payload.split_first_chunk()?;
-    let micros = u64::from_le_bytes(micros.try_into().ok()?);
-    let number = u32::from_le_bytes(*number) as usize;
-    (number < NUMBERS).then_some((number, Duration::from_micros(micros)))
-}
-
-/// Records the messages of one topic.
-async fn listen(subscriber: Client, heard: Arc<Mutex<Heard>>, topic: String, epoch: Instant) {
-    while let Some(message) = subscriber.next().await {
-        if message.topic != topic {
-            continue;
-        }
-        let Some((number, sent)) = read_payload(&message.payload) else {
-            continue;
-        };
-        let mut heard = lock(&heard);
-        let now = Instant::now();
-        heard
-            .delays
-            .push(millis((now - epoch).saturating_sub(sent)));
-        if let Some(last) = heard.last.replace(now) {
-            heard.longest = heard.longest.max(now - last);
-        }
-        if heard.seen.len() <= number {
-            heard.seen.resize(number + 1, false);
-        }
-        if std::mem::replace(&mut heard.seen[number], true) {
-            heard.twice += 1;
-        }
-    }
-}
-
-/// The work of one publisher.
-struct Publishing {
-    topic: String,
-    /// The part of a period that it waits before its first message, so that publishers are not synchronous.
-    phase: f64,
-    epoch: Instant,
-    period: Duration,
-    qos: Qos,
-    sent: Arc<Sent>,
-    is_over: Arc<AtomicBool>,
-}
-
-impl Publishing {
-    async fn run(self, publisher: Client) {
-        tokio::time::sleep(self.period.mul_f64(self.phase)).await;
-        let mut ticks = tokio::time::interval(self.period);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        for number in 0..NUMBERS as u32 {
-            ticks.tick().await;
-            if self.is_over.load(Ordering::Relaxed) {
-                return;
-            }
-            let message = Message::new(&*self.topic, payload(number, self.epoch)).qos(self.qos);
-            if publisher.publish(message).await.is_ok() {
-                lock(&self.sent.acknowledged).push(number);
-            }
-        }
-    }
 }
 
 /// The table.
@@ -700,34 +484,4 @@ pub fn rebalance_report(experiment: &RebalanceExperiment, outcomes: &[RebalanceO
     crowd::add_table(&mut report, outcomes);
     scattered::add_table(&mut report, outcomes);
     report
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_payload_is_read_as_it_was_written() {
-        let epoch = Instant::now();
-        let (number, sent) = read_payload(&payload(7, epoch)).unwrap();
-        assert_eq!(number, 7);
-        assert!(sent <= epoch.elapsed());
-        assert_eq!(read_payload(&[0; 11]), None);
-        assert_eq!(read_payload(&[0xFF; 12]), None);
-    }
-
-    #[test]
-    fn the_longest_waits_are_taken_once() {
-        let heard: Vec<Arc<Mutex<Heard>>> = (1..=100)
-            .map(|millis| {
-                let longest = Duration::from_millis(millis);
-                Arc::new(Mutex::new(Heard {
-                    longest,
-                    ..Heard::default()
-                }))
-            })
-            .collect();
-        assert_eq!(gaps(&heard), [51.0, 100.0, 100.0]);
-        assert_eq!(gaps(&heard), [0.0; 3]);
-    }
 }

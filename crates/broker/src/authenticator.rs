@@ -4,93 +4,35 @@
 //! The order: certificate, token, users' file (see `thicket_access::Policy`), the hook, and last whether anonymous clients are let in. The first
 //! source that has the client decides.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+mod desk;
+mod hook;
+mod provider;
+
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use thicket_access::{Applicant, Grant, HashMemory, Judgement, Keys, Policy, Tokens, scram};
-use thicket_node::{Admission, ConnectionId, Enhanced, Hub, ListenerId, Source, Verdict, WorkerId};
-use tokio::sync::mpsc;
+use thicket_access::{HashMemory, Judgement, Policy, scram};
+use thicket_node::{Admission, Enhanced, Hub, Verdict};
 
+pub(crate) use self::desk::{Asker, Request};
+use self::desk::{Desk, WAITING, allowed, settle_unknown};
+use self::hook::{HookDesk, HookQueue};
+use self::provider::Fetcher;
 use crate::clock::wall_ms;
 use crate::config::{Hook, KeyProvider};
 use crate::counters::Counters;
-use crate::hook::{HookDesk, HookQueue};
 use crate::mailbox::{Letter, Mailboxes};
-use crate::pool::{Places, Pool};
-use crate::provider::{self, Fetcher};
+use crate::pool::Pool;
 
-/// Clients that may wait for an answer at a time, in all and of one address; the next one is refused as unavailable.
-pub(crate) const WAITING: Places = Places {
-    all: 1024,
-    of_one_source: 512,
-};
 /// Threads that hash: more would take the cores from the workers, and each keeps the memory of a hash, 19 MiB.
 pub(crate) const HASHERS: usize = 2;
-
-/// Where a verdict goes.
-#[derive(Debug, Clone)]
-pub(crate) enum Asker {
-    /// To the worker that serves a connection.
-    Connection {
-        worker: WorkerId,
-        connection: ConnectionId,
-        serial: u32,
-    },
-    /// To a request over HTTP, which waits for one verdict.
-    Http(mpsc::Sender<Verdict>),
-}
-
-/// A request to be let in.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) asker: Asker,
-    /// Where the client connected.
-    pub(crate) listener: ListenerId,
-    pub(crate) peer: SocketAddr,
-    pub(crate) client_id: String,
-    pub(crate) user_name: Option<String>,
-    pub(crate) password: Option<Vec<u8>>,
-    /// The name in the client's certificate, if it has shown a valid one.
-    pub(crate) certificate_name: Option<String>,
-    pub(crate) enhanced: Option<Box<Enhanced>>,
-}
-
-impl Request {
-    /// The source whose share of the waiting places the request uses.
-    pub(crate) fn source(&self) -> Source {
-        self.peer.ip().into()
-    }
-
-    fn applicant(&self) -> Applicant<'_> {
-        Applicant {
-            listener: self.listener.0,
-            client_id: &self.client_id,
-            user_name: self.user_name.as_deref(),
-            password: self.password.as_deref(),
-            certificate_name: self.certificate_name.as_deref(),
-        }
-    }
-}
 
 /// Decides who may connect. The threads end when the last clone is gone with the last worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Authenticator {
-    desk: Arc<Desk>,
+    judge: Judge,
     hashers: Pool<Request>,
-    hook: Option<HookQueue>,
-}
-
-/// What the threads that decide share.
-#[derive(Debug)]
-pub(crate) struct Desk {
-    /// Read once for each CONNECT, replaced by a reload.
-    policy: RwLock<Arc<Policy>>,
-    boxes: Mailboxes,
-    pub(crate) counters: Arc<Counters>,
-    /// Fetches the keys of tokens, if they come from a provider.
-    fetcher: Option<Fetcher>,
 }
 
 impl Authenticator {
@@ -103,34 +45,33 @@ impl Authenticator {
         counters: &Arc<Counters>,
     ) -> std::io::Result<Self> {
         let (fetcher, wanted) = Fetcher::new();
-        let desk = Arc::new(Desk {
-            policy: RwLock::new(Arc::new(policy)),
-            boxes: Arc::clone(boxes),
-            counters: Arc::clone(counters),
-            fetcher: provider.is_some().then_some(fetcher),
-        });
+        let fetcher = provider.is_some().then_some(fetcher);
+        let desk = Arc::new(Desk::new(policy, boxes, counters, fetcher));
         if let Some(provider) = provider {
-            provider::start(provider, &desk, wanted)?;
+            let desk = Arc::downgrade(&desk);
+            let set_keys = move |keys| {
+                if let Some(desk) = desk.upgrade() {
+                    desk.set_keys(keys);
+                }
+            };
+            provider::start(provider, wanted, Arc::clone(counters), set_keys)?;
         }
         let hook = hook
             .map(|settings| HookDesk::start(settings, &desk))
             .transpose()?;
+        let judge = Judge { desk, hook };
         let serve = {
-            let (desk, hook) = (Arc::clone(&desk), hook.clone());
+            let judge = judge.clone();
             let mut memory = HashMemory::default();
-            move |request| desk.judge_and_answer(request, hook.as_ref(), &mut memory)
+            move |request| judge.judge_and_answer(request, &mut memory)
         };
         let hashers = Pool::start("users", HASHERS, WAITING, serve)?;
-        Ok(Self {
-            desk,
-            hashers,
-            hook,
-        })
+        Ok(Self { judge, hashers })
     }
 
     /// The part that is shared with the code that reloads the files.
     pub(crate) const fn desk(&self) -> &Arc<Desk> {
-        &self.desk
+        &self.judge.desk
     }
 
     /// Decides for the client that was placed with a session of this name, if there is one: its rights apply to all its sessions. Only the hub knows
@@ -143,108 +84,54 @@ impl Authenticator {
             }
             let asker = request.asker.clone();
             if let Some(verdict) = authenticator.ask(request) {
-                authenticator.desk.send(asker, verdict);
+                authenticator.judge.desk.send(asker, verdict);
             }
         };
-        self.desk.boxes[0].post(Letter::OrderHub(Box::new(order)));
+        self.judge.desk.boxes[0].post(Letter::OrderHub(Box::new(order)));
     }
 
     /// Returns the verdict if it is known at once; else it is sent to the asker.
     pub(crate) fn ask(&self, request: Request) -> Option<Verdict> {
-        self.desk.counters.authentications.add_one();
-        let policy = self.desk.policy();
+        let desk = &self.judge.desk;
+        desk.counters.authentications.add_one();
+        let policy = desk.policy();
         if let Some(enhanced) = &request.enhanced {
             let verdict = step(&policy, &request, enhanced);
-            return Some(self.desk.count(verdict));
+            return Some(desk.count(verdict));
         }
         if policy.is_slow(&request.applicant()) {
             if let Some(turned_away) = self.hashers.submit(request.source(), request) {
-                self.desk.answer(turned_away.asker, Verdict::Unavailable);
+                desk.answer(turned_away.asker, Verdict::Unavailable);
             }
             return None;
         }
         // It takes no memory where it is not slow.
-        let mut memory = HashMemory::default();
-        let judged = self.desk.judge(request, self.hook.as_ref(), &mut memory);
-        let verdict = judged.ok()?;
-        Some(self.desk.count(verdict))
+        let verdict = self.judge.judge(request, &mut HashMemory::default()).ok()?;
+        Some(desk.count(verdict))
     }
+}
+
+/// Decides by the files, and asks the hook about a client that is not in them.
+#[derive(Debug, Clone)]
+struct Judge {
+    desk: Arc<Desk>,
+    hook: Option<HookQueue>,
 }
 
 /// The request was passed on; the recipient answers it.
 struct PassedOn;
 
-impl Desk {
-    /// The current policy.
-    pub(crate) fn policy(&self) -> Arc<Policy> {
-        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&policy)
-    }
-
-    /// Replaces the policy by the one from the files, also for connected clients. Keys of a provider stay, and are fetched again.
-    pub(crate) fn set_policy(&self, mut policy: Policy) {
-        self.change_policy(|old| {
-            if let Some(tokens) = policy.tokens.as_mut().filter(|it| it.keys().are_provided())
-                && let Some(keys) = old.tokens.as_ref().map(Tokens::keys)
-            {
-                tokens.set_keys(keys.clone());
-            }
-            Some(policy)
-        });
-        if let Some(fetcher) = &self.fetcher {
-            fetcher.fetch_soon();
-        }
-    }
-
-    /// Replaces the provider's keys, also for connected clients.
-    pub(crate) fn set_keys(&self, keys: Keys) {
-        self.change_policy(|old| {
-            let mut tokens = old.tokens.clone()?;
-            if tokens.keys().are_same(&keys) {
-                return None;
-            }
-            tracing::info!(keys = keys.count(), "the provider lists other keys");
-            tokens.set_keys(keys);
-            Some(Policy {
-                tokens: Some(tokens),
-                ..old.clone()
-            })
-        });
-    }
-
-    /// `change`: returns the new policy, or `None` to keep the old one.
-    fn change_policy(&self, change: impl FnOnce(&Policy) -> Option<Policy>) {
-        let mut held = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(policy) = change(&held).map(Arc::new) else {
-            return;
-        };
-        *held = Arc::clone(&policy);
-        // Under the lock, so that the workers receive policies in the order of the changes.
-        for mailbox in self.boxes.iter() {
-            mailbox.post(Letter::Reloaded(Arc::clone(&policy)));
-        }
-    }
-
-    fn judge_and_answer(
-        &self,
-        request: Request,
-        hook: Option<&HookQueue>,
-        memory: &mut HashMemory,
-    ) {
+impl Judge {
+    fn judge_and_answer(&self, request: Request, memory: &mut HashMemory) {
         let asker = request.asker.clone();
-        if let Ok(verdict) = self.judge(request, hook, memory) {
-            self.answer(asker, verdict);
+        if let Ok(verdict) = self.judge(request, memory) {
+            self.desk.answer(asker, verdict);
         }
     }
 
     /// Decides by the files; passes a client that is not in them on to the hook.
-    fn judge(
-        &self,
-        request: Request,
-        hook: Option<&HookQueue>,
-        memory: &mut HashMemory,
-    ) -> Result<Verdict, PassedOn> {
-        let policy = self.policy();
+    fn judge(&self, request: Request, memory: &mut HashMemory) -> Result<Verdict, PassedOn> {
+        let policy = self.desk.policy();
         match policy.judge(&request.applicant(), wall_ms() / 1000, memory) {
             Judgement::Granted(grant) => Ok(allowed(grant)),
             Judgement::Refused(reason) => {
@@ -257,10 +144,10 @@ impl Desk {
                 Ok(Verdict::BadUserNameOrPassword)
             }
             Judgement::UnknownKey => Ok(self.verdict_of_unknown_key(&request)),
-            Judgement::Unknown => match hook {
+            Judgement::Unknown => match &self.hook {
                 Some(hook) => {
                     if let Some((asker, verdict)) = hook.pass_on(request, &policy) {
-                        self.answer(asker, verdict);
+                        self.desk.answer(asker, verdict);
                     }
                     Err(PassedOn)
                 }
@@ -271,8 +158,7 @@ impl Desk {
 
     /// The verdict on a client whose token names a key that the provider does not list: try again later, unless the keys were fetched just now.
     fn verdict_of_unknown_key(&self, request: &Request) -> Verdict {
-        let fetcher = self.fetcher.as_ref();
-        let may_learn = fetcher.is_some_and(|it| it.may_learn_a_key(&self.counters));
+        let may_learn = self.desk.may_learn_a_key();
         tracing::debug!(
             client_id = request.client_id,
             user_name = request.user_name,
@@ -285,64 +171,6 @@ impl Desk {
             Verdict::BadUserNameOrPassword
         }
     }
-
-    /// Sends a verdict to the asker.
-    pub(crate) fn answer(&self, asker: Asker, verdict: Verdict) {
-        let verdict = self.count(verdict);
-        self.send(asker, verdict);
-    }
-
-    fn send(&self, asker: Asker, verdict: Verdict) {
-        match asker {
-            Asker::Connection {
-                worker,
-                connection,
-                serial,
-            } => self.boxes[usize::from(worker.0)].post(Letter::Authenticated {
-                connection,
-                serial,
-                verdict,
-            }),
-            Asker::Http(sender) => {
-                // Fails only if the request has ended.
-                let _ = sender.try_send(verdict);
-            }
-        }
-    }
-
-    fn count(&self, verdict: Verdict) -> Verdict {
-        match &verdict {
-            Verdict::Allowed(_) | Verdict::Continue { .. } => {}
-            Verdict::BadAuthenticationMethod
-            | Verdict::BadUserNameOrPassword
-            | Verdict::NotAuthorized
-            | Verdict::Unavailable => self.counters.authentications_refused.add_one(),
-        }
-        verdict
-    }
-}
-
-/// The verdict on a client that is in no source. Where no source of users is configured, the user name is ignored.
-pub(crate) fn settle_unknown(policy: &Policy, request: &Request, has_hook: bool) -> Verdict {
-    let listener = request.listener.0;
-    let is_anonymous =
-        request.user_name.is_none() || !(has_hook || policy.knows_users_at(listener));
-    if !is_anonymous {
-        return Verdict::BadUserNameOrPassword;
-    }
-    match policy.grant_anonymous(listener, &request.client_id) {
-        Judgement::Granted(grant) => allowed(grant),
-        Judgement::Refused(_) | Judgement::UnknownKey | Judgement::Unknown => {
-            Verdict::NotAuthorized
-        }
-    }
-}
-
-pub(crate) fn allowed(grant: Arc<Grant>) -> Verdict {
-    Verdict::Allowed(Admission {
-        grant: Some(grant),
-        authentication_data: None,
-    })
 }
 
 /// A step of SCRAM is cheap: the slow hash is the client's to compute.

@@ -11,7 +11,7 @@ use thicket_transport::tls::ClientTls;
 
 use crate::config::{BridgeAddress, BridgePlan, reached};
 use crate::identity::random_id;
-use crate::node::StartError;
+use crate::start_error::StartError;
 
 /// Running bridges. Dropping them stops them.
 #[derive(Debug, Default)]

@@ -13,7 +13,8 @@ use crate::config::{self, Listen};
 use crate::gate::{Gate, NodeGate, PublishRates, Seat};
 use crate::layers::{Layered, Tls, WebSocket};
 use crate::links::Links;
-use crate::transport::{Stream, Transport, Undecided};
+use crate::stream::Stream;
+use crate::transport::{Transport, Undecided};
 
 /// One configured listener, shared by its sockets on all threads.
 #[derive(Debug)]
@@ -100,7 +101,9 @@ impl Entrance {
         seat: Seat,
     ) -> io::Result<Transport> {
         match &self.links {
-            LinksHere::Alone(links) => return links.accept(stream, peer, seat, &[]),
+            LinksHere::Alone(links) => {
+                return Transport::accept_link(links, stream, peer, seat, &[]);
+            }
             LinksHere::WithClients(links) => {
                 let undecided = Undecided::new(stream, peer, seat, Arc::clone(links));
                 return Ok(Transport::Undecided(Some(Box::new(undecided))));

@@ -4,7 +4,6 @@
 //! change, existing links are checked against them: a link that would not be accepted now is closed and dialled again.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,10 +13,7 @@ use thicket_transport::tls::{AnnouncementKey, ClusterKey, LinkKeys, LinkTls, Tls
 
 use crate::allowance::Allowance;
 use crate::config::{ClusterSecret, ConfigError};
-use crate::gate::Seat;
-use crate::layers::{Layered, Tls};
 use crate::readiness::LastRefusal;
-use crate::transport::{Stream, Transport};
 
 /// Links that others may begin in a second, valid or not: a handshake takes 0.2 ms, so at most a tenth of one core.
 const HANDSHAKES_PER_S: u32 = 500;
@@ -37,7 +33,7 @@ pub(crate) struct Links {
 /// The keys and certificates at one time.
 #[derive(Debug)]
 pub(crate) struct Trust {
-    keys: LinkKeys,
+    pub(crate) keys: LinkKeys,
     /// The first signs this node's announcements, all are accepted; empty: announcements are not signed.
     pub(crate) announcements: Vec<AnnouncementKey>,
 }
@@ -116,30 +112,6 @@ impl Links {
         let fresh = Trust::new(self.certificates.as_ref(), secret.as_ref())?;
         *self.in_use.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
         Ok(())
-    }
-
-    /// Puts TLS over a socket that connects to another node.
-    pub(crate) fn dial(self: &Arc<Self>, stream: Stream) -> io::Result<Transport> {
-        let trust = self.trust();
-        let tls = Tls::towards_node(trust.keys.client())?;
-        let link = Layered::link(stream, None, tls, (Arc::clone(self), trust));
-        Ok(Transport::Layered(Box::new(link)))
-    }
-
-    /// Puts TLS over a socket that another node has connected; `early` was read from it already.
-    pub(crate) fn accept(
-        self: &Arc<Self>,
-        stream: Stream,
-        peer: SocketAddr,
-        seat: Seat,
-        early: &[u8],
-    ) -> io::Result<Transport> {
-        let trust = self.trust();
-        let tls = Tls::new(trust.keys.server())?;
-        let mut link = Layered::link(stream, Some(seat), tls, (Arc::clone(self), trust));
-        link.come_from(peer);
-        link.put_back(early);
-        Ok(Transport::Layered(Box::new(link)))
     }
 
     /// Whether one more link may begin at a listener for clients. A handshake costs a hundred times what it costs to request one.

@@ -14,7 +14,7 @@ use thicket_node::ListenerId;
 use thicket_session::time::Instant;
 
 use crate::entrance::Entrance;
-use crate::transport::Stream;
+use crate::stream::Stream;
 
 /// Connections that the kernel holds for us before we accept them.
 const BACKLOG: i32 = 1024;

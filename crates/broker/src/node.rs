@@ -1,7 +1,6 @@
 //! A running node: threads, listeners, discovery and the HTTP API, from start to stop.
 
 mod bound;
-mod places;
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,14 +16,9 @@ use thicket_node::{
     Partition, RedirectionConfig, WorkerConfig, WorkerId,
 };
 use thicket_overlay::{NodeId, OverlayConfig};
-use thicket_storage::StorageError;
 use thicket_telemetry::Exporter;
 
-pub(crate) use self::places::Places;
-use self::{
-    bound::{Bound, bind_all, bind_http, by_thread, entrances, link_address, own_address},
-    places::host_name,
-};
+use self::bound::{Bound, bind_all, bind_http, by_thread, entrances, link_address, own_address};
 use crate::authenticator::Authenticator;
 use crate::bridges::Bridges;
 use crate::certificates::Certificates;
@@ -39,67 +33,20 @@ use crate::gate::NodeGate;
 use crate::hooks::Hooks;
 use crate::housekeeper::{Duties, Housekeeper};
 use crate::http::{Clients, Guard, Hosts, Inspector, Own, Seats, Server, Watchers};
-use crate::identity::{Identity, IdentityError, random_id};
+use crate::identity::{Identity, random_id};
 use crate::links::Links;
 use crate::mailbox::{Letter, Mailbox, Mailboxes, Outgoing};
+use crate::places::{Places, host_name};
 use crate::readiness::Expectation;
 use crate::reload::Reload;
 use crate::resolver::Resolver;
+use crate::start_error::StartError;
 use crate::storage::{RecoveryError, Storage};
 use crate::telemetry;
 use crate::thread::{MAILBOX, Parts, TenantCount, Thread};
 
 /// After a stop, a thread that has not closed its clients' connections by then is not waited for.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-
-/// A node could not start. Nothing of it is left running.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The data directory cannot be used.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The HTTP API or a listener cannot bind its address.
-    #[error("cannot listen on {address}: {}", bind_problem(source, key))]
-    Bind {
-        /// As configured.
-        address: String,
-        /// `listen`, `http`, `probe` or `placement-listen`.
-        key: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// A certificate or a key is not valid.
-    #[error("tls: {0}")]
-    Tls(#[from] thicket_transport::tls::TlsError),
-    /// The stored data cannot be used.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// The stored data cannot be used.
-    #[error(transparent)]
-    Recovery(#[from] RecoveryError),
-    /// A hook is not valid.
-    #[error(transparent)]
-    Hook(#[from] thicket_hooks::HookError),
-    /// Telemetry cannot be exported.
-    #[error("telemetry cannot be exported: {0}")]
-    Telemetry(#[from] thicket_telemetry::ExporterError),
-    /// The system refused a thread or a descriptor.
-    #[error("cannot start a node: {0}")]
-    System(#[from] io::Error),
-}
-
-fn bind_problem(error: &io::Error, key: &str) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "the port is in use by another process; stop it, or choose another with `--{key} HOST:PORT`"
-        ),
-        io::ErrorKind::AddrNotAvailable => "this host has no such address".to_owned(),
-        io::ErrorKind::PermissionDenied => {
-            "this user may not use the port (below 1024 it takes privileges)".to_owned()
-        }
-        _ => error.to_string(),
-    }
-}
 
 /// A thread ended unexpectedly; the node is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]

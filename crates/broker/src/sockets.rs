@@ -7,7 +7,8 @@ use slab::Slab;
 use thicket_node::ConnectionId;
 
 use crate::layers::{Failure, Preface};
-use crate::transport::{Taken, Transport};
+use crate::stream::Taken;
+use crate::transport::Transport;
 
 /// The owner of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -353,7 +354,7 @@ const fn key(connection: ConnectionId) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Stream;
+    use crate::stream::Stream;
     use mio::net::TcpStream;
     use std::io::Write;
     use std::net::TcpListener;

@@ -1,18 +1,16 @@
 //! The transport under MQTT: plain TCP or a Unix socket, or layers over it (`layers`).
 
-use std::io::{self, IoSlice, Write};
-use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mio::event::Source;
-use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use rustix::net::{RecvFlags, SendFlags};
 
 use crate::gate::{Gate, Seat};
-use crate::layers::{Failure, Layered};
+use crate::layers::{Failure, Layered, Tls};
 use crate::links::{Links, Proof};
+use crate::stream::{Stream, Taken, again_if_interrupted};
 use thicket_transport::tls::is_of_client;
 
 /// A non-blocking stream of bytes to a peer. Small: an idle connection has one.
@@ -38,25 +36,31 @@ pub(crate) struct Undecided {
 /// The first byte of a TLS handshake (RFC 8446 5.1); MQTT begins with CONNECT, which differs.
 const HANDSHAKE: u8 = 0x16;
 
-/// A connected socket.
-#[derive(Debug)]
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-/// The result of a read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// That many bytes; `drained`: the kernel has no more, and sends an event when it has.
-    Bytes { count: usize, drained: bool },
-    /// Nothing for MQTT.
-    Nothing { drained: bool },
-    /// The end of the stream.
-    End,
-}
-
 impl Transport {
+    /// Puts TLS over a socket that connects to another node.
+    pub(crate) fn dial_link(links: &Arc<Links>, stream: Stream) -> io::Result<Self> {
+        let trust = links.trust();
+        let tls = Tls::towards_node(trust.keys.client())?;
+        let link = Layered::link(stream, None, tls, (Arc::clone(links), trust));
+        Ok(Self::Layered(Box::new(link)))
+    }
+
+    /// Puts TLS over a socket that another node has connected; `early` was read from it already.
+    pub(crate) fn accept_link(
+        links: &Arc<Links>,
+        stream: Stream,
+        peer: SocketAddr,
+        seat: Seat,
+        early: &[u8],
+    ) -> io::Result<Self> {
+        let trust = links.trust();
+        let tls = Tls::new(trust.keys.server())?;
+        let mut link = Layered::link(stream, Some(seat), tls, (Arc::clone(links), trust));
+        link.come_from(peer);
+        link.put_back(early);
+        Ok(Self::Layered(Box::new(link)))
+    }
+
     /// Reads available bytes.
     ///
     /// # Errors
@@ -111,7 +115,7 @@ impl Transport {
                     );
                     return Ok(Taken::End);
                 }
-                *self = links.accept(stream, peer, seat, &buffer[..count])?;
+                *self = Self::accept_link(&links, stream, peer, seat, &buffer[..count])?;
                 return self.try_read(buffer);
             }
             if seat.is_for_link() {
@@ -270,74 +274,6 @@ impl Undecided {
             peer,
             seat,
             links,
-        }
-    }
-}
-
-impl Stream {
-    /// As `Read::read`, but repeated if a signal interrupts it.
-    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        again_if_interrupted(|| match self {
-            Self::Tcp(stream) => receive(stream, buffer),
-            Self::Unix(stream) => receive(stream, buffer),
-        })
-    }
-
-    /// The address of the other end, for the log.
-    pub(crate) fn peer(&self) -> String {
-        match self {
-            Self::Tcp(stream) => stream.peer_addr().map(|peer| peer.to_string()),
-            Self::Unix(_) => Ok("unix".to_owned()),
-        }
-        .unwrap_or_else(|_| "gone".to_owned())
-    }
-
-    /// Closes our direction.
-    pub(crate) fn finish(&self) {
-        // Fails only if the peer is gone, and then nobody needs to be notified.
-        drop(match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
-        });
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => send(stream, bytes),
-            Self::Unix(stream) => send(stream, bytes),
-        }
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write_vectored(slices),
-            Self::Unix(stream) => stream.write_vectored(slices),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// As `Read::read`, without the C library: with several threads its functions ask before and after whether the thread is to be cancelled.
-fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
-    let (count, _) = rustix::net::recv(socket, buffer, RecvFlags::empty())?;
-    Ok(count)
-}
-
-/// As `Write::write`, in the same way.
-fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
-}
-
-pub(crate) fn again_if_interrupted<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match attempt() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
         }
     }
 }

@@ -77,8 +77,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::director::{Command, Director, Parts};
 use self::ledger::Ledger;
 use self::plan::Plan;
-use self::routes::Routes;
-use self::session::{Outgoing, Pending, Report, Shared};
+use self::routes::{Outgoing, Pending, Routes};
+use self::session::{Report, Shared};
 
 pub use error::Error;
 pub use message::{Message, MessageProperties};

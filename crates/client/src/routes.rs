@@ -6,9 +6,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thicket_session::topic::matches;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::session::Outgoing;
+use crate::Error;
+use crate::message::Message;
 
 /// Most undeclared topics that are remembered for the next placement, and most of their bytes: some brokers refuse a CONNECT above 100,000 bytes.
 const LEARNED: usize = 1000;
@@ -29,6 +30,20 @@ struct Table {
     busy: HashMap<String, (usize, usize)>,
     learned: HashSet<String>,
     learned_bytes: usize,
+}
+
+/// A message on its way to the broker.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) message: Message,
+    pub(crate) pending: Pending,
+}
+
+/// The publisher that waits for it.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) reply: oneshot::Sender<Result<(), Error>>,
+    pub(crate) ticket: Ticket,
 }
 
 /// Permission to publish one message of a topic on one session, returned when the message is settled.

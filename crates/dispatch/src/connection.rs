@@ -142,3 +142,16 @@ impl Relaying {
         Ok((!(up.is_over && down.is_over)).then_some(turn))
     }
 }
+
+/// Reads and discards until the client has closed.
+pub(crate) fn leave(client: &mut TcpStream, buffer: &mut [u8], until: Instant) -> Stage {
+    // More than a client can have sent before it read the refusal.
+    for _ in 0..LONGEST_CONNECT / buffer.len() + 1 {
+        match client.read(buffer) {
+            Ok(1..) => {}
+            Err(error) if tls::is_later(&error) => return Stage::Leaving { until },
+            Ok(0) | Err(_) => return Stage::Over,
+        }
+    }
+    Stage::Over
+}

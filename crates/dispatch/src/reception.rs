@@ -1,17 +1,16 @@
 //! The first bytes of a client, and the answer.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use thicket_mqtt::{ProtocolVersion, ReasonCode};
 use thicket_placement::State;
 use thicket_transport::tls::rustls::ServerConnection;
 
 use crate::board::{Entry, count};
-use crate::connection::{Greeting, Stage};
-use crate::hello::{Hello, LONGEST_CONNECT, examine, refusal};
+use crate::connection::{Greeting, Stage, leave};
+use crate::hello::{Hello, examine, refusal};
 use crate::options::Tls;
 use crate::rounds::Rounds;
 use crate::tls;
@@ -157,17 +156,4 @@ impl Rounds {
         let bytes = refusal(version, ReasonCode::ServerUnavailable, None);
         self.refuse(index, greeting.tls, &bytes)
     }
-}
-
-/// Reads and discards until the client has closed.
-pub(crate) fn leave(client: &mut TcpStream, buffer: &mut [u8], until: Instant) -> Stage {
-    // More than a client can have sent before it read the refusal.
-    for _ in 0..LONGEST_CONNECT / buffer.len() + 1 {
-        match client.read(buffer) {
-            Ok(1..) => {}
-            Err(error) if tls::is_later(&error) => return Stage::Leaving { until },
-            Ok(0) | Err(_) => return Stage::Over,
-        }
-    }
-    Stage::Over
 }

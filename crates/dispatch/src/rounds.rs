@@ -14,10 +14,9 @@ use thicket_transport::tls::rustls::{ServerConfig, ServerConnection};
 
 use crate::DispatchError;
 use crate::board::{Board, Entry, count};
-use crate::connection::{Connection, Dialling, Flows, Greeting, Relaying, Stage};
+use crate::connection::{Connection, Dialling, Flows, Greeting, Relaying, Stage, leave};
 use crate::options::{Listener, Tls};
 use crate::recent::Recent;
-use crate::reception::leave;
 use crate::relay::{Flow, Tools, Turn};
 use crate::tls::Ended;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::hook::Shared;
 use crate::receiver::{Batch, Failure, Receiver, Sent};
+use crate::shared::Shared;
 
 /// The first wait after a failure; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(250);

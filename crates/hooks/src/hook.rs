@@ -11,6 +11,7 @@ use crate::delivery::Delivery;
 use crate::http::Http;
 use crate::queue::Queue;
 use crate::receiver::Receiver;
+use crate::shared::{Counts, Shared};
 use crate::{Destination, Event, HookConfig, HookError, Origin};
 
 /// A running hook. Dropping it makes one more attempt for queued events; the rest become dead letters.
@@ -37,27 +38,6 @@ pub struct Statistics {
     pub queue_events: u64,
     /// Their bytes.
     pub queue_bytes: u64,
-}
-
-/// The part that the threads of a hook share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: HookConfig,
-    run: String,
-    pub(crate) queue: Queue<Event>,
-    /// Events that exceed the queue, on their way to the dead-letter file: no worker waits for a disk.
-    overflow: Queue<Event>,
-    dead_letters: Option<Mutex<DeadLetters>>,
-    pub(crate) counts: Counts,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) delivered: AtomicU64,
-    dead_letters: AtomicU64,
-    dropped: AtomicU64,
-    pub(crate) requests_accepted: AtomicU64,
-    pub(crate) requests_failed: AtomicU64,
 }
 
 /// Events written to the dead-letter file at a time.
@@ -188,25 +168,5 @@ fn receiver(destination: &Destination, origin: Origin) -> Result<Box<dyn Receive
         }
         #[cfg(not(feature = "kafka"))]
         Destination::Kafka(_) => Err(HookError::NoKafka),
-    }
-}
-
-impl Shared {
-    /// Records events that are not delivered, and the reason.
-    pub(crate) fn bury(&self, reason: &str, events: &[Event]) {
-        let count = if let Some(dead_letters) = &self.dead_letters {
-            let mut dead_letters = dead_letters.lock().unwrap_or_else(PoisonError::into_inner);
-            match dead_letters.write(&self.config.name, &self.run, reason, events) {
-                Ok(()) => &self.counts.dead_letters,
-                Err(error) => {
-                    let hook = &self.config.name;
-                    tracing::debug!(hook, %error, "dead letters could not be written");
-                    &self.counts.dropped
-                }
-            }
-        } else {
-            &self.counts.dropped
-        };
-        count.fetch_add(events.len() as u64, Ordering::Relaxed);
     }
 }

@@ -15,6 +15,7 @@ mod http;
 mod kafka;
 mod queue;
 mod receiver;
+mod shared;
 mod signature;
 
 use std::path::PathBuf;

@@ -19,7 +19,6 @@ use thicket_mqtt::Qos;
 use crate::certificate;
 use crate::driver::{Brokers, Counter, Driver, Peer, Ready, fill, with_peer};
 use crate::error::LabError;
-use crate::measured::placement;
 use crate::net;
 use crate::scenario::{Attach, Layers, Reach, System};
 use crate::testbed::{Testbed, ended};
@@ -300,7 +299,7 @@ impl Cluster {
             api_namespaces: (testbed.sites.iter())
                 .map(|site| net::path(&site.broker))
                 .collect(),
-            by: placement::by(&self.system),
+            by: self.system.by(),
         }
     }
 

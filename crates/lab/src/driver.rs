@@ -119,7 +119,7 @@ pub struct Driver {
     pub files: Vec<Template>,
     /// How it runs in a container.
     #[serde(default)]
-    pub kubernetes: Option<crate::kubernetes::Container>,
+    pub kubernetes: Option<Container>,
 }
 
 /// A process beside the clients of the first site; placeholders are those of the first broker, and `{own_address}`.
@@ -132,6 +132,20 @@ pub struct Dispatcher {
     pub each_broker: Vec<String>,
     /// The port that clients connect to.
     pub port: u16,
+}
+
+/// How a driver's brokers run in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Container {
+    /// Image, unless `--image DRIVER=IMAGE` names another.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// Program in it.
+    pub program: String,
+    /// Command line, if it differs from the driver's: there is no multicast, and addresses are names.
+    #[serde(default)]
+    pub start: Vec<String>,
 }
 
 /// A text for each broker.
@@ -207,6 +221,18 @@ pub struct Prepare {
     pub commands: Vec<Vec<String>>,
     /// The file that exists when all is done.
     pub makes: String,
+}
+
+impl Prepare {
+    /// Whether a driver's broker was prepared from the files that the driver has now.
+    fn is_done(&self, driver: &str) -> bool {
+        let folder = prepared_folder(driver);
+        let is_there = |file: &Template| {
+            let text = std::fs::read_to_string(folder.join(&file.path));
+            text.is_ok_and(|text| text == file.text)
+        };
+        folder.join(&self.makes).is_file() && self.files.iter().all(is_there)
+    }
 }
 
 /// A file to write.
@@ -336,7 +362,7 @@ impl Driver {
     /// The program of the broker.
     pub fn find(&self, system: &System, own_program: &Path) -> Result<PathBuf, LabError> {
         if let Some(prepare) = &self.prepare
-            && !crate::prepare::is_done(&system.driver, prepare)
+            && !prepare.is_done(&system.driver)
         {
             return Err(LabError::Driver {
                 driver: system.driver.clone(),
@@ -362,7 +388,7 @@ impl Driver {
     /// The version that the program reports.
     #[must_use]
     pub fn find_version(&self, name: &str, program: &Path) -> String {
-        let prepared = crate::prepare::folder(name).display().to_string();
+        let prepared = prepared_folder(name).display().to_string();
         let words: Vec<String> = self
             .version
             .iter()
@@ -411,7 +437,7 @@ impl Driver {
         places.insert("site".to_owned(), own.site.clone());
         places.insert("index".to_owned(), own.index.to_string());
         places.insert("address".to_owned(), own.address.clone());
-        let prepared = crate::prepare::folder(&system.driver);
+        let prepared = prepared_folder(&system.driver);
         places.insert("prepared".to_owned(), prepared.display().to_string());
         let first = all.first().unwrap_or(own);
         places.insert("first_address".to_owned(), first.address.clone());
@@ -496,6 +522,17 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// The folder of a driver's prepared broker.
+#[must_use]
+pub fn prepared_folder(driver: &str) -> PathBuf {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(home).unwrap_or_else(std::env::temp_dir);
+    // A driver may be the path of a file.
+    let name = Path::new(driver).file_stem().unwrap_or_default();
+    cache.join("thicket-lab").join(name)
 }
 
 pub(crate) fn with_peer(

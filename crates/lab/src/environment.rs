@@ -45,7 +45,7 @@ pub fn environment(scenario: &Scenario, backend: Backend) -> Environment {
 fn wanted_cores(limits: &Limits, sites: usize, cores: usize) -> f64 {
     let each = limits
         .cpus
-        .map_or(cores as f64, crate::scenario::Positive::value);
+        .map_or(cores as f64, crate::units::Positive::value);
     each * sites as f64
 }
 

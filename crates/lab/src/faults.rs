@@ -7,9 +7,10 @@ use rustix::process::Signal;
 
 use crate::cluster::Cluster;
 use crate::error::LabError;
-use crate::scenario::{Action, Fault, Signed};
+use crate::scenario::{Action, Fault};
 use crate::testbed::Testbed;
 use crate::topology::changed;
+use crate::units::Signed;
 use crate::usage::Usage;
 
 /// Interval between checks of the clock and of the load.

@@ -4,12 +4,12 @@
 //! parameters to vary. The lab builds the network from namespaces of this machine, runs every combination on every system, and writes samples, tables
 //! and a report. The method follows BORDER; `docs/lab.md` explains it and has the figures.
 //!
-//! * [`scenario`], [`topology`]: the contents of a file, checked, and the resulting network; pure;
+//! * [`scenario`], [`network`], [`topology`]: the contents of a file, checked, and the resulting network; pure;
 //! * [`testbed`], [`links`], [`fabric`], [`net`], [`limits`], [`janitor`]: the network, its two back ends, limits, and how nothing is left behind;
 //! * [`probe`], [`capture`]: the network is measured before any broker, and its counters are compared with a capture;
 //! * [`driver`], [`requirements`], [`prepare`], [`cluster`]: how each kind of broker is installed, what it can do, how it is started and found ready;
 //! * [`kubernetes`]: the same scenario for a cluster elsewhere;
-//! * [`hand`], [`screen`]: the network alone, controlled by other commands, and its display;
+//! * [`hand`], [`running`], [`screen`]: the network alone, controlled by other commands, and its display;
 //! * [`measured`], [`faults`]: a measurement, and the faults injected meanwhile;
 //! * [`simulated`]: the same scenario in virtual time, for Thicket;
 //! * [`run`]: repeats, systems, cells and phases; [`results`], [`summary`], [`scaling`], [`report`], [`compare`]: results and reports.
@@ -50,17 +50,20 @@ pub mod links;
 pub mod measured;
 pub mod measures;
 pub mod net;
+pub mod network;
 pub mod prepare;
 pub mod probe;
 pub mod requirements;
 pub mod results;
 pub mod run;
+pub mod running;
 mod runs;
 pub mod scenario;
 pub mod screen;
 pub mod simulated;
 pub mod testbed;
 pub mod topology;
+pub mod units;
 pub mod unprivileged;
 pub mod usage;
 

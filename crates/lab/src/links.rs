@@ -432,7 +432,7 @@ fn forwarding(topology: &Topology, site: usize) -> Vec<Forwarding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Network;
+    use crate::network::Network;
 
     fn topology(text: &str) -> Topology {
         let network: Network = toml::from_str(text).unwrap();

@@ -24,9 +24,9 @@ use crate::error::LabError;
 use crate::faults::Wanted;
 use crate::results;
 use crate::scenario::{
-    Action, CRASH_PER_S, Death, Fault, Measure, NonNegative, Percent, Scenario, TOLERANCE_PER_S,
-    TOLERANCE_PERCENT,
+    Action, CRASH_PER_S, Death, Fault, Measure, Scenario, TOLERANCE_PER_S, TOLERANCE_PERCENT,
 };
+use crate::units::{NonNegative, Percent};
 
 /// Samples kept of a run.
 pub const MAX_SAMPLES: usize = 1_000_000;

@@ -1,33 +1,12 @@
 //! `thicket lab prepare`: prepares a broker that no package installs, once, in a folder of the user's cache.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::command;
-use crate::driver::{Driver, Prepare, Template, write_file};
+use crate::driver::{Driver, prepared_folder, write_file};
 use crate::error::LabError;
 use crate::scenario::System;
-
-/// The folder of a driver's prepared broker.
-#[must_use]
-pub fn folder(driver: &str) -> PathBuf {
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(home).unwrap_or_else(std::env::temp_dir);
-    // A driver may be the path of a file.
-    let name = Path::new(driver).file_stem().unwrap_or_default();
-    cache.join("thicket-lab").join(name)
-}
-
-/// Whether a driver's broker was prepared from the files that the driver has now.
-pub(crate) fn is_done(driver: &str, prepare: &Prepare) -> bool {
-    let folder = folder(driver);
-    let is_there = |file: &Template| {
-        let text = std::fs::read_to_string(folder.join(&file.path));
-        text.is_ok_and(|text| text == file.text)
-    };
-    folder.join(&prepare.makes).is_file() && prepare.files.iter().all(is_there)
-}
 
 /// Prepares a driver's broker; `say` is called with each command. Returns the folder; a driver that needs no preparation is refused.
 pub fn prepare(driver: &str, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
@@ -44,7 +23,7 @@ pub fn prepare(driver: &str, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
             return Err(refuse(format!("{program} is missing: {install}")));
         }
     }
-    let folder = folder(driver);
+    let folder = prepared_folder(driver);
     std::fs::create_dir_all(&folder).map_err(LabError::io(folder.display()))?;
     for file in &prepare.files {
         write_file(&folder.join(&file.path), &file.text, file.mode)?;

@@ -23,7 +23,7 @@ use crate::error::LabError;
 use crate::faults;
 use crate::limits::Use;
 use crate::links::Backend;
-use crate::measured::{Measured, measure, placement};
+use crate::measured::{Measured, measure};
 use crate::probe::{self, PairRtt};
 use crate::results::{self, BrokerUse, Environment, LinkTraffic, Phase, Results, Run};
 use crate::runs::Files;
@@ -329,7 +329,7 @@ impl Bench<'_> {
     fn with_arguments(&self, system: &System, cell: usize) -> System {
         let mut system = system.clone();
         if self.cells[cell].scenario.measure == Measure::Placement
-            && let Some(by) = placement::by(&system)
+            && let Some(by) = system.by()
         {
             system.args.extend(by.arguments());
         }

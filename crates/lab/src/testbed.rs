@@ -16,7 +16,8 @@ use crate::janitor::{self, Janitor};
 use crate::limits::{Controllers, Group, Use};
 use crate::links::{Backend, Links};
 use crate::net::{self, Site, wan};
-use crate::scenario::{Limits, check_built};
+use crate::network::check_built;
+use crate::scenario::Limits;
 use crate::topology::Topology;
 
 /// The parameters of a testbed.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use thicket_bench::random::Random;
 
 use crate::delay::Delay;
-use crate::scenario::{LinkSettings, Network, Shape};
+use crate::network::{LinkSettings, Network, Shape};
+use crate::units::{Percent, Positive};
 
 /// Default number of packets that may wait for a link of limited rate.
 const QUEUE_PACKETS: u32 = 100;
@@ -231,13 +232,9 @@ fn shape(settings: &LinkSettings, random: &mut Random) -> Result<LinkShape, Stri
         } else {
             law
         },
-        bandwidth_mbit: settings
-            .bandwidth_mbit
-            .map(crate::scenario::Positive::value),
+        bandwidth_mbit: settings.bandwidth_mbit.map(Positive::value),
         queue_packets: settings.queue_packets.unwrap_or(QUEUE_PACKETS),
-        loss_percent: settings
-            .loss_percent
-            .map_or(0.0, crate::scenario::Percent::value),
+        loss_percent: settings.loss_percent.map_or(0.0, Percent::value),
     })
 }
 
@@ -254,7 +251,7 @@ pub fn changed(settings: &LinkSettings, before: &LinkShape) -> LinkShape {
         queue_packets: settings.queue_packets.unwrap_or(before.queue_packets),
         loss_percent: settings
             .loss_percent
-            .map_or(before.loss_percent, crate::scenario::Percent::value),
+            .map_or(before.loss_percent, Percent::value),
     }
 }
 

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use crate::command;
 use crate::error::LabError;
-use crate::{hand, janitor};
+use crate::janitor;
+use crate::running::one_of;
 
 /// Set for the program in the namespace.
 const INSIDE: &str = "THICKET_LAB_USER_NAMESPACE";
@@ -56,7 +57,7 @@ pub fn join_running(program: &Path, lab: Option<u32>) -> Result<(), LabError> {
     if labs.is_empty() {
         return Ok(());
     }
-    let lab = hand::one_of(lab, &labs)?;
+    let lab = one_of(lab, &labs)?;
     let failed =
         |reason: String| LabError::Machine(format!("the user namespace of lab {lab}: {reason}"));
     if command::find("nsenter").is_none() {

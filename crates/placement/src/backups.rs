@@ -9,7 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::{BrokerId, ClientId, Cluster, Publisher, TopicId};
+use crate::cluster::{Cluster, Publisher};
+use crate::ids::{BrokerId, ClientId, TopicId};
 use crate::placer::{Assignment, Placer};
 
 /// What a node holds at most, in percent of its share: gamma (Detti IV.A).

@@ -10,9 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::{BrokerId, ClientId, Cluster, Dimension, TopicId};
+use crate::cluster::{Cluster, Dimension};
 use crate::distance::Distances;
 use crate::error::{ParameterError, check_rate};
+use crate::ids::{BrokerId, ClientId, TopicId};
 use crate::placer::Placer;
 use crate::replay::{is_wildcard, matches};
 use crate::strategy::{Interest, Limits, MatchingOptions, Role, StrategyKind};

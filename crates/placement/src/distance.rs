@@ -1,7 +1,7 @@
 //! What a message between two brokers costs.
 
-use crate::cluster::BrokerId;
 use crate::error::ParameterError;
+use crate::ids::BrokerId;
 
 /// Costs of a message from one broker to another, in messages between brokers of one site. By default all are 1.
 #[derive(Debug, Clone, PartialEq, Default)]

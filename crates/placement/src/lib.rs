@@ -43,6 +43,7 @@ mod cluster;
 mod control;
 mod distance;
 mod error;
+mod ids;
 mod model;
 mod placer;
 mod random;
@@ -57,14 +58,13 @@ mod strategy;
 pub use backups::{
     BACKUP_SLACK, Failover, GAMMA_PERCENT, LEAST_LOAD, SESSION_LOAD, above_share, better_backup,
 };
-pub use cluster::{
-    BrokerId, BrokerTraffic, ClientId, Cluster, Dimension, Publisher, TopicId, Traffic,
-};
+pub use cluster::{BrokerTraffic, Cluster, Dimension, Publisher, Traffic};
 pub use control::{
     Asked, BetterNode, ControlPlane, PlacedSession, Placement, Wanted, session_client_id,
 };
 pub use distance::Distances;
 pub use error::ParameterError;
+pub use ids::{BrokerId, ClientId, TopicId};
 pub use model::{
     Natural, Prediction, Scenario, TrafficModel, Tree, broker_probability, decision_space, jain,
     overhead, zipf,

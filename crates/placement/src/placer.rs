@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::cluster::{BrokerId, ClientId, Cluster, Dimension, Publisher, TopicId};
+use crate::cluster::{Cluster, Dimension, Publisher};
 use crate::error::{ParameterError, check_rate};
+use crate::ids::{BrokerId, ClientId, TopicId};
 use crate::strategy::{Interest, Request, Role, Strategy};
 
 /// One topic of a placed client.

@@ -9,9 +9,10 @@ pub use advice::{Advisor, Change, Outcome, Relocation};
 use std::collections::BTreeMap;
 
 use crate::backups::{self, Failover};
-use crate::cluster::{BrokerId, ClientId, Cluster, TopicId, Traffic};
+use crate::cluster::{Cluster, Traffic};
 use crate::distance::Distances;
 use crate::error::{ParameterError, check_rate};
+use crate::ids::{BrokerId, ClientId, TopicId};
 use crate::placer::Placer;
 use crate::strategy::{Interest, Role, Strategy};
 

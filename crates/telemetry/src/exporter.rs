@@ -1,13 +1,13 @@
 //! The running exporter: a thread for metrics, one for spans, one for log records.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender as Stop, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use thicket_hooks::{AgentError, Queue};
+use thicket_hooks::AgentError;
 
 use crate::ExporterConfig;
 use crate::encode::{Period, logs_request, metrics_request, traces_request};
@@ -15,6 +15,7 @@ use crate::headers::Headers;
 use crate::metric::Table;
 use crate::record::LogRecord;
 use crate::sender::{Sender, Sent, Signal};
+use crate::shared::{Counts, Items, Requests, Shared, Stream};
 use crate::span::Span;
 
 /// Most spans or log records in a request.
@@ -54,90 +55,7 @@ pub struct Statistics {
     pub log_records: Items,
 }
 
-/// Outcomes of spans or log records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Items {
-    /// Accepted by the receiver.
-    pub exported: u64,
-    /// Lost: the queue was full, or the receiver refused them or failed too often.
-    pub dropped: u64,
-    /// Queued ones.
-    pub queued: u64,
-}
-
-/// Outcomes of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Requests {
-    /// Accepted by the receiver.
-    pub accepted: u64,
-    /// Refused, or not answered in time.
-    pub failed: u64,
-    /// Data points, spans or log records that the receiver rejected in requests that it accepted.
-    pub rejected: u64,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) accepted: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) rejected: AtomicU64,
-}
-
-impl Counts {
-    fn read(&self) -> Requests {
-        Requests {
-            accepted: self.accepted.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Relaxed),
-            rejected: self.rejected.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// The part that the threads of an exporter share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: ExporterConfig,
-    pub(crate) agent: ureq::Agent,
-    pub(crate) metrics: Counts,
-    pub(crate) traces: Counts,
-    pub(crate) logs: Counts,
-    headers: Mutex<Headers>,
-    spans: Stream<Span>,
-    /// Without a thread if log records are not sent.
-    log_records: Stream<LogRecord>,
-}
-
-/// Items that are sent in batches.
-#[derive(Debug)]
-struct Stream<T> {
-    queue: Queue<T>,
-    exported: AtomicU64,
-    dropped: AtomicU64,
-}
-
 impl<T> Stream<T> {
-    fn new(maximum: usize) -> Self {
-        Self {
-            queue: Queue::new(maximum),
-            exported: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-        }
-    }
-
-    fn submit(&self, item: T) {
-        if self.queue.push(item).is_some() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn read(&self) -> Items {
-        Items {
-            exported: self.exported.load(Ordering::Relaxed),
-            dropped: self.dropped.load(Ordering::Relaxed),
-            queued: self.queue.size().0 as u64,
-        }
-    }
-
     /// Sends queued items, until the queue is closed and empty.
     fn send(&self, shared: &Shared, mut sender: Sender, encode: Encode<T>) {
         while let Some(items) = self.queue.take(BATCH, LINGER) {
@@ -179,13 +97,6 @@ impl<T> Stream<T> {
 
 /// Encodes the resource and items as the body of a request.
 type Encode<T> = fn(&[(String, String)], &[T]) -> Vec<u8>;
-
-impl Shared {
-    pub(crate) fn headers(&self) -> Headers {
-        let headers = self.headers.lock();
-        headers.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
 
 /// Sends metrics, spans and log records to a receiver, from threads of its own: no caller waits for the receiver.
 #[derive(Debug)]

@@ -22,17 +22,19 @@ mod metric;
 pub mod prometheus;
 mod record;
 mod sender;
+mod shared;
 mod span;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use encode::{Period, logs_request, metrics_request, traces_request};
-pub use exporter::{Exporter, ExporterError, Items, Monitor, Requests, Statistics, unix_nanos};
+pub use exporter::{Exporter, ExporterError, Monitor, Statistics, unix_nanos};
 pub use headers::Headers;
 pub use metric::{Buckets, Family, Kind, Sample, Table, Value};
 pub use record::{LogRecord, Severity};
 pub use sender::PATHS;
+pub use shared::{Items, Requests};
 pub use span::{Attribute, Role, Span};
 
 /// The receiver of an exporter, and its limits.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 use prost::Message;
 use ureq::http::HeaderMap;
 
-use crate::exporter::{Counts, Shared};
 use crate::message::Answer;
+use crate::shared::{Counts, Shared};
 
 /// The first wait after a failure; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_secs(1);

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use thicket_client::Client;
 
-use super::{
-    Breaks, CrowdLoads, Heard, MEANS, Publishing, RebalanceAct, RebalanceExperiment,
-    RebalanceOutcome, SETTLE, Sent, apis, break_times, connect, connections, gaps, homes, listen,
-    lock, most_breaks, moves, p99_of, take_delays, topic_name, watch,
+use super::clients::{
+    Breaks, Heard, Publishing, Sent, break_times, connect, gaps, homes, listen, lock, most_breaks,
+    p99_of, take_delays, topic_name, watch,
 };
+use super::nodes::{apis, connections, moves};
+use super::{CrowdLoads, MEANS, RebalanceAct, RebalanceExperiment, RebalanceOutcome, SETTLE};
 use crate::BenchError;
 use crate::cluster::{READY_WITHIN, jain};
 use crate::metrics::Metrics;
@@ -147,7 +148,7 @@ impl Crowd {
         let mut paired = Vec::new();
         for number in 0..crowd {
             let name = format!("crowd-{number}");
-            let client = connect(experiment, &nodes[0], &name, Some(before(number))).await?;
+            let client = connect(experiment.qos, &nodes[0], &name, Some(before(number))).await?;
             let heard = Arc::clone(&all.heard[number]);
             tokio::spawn(listen(client.clone(), heard, AFTER.to_owned(), epoch));
             all.members.push(client);
@@ -156,7 +157,7 @@ impl Crowd {
                 let node = &nodes[1 + pair % (nodes.len() - 1)];
                 let topic = topic_name(pair);
                 let name = format!("sub-{pair}");
-                let client = connect(experiment, node, &name, Some(topic.clone())).await?;
+                let client = connect(experiment.qos, node, &name, Some(topic.clone())).await?;
                 let heard = Arc::clone(&all.heard[crowd + pair]);
                 tokio::spawn(listen(client.clone(), heard, topic.clone(), epoch));
                 paired.push(client);
@@ -181,7 +182,7 @@ impl Crowd {
         epoch: Instant,
     ) -> Result<(), BenchError> {
         let number = self.publishing.len();
-        let client = connect(experiment, node, &format!("pub-{number}"), None).await?;
+        let client = connect(experiment.qos, node, &format!("pub-{number}"), None).await?;
         let publishing = Publishing {
             topic: topic.to_owned(),
             phase: (number as f64 * 0.618).fract(),

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use thicket_client::{Client, Message, Options, Qos};
 
-use super::{
-    InternalTraffic, MEANS, RebalanceAct, RebalanceExperiment, RebalanceOutcome, SETTLE, apis,
-    connections, lock, moves, until,
-};
+use super::clients::lock;
+use super::nodes::{apis, connections, moves, until};
+use super::{InternalTraffic, MEANS, RebalanceAct, RebalanceExperiment, RebalanceOutcome, SETTLE};
 use crate::BenchError;
 use crate::cluster::{READY_WITHIN, jain, sum_at};
 use crate::random::{Random, Zipf};

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::Uri;
-use clap::ValueEnum;
-use serde::Deserialize;
 use thicket_access::{Acl, Algorithm, ApiUsers, ListenerPolicy, Policy, Tokens, UserClaim};
 
-use super::check::invalid;
-use super::error::Faults;
+use super::choices::{AlgorithmChoice, OnFailure};
+use super::faults::Faults;
+use super::values::invalid;
 use super::{ConfigError, ConfigErrors, Listen, Settings, Users};
 
 const DEFAULT_HOOK_TIMEOUT_MS: u64 = 1000;
@@ -92,51 +91,6 @@ pub enum KeySource {
     Jwks(String),
     /// An OpenID Connect issuer, whose discovery document names the URL of the keys.
     Oidc(String),
-}
-
-/// What becomes of a client when the hook does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnFailure {
-    /// Not let in: 0x88, so that it tries again.
-    #[default]
-    Unavailable,
-    /// Not let in: 0x87.
-    Deny,
-    /// Let in under the name it gives, with what the ACL says of it.
-    Allow,
-}
-
-impl OnFailure {
-    /// Its name in the configuration.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Unavailable => "unavailable",
-            Self::Deny => "deny",
-            Self::Allow => "allow",
-        }
-    }
-}
-
-/// How tokens are signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-pub enum AlgorithmChoice {
-    /// HMAC with SHA-256 and a shared secret.
-    #[value(name = "HS256")]
-    #[serde(rename = "HS256")]
-    Hs256,
-    /// RSA with SHA-256.
-    #[value(name = "RS256")]
-    #[serde(rename = "RS256")]
-    Rs256,
-    /// ECDSA with P-256 and SHA-256.
-    #[value(name = "ES256")]
-    #[serde(rename = "ES256")]
-    Es256,
-    /// Ed25519.
-    #[value(name = "EdDSA")]
-    #[serde(rename = "EdDSA")]
-    EdDsa,
 }
 
 impl Access {
@@ -489,7 +443,7 @@ fn hook(settings: &Settings, faults: &mut Faults) -> Option<Hook> {
         }
         return None;
     };
-    let url = faults.or_default(super::hook::checked_url("auth_hook", url));
+    let url = faults.or_default(super::values::checked_url("auth_hook", url));
     if settings.auth_hook_ca.is_some() && !url.is_empty() && !url.starts_with("https://") {
         faults.add(ConfigError::Conflict(
             "auth_hook_ca is for an auth_hook that begins with https://",

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use super::check::invalid;
-use super::error::Faults;
+use super::faults::Faults;
+use super::values::invalid;
 use super::{Config, ConfigError};
 
 /// Adds a fault for each address that something before it in the configuration has already.

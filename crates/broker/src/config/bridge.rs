@@ -1,152 +1,22 @@
 //! Bridges: tables `[[bridge]]` of the file, with their rules, become checked plans.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
 use thicket_bridge::{Bounds, BridgeConfig, Direction, Retain, Rule, RuleConfig, SideConfig};
 use thicket_mqtt::{ProtocolVersion, Qos};
 use thicket_transport::client::Place;
 use thicket_transport::tls::ClientTls;
 
-use super::check::{checked_name, host_and_port, invalid};
-use super::error::Faults;
-use super::{ConfigError, Settings, units};
+use super::choices::{BridgeDirection, BridgeVersion};
+use super::faults::Faults;
+use super::tables::{BridgeRuleSettings, BridgeSettings};
+use super::values::{checked_name, host_and_port, invalid, password};
+use super::{ConfigError, Settings};
 
 /// Path of a WebSocket for MQTT if the address names none.
 const DEFAULT_PATH: &str = "/mqtt";
-
-/// A table `[[bridge]]`; `None` means the key is absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BridgeSettings {
-    /// Name of this bridge, unique within a node.
-    pub name: Option<String>,
-    /// HOST:PORT of the other broker, with tls://, ws:// or wss:// before it for more than TCP.
-    pub address: Option<String>,
-    /// PEM: authorities whose certificate the other broker must show; by default those the system trusts.
-    pub tls_ca: Option<PathBuf>,
-    /// PEM: certificate to show to the other broker.
-    pub tls_certificate: Option<PathBuf>,
-    /// PEM: its key.
-    pub tls_key: Option<PathBuf>,
-    /// Protocol version of the connection to the other broker.
-    pub version: Option<BridgeVersion>,
-    /// Marks messages that have crossed; bridges that replace each other have the same.
-    pub id: Option<String>,
-    /// Client identifier at the other broker.
-    pub client_id: Option<String>,
-    /// User name at the other broker.
-    pub user: Option<String>,
-    /// File with the password there.
-    pub password_file: Option<PathBuf>,
-    /// User name at this node.
-    pub local_user: Option<String>,
-    /// File with the password here.
-    pub local_password_file: Option<PathBuf>,
-    /// Keep Alive on both sides, seconds.
-    #[serde(deserialize_with = "units::seconds_of_file")]
-    pub keep_alive_s: Option<u16>,
-    /// How long both brokers keep the session without the bridge (5.0), seconds.
-    #[serde(deserialize_with = "units::seconds_of_file")]
-    pub session_expiry_s: Option<u32>,
-    /// The longest wait between two attempts to connect, seconds.
-    #[serde(deserialize_with = "units::seconds_of_file")]
-    pub reconnect_maximum_s: Option<u64>,
-    /// Messages under way in each direction.
-    pub queue_messages: Option<usize>,
-    /// Their bytes.
-    #[serde(deserialize_with = "units::bytes_of_file")]
-    pub queue_bytes: Option<usize>,
-    /// How long sent messages are remembered so that their echoes are recognised, seconds.
-    #[serde(deserialize_with = "units::seconds_of_file")]
-    pub memory_s: Option<u64>,
-    /// How often the same message may be sent in that time if it may have come round a ring.
-    pub ring_repeats: Option<u32>,
-    /// The rules for what crosses.
-    pub rule: Vec<BridgeRuleSettings>,
-}
-
-/// A table `[[bridge.rule]]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BridgeRuleSettings {
-    /// Filter after the prefixes.
-    pub topic: Option<String>,
-    /// The direction, seen from this node.
-    pub direction: Option<BridgeDirection>,
-    /// Prefix of the topic here.
-    pub local_prefix: Option<String>,
-    /// Prefix of the topic there.
-    pub remote_prefix: Option<String>,
-    /// The highest QoS of a message that crosses.
-    pub qos: Option<u8>,
-    /// Whether RETAIN is kept.
-    pub retain: Option<bool>,
-}
-
-/// Protocol version of the connection to the other broker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-pub enum BridgeVersion {
-    /// MQTT 3.1.1.
-    #[serde(rename = "3.1.1")]
-    V311,
-    /// MQTT 5.0.
-    #[default]
-    #[serde(rename = "5.0")]
-    V5,
-}
-
-/// The direction in which a rule carries messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BridgeDirection {
-    /// To this node.
-    In,
-    /// From this node.
-    Out,
-    /// Both ways.
-    Both,
-}
-
-impl BridgeSettings {
-    /// The keys of a table, to suggest one for a misspelt key.
-    pub(super) const KEYS: [&str; 20] = [
-        "name",
-        "address",
-        "tls_ca",
-        "tls_certificate",
-        "tls_key",
-        "version",
-        "id",
-        "client_id",
-        "user",
-        "password_file",
-        "local_user",
-        "local_password_file",
-        "keep_alive_s",
-        "session_expiry_s",
-        "reconnect_maximum_s",
-        "queue_messages",
-        "queue_bytes",
-        "memory_s",
-        "ring_repeats",
-        "rule",
-    ];
-}
-
-impl BridgeRuleSettings {
-    /// The keys of a table, to suggest one for a misspelt key.
-    pub(super) const KEYS: [&str; 6] = [
-        "topic",
-        "direction",
-        "local_prefix",
-        "remote_prefix",
-        "qos",
-        "retain",
-    ];
-}
 
 /// Where the other broker of a bridge is, and what lies between the socket and MQTT.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -372,18 +242,6 @@ fn side(
         ),
         ..default
     }
-}
-
-/// The bytes of a file without the line ending.
-pub(super) fn password(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
-        key,
-        path: path.to_owned(),
-        source,
-    })?;
-    let password = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    let password = password.strip_suffix(b"\r").unwrap_or(password);
-    Ok(password.to_vec())
 }
 
 /// `None`: it is not valid.

@@ -7,7 +7,9 @@ use thicket_node::{Limits, MAXIMUM_BACKUPS, RetainedLimits, Takes};
 use thicket_transport::tls::LinkTls;
 
 use super::access::names_users;
-use super::error::{Faults, TooOpen};
+use super::error::TooOpen;
+use super::faults::Faults;
+use super::values::{all_hosts_and_ports, checked_name, in_range, invalid, reachable};
 use super::{
     Access, ClusterSecret, Config, ConfigError, ConfigErrors, DiscoverChoice, Dns, Listen,
     Multicast, PlacementListen, RebalanceChoice, RedirectChoice, Settings, bridge, listener,
@@ -25,13 +27,30 @@ const DEFAULT_DNS_INTERVAL_S: u64 = 15;
 const DEFAULT_SYS_INTERVAL_S: u64 = 10;
 /// Long enough for two announcements of a running node.
 const DEFAULT_DISCOVERY_GRACE_MS: u64 = 500;
-/// Names travel in the same datagram as the address.
-const LONGEST_NAME: usize = 255;
 /// Workers are numbered in a byte; a machine with more cores should run two nodes.
 const MOST_WORKERS: u32 = 128;
 
+impl Settings {
+    /// The configuration, if every value is valid. Reads the named files and resolves the names of listeners.
+    ///
+    /// # Errors
+    /// All invalid values and combinations.
+    pub fn check(self) -> Result<Config, ConfigErrors> {
+        self.check_after(Vec::new())
+    }
+
+    /// As [`Settings::check`], where some keys of the file could not be read.
+    ///
+    /// # Errors
+    /// The faults of the file, if there are any, and all invalid values. Combinations are not checked then: a missing part may be in a key that could
+    /// not be read.
+    pub fn check_after(self, faults: Vec<ConfigError>) -> Result<Config, ConfigErrors> {
+        check(self, Faults::of_file(faults))
+    }
+}
+
 /// Reports all faults together: an invalid value is noted and replaced by its default for the checks that follow.
-pub(super) fn check(settings: Settings, mut faults: Faults) -> Result<Config, ConfigErrors> {
+fn check(settings: Settings, mut faults: Faults) -> Result<Config, ConfigErrors> {
     let config = config(&settings, &mut faults);
     super::addresses::check(&config, &mut faults);
     faults.end(config)
@@ -203,29 +222,6 @@ fn backups(count: Option<u32>) -> Result<u8, ConfigError> {
     known
         .filter(|count| *count <= MAXIMUM_BACKUPS)
         .ok_or_else(|| invalid("backups", count, "a number from 0 to 3"))
-}
-
-pub(super) fn invalid(
-    key: &'static str,
-    value: impl ToString,
-    expected: impl Into<String>,
-) -> ConfigError {
-    ConfigError::Invalid {
-        key,
-        value: value.to_string(),
-        expected: expected.into(),
-    }
-}
-
-pub(super) fn checked_name(key: &'static str, name: String) -> Result<String, ConfigError> {
-    if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
-        return Err(invalid(
-            key,
-            format!("{name:?}"),
-            format!("1 to {LONGEST_NAME} bytes without control characters"),
-        ));
-    }
-    Ok(name)
 }
 
 /// Reads the secret of the cluster. If other hosts can reach a listener, the settings must say who may connect and which nodes may join.
@@ -408,48 +404,6 @@ fn http_hosts(settings: &Settings) -> Result<Vec<String>, ConfigError> {
         )),
         None => Ok(names),
     }
-}
-
-/// HOST:PORT with a port other than 0; HOST is not resolved here.
-pub(super) fn host_and_port(key: &'static str, text: String) -> Result<String, ConfigError> {
-    let good = text.rsplit_once(':').is_some_and(|(host, port)| {
-        let bare_v6 = host.contains(':') && !host.starts_with('[');
-        !host.is_empty()
-            && !bare_v6
-            && !host.contains(char::is_whitespace)
-            && port.parse::<u16>().is_ok_and(|port| port != 0)
-    });
-    if good && text.len() <= LONGEST_NAME {
-        Ok(text)
-    } else {
-        Err(invalid(
-            key,
-            text,
-            "HOST:PORT, such as broker-2:1883, 10.0.0.2:1883 or [fd00::2]:1883",
-        ))
-    }
-}
-
-/// An address that is given to others.
-pub(super) fn reachable(key: &'static str, text: String) -> Result<String, ConfigError> {
-    let text = host_and_port(key, text)?;
-    let address = text.parse::<SocketAddr>();
-    if address.is_ok_and(|address| address.ip().is_unspecified()) {
-        let expected = "an address where others reach this node, such as broker-1:1883: this one stands for all addresses of whoever connects";
-        return Err(invalid(key, text, expected));
-    }
-    Ok(text)
-}
-
-fn all_hosts_and_ports(
-    key: &'static str,
-    texts: Option<&[String]>,
-) -> Result<Vec<String>, ConfigError> {
-    texts
-        .unwrap_or_default()
-        .iter()
-        .map(|text| host_and_port(key, text.clone()))
-        .collect()
 }
 
 /// The methods that `discover` names; by default multicast, and DNS if names are configured.
@@ -648,27 +602,6 @@ fn retained(settings: &Settings) -> RetainedLimits {
             .user_retained_messages
             .unwrap_or(default.user_messages),
         user_bytes: settings.user_retained_bytes.unwrap_or(default.user_bytes),
-    }
-}
-
-pub(super) fn in_range<T>(
-    key: &'static str,
-    given: Option<T>,
-    default: T,
-    range: std::ops::RangeInclusive<T>,
-) -> Result<T, ConfigError>
-where
-    T: PartialOrd + std::fmt::Display,
-{
-    let value = given.unwrap_or(default);
-    if range.contains(&value) {
-        Ok(value)
-    } else {
-        Err(invalid(
-            key,
-            value,
-            format!("{} to {}", range.start(), range.end()),
-        ))
     }
 }
 

@@ -167,3 +167,136 @@ pub enum Acknowledgement {
     /// This node has it, and so have the nodes that want the message.
     Local,
 }
+
+/// What bytes travel on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransportChoice {
+    /// Plain TCP.
+    Tcp,
+    /// TLS over TCP.
+    Tls,
+    /// WebSocket over TCP.
+    Ws,
+    /// WebSocket over TLS.
+    Wss,
+    /// A Unix socket.
+    Unix,
+    /// TLS between nodes: no clients.
+    Link,
+}
+
+/// Whether clients show certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificateChoice {
+    /// They are not asked.
+    Off,
+    /// They may.
+    Optional,
+    /// They must.
+    Required,
+}
+
+/// What becomes of a client when the hook does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// Not let in: 0x88, so that it tries again.
+    #[default]
+    Unavailable,
+    /// Not let in: 0x87.
+    Deny,
+    /// Let in under the name it gives, with what the ACL says of it.
+    Allow,
+}
+
+impl OnFailure {
+    /// Its name in the configuration.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+        }
+    }
+}
+
+/// How tokens are signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+pub enum AlgorithmChoice {
+    /// HMAC with SHA-256 and a shared secret.
+    #[value(name = "HS256")]
+    #[serde(rename = "HS256")]
+    Hs256,
+    /// RSA with SHA-256.
+    #[value(name = "RS256")]
+    #[serde(rename = "RS256")]
+    Rs256,
+    /// ECDSA with P-256 and SHA-256.
+    #[value(name = "ES256")]
+    #[serde(rename = "ES256")]
+    Es256,
+    /// Ed25519.
+    #[value(name = "EdDSA")]
+    #[serde(rename = "EdDSA")]
+    EdDsa,
+}
+
+/// Protocol version of the connection to the other broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum BridgeVersion {
+    /// MQTT 3.1.1.
+    #[serde(rename = "3.1.1")]
+    V311,
+    /// MQTT 5.0.
+    #[default]
+    #[serde(rename = "5.0")]
+    V5,
+}
+
+/// The direction in which a rule carries messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BridgeDirection {
+    /// To this node.
+    In,
+    /// From this node.
+    Out,
+    /// Both ways.
+    Both,
+}
+
+/// A kind of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HookKind {
+    /// Clients that connect or are refused.
+    Connect,
+    /// Clients that disconnect.
+    Disconnect,
+    /// Subscriptions.
+    Subscribe,
+    /// Subscriptions that end.
+    Unsubscribe,
+    /// Messages on topics that match `filters`.
+    Publish,
+    /// Sessions that begin, end, move or fail over.
+    Session,
+    /// Nodes and partitions.
+    Cluster,
+}
+
+/// A SASL mechanism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum KafkaSasl {
+    /// The password in clear text; only over TLS.
+    #[serde(rename = "plain")]
+    Plain,
+    /// SCRAM-SHA-256.
+    #[serde(rename = "scram-sha-256")]
+    ScramSha256,
+    /// SCRAM-SHA-512.
+    #[serde(rename = "scram-sha-512")]
+    ScramSha512,
+}

@@ -26,8 +26,26 @@ const LISTS_OF_HOOKS: [&str; 3] = ["events", "filters", "kafka_brokers"];
 /// Tables of the file that have no flags.
 const TABLES: [&str; 4] = ["listener", "tenant", "bridge", "hook"];
 
+impl Settings {
+    /// Reads a file: the settings without unknown keys and invalid values, and those faults, by line.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not TOML.
+    pub fn from_file(path: &Path) -> Result<(Self, Vec<ConfigError>), ConfigError> {
+        read(path)
+    }
+
+    /// Reads the text of a file; `path` is for error messages.
+    ///
+    /// # Errors
+    /// As [`Settings::from_file`].
+    pub fn from_toml(path: &Path, text: &str) -> Result<(Self, Vec<ConfigError>), ConfigError> {
+        parse(path, text)
+    }
+}
+
 /// Reads and parses `path`.
-pub(super) fn read(path: &Path) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
+fn read(path: &Path) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
         key: "config",
         path: path.to_owned(),
@@ -37,7 +55,7 @@ pub(super) fn read(path: &Path) -> Result<(Settings, Vec<ConfigError>), ConfigEr
 }
 
 /// Parses the text of a file; `path` is for error messages. The settings do not contain the keys that have a fault.
-pub(super) fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
+fn parse(path: &Path, text: &str) -> Result<(Settings, Vec<ConfigError>), ConfigError> {
     let malformed = |error: toml::de::Error| ConfigError::Malformed {
         path: path.to_owned(),
         problem: error.to_string(),

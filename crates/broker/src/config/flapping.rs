@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::error::Faults;
+use super::faults::Faults;
 use super::{ConfigError, Settings};
 
 const DEFAULT_WINDOW_S: u64 = 60;

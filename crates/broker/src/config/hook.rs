@@ -1,9 +1,7 @@
 //! Hooks: tables `[[hook]]` of the file become checked plans.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
 use thicket_hooks::{
     Destination, HAS_KAFKA, HookConfig, HttpDestination, KafkaDestination, KafkaLogin,
     KafkaMechanism,
@@ -11,120 +9,11 @@ use thicket_hooks::{
 use thicket_session::topic::TopicFilter;
 use thicket_transport::tls::ClientTls;
 
-use super::bridge::password;
-use super::check::{checked_name, host_and_port, invalid};
-use super::error::Faults;
-use super::{ConfigError, Settings, units};
-
-/// A table `[[hook]]`; `None` means the key is absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HookSettings {
-    /// Name of this hook, unique within a node.
-    pub name: Option<String>,
-    /// Where events are posted.
-    pub url: Option<String>,
-    /// The kinds of events.
-    pub events: Vec<HookKind>,
-    /// Filters of topics whose messages become events of the kind `publish`.
-    pub filters: Vec<String>,
-    /// File with the key of the signature.
-    pub secret_file: Option<PathBuf>,
-    /// PEM file of the authorities that the receiver's certificate is checked against.
-    pub ca_file: Option<PathBuf>,
-    /// HOST:PORT of Kafka brokers, instead of a URL.
-    pub kafka_brokers: Vec<String>,
-    /// The topic that receives the records.
-    pub kafka_topic: Option<String>,
-    /// Whether connections to Kafka are encrypted.
-    pub kafka_tls: Option<bool>,
-    /// How the node authenticates to Kafka.
-    pub kafka_sasl: Option<KafkaSasl>,
-    /// The node's user name there.
-    pub kafka_user: Option<String>,
-    /// File with the node's password there.
-    pub kafka_password_file: Option<PathBuf>,
-    /// Most events in a request.
-    pub batch: Option<usize>,
-    /// Most events that wait.
-    pub queue_events: Option<usize>,
-    /// Their bytes.
-    #[serde(deserialize_with = "units::bytes_of_file")]
-    pub queue_bytes: Option<usize>,
-    /// How long a request may take, milliseconds.
-    #[serde(deserialize_with = "units::millis_of_file")]
-    pub timeout_ms: Option<u64>,
-    /// How often a batch is sent before it is a dead letter.
-    pub attempts: Option<u32>,
-    /// The longest wait between two attempts, seconds.
-    #[serde(deserialize_with = "units::seconds_of_file")]
-    pub retry_maximum_s: Option<u64>,
-    /// File for events that could not be delivered.
-    pub dead_letters: Option<PathBuf>,
-    /// Bytes of that file before it is rotated.
-    #[serde(deserialize_with = "units::bytes_of_file")]
-    pub dead_letter_bytes: Option<u64>,
-}
-
-/// A kind of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HookKind {
-    /// Clients that connect or are refused.
-    Connect,
-    /// Clients that disconnect.
-    Disconnect,
-    /// Subscriptions.
-    Subscribe,
-    /// Subscriptions that end.
-    Unsubscribe,
-    /// Messages on topics that match `filters`.
-    Publish,
-    /// Sessions that begin, end, move or fail over.
-    Session,
-    /// Nodes and partitions.
-    Cluster,
-}
-
-/// A SASL mechanism.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub enum KafkaSasl {
-    /// The password in clear text; only over TLS.
-    #[serde(rename = "plain")]
-    Plain,
-    /// SCRAM-SHA-256.
-    #[serde(rename = "scram-sha-256")]
-    ScramSha256,
-    /// SCRAM-SHA-512.
-    #[serde(rename = "scram-sha-512")]
-    ScramSha512,
-}
-
-impl HookSettings {
-    /// The keys of a table, to suggest one for a misspelt key.
-    pub(super) const KEYS: [&str; 20] = [
-        "name",
-        "url",
-        "events",
-        "filters",
-        "secret_file",
-        "ca_file",
-        "kafka_brokers",
-        "kafka_topic",
-        "kafka_tls",
-        "kafka_sasl",
-        "kafka_user",
-        "kafka_password_file",
-        "batch",
-        "queue_events",
-        "queue_bytes",
-        "timeout_ms",
-        "attempts",
-        "retry_maximum_s",
-        "dead_letters",
-        "dead_letter_bytes",
-    ];
-}
+use super::choices::{HookKind, KafkaSasl};
+use super::faults::Faults;
+use super::tables::HookSettings;
+use super::values::{checked_name, checked_url, host_and_port, invalid, password};
+use super::{ConfigError, Settings};
 
 /// A hook, checked.
 #[derive(Debug, Clone)]
@@ -395,22 +284,6 @@ fn secret(table: &HookSettings) -> Result<Option<Vec<u8>>, ConfigError> {
         });
     }
     Ok(Some(secret.to_vec()))
-}
-
-/// Checks for `http://` or `https://`, and a host.
-pub(super) fn checked_url(key: &'static str, url: String) -> Result<String, ConfigError> {
-    let rest = url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"));
-    let host = rest.and_then(|rest| rest.split('/').next());
-    if host.is_none_or(|host| host.is_empty() || host.contains('@')) {
-        return Err(invalid(
-            key,
-            url,
-            "http://HOST:PORT/PATH or https://HOST:PORT/PATH",
-        ));
-    }
-    Ok(url)
 }
 
 #[cfg(test)]

@@ -3,15 +3,15 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-use serde::Deserialize;
 use thicket_node::Takes;
 use thicket_transport::tls::{ClientCertificates, LinkTls, ServerTls, Validity};
 
 use super::access::names_users_at;
-use super::check::{in_range, invalid, reachable};
-use super::error::Faults;
-use super::{ConfigError, Listen, Settings, Users, WebSocket, units};
+use super::choices::{ClientCertificateChoice, TransportChoice};
+use super::faults::Faults;
+use super::tables::ListenerSettings;
+use super::values::{in_range, invalid, reachable};
+use super::{ConfigError, Listen, Settings, Users, WebSocket};
 
 const DEFAULT_LISTEN: &str = "localhost:1883";
 const DEFAULT_PATH: &str = "/mqtt";
@@ -20,115 +20,6 @@ const DEFAULT_CONNECTIONS_PER_S: u32 = 10_000;
 /// A frame may hold several packets.
 const DEFAULT_FRAME_BYTES: u64 = 16 * 1024 * 1024;
 const EXPECTED: &str = "HOST:PORT of this host, such as localhost:1883, 0.0.0.0:1883 or [::]:1883, with tcp://, tls://, ws:// or wss:// before it, or unix:PATH";
-
-/// What bytes travel on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TransportChoice {
-    /// Plain TCP.
-    Tcp,
-    /// TLS over TCP.
-    Tls,
-    /// WebSocket over TCP.
-    Ws,
-    /// WebSocket over TLS.
-    Wss,
-    /// A Unix socket.
-    Unix,
-    /// TLS between nodes: no clients.
-    Link,
-}
-
-/// Whether clients show certificates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientCertificateChoice {
-    /// They are not asked.
-    Off,
-    /// They may.
-    Optional,
-    /// They must.
-    Required,
-}
-
-/// A table `[[listener]]`; `None` means the key is absent and the node's value applies.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ListenerSettings {
-    /// HOST:PORT, or the path of a Unix socket; any form of `listen` is accepted.
-    pub address: Option<String>,
-    /// The transport under MQTT.
-    pub transport: Option<TransportChoice>,
-    /// PEM: the certificate chain.
-    pub tls_certificate: Option<PathBuf>,
-    /// PEM: the key of the certificate.
-    pub tls_key: Option<PathBuf>,
-    /// PEM: authorities whose clients are trusted.
-    pub tls_client_ca: Option<PathBuf>,
-    /// Whether clients must present certificates.
-    pub tls_client_certificate: Option<ClientCertificateChoice>,
-    /// Path of the WebSocket.
-    pub websocket_path: Option<String>,
-    /// Longest frame accepted, bytes.
-    #[serde(deserialize_with = "units::bytes_of_file")]
-    pub websocket_frame_bytes: Option<u64>,
-    /// Connections start with a PROXY header.
-    pub proxy_protocol: Option<bool>,
-    /// Put before every topic and filter of its clients.
-    pub topic_prefix: Option<String>,
-    /// Whether clients without a user name are let in.
-    pub allow_anonymous: Option<bool>,
-    /// Its own file of users.
-    pub users: Option<PathBuf>,
-    /// Whether the name in a client's verified certificate is its user name.
-    pub certificate_users: Option<bool>,
-    /// Connections at a time.
-    pub connections: Option<u32>,
-    /// New connections a second.
-    pub connections_per_s: Option<u32>,
-    /// Messages that all its clients together may publish in a second.
-    pub messages_per_s: Option<u32>,
-    /// The same for bytes of topics and payloads.
-    #[serde(deserialize_with = "units::bytes_of_file")]
-    pub bytes_per_s: Option<u32>,
-    /// Messages that one of its clients may publish in a second.
-    pub client_messages_per_s: Option<u32>,
-    /// The same for bytes of topics and payloads.
-    #[serde(deserialize_with = "units::bytes_of_file")]
-    pub client_bytes_per_s: Option<u32>,
-    /// Largest packet accepted, bytes.
-    #[serde(deserialize_with = "units::bytes_of_file")]
-    pub maximum_packet_size: Option<u32>,
-    /// HOST:PORT where clients reach it, if that differs from where it listens.
-    pub advertise: Option<String>,
-}
-
-impl ListenerSettings {
-    /// The keys of a table, to suggest one for a misspelt key.
-    pub(super) const KEYS: [&str; 21] = [
-        "address",
-        "transport",
-        "tls_certificate",
-        "tls_key",
-        "tls_client_ca",
-        "tls_client_certificate",
-        "websocket_path",
-        "websocket_frame_bytes",
-        "proxy_protocol",
-        "topic_prefix",
-        "allow_anonymous",
-        "users",
-        "certificate_users",
-        "connections",
-        "connections_per_s",
-        "messages_per_s",
-        "bytes_per_s",
-        "client_messages_per_s",
-        "client_bytes_per_s",
-        "maximum_packet_size",
-        "advertise",
-    ];
-}
 
 /// All listeners: those of `listen`, then the tables; without either, the default. `None`: one of them is not valid.
 pub(super) fn check(

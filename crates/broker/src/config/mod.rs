@@ -11,19 +11,23 @@ mod check;
 mod choices;
 mod error;
 mod exposed;
+mod faults;
 mod file;
 mod flapping;
 mod hook;
 mod listener;
+mod ratio;
 mod routing;
 mod secret;
 mod settings;
 mod shared;
 mod sites;
+mod tables;
 mod telemetry;
 mod tenant;
 mod units;
 mod users;
+mod values;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
@@ -33,31 +37,32 @@ use thicket_node::{Limits, RetainedLimits, Takes, TenantLimits};
 use thicket_transport::tls::{LinkTls, ServerTls};
 
 use crate::storage::SyncMode;
-pub use access::{Access, AlgorithmChoice, Hook, KeyProvider, KeySource, OnFailure};
+pub use access::{Access, Hook, KeyProvider, KeySource};
 pub(crate) use access::{Loaded, checked_provider_url};
 
 pub(crate) use bridge::reached;
-pub use bridge::{
-    BridgeAddress, BridgeDirection, BridgePlan, BridgeRuleSettings, BridgeSettings, BridgeVersion,
-};
+pub use bridge::{BridgeAddress, BridgePlan};
 pub use choices::{
-    Acknowledgement, DiscoverChoice, LogFormat, LogLevel, OnFullChoice, PartitionChoice,
-    RebalanceChoice, RedirectChoice, RedirectPolicyChoice, SessionScopeChoice,
+    Acknowledgement, AlgorithmChoice, BridgeDirection, BridgeVersion, ClientCertificateChoice,
+    DiscoverChoice, HookKind, LogFormat, LogLevel, OnFailure, OnFullChoice, PartitionChoice,
+    RebalanceChoice, RedirectChoice, SessionScopeChoice, TransportChoice,
 };
 pub use error::{ConfigError, ConfigErrors, TooOpen};
 pub use exposed::ExposedFile;
 pub use flapping::FlappingLimit;
-pub use hook::{HookKind, HookPlan, HookSettings};
-pub use listener::{ClientCertificateChoice, ListenerSettings, TransportChoice};
+pub use hook::HookPlan;
 use thicket_overlay::RoutingConfig;
 
 #[cfg(test)]
 use file::checked;
+pub use ratio::SampleRatio;
 pub use secret::ClusterSecret;
 pub use settings::Settings;
+pub use tables::{
+    BridgeRuleSettings, BridgeSettings, HookSettings, ListenerSettings, TenantSettings,
+};
+pub use telemetry::TelemetryPlan;
 pub(crate) use telemetry::read_headers;
-pub use telemetry::{SampleRatio, TelemetryPlan};
-pub use tenant::TenantSettings;
 pub use units::parse_seconds;
 pub use users::{Users, UsersError, hash_for_scram, hash_password, make_token};
 

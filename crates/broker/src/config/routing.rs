@@ -3,8 +3,8 @@
 use thicket_overlay::RoutingConfig;
 use thicket_overlay::routing::{RootPolicy, RootWeights, RoutingMode};
 
-use super::check::invalid;
-use super::error::Faults;
+use super::faults::Faults;
+use super::values::invalid;
 use super::{ConfigError, Settings};
 
 /// With a higher weight one factor would decide alone, whatever the others are.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::ConfigError;
-use super::check::invalid;
+use super::values::invalid;
 
 const KEY: &str = "cluster_secret_file";
 /// What a secret may be, for whoever wrote another one.

@@ -1,17 +1,18 @@
 //! Settings as people write them: one struct for the file, the flags and the environment.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde::Deserialize;
 
-use super::error::Faults;
-use super::{
-    Acknowledgement, AlgorithmChoice, BridgeSettings, ClientCertificateChoice, Config, ConfigError,
-    ConfigErrors, DiscoverChoice, HookSettings, ListenerSettings, LogFormat, LogLevel, OnFailure,
-    OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice, RedirectPolicyChoice,
-    SampleRatio, SessionScopeChoice, TenantSettings, check, file, units,
+use super::choices::{
+    Acknowledgement, AlgorithmChoice, ClientCertificateChoice, DiscoverChoice, LogFormat, LogLevel,
+    OnFailure, OnFullChoice, PartitionChoice, RebalanceChoice, RedirectChoice,
+    RedirectPolicyChoice, SessionScopeChoice,
 };
+use super::ratio::SampleRatio;
+use super::tables::{BridgeSettings, HookSettings, ListenerSettings, TenantSettings};
+use super::units;
 use crate::storage::SyncMode;
 
 /// Every setting of a node; what is `None` was not given.
@@ -817,41 +818,6 @@ pub struct Settings {
     #[arg(value_parser = units::bytes::<u64>)]
     #[serde(deserialize_with = "units::bytes_of_file")]
     pub user_retained_bytes: Option<u64>,
-}
-
-impl Settings {
-    /// Reads a file: the settings without unknown keys and invalid values, and those faults, by line.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not TOML.
-    pub fn from_file(path: &Path) -> Result<(Self, Vec<ConfigError>), ConfigError> {
-        file::read(path)
-    }
-
-    /// Reads the text of a file; `path` is for error messages.
-    ///
-    /// # Errors
-    /// As [`Settings::from_file`].
-    pub fn from_toml(path: &Path, text: &str) -> Result<(Self, Vec<ConfigError>), ConfigError> {
-        file::parse(path, text)
-    }
-
-    /// The configuration, if every value is valid. Reads the named files and resolves the names of listeners.
-    ///
-    /// # Errors
-    /// All invalid values and combinations.
-    pub fn check(self) -> Result<Config, ConfigErrors> {
-        self.check_after(Vec::new())
-    }
-
-    /// As [`Settings::check`], where some keys of the file could not be read.
-    ///
-    /// # Errors
-    /// The faults of the file, if there are any, and all invalid values. Combinations are not checked then: a missing part may be in a key that could
-    /// not be read.
-    pub fn check_after(self, faults: Vec<ConfigError>) -> Result<Config, ConfigErrors> {
-        check::check(self, Faults::of_file(faults))
-    }
 }
 
 /// Writes `Settings::or`, so that no field is forgotten: a struct pattern without `..` names them all.

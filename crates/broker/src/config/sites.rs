@@ -2,8 +2,8 @@
 
 use thicket_placement::{SitePrices, check_site};
 
-use super::check::invalid;
-use super::error::Faults;
+use super::faults::Faults;
+use super::values::invalid;
 use super::{ConfigError, Settings};
 
 /// The node's site, and the prices between sites.

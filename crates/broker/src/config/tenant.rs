@@ -1,43 +1,13 @@
 //! Tenants: tables `[[tenant]]`, each with the bounds of a topic prefix.
 
-use serde::Deserialize;
 use thicket_node::TenantLimits;
 
-use super::check::invalid;
-use super::error::Faults;
-use super::{ConfigError, Listen, Settings, units};
+use super::faults::Faults;
+use super::values::invalid;
+use super::{ConfigError, Listen, Settings};
 
 /// Usage is looked at in every round of every thread.
 const MOST_TENANTS: usize = 1000;
-
-/// A table `[[tenant]]`; `None` means the key is absent, and a bound that is absent is none.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TenantSettings {
-    /// As that of its listeners.
-    pub topic_prefix: Option<String>,
-    /// Sessions at a node.
-    pub sessions: Option<u32>,
-    /// Bytes queued for them at a node.
-    #[serde(deserialize_with = "units::bytes_of_file")]
-    pub queue_bytes: Option<u64>,
-    /// Retained messages in its topics.
-    pub retained_messages: Option<u64>,
-    /// Their bytes.
-    #[serde(deserialize_with = "units::bytes_of_file")]
-    pub retained_bytes: Option<u64>,
-}
-
-impl TenantSettings {
-    /// The keys of a table, to suggest one for a misspelt key.
-    pub(super) const KEYS: [&str; 5] = [
-        "topic_prefix",
-        "sessions",
-        "queue_bytes",
-        "retained_messages",
-        "retained_bytes",
-    ];
-}
 
 /// `listeners`: `None`, if they have faults.
 pub(super) fn check(

@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::identity::Identity;
 use crate::links::Links;
 use crate::mailbox::Mailboxes;
-use crate::node::Places;
+use crate::places::Places;
 
 /// The threads that look for other nodes. Dropping it stops them.
 #[derive(Debug)]

@@ -12,9 +12,10 @@ use thicket_access::Credential;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::ApiState;
+use super::answer::{Answer, bad_field};
 use super::guard::Asker;
 use super::serve::Peer;
-use super::{Answer, ApiState, bad_field};
 use crate::api::audit::AuditEntry;
 use crate::api::overlay::text_of_query;
 use crate::clock::wall_ms;

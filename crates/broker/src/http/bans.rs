@@ -14,10 +14,10 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::cluster::{bad_body, bad_query, bad_request};
+use super::answer::{Answer, bad_body, bad_query, bad_request, failure, silent};
 use super::guard::Asker;
 use super::messages::not_published;
-use super::{Answer, ApiState, Inspector, audit, failure, silent};
+use super::{ApiState, Inspector, audit};
 use crate::api::bans::{BanEntry, BanRequest, subject_of};
 use crate::clock::wall_ms;
 

@@ -23,13 +23,13 @@ use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::cluster::bad_path;
+use super::answer::{WRONG_METHOD, bad_path, problem, silent};
 use super::guard::credentials_of;
-use super::inspect::PATIENCE;
 use super::openapi::{Document, Layers};
 use super::placement::{place_checked, read, remove_checked};
 use super::serve::Peer;
-use super::{Inspector, WRONG_METHOD, openapi, problem, silent};
+use super::silence::PATIENCE;
+use super::{Inspector, openapi};
 use crate::api::ErrorEntry;
 use crate::authenticator::{Asker, Authenticator, Request};
 use crate::entrance::Entrance;

@@ -1,12 +1,11 @@
 //! `/v1/clients` and `/v1/subscribers`: the sessions of all nodes. Each node selects and sorts its own; this one merges them.
 
-use std::error::Error;
 use std::net::IpAddr;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{OriginalUri, Query, State};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use axum::response::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -16,12 +15,13 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::answer::{Answer, bad_field, bad_query, silent};
 use super::relay::OnBehalf;
-use super::{Answer, ApiState, Inspector, bad_field, failure, problem, silent};
+use super::{ApiState, Inspector};
 use crate::api::cluster::{
     ClientEntry, ClientPage, SubscriberEntry, SubscriberPage, UnansweredEntry,
 };
-use crate::api::{ErrorEntry, SessionEntry, SubscriptionEntry};
+use crate::api::{SessionEntry, SubscriptionEntry};
 
 /// Entries of a page by default.
 const PAGE: usize = 100;
@@ -278,7 +278,7 @@ impl Inspector {
         }
         let asked = self.ask_others(asks, &Method::GET, path, None);
         for answered in asked.await.map_err(silent)? {
-            match read(&answered.answer) {
+            match answered.read() {
                 Ok(page) => pages.push(page),
                 Err(why) => unanswered.push(answered.unanswered(why)),
             }
@@ -287,74 +287,9 @@ impl Inspector {
     }
 }
 
-/// The answer of another node, or the reason why there is none.
-pub(super) fn read<T: DeserializeOwned>(
-    answer: &Result<(StatusCode, axum::body::Bytes), String>,
-) -> Result<T, String> {
-    let (status, body) = answer.as_ref().map_err(Clone::clone)?;
-    if !status.is_success() {
-        let entry = serde_json::from_slice::<ErrorEntry>(body);
-        let words = entry.map_or_else(|_| String::new(), |entry| format!(": {}", entry.error));
-        return Err(format!("it answers {}{words}", status.as_u16()));
-    }
-    serde_json::from_slice(body).map_err(|error| format!("it answers something else: {error}"))
-}
-
 fn path_of(uri: &axum::http::Uri) -> String {
     let path = uri.path_and_query().map(|it| it.as_str());
     path.unwrap_or("/").to_owned()
-}
-
-pub(super) fn bad_query(rejection: &QueryRejection) -> Response {
-    rejected(StatusCode::BAD_REQUEST, rejection.body_text(), rejection)
-}
-
-/// A client identifier in a path that is not UTF-8.
-pub(super) fn bad_path(rejection: &PathRejection) -> Response {
-    bad_field("client_id", &rejection.body_text())
-}
-
-pub(super) fn bad_body(rejection: &JsonRejection) -> Response {
-    rejected(rejection.status(), rejection.body_text(), rejection)
-}
-
-fn rejected(status: StatusCode, words: String, why: &(dyn Error + 'static)) -> Response {
-    problem(ErrorEntry {
-        field: field_of(why),
-        ..ErrorEntry::new(status, words)
-    })
-}
-
-/// The field that could not be read, if the error is about one.
-pub(super) fn field_of(error: &(dyn Error + 'static)) -> Option<String> {
-    type InJson = serde_path_to_error::Error<serde_json::Error>;
-    type InQuery = serde_path_to_error::Error<serde::de::value::Error>;
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let json = error.downcast_ref::<InJson>();
-        let query = error.downcast_ref::<InQuery>();
-        let found = json.map(|it| (it.path(), it.inner().to_string()));
-        let found = found.or_else(|| query.map(|it| (it.path(), it.inner().to_string())));
-        if let Some((path, words)) = found {
-            let outer = path.iter().next().map(|_| path.to_string());
-            // A body that ends in the middle of a name.
-            let outer = outer.filter(|path| path != "?");
-            // A missing or unknown field is named in the message, inside the field that the path leads to.
-            let is_named = ["missing field `", "unknown field `"];
-            let inner = is_named.iter().find_map(|start| words.strip_prefix(start));
-            let inner = inner.and_then(|rest| rest.split('`').next());
-            return match (outer, inner) {
-                (Some(outer), Some(inner)) if outer != inner => Some(format!("{outer}.{inner}")),
-                (outer, inner) => outer.or_else(|| inner.map(str::to_owned)),
-            };
-        }
-        next = error.source();
-    }
-    None
-}
-
-pub(super) fn bad_request(words: String) -> Response {
-    failure(StatusCode::BAD_REQUEST, &words)
 }
 
 pub(super) fn limit_of(limit: Option<usize>) -> Result<usize, String> {

@@ -21,7 +21,7 @@ use thicket_node::Source;
 use thicket_session::time::WallClock;
 use tokio::sync::oneshot;
 
-use super::failure;
+use super::answer::failure;
 use crate::api::watch::WhoAmIEntry;
 use crate::authenticator::HASHERS;
 use crate::clock::wall_ms;

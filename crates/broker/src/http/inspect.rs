@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use thicket_bridge::Monitor;
 use thicket_node::{
@@ -12,10 +11,10 @@ use thicket_node::{
 use tokio::sync::oneshot;
 
 use super::guard::Guard;
-use super::operate::Traced;
-use super::relay::Own;
 use super::serve::Seats;
-use super::watch::Watchers;
+use super::silence::{PATIENCE, Silence};
+use super::traced::Traced;
+use super::watchers::Watchers;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry};
 use crate::api::redirection::ClientExplanationEntry;
 use crate::api::watch::WebSocketEntry;
@@ -36,14 +35,12 @@ use crate::memory::{limit_bytes, resident_bytes};
 use crate::readiness::{Expectation, LastRefusal, Unready};
 use crate::thread::TenantCount;
 
-/// A thread that takes longer than this has a problem.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A thread of the node did not answer. Nothing was changed; ask again later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("thread {thread} of the node did not answer within {} seconds", PATIENCE.as_secs())]
-pub(crate) struct Silence {
-    thread: usize,
+/// The node that answers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Own {
+    pub(crate) name: String,
+    /// Hexadecimal.
+    pub(crate) id: String,
 }
 
 /// Access to the threads of the node.

@@ -18,9 +18,10 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::cluster::{bad_body, bad_query, limit_of};
+use super::answer::{Answer, bad_body, bad_field, bad_query, failure, silent};
+use super::cluster::limit_of;
 use super::guard::Asker;
-use super::{Answer, ApiState, Inspector, audit, bad_field, failure, silent};
+use super::{ApiState, Inspector, audit};
 use crate::api::messages::{PublishedEntry, RetainedEntry, RetainedPage};
 use crate::api::transfer::{LineError, MessageBody};
 

@@ -5,22 +5,25 @@ mod disk;
 mod hooks;
 mod limits;
 mod otlp;
+mod overlay;
+mod page;
 mod placements;
 mod rebalance;
 mod tenants;
 
-use super::guard::Guard;
-use super::inspect::{Inspector, Silence};
 use thicket_node::{RedirectionReport, TenantId};
 use thicket_process::Process;
-use thicket_telemetry::Kind::{self, Counter, Gauge, Histogram};
-use thicket_telemetry::{Buckets, Table, Value, prometheus};
+use thicket_telemetry::Kind::{Counter, Gauge};
+use thicket_telemetry::{Table, prometheus};
 
+use self::page::Page;
+use super::guard::Guard;
+use super::inspect::Inspector;
+use super::silence::Silence;
 use crate::api::redirection::NodeStateEntry;
 use crate::api::{MembershipEntry, NodeEntry, TrafficCounts};
 use crate::certificates::CertificateDays;
 use crate::counters::Counters;
-use crate::histogram::Distribution;
 use crate::tokens::TokenDays;
 
 /// All metrics as text.
@@ -61,7 +64,7 @@ pub(crate) async fn table(inspector: &Inspector) -> Result<Table, Silence> {
     if let Some(exporter) = inspector.counters.exporter.get() {
         otlp::append(&mut page, &exporter.statistics());
     }
-    super::overlay_metrics::append(&mut page, &overlay);
+    overlay::append(&mut page, &overlay);
     Ok(page.0)
 }
 
@@ -82,47 +85,7 @@ fn of_node(traffic: &TrafficCounts, nodes: &[NodeEntry], ready: bool, counters: 
     page
 }
 
-/// A table under construction.
-#[derive(Debug, Default)]
-pub(super) struct Page(Table);
-
 impl Page {
-    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &'static str) {
-        self.0.family(name, kind, help);
-    }
-
-    /// Adds a value to the metric that was begun last.
-    pub(super) fn sample(&mut self, labels: &[(&'static str, &str)], value: impl Into<Value>) {
-        self.0.sample(labels, value);
-    }
-
-    pub(super) fn single(
-        &mut self,
-        name: &'static str,
-        kind: Kind,
-        help: &'static str,
-        value: u64,
-    ) {
-        self.0.single(name, kind, help, value);
-    }
-
-    pub(super) fn histogram(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        found: &Distribution,
-    ) {
-        // Buckets are read one by one while threads count, so the total may lag behind them.
-        let beyond = found.count.saturating_sub(found.within.iter().sum());
-        let buckets = Buckets {
-            bounds: found.bounds.to_vec(),
-            counts: found.within.into_iter().chain([beyond]).collect(),
-            sum: found.seconds,
-        };
-        self.0
-            .single(name, Histogram, help, Value::Buckets(buckets));
-    }
-
     /// Metrics of the process, with the names that all Prometheus clients use.
     fn process(&mut self) {
         let process = Process::own();

@@ -6,6 +6,7 @@
 //!
 //! Placements have a [listener of their own](clients) for remote clients.
 
+mod answer;
 mod audit;
 mod bans;
 mod clients;
@@ -16,7 +17,6 @@ mod messages;
 mod metrics;
 mod openapi;
 mod operate;
-mod overlay_metrics;
 mod page;
 mod placement;
 mod probe;
@@ -24,8 +24,11 @@ mod rebalance;
 mod recording;
 mod relay;
 mod serve;
+mod silence;
+mod traced;
 mod transfer;
 mod watch;
+mod watchers;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -47,25 +50,23 @@ use utoipa_axum::routes;
 use crate::api::overlay::{ExplanationEntry, OverlayEntry, text_of_query, topic_of_query};
 use crate::api::redirection::ClientExplanationEntry;
 use crate::api::{
-    BridgeEntry, ErrorEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TopicEntry,
-    TrafficEntry,
+    BridgeEntry, NodeEntry, ReloadEntry, SessionEntry, SubscriptionEntry, TopicEntry, TrafficEntry,
 };
 use crate::reload::Reload;
+use answer::{Answer, WRONG_METHOD, bad_field, failure, silent};
 use audit::Audit;
 pub(crate) use clients::Clients;
 pub(crate) use guard::{Guard, Hosts};
-pub(crate) use inspect::{Inspector, Silence};
+pub(crate) use inspect::{Inspector, Own};
 pub(crate) use metrics::table as metrics_table;
 use openapi::{Document, Layers};
-pub(crate) use relay::Own;
 pub(crate) use serve::Seats;
 use serve::{KeepsSeat, Service};
-pub(crate) use watch::Watchers;
+pub(crate) use silence::Silence;
+pub(crate) use watchers::Watchers;
 
 /// Connections to the probe port at a time.
 const PROBES: usize = 16;
-/// The answer to a method that the path does not support; the header Allow lists those it does.
-const WRONG_METHOD: &str = "this path does not take that method";
 /// The content type of the text format of Prometheus.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -252,8 +253,6 @@ fn described() -> OpenApiRouter<ApiState> {
         .merge(transfer::router())
 }
 
-type Answer<T> = Result<Json<T>, Response>;
-
 /// The nodes of the cluster, as this node sees them.
 #[utoipa::path(get, path = "/v1/nodes", tag = "cluster", responses((status = 200, description = "All of them", body = Vec<NodeEntry>)))]
 async fn nodes(State(inspector): State<Inspector>) -> Answer<Vec<NodeEntry>> {
@@ -410,26 +409,4 @@ async fn ready(State(inspector): State<Inspector>) -> Result<&'static str, Respo
 async fn metrics(State(inspector): State<Inspector>) -> Result<Response, Response> {
     let text = metrics::text(&inspector).await.map_err(silent)?;
     Ok(([(header::CONTENT_TYPE, METRICS_TEXT)], text).into_response())
-}
-
-fn silent(silence: inspect::Silence) -> Response {
-    failure(StatusCode::SERVICE_UNAVAILABLE, &silence.to_string())
-}
-
-fn failure(status: StatusCode, words: &str) -> Response {
-    problem(ErrorEntry::new(status, words.to_owned()))
-}
-
-/// A parameter or a field that is not valid.
-fn bad_field(field: &str, words: &str) -> Response {
-    problem(ErrorEntry {
-        field: Some(field.to_owned()),
-        ..ErrorEntry::new(StatusCode::BAD_REQUEST, words.to_owned())
-    })
-}
-
-fn problem(entry: ErrorEntry) -> Response {
-    let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let kind = [(header::CONTENT_TYPE, openapi::PROBLEM)];
-    (status, kind, Json(entry)).into_response()
 }

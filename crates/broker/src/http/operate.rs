@@ -1,7 +1,6 @@
 //! The operator's commands: show memory, disconnect a client, trace packets.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -13,9 +12,9 @@ use thicket_session::topic::TopicFilter;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::cluster::{bad_body, bad_path, read};
+use super::answer::{Answer, bad_body, bad_field, bad_path, failure, silent};
 use super::relay::OnBehalf;
-use super::{Answer, ApiState, Inspector, Silence, audit, bad_field, failure, silent};
+use super::{ApiState, Inspector, Silence, audit};
 use crate::api::overlay::text_of_query;
 use crate::api::{
     DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, MembershipEntry, MemoryLedger, TraceEntry,
@@ -24,32 +23,11 @@ use crate::api::{
 
 const BUSY: &str =
     "the session is on its way to another node, or this side has no majority: ask again later";
-/// A trace ends by itself if its lines are not fetched for this long.
-const ABANDONED: Duration = Duration::from_secs(10);
-
-/// The time of the last request for the lines of a trace, if one runs.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Traced(Arc<Mutex<Option<Instant>>>);
-
-impl Traced {
-    fn set(&self, asked: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = asked;
-    }
-
-    fn is_running(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
-    }
-}
 
 impl Inspector {
     /// Ends a trace whose lines are no longer fetched.
     pub(crate) fn end_abandoned_trace(&self, now: Instant) {
-        let mut asked = self.traced.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.is_some_and(|asked| now.saturating_duration_since(asked) > ABANDONED) {
-            *asked = None;
+        if self.traced.end_if_abandoned(now) {
             self.order_all(|worker, _| worker.stop_trace());
         }
     }
@@ -153,8 +131,8 @@ async fn kick_anywhere(inspector: &Inspector, entry: KickEntry, elsewhere: Elsew
             Ok((status, _)) if status.is_success() => best = *status,
             Ok((StatusCode::CONFLICT, _)) if !best.is_success() => best = StatusCode::CONFLICT,
             Ok((StatusCode::NOT_FOUND | StatusCode::CONFLICT, _)) => {}
-            other => {
-                let why = read::<KickEntry>(other).err();
+            Ok(_) | Err(_) => {
+                let why = answered.read::<KickEntry>().err();
                 missing.extend(why.map(|why| answered.unanswered(why)));
             }
         }

@@ -12,8 +12,8 @@ use thicket_node::{
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::cluster::{bad_path, field_of};
-use super::{ApiState, Inspector, problem, silent};
+use super::answer::{bad_path, field_of, problem, silent};
+use super::{ApiState, Inspector};
 use crate::api::ErrorEntry;
 use crate::api::overlay::{query_of_text, text_of_query};
 

@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::cluster::bad_body;
-use super::{Answer, ApiState, Inspector, failure, inspect::Silence, silent};
+use super::answer::{Answer, bad_body, failure, silent};
+use super::{ApiState, Inspector, silence::Silence};
 use crate::api::redirection::RebalanceRequest;
 
 /// Time between two checks whether the rebalancer has answered.

@@ -6,7 +6,8 @@ use thicket_node::{Hub, Now, SessionRecord, Worker};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Answer, ApiState, Inspector, Silence, bad_field, silent};
+use super::answer::{Answer, bad_field, silent};
+use super::{ApiState, Inspector, Silence};
 use crate::api::overlay::text_of_query;
 use crate::api::recording::{RecordedSession, RecordingPage};
 

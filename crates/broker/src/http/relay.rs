@@ -19,17 +19,19 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::body::Body as _;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use thicket_transport::tls::AnnouncementKey;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::inspect::{Inspector, PATIENCE, Silence};
+use super::answer::{failure, silent};
+use super::inspect::Inspector;
 use super::serve::Peer;
-use super::{failure, silent};
-use crate::api::NodeEntry;
+use super::silence::{PATIENCE, Silence};
 use crate::api::cluster::UnansweredEntry;
 use crate::api::overlay::text_of_query;
+use crate::api::{ErrorEntry, NodeEntry};
 
 /// In a request: the node that sends it.
 const FROM: HeaderName = HeaderName::from_static("thicket-from");
@@ -42,14 +44,6 @@ const BY: HeaderName = HeaderName::from_static("thicket-by");
 const DEADLINE: Duration = Duration::from_secs(PATIENCE.as_secs() + 1);
 /// Longest answer that is read into memory.
 const ANSWER_BYTES: usize = 64 * 1024 * 1024;
-
-/// The node that answers.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Own {
-    pub(crate) name: String,
-    /// Hexadecimal.
-    pub(crate) id: String,
-}
 
 /// On whose behalf other nodes are asked.
 #[derive(Debug, Clone)]
@@ -145,6 +139,17 @@ impl Claim<'_> {
 }
 
 impl Answered {
+    /// The body, or the reason why there is none.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
+        let (status, body) = self.answer.as_ref().map_err(Clone::clone)?;
+        if !status.is_success() {
+            let entry = serde_json::from_slice::<ErrorEntry>(body);
+            let words = entry.map_or_else(|_| String::new(), |entry| format!(": {}", entry.error));
+            return Err(format!("it answers {}{words}", status.as_u16()));
+        }
+        serde_json::from_slice(body).map_err(|error| format!("it answers something else: {error}"))
+    }
+
     pub(super) fn unanswered(&self, why: impl Into<String>) -> UnansweredEntry {
         UnansweredEntry {
             node: self.name.clone(),

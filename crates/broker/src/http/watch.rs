@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,12 +12,13 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_core::Stream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::failure;
+use super::answer::failure;
 use super::guard::Lease;
-use super::inspect::{Inspector, Silence};
+use super::inspect::Inspector;
+use super::silence::Silence;
 use crate::api::overlay::OverlayEntry;
 use crate::api::watch::{
     BucketEntry, CertificateEntry, DeliveriesEntry, DiskEntry, LinkRateEntry, WatchEntry,
@@ -32,18 +32,6 @@ const COSTLY: u64 = 5;
 /// Topics in an event, those with most traffic.
 const TOPICS: usize = 15;
 
-/// Limits how many clients watch at a time: fewer than may connect, so that probes and monitoring always can.
-#[derive(Debug, Clone)]
-pub(crate) struct Watchers(Arc<Semaphore>);
-
-impl Watchers {
-    /// `connections`: limit of the API.
-    pub(crate) fn new(connections: u32) -> Self {
-        let most = usize::try_from(connections / 4).unwrap_or(1).max(1);
-        Self(Arc::new(Semaphore::new(most)))
-    }
-}
-
 /// The cluster as this node sees it, about once a second, as server-sent events.
 #[utoipa::path(
     get, path = "/v1/watch", tag = "monitoring",
@@ -56,7 +44,7 @@ pub(super) async fn watch(
     State(inspector): State<Inspector>,
     lease: Option<Extension<Lease>>,
 ) -> Response {
-    let Ok(seat) = Arc::clone(&inspector.watchers.0).try_acquire_owned() else {
+    let Some(seat) = inspector.watchers.seat() else {
         let words = "as many watch as may; try again later";
         return failure(StatusCode::SERVICE_UNAVAILABLE, words);
     };

@@ -120,3 +120,8 @@ impl Failure {
         }
     }
 }
+
+/// The peer violated a rule of a layer.
+pub(super) fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

@@ -16,8 +16,9 @@ use thicket_transport::proxy_header::{self, Proxied};
 
 use crate::gate::{Gate, Seat};
 use crate::links::{Links, Proof, Trust};
-use crate::transport::{Stream, Taken, again_if_interrupted};
+use crate::stream::{Stream, Taken, again_if_interrupted};
 pub(crate) use failure::Failure;
+use failure::invalid;
 pub(crate) use tls::Tls;
 pub(crate) use websocket::WebSocket;
 
@@ -370,11 +371,6 @@ fn read_raw(
     }
     let count = stream.try_read(buffer)?;
     Ok((count > 0).then_some((count, count < buffer.len())))
-}
-
-/// The peer violated a rule of a layer.
-fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use thicket_transport::tls::rustls::{
     self, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
 };
 
-use super::invalid;
-use crate::transport::{Stream, again_if_interrupted};
+use super::failure::invalid;
+use crate::stream::{Stream, again_if_interrupted};
 
 /// Encrypted bytes that the peer has not accepted yet: what a connection may hold besides its out-buffer.
 const SEALED: usize = 256 * 1024;

@@ -8,7 +8,7 @@ use thicket_transport::websocket::{
     encode_response, frame_header, pong_frame,
 };
 
-use super::invalid;
+use super::failure::invalid;
 use crate::config;
 
 /// The status of a close frame for a normal end (RFC 6455 7.4.1).

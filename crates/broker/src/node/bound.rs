@@ -8,7 +8,6 @@ use std::{
 
 use thicket_node::ListenerId;
 
-use super::StartError;
 use crate::{
     api::watch::WebSocketEntry,
     config::{Config, Listen, TransportChoice},
@@ -16,6 +15,7 @@ use crate::{
     gate::NodeGate,
     links::Links,
     listener::{self, Listener},
+    start_error::StartError,
 };
 
 /// A bound address, with a socket for each thread.

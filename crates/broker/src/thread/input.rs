@@ -21,7 +21,8 @@ use crate::listener::Accept;
 use crate::log;
 use crate::mailbox::Letter;
 use crate::sockets::{Owner, Read};
-use crate::transport::{Stream, Transport};
+use crate::stream::Stream;
+use crate::transport::Transport;
 
 /// Bytes read in one round before outputs are performed; the rest is read in the next, which follows at once.
 const READ_PER_ROUND: usize = 8 * 1024 * 1024;
@@ -554,7 +555,7 @@ impl Thread {
     fn dress_link(&self, stream: TcpStream) -> io::Result<Transport> {
         let stream = Stream::Tcp(stream);
         match &self.links {
-            Some(links) => links.dial(stream),
+            Some(links) => Transport::dial_link(links, stream),
             None => Ok(Transport::Plain { stream, seat: None }),
         }
     }

@@ -16,7 +16,7 @@ use crate::dials::Dial;
 use crate::event;
 use crate::mailbox::{Letter, Summary};
 use crate::sockets::Owner;
-use crate::transport::Taken;
+use crate::stream::Taken;
 
 /// After the node's last packets, what the peer sent meanwhile is read and discarded, in at most this many reads.
 const LAST_READS: usize = 4;

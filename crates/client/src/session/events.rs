@@ -5,12 +5,12 @@ use thicket_session::client::{CleanStart, DisconnectReason, Event};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::serve::End;
-use super::{Asked, Drain, Outgoing, Report, Session};
+use super::{Asked, Drain, End, Report, Session};
 use crate::Error;
 use crate::endpoint::Address;
 use crate::message::Message;
 use crate::placement::PLACEMENT;
+use crate::routes::Outgoing;
 
 /// An event of the client state machine that outlives its bytes.
 #[derive(Debug)]

@@ -19,9 +19,7 @@ use crate::endpoint::{Address, Stream, dial};
 use crate::ledger::Ledger;
 use crate::message::Message;
 use crate::random::{pause, shuffle};
-use crate::routes::{Routes, Ticket};
-
-use self::serve::End;
+use crate::routes::{Outgoing, Pending, Routes};
 
 /// A connection that ended sooner counts as a failed attempt.
 const LASTING: Duration = Duration::from_secs(1);
@@ -29,20 +27,6 @@ const LASTING: Duration = Duration::from_secs(1);
 const MOST_HOPS: usize = 4;
 /// Most addresses at which a leaving session is looked for.
 const MOST_PLACES: usize = 8;
-
-/// A message on its way to the broker.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) message: Message,
-    pub(crate) pending: Pending,
-}
-
-/// The publisher that waits for it.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) reply: oneshot::Sender<Result<(), Error>>,
-    pub(crate) ticket: Ticket,
-}
 
 /// The assignment of a session; only the latest counts.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -175,6 +159,22 @@ pub(crate) struct Session {
     closing: Option<Instant>,
     /// The previous connection, kept open until this one has the session: closing it earlier would lose the session.
     previous: Option<(ReadHalf<Stream>, WriteHalf<Stream>)>,
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+enum End {
+    Lost(String),
+    Redirected(Vec<Address>),
+    /// The control plane places the session elsewhere, and a connection there is established.
+    Switch {
+        stream: Stream,
+        address: Address,
+        previous: (ReadHalf<Stream>, WriteHalf<Stream>),
+    },
+    Refused(ReasonCode),
+    TakenOver,
+    Left,
 }
 
 #[derive(Debug)]

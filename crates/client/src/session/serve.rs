@@ -12,10 +12,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::events::Happened;
-use super::{Ask, Asked, Drain, Leave, Outgoing, Report, Session};
+use super::{Ask, Asked, Drain, End, Leave, Report, Session};
 use crate::Error;
 use crate::endpoint::{Address, Stream, dial};
 use crate::placement::{MAX_SESSIONS, PUBLISH, REDIRECTED};
+use crate::routes::Outgoing;
 
 /// One read of the socket.
 const READ: usize = 16 << 10;
@@ -23,22 +24,6 @@ const READ: usize = 16 << 10;
 const BATCH: usize = 64;
 /// Longest wait for what is unanswered when the client closes.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(3);
-
-/// How a connection ended.
-#[derive(Debug)]
-pub(super) enum End {
-    Lost(String),
-    Redirected(Vec<Address>),
-    /// The control plane places the session elsewhere, and a connection there is established.
-    Switch {
-        stream: Stream,
-        address: Address,
-        previous: (ReadHalf<Stream>, WriteHalf<Stream>),
-    },
-    Refused(ReasonCode),
-    TakenOver,
-    Left,
-}
 
 type Dialling = Pin<Box<dyn Future<Output = (Address, io::Result<Stream>)> + Send>>;
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Place, plain};
+use super::place::{Place, plain};
 use crate::delay::Delay;
 use crate::error::LabError;
 use crate::scenario::{Action, Fault};

@@ -5,6 +5,7 @@
 
 mod chaos;
 pub mod collect;
+mod place;
 mod pods;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::place::{PORT, Place, plain};
 use crate::driver::{Brokers, Driver};
 use crate::error::LabError;
 use crate::scenario::{Cell, Layers, Measure, Scenario, System};
@@ -20,23 +22,6 @@ use crate::topology::Topology;
 
 /// Name of the file that describes the export.
 pub const INDEX: &str = "lab.json";
-/// The port of clients.
-const PORT: u16 = 1883;
-
-/// How a driver's brokers run in a container.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Container {
-    /// Image, unless `--image DRIVER=IMAGE` names another.
-    #[serde(default)]
-    pub image: Option<String>,
-    /// Program in it.
-    pub program: String,
-    /// Command line, if it differs from the driver's: there is no multicast, and addresses are names.
-    #[serde(default)]
-    pub start: Vec<String>,
-}
-
 /// One folder of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
@@ -55,18 +40,6 @@ pub struct Index {
     pub scenario: String,
     /// Its folders.
     pub parts: Vec<Part>,
-}
-
-/// The inputs of each part.
-struct Place<'a> {
-    name: String,
-    scenario: &'a Scenario,
-    text: String,
-    topology: Topology,
-    system: &'a System,
-    driver: Driver,
-    image: String,
-    load_image: &'a str,
 }
 
 /// Writes manifests into a folder. `images` has the images of drivers by name, and that of the load as `thicket`.
@@ -133,7 +106,7 @@ pub fn export(
                 driver,
                 load_image,
             };
-            files.extend(place.files()?);
+            files.extend(manifests(&place)?);
             parts.push(Part {
                 name: place.name,
                 system: system.name.clone(),
@@ -161,29 +134,18 @@ pub fn export(
     Ok(index)
 }
 
-impl Place<'_> {
-    /// Its manifests, by path below the folder of the export.
-    fn files(&self) -> Result<Vec<(PathBuf, Value)>, LabError> {
-        let folder = Path::new(&self.name);
-        let mut files = vec![
-            (folder.join("0-brokers.json"), list(pods::brokers(self)?)),
-            (folder.join("1-links.json"), list(chaos::links(self)?)),
-            (folder.join("2-load.json"), list(pods::load(self))),
-        ];
-        if let Some(workflow) = chaos::faults(self)? {
-            files.push((folder.join("3-faults.json"), list(vec![workflow])));
-        }
-        Ok(files)
+/// The manifests of a part, by path below the folder of the export.
+fn manifests(place: &Place<'_>) -> Result<Vec<(PathBuf, Value)>, LabError> {
+    let folder = Path::new(&place.name);
+    let mut files = vec![
+        (folder.join("0-brokers.json"), list(pods::brokers(place)?)),
+        (folder.join("1-links.json"), list(chaos::links(place)?)),
+        (folder.join("2-load.json"), list(pods::load(place))),
+    ];
+    if let Some(workflow) = chaos::faults(place)? {
+        files.push((folder.join("3-faults.json"), list(vec![workflow])));
     }
-
-    /// Sites with a broker.
-    fn brokers(&self) -> usize {
-        self.driver.brokers.count(self.topology.sites.len())
-    }
-
-    fn pod(&self, site: usize) -> String {
-        format!("broker-{}", plain(&self.topology.sites[site]))
-    }
+    Ok(files)
 }
 
 /// Cells by network: cells that differ only in load are one part, whose load runs all of them.
@@ -244,18 +206,6 @@ fn external(
 /// Whether a swept key changes the network, and so makes another part.
 fn is_of_part(key: &str) -> bool {
     key.starts_with("network.") || key.starts_with("brokers.")
-}
-
-/// A name that Kubernetes accepts.
-fn plain(name: &str) -> String {
-    let letter = |c: char| {
-        if c.is_ascii_alphanumeric() {
-            c.to_ascii_lowercase()
-        } else {
-            '-'
-        }
-    };
-    name.chars().map(letter).collect()
 }
 
 fn list(items: Vec<Value>) -> Value {

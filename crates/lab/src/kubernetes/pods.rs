@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{PORT, Place};
+use super::place::{PORT, Place, plain};
 use crate::driver::{Peer, fill};
 use crate::error::LabError;
 use crate::scenario::Layers;
@@ -110,7 +110,7 @@ fn broker(place: &Place<'_>, peers: &[Peer], site: usize) -> Result<Vec<Value>, 
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": name, "namespace": place.name,
-            "labels": { "app": "broker", "site": super::plain(&place.topology.sites[site]) }
+            "labels": { "app": "broker", "site": plain(&place.topology.sites[site]) }
         },
         "spec": {
             "hostname": name, "subdomain": "brokers", "restartPolicy": "Always",

@@ -8,39 +8,19 @@ use std::time::Duration;
 
 use thicket_bench::generator::{Node, Scenario as Clients};
 use thicket_bench::namespace;
-use thicket_bench::placement::{
-    Attach as By, Entry, Load, PlacementExperiment, PlacementOutcome, play_with,
-};
-use thicket_bench::workload::Workload;
+use thicket_bench::placement::{Entry, PlacementExperiment, PlacementOutcome, play_with};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use super::Measured;
 use crate::cluster::Entrance;
 use crate::error::LabError;
-use crate::scenario::{Attach, Scenario, System};
+use crate::scenario::{Scenario, placement_load};
 
 /// The address of a node's HTTP API, in the namespace of its site.
 const API: ([u8; 4], u16) = ([127, 0, 0, 1], 18830);
 /// Clients that connect at a time.
 const IN_FLIGHT: usize = 8;
-
-/// How the clients of a system find their nodes; `None`: without the client library.
-#[must_use]
-pub fn by(system: &System) -> Option<By> {
-    match system.attach {
-        Attach::Random => Some(By::Random),
-        Attach::Local => Some(By::Local),
-        Attach::Placed => Some(By::Placed {
-            max_sessions: system.max_sessions(),
-        }),
-        Attach::Redirect => Some(By::Redirect),
-        Attach::Learned => Some(By::Learned {
-            refusals: system.refusals(),
-        }),
-        Attach::RoundRobin | Attach::Dispatcher => None,
-    }
-}
 
 /// The clients of one site: a thread in its namespace that drives them until this is dropped.
 #[derive(Debug)]
@@ -117,7 +97,7 @@ pub(super) fn measure(
 }
 
 fn experiment(scenario: &Scenario, clients: &Clients) -> Result<PlacementExperiment, LabError> {
-    let load = load_of(&clients.workload).map_err(LabError::Misuse)?;
+    let load = placement_load(&clients.workload).map_err(LabError::Misuse)?;
     let workload = &scenario.workload;
     let rate = workload.rate_per_s.map_or(0.0, |rate| rate.value());
     let seconds = workload.seconds.map_or(1.0, |seconds| seconds.value());
@@ -133,28 +113,6 @@ fn experiment(scenario: &Scenario, clients: &Clients) -> Result<PlacementExperim
         seed: clients.seed,
         slices: 1,
     })
-}
-
-/// The load for a pattern that placement is measured with; an error names the key.
-pub(crate) fn load_of(workload: &Workload) -> Result<Load, String> {
-    match *workload {
-        Workload::Pair { pairs } => Ok(Load::Pairs { topics: pairs }),
-        Workload::Social {
-            topics,
-            subscribers,
-            topics_per_subscriber,
-            alpha,
-        } => Ok(Load::Social {
-            topics,
-            subscribers,
-            wanted: topics_per_subscriber,
-            exponent: alpha,
-        }),
-        _ => Err(format!(
-            "workload.pattern: measure.kind = placement knows pair and social, not {}",
-            workload.name()
-        )),
-    }
 }
 
 fn metrics(outcome: &PlacementOutcome) -> BTreeMap<String, f64> {

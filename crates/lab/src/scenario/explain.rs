@@ -5,6 +5,7 @@ use thicket_bench::generator::Arrivals;
 use super::measure::CRASH_PER_S;
 use super::{Cell, Measure, Placement, Scenario};
 use crate::topology::Topology;
+use crate::units::Positive;
 
 impl Scenario {
     /// What will be built, run and varied, one line each.
@@ -152,9 +153,7 @@ impl Scenario {
         };
         let rate = match (workload.rate_per_s, workload.window) {
             _ if matches!(self.measure, Measure::Crash { .. }) => {
-                let rate = workload
-                    .rate_per_s
-                    .map_or(CRASH_PER_S, super::Positive::value);
+                let rate = workload.rate_per_s.map_or(CRASH_PER_S, Positive::value);
                 format!("{rate} messages/s")
             }
             _ if self.measure.has_own_load() => "as the measurement says".to_owned(),
@@ -164,7 +163,7 @@ impl Scenario {
         let length = match (workload.messages, workload.seconds) {
             _ if self.measure.has_own_load() => "for as long as it says".to_owned(),
             (Some(messages), _) => format!("{messages} messages"),
-            (None, seconds) => format!("{} s", seconds.map_or(1.0, super::Positive::value)),
+            (None, seconds) => format!("{} s", seconds.map_or(1.0, Positive::value)),
         };
         let place = match &workload.placement {
             Placement::RoundRobin => "at all sites in turn".to_owned(),

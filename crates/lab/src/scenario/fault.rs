@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use thicket_bench::random::Random;
 
-use super::network::{LinkSettings, Network, known};
-use super::units::{NonNegative, Positive, Signed};
+use crate::network::{LinkSettings, Network, known};
 use crate::topology::Topology;
+use crate::units::{NonNegative, Positive, Signed};
 
 /// Most entries that one recurring fault may be expected to have.
 const MOST: f64 = 10_000.0;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use thicket_bench::arrivals::{ArrivalOrder, PublisherType, in_order};
 
-use super::network::{Network, known};
-use super::units::{NonNegative, Percent, Positive};
+use crate::network::{Network, known};
+use crate::units::{NonNegative, Percent, Positive};
 
 /// By how many messages a second consumption may differ from publication (Comparison 5.2).
 pub const TOLERANCE_PER_S: f64 = 100.0;

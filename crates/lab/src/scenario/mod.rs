@@ -1,36 +1,42 @@
 //! A scenario: one TOML file with what to build, what to run on it and what to vary.
 
-mod delay;
+mod clients;
 mod explain;
 mod fault;
+mod figures;
+mod limits;
 mod lines;
 mod measure;
-mod network;
+mod phases;
 mod sweep;
-mod units;
+mod system;
 mod workload;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use thicket_bench::random::Random;
 
-pub use delay::{DelayLaw, Drawn, Law};
+pub use clients::clients;
 pub use fault::{Action, Fault, Reach};
+pub(crate) use figures::FIGURES;
+pub use limits::Limits;
 pub(crate) use lines::with_line;
 pub use measure::{
     CRASH_PER_S, Death, Measure, Order, Publishers, TOLERANCE_PER_S, TOLERANCE_PERCENT,
 };
-pub use network::{LinkOverride, LinkSettings, Network, Shape, check_built};
+pub use phases::Phases;
 pub(crate) use sweep::in_cell;
 pub use sweep::{Cell, Sweep};
+pub use system::{Attach, System};
 pub use thicket_bench::workload::Pattern;
-pub use units::{NonNegative, Percent, Positive, Signed};
-pub use workload::{Layers, Placement, Reference, Sites, Spacing, Version, Workload, clients};
+pub(crate) use workload::placement_load;
+pub use workload::{Layers, Placement, Reference, Sites, Spacing, Version, Workload};
 
 use crate::LabError;
-use crate::measured::placement;
-use crate::report;
+use crate::network::Network;
+use crate::topology::Topology;
+use crate::units::NonNegative;
 
 /// A whole scenario with its defaults filled in.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -74,255 +80,8 @@ pub struct Scenario {
     pub sweeps: Vec<Sweep>,
 }
 
-/// Cores of the largest machine.
-const MAX_CORES: usize = 1024;
-/// Memory of the largest machine: 64 TiB.
-const MAX_MEMORY_MIB: u64 = 64 << 20;
-
-/// CPU and memory of one broker; absent means unlimited.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Limits {
-    /// Cores, as a quota of CPU time.
-    pub cpus: Option<Positive>,
-    /// Memory in MiB.
-    pub memory_mib: Option<u64>,
-    /// Cores that brokers may use, such as `"0"` or `"0-1,3"`: one list for each site in turn.
-    #[serde(default)]
-    pub cores: Vec<String>,
-}
-
-impl Limits {
-    /// The cores of the broker of a site, by number; `None`: all.
-    #[must_use]
-    pub fn cores_of(&self, site: usize) -> Option<Vec<usize>> {
-        let list = self.cores.get(site.checked_rem(self.cores.len())?)?;
-        numbers(list)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if let Some(mib) = self.memory_mib
-            && !(1..=MAX_MEMORY_MIB).contains(&mib)
-        {
-            return Err(format!(
-                "brokers.memory_mib: {mib} is not from 1 to {MAX_MEMORY_MIB}"
-            ));
-        }
-        let wrong = |(_, list): &(usize, &String)| numbers(list).is_none();
-        match self.cores.iter().enumerate().find(wrong) {
-            Some((number, list)) => Err(format!(
-                "brokers.cores.{number}: {list:?} is no list of cores such as \"0\" or \"0-1,3\""
-            )),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The numbers in a list such as `0-1,3`; `None` if it is no such list.
-fn numbers(list: &str) -> Option<Vec<usize>> {
-    let mut all = Vec::new();
-    for part in list.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        // More than that no kernel counts.
-        if first > last || last >= MAX_CORES {
-            return None;
-        }
-        all.extend(first..=last);
-    }
-    Some(all)
-}
-
-/// A broker system: a driver with its settings.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct System {
-    /// Its name in results.
-    pub name: String,
-    /// A built-in driver, or the path of a driver's file.
-    pub driver: String,
-    /// Settings of the driver, by name.
-    #[serde(default)]
-    pub settings: std::collections::BTreeMap<String, toml::Value>,
-    /// Arguments added to the broker's command line.
-    #[serde(default)]
-    pub args: Vec<String>,
-    /// The broker's program, if it is not where the driver looks.
-    #[serde(default)]
-    pub program: Option<PathBuf>,
-    /// Brokers that run already, HOST:PORT each, one for each site (driver `external`).
-    #[serde(default)]
-    pub addresses: Vec<String>,
-    /// Their processes, if they run on this machine (driver `external`).
-    #[serde(default)]
-    pub pids: Vec<u32>,
-    /// How arriving publishers (`measure.kind = "arrivals"`), or all clients (`"placement"`), find their broker.
-    #[serde(default)]
-    pub attach: Attach,
-    /// Sessions that a placed client may have, 1 to 16.
-    #[serde(default)]
-    pub max_sessions: Option<usize>,
-    /// How often a node refuses a learned client that has a better node.
-    #[serde(default)]
-    pub refusals: Option<u8>,
-}
-
-/// How clients find their broker.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Attach {
-    /// In turn, as DNS round robin answers.
-    #[default]
-    RoundRobin,
-    /// The driver's dispatcher chooses it.
-    Dispatcher,
-    /// They connect to the first one, and follow redirections.
-    Redirect,
-    /// At the broker of their site, which is random.
-    Random,
-    /// Both clients of a pair at one broker, in turn.
-    Local,
-    /// They ask the node of their site for their placement.
-    Placed,
-    /// With MQTT 3.1.1, at random brokers; they are placed by what they did before.
-    Learned,
-}
-
-impl Attach {
-    /// The name in a scenario.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::RoundRobin => "round-robin",
-            Self::Dispatcher => "dispatcher",
-            Self::Redirect => "redirect",
-            Self::Random => "random",
-            Self::Local => "local",
-            Self::Placed => "placed",
-            Self::Learned => "learned",
-        }
-    }
-}
-
 /// Distinguishes the draws of faults from those of other things.
 const FAULTS: u64 = 0x0066_6175_6C74_7321;
-/// Default sessions of a placed client.
-const SESSIONS: usize = 4;
-/// Default refusals of a learned client.
-const REFUSALS: u8 = 0;
-
-impl System {
-    /// A system of a driver with all defaults.
-    #[must_use]
-    pub fn of_driver(driver: &str) -> Self {
-        Self {
-            name: driver.to_owned(),
-            driver: driver.to_owned(),
-            settings: std::collections::BTreeMap::new(),
-            args: Vec::new(),
-            program: None,
-            addresses: Vec::new(),
-            pids: Vec::new(),
-            attach: Attach::default(),
-            max_sessions: None,
-            refusals: None,
-        }
-    }
-
-    /// Sessions that a placed client may have.
-    #[must_use]
-    pub fn max_sessions(&self) -> usize {
-        self.max_sessions.unwrap_or(SESSIONS)
-    }
-
-    /// How often a node refuses a learned client.
-    #[must_use]
-    pub fn refusals(&self) -> u8 {
-        self.refusals.unwrap_or(REFUSALS)
-    }
-
-    /// How its clients find their broker, in words; `None`: the default.
-    #[must_use]
-    pub fn describe_attach(&self) -> Option<String> {
-        Some(match self.attach {
-            Attach::RoundRobin => return None,
-            Attach::Dispatcher => "a dispatcher sends clients to their broker".to_owned(),
-            Attach::Redirect => "clients follow where brokers send them".to_owned(),
-            Attach::Random => "clients stay at the broker of their site".to_owned(),
-            Attach::Local => "both clients of a pair come to one broker".to_owned(),
-            Attach::Placed => format!(
-                "clients ask where to be, and have up to {} sessions",
-                self.max_sessions()
-            ),
-            Attach::Learned => format!(
-                "clients of MQTT 3.1.1 come back twice, refused up to {} times",
-                self.refusals()
-            ),
-        })
-    }
-
-    /// Checks its keys in combination with the measurement.
-    fn check_attach(&self, measure: &Measure, workload: &Workload) -> Result<(), String> {
-        let name = &self.name;
-        if let (Some(_), false) = (self.max_sessions, self.attach == Attach::Placed) {
-            return Err(format!(
-                "system.max_sessions of {name}: only attach = \"placed\" has several sessions"
-            ));
-        }
-        if let (Some(_), false) = (self.refusals, self.attach == Attach::Learned) {
-            return Err(format!(
-                "system.refusals of {name}: only attach = \"learned\" is refused"
-            ));
-        }
-        let sessions = self.max_sessions();
-        if !(1..=16).contains(&sessions) {
-            return Err(format!(
-                "system.max_sessions of {name}: {sessions} is not from 1 to 16"
-            ));
-        }
-        let expected = match (measure, self.attach) {
-            (Measure::Placement, Attach::RoundRobin | Attach::Dispatcher) => {
-                "random, local, placed, redirect or learned where placement is measured"
-            }
-            (Measure::Placement, Attach::Local) if workload.pattern != Pattern::Pair => {
-                "another one: local is for the pattern pair"
-            }
-            (Measure::Placement, _) | (_, Attach::RoundRobin) => return Ok(()),
-            (Measure::Arrivals { .. }, Attach::Dispatcher | Attach::Redirect) => return Ok(()),
-            (Measure::Arrivals { .. }, _) => {
-                "round-robin, dispatcher or redirect where publishers arrive"
-            }
-            _ => "no attach: it is for measure.kind = \"placement\" and \"arrivals\"",
-        };
-        Err(format!(
-            "system.attach of {name}: {}, expected {expected}",
-            self.attach.name()
-        ))
-    }
-}
-
-/// Lengths of the phases of a run, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Phases {
-    /// Brokers without clients: their control traffic.
-    pub control_s: NonNegative,
-    /// Rest before the control phase, and after the last SUBACK as part of the phase of subscriptions.
-    pub settle_s: NonNegative,
-    /// Longest wait for messages in transit at the end.
-    pub drain_s: NonNegative,
-}
-
-impl Default for Phases {
-    fn default() -> Self {
-        let seconds = |value| NonNegative::try_from(value).expect("not negative");
-        Self {
-            control_s: seconds(1.0),
-            settle_s: seconds(1.0),
-            drain_s: seconds(5.0),
-        }
-    }
-}
-
 const fn one() -> u64 {
     1
 }
@@ -387,7 +146,7 @@ impl Scenario {
             }
         }
         self.brokers.check()?;
-        let known = report::drawn();
+        let known = figures::names();
         let unknown = |(_, name): &(usize, &String)| !known.contains(&name.as_str());
         if let Some((number, name)) = self.report.iter().enumerate().find(unknown) {
             return Err(format!(
@@ -397,6 +156,7 @@ impl Scenario {
         }
         let names = self.network.names()?;
         self.network.check(&names)?;
+        Topology::new(&self.network, &names, 1)?;
         self.workload.check(&names, &self.measure)?;
         self.measure.check(&names, &self.network)?;
         match self.measure {
@@ -493,7 +253,7 @@ impl Scenario {
     /// Checks the load of a measurement of placement.
     fn check_placement(&self) -> Result<(), String> {
         let workload = &self.workload;
-        placement::load_of(&workload.plan())?;
+        workload::placement_load(&workload.plan())?;
         let refuse = |key: &str, why: &str| {
             Err(format!(
                 "workload.{key}: with measure.kind = placement, {why}"

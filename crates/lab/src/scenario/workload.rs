@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use thicket_bench::arrivals::Redirect;
-use thicket_bench::generator::{self, Arrivals, Load, Node, Span, Until};
-use thicket_bench::workload::{Attachment, Figures, Pattern, PlanError, Workload as Plan};
-use thicket_mqtt::{ProtocolVersion, Qos};
+use thicket_bench::generator::{Arrivals, Load, Span, Until};
+use thicket_bench::placement::Load as PlacementLoad;
+use thicket_bench::workload::{Figures, Pattern, PlanError, Workload as Plan};
 
-use super::network::known;
-use super::units::{NonNegative, Positive};
-use super::{Measure, Phases, Scenario};
+use super::measure::Measure;
+use super::phases::Phases;
+use crate::network::known;
+use crate::units::{NonNegative, Positive};
 
 /// The password of `workload.user`: a variable, as files with passwords are passed on.
 const PASSWORD: &str = "THICKET_BENCH_PASSWORD";
@@ -607,59 +607,24 @@ impl Workload {
     }
 }
 
-/// The load generator's settings for a cell: `nodes` has one entry for each site.
-#[must_use]
-pub fn clients(
-    scenario: &Scenario,
-    names: &[String],
-    nodes: &[Node],
-    prefix: &str,
-    seed: u64,
-) -> generator::Scenario {
-    let workload = &scenario.workload;
-    // Clients are at sites that have a broker from the start.
-    let later = &scenario.network.later;
-    let (names, nodes): (Vec<&String>, Vec<Node>) = names
-        .iter()
-        .zip(nodes.iter().cloned())
-        .filter(|(name, _)| !later.contains(name))
-        .unzip();
-    let at = |site: &String| names.iter().position(|name| *name == site).unwrap_or(0);
-    let (nodes, attachment) = match &workload.placement {
-        Placement::RoundRobin => (nodes, Attachment::RoundRobin),
-        Placement::Random => (nodes, Attachment::Random),
-        Placement::Locality100 => (nodes, Attachment::Locality100),
-        Placement::Locality50Border => (nodes, Attachment::Locality50Border),
-        Placement::Locality50Overlays => (nodes, Attachment::Locality50Overlays),
-        Placement::Locality0 => (nodes, Attachment::Locality0),
-        Placement::Sites {
-            publishers,
+/// The load for a pattern that placement is measured with; an error names the key.
+pub(crate) fn placement_load(workload: &Plan) -> Result<PlacementLoad, String> {
+    match *workload {
+        Plan::Pair { pairs } => Ok(PlacementLoad::Pairs { topics: pairs }),
+        Plan::Social {
+            topics,
             subscribers,
-        } => {
-            let publisher_nodes = publishers.names().len();
-            let all = publishers.names().iter().chain(subscribers.names());
-            let nodes = all.map(|site| nodes[at(site)].clone()).collect();
-            (nodes, Attachment::Apart { publisher_nodes })
-        }
-    };
-    let mut clients = generator::Scenario::new(nodes, workload.plan());
-    clients.attachment = attachment;
-    clients.version = match workload.mqtt {
-        Version::V311 => ProtocolVersion::V311,
-        Version::V5 => ProtocolVersion::V5,
-    };
-    clients.qos = Qos::from_bits(workload.qos).unwrap_or_default();
-    clients.payload_len = workload.payload_bytes;
-    clients.persistent = workload.persistent;
-    clients.login = workload.login();
-    clients.redirect = match workload.redirect {
-        Reference::Follow => Redirect::Follow,
-        Reference::Ignore => Redirect::Ignore,
-    };
-    clients.prefix = prefix.to_owned();
-    clients.seed = seed;
-    // A broker that closes connections under faults is a result.
-    clients.reconnect = !scenario.faults.is_empty() && scenario.measure == Measure::Load;
-    clients.settle = Duration::from_secs_f64(scenario.phases.settle_s.value());
-    clients
+            topics_per_subscriber,
+            alpha,
+        } => Ok(PlacementLoad::Social {
+            topics,
+            subscribers,
+            wanted: topics_per_subscriber,
+            exponent: alpha,
+        }),
+        _ => Err(format!(
+            "workload.pattern: measure.kind = placement knows pair and social, not {}",
+            workload.name()
+        )),
+    }
 }

@@ -12,10 +12,9 @@ use thicket_simulation::World;
 use thicket_simulation::client::Told;
 use thicket_simulation::net::Wake;
 
-use super::PATIENCE_MS;
 use super::faults::TimeLine;
 use super::load::millis;
-use super::network::SimulatedLab;
+use super::network::{PATIENCE_MS, SimulatedLab};
 use crate::scenario::{Action, CRASH_PER_S, Death, Fault, Measure, Scenario};
 
 const TOPIC: &str = "crash/messages";

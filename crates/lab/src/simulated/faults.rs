@@ -4,8 +4,9 @@ use thicket_node::Drained;
 
 use super::network::SimulatedLab;
 use crate::faults::missed;
-use crate::scenario::{Action, Fault, Signed};
+use crate::scenario::{Action, Fault};
 use crate::topology::changed;
+use crate::units::Signed;
 
 /// Interval between checks of nodes that drain, join or relink, ms.
 const LOOK: u64 = 20;

@@ -11,9 +11,8 @@ use thicket_session::time::Instant;
 use thicket_simulation::client::Told;
 use thicket_simulation::net::Wake;
 
-use super::PATIENCE_MS;
 use super::faults::TimeLine;
-use super::network::SimulatedLab;
+use super::network::{PATIENCE_MS, SimulatedLab};
 use super::tally::Tally;
 use crate::results::OWN_COUNTERS;
 use crate::scenario::{Measure, Scenario, clients};

@@ -28,12 +28,10 @@ use crate::runs::Files;
 use crate::scenario::{Cell, Measure, System};
 use faults::TimeLine;
 use load::{Load, millis};
-use network::SimulatedLab;
+use network::{PATIENCE_MS, SimulatedLab};
 
 /// The name in results.
 pub const NAME: &str = "simulated";
-/// Longest time for nodes to discover each other, and for clients to connect, ms.
-const PATIENCE_MS: u64 = 120_000;
 /// Time between two writes of the results so far.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// A warning for the reader of every run.

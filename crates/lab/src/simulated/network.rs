@@ -16,6 +16,9 @@ use crate::scenario::{Reach, Scenario, System};
 use crate::testbed::Carried;
 use crate::topology::{LinkShape, Topology};
 
+/// Longest time for nodes to discover each other, and for clients to connect, ms.
+pub(super) const PATIENCE_MS: u64 = 120_000;
+
 /// Only the links have delays.
 const STILL: Weather = Weather {
     link_delay: (0, 0),

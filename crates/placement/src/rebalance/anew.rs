@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::board::Board;
 use super::replan::{Attached, fill};
 use super::{Balance, RebalanceClient, RebalanceLimits, Situation, WORTH_RATE, WORTH_SHARE, check};
-use crate::cluster::{BrokerId, ClientId, Cluster, TopicId};
+use crate::cluster::Cluster;
 use crate::error::ParameterError;
+use crate::ids::{BrokerId, ClientId, TopicId};
 use crate::strategy::{Interest, Limits, Role};
 
 /// A client that may have several sessions.

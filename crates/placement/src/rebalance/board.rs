@@ -1,8 +1,8 @@
 //! Which clients receive and publish where, and what a client costs at each node.
 
 use super::{Balance, RebalanceClient, RebalanceNode, Situation, fairness};
-use crate::cluster::{BrokerId, TopicId};
 use crate::distance::Distances;
+use crate::ids::{BrokerId, TopicId};
 
 /// What a subscriber's topic costs, of its rate, at a node to which its publisher would follow.
 const FOLLOWED: f64 = 0.02;

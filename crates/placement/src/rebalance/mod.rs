@@ -24,9 +24,9 @@ mod sizing;
 #[cfg(test)]
 mod tests;
 
-use crate::cluster::TopicId;
 use crate::distance::Distances;
 use crate::error::{ParameterError, check_rate};
+use crate::ids::TopicId;
 use crate::model::jain;
 use board::Board;
 

@@ -1,7 +1,8 @@
 //! Clients that may have several sessions, and split their topics over them: all placed again at once.
 
-use crate::cluster::{BrokerId, ClientId, Cluster};
+use crate::cluster::Cluster;
 use crate::error::ParameterError;
+use crate::ids::{BrokerId, ClientId};
 use crate::placer::Placer;
 use crate::strategy::{Interest, Limits, MatchingOptions, StrategyKind};
 

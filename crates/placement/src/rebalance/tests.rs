@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cluster::{BrokerId, ClientId, Cluster, Publisher};
+use crate::cluster::{Cluster, Publisher};
+use crate::ids::{BrokerId, ClientId};
 use crate::random::Random;
 use crate::simulator::{ArrivalOrder, Setting, Workload};
 use crate::strategy::{Interest, Role};

@@ -6,9 +6,10 @@ use std::fmt;
 use super::bundles::Bundles;
 use super::moves::Moves;
 use super::{Arrival, Replay};
-use crate::cluster::{BrokerId, ClientId, Cluster, Traffic};
+use crate::cluster::{Cluster, Traffic};
 use crate::distance::Distances;
 use crate::error::ParameterError;
+use crate::ids::{BrokerId, ClientId};
 use crate::placer::Assignment;
 use crate::simulator::CpuWeights;
 use crate::strategy::{Interest, Limits, MatchingOptions, StrategyKind};
@@ -391,7 +392,7 @@ fn flows(cluster: &Cluster) -> Vec<Vec<f64>> {
     let count = cluster.broker_count();
     let mut flows = vec![vec![0.0; count]; count];
     for number in 0..cluster.topic_count() {
-        let topic = crate::cluster::TopicId(number as u32);
+        let topic = crate::ids::TopicId(number as u32);
         for publisher in cluster.publishers(topic) {
             let others = cluster.brokers().filter(|to| *to != publisher.broker);
             for to in others.filter(|to| cluster.listens(topic, *to)) {

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::{BrokerId, ClientId, Cluster, TopicId};
+use crate::cluster::Cluster;
+use crate::ids::{BrokerId, ClientId, TopicId};
 use crate::placer::Assignment;
 use crate::strategy::Interest;
 

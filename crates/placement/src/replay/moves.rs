@@ -9,7 +9,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::bundles::Bundles;
-use crate::cluster::{BrokerId, ClientId, Cluster, TopicId};
+use crate::cluster::Cluster;
+use crate::ids::{BrokerId, ClientId, TopicId};
 use crate::placer::{Assignment, Placer};
 use crate::simulator::CpuWeights;
 use crate::strategy::{Interest, Role};

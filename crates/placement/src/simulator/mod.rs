@@ -12,8 +12,9 @@ pub use workload::{ArrivalOrder, Rates, Workload, WorkloadOptions};
 
 use std::collections::BTreeMap;
 
-use crate::cluster::{ClientId, Cluster, Dimension, Traffic};
+use crate::cluster::{Cluster, Dimension, Traffic};
 use crate::error::ParameterError;
+use crate::ids::ClientId;
 use crate::model::decision_space;
 use crate::placer::{Placed, Placer};
 use crate::strategy::{Limits, MatchingOptions, StrategyKind};

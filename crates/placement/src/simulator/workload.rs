@@ -1,7 +1,7 @@
 //! Populations of clients drawn from a scenario (Detti sections III and V).
 
-use crate::cluster::{ClientId, TopicId};
 use crate::error::{ParameterError, check_rate, count};
+use crate::ids::{ClientId, TopicId};
 use crate::model::{Scenario, zipf};
 use crate::random::Random;
 use crate::strategy::{Interest, Role};

@@ -1,7 +1,8 @@
 //! Strategies that ignore topics: one session a client, wherever it falls.
 
 use super::{Decision, Demand, Limits, Request, Strategy};
-use crate::cluster::{BrokerId, Cluster};
+use crate::cluster::Cluster;
+use crate::ids::BrokerId;
 use crate::random::Random;
 
 /// A broker at random for each client: what a TCP load balancer in front of a cluster does (Detti section I).

@@ -5,7 +5,8 @@ use super::options::{
     Subset, TestedLoad, Ties,
 };
 use super::{Decision, Demand, Interest, Limits, Request, Strategy};
-use crate::cluster::{BrokerId, Cluster, Dimension};
+use crate::cluster::{Cluster, Dimension};
+use crate::ids::BrokerId;
 
 /// Best-matching with one session (Eq. 11) or with several (Algorithm 1).
 #[derive(Debug, Clone)]

@@ -19,8 +19,9 @@ pub use options::{
 };
 pub use thicket::{Thicket, ThicketOptions};
 
-use crate::cluster::{BrokerId, Cluster, Dimension, TopicId};
+use crate::cluster::{Cluster, Dimension};
 use crate::error::{ParameterError, at_least};
+use crate::ids::{BrokerId, TopicId};
 
 /// What a client does with one topic.
 #[derive(Debug, Clone, Copy, PartialEq)]

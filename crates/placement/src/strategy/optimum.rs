@@ -2,7 +2,8 @@
 
 use super::sets::CostTable;
 use super::{Decision, Demand, Limits, MatchingOptions, Request, Strategy};
-use crate::cluster::{BrokerId, Cluster};
+use crate::cluster::Cluster;
+use crate::ids::BrokerId;
 
 /// The per-client optimum under the fairness test of Eq. 11, for small cases: it tries every set of Nses candidates.
 ///

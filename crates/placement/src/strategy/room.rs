@@ -1,7 +1,8 @@
 //! How much capacity a broker has, for one client.
 
 use super::{Demand, Interest, Limits, Request};
-use crate::cluster::{BrokerId, Cluster, Dimension, TopicId};
+use crate::cluster::{Cluster, Dimension};
+use crate::ids::{BrokerId, TopicId};
 
 /// What moving an idle publisher costs, against bringing its topic by internal traffic: little, but not nothing, so that topics stay where their
 /// publishers are unless something else outweighs it, and the capacity for moves lasts.

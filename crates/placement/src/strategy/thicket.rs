@@ -3,7 +3,8 @@
 use super::room::{Fairness, Room};
 use super::sets::CostTable;
 use super::{Decision, Demand, Interest, Limits, Request, Strategy};
-use crate::cluster::{BrokerId, Cluster, Dimension, TopicId};
+use crate::cluster::{Cluster, Dimension};
+use crate::ids::{BrokerId, TopicId};
 
 /// The weights of [`Thicket`]'s cost of a topic at a broker.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -188,7 +189,8 @@ fn publisher_miss(cluster: &Cluster, topic: TopicId, broker: BrokerId) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{ClientId, Publisher};
+    use crate::cluster::Publisher;
+    use crate::ids::ClientId;
     use crate::strategy::Role;
 
     fn cluster(brokers: usize, topics: usize) -> Cluster {

@@ -6,7 +6,6 @@ use thicket_broker::api::cluster::{
 };
 use thicket_broker::api::overlay::query_of_text;
 
-use super::Ctl;
 use super::view::{Width, nothing, render_columns};
 use crate::api::Api;
 
@@ -62,7 +61,7 @@ pub fn query(parts: &[(&str, Option<String>)]) -> String {
 }
 
 /// Asks for clients and prints them.
-pub fn clients(api: &Api, wanted: &Clients, arguments: &Ctl) -> anyhow::Result<()> {
+pub fn clients(api: &Api, wanted: &Clients, json: bool, width: Width) -> anyhow::Result<()> {
     let mut all = ClientPage {
         clients: Vec::new(),
         next: None,
@@ -89,10 +88,10 @@ pub fn clients(api: &Api, wanted: &Clients, arguments: &Ctl) -> anyhow::Result<(
             break;
         }
     }
-    if arguments.json {
+    if json {
         return crate::print(&format!("{}\n", serde_json::to_string(&all)?));
     }
-    crate::print(&table(&all.clients, arguments.width()))?;
+    crate::print(&table(&all.clients, width))?;
     warn(&all.unanswered);
     Ok(())
 }

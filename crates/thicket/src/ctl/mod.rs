@@ -2,6 +2,7 @@
 
 mod bans;
 mod cluster;
+mod drain;
 mod messages;
 mod overlay;
 mod rebalance;
@@ -11,21 +12,16 @@ mod transfer;
 mod view;
 
 use std::io::Write;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use thicket_broker::api::cluster::ClientPage;
 use thicket_broker::api::overlay::{query_of_text, query_of_topic};
 use thicket_broker::api::redirection::ClientExplanationEntry;
-use thicket_broker::api::{
-    DrainEntry, ForgetEntry, ForgottenEntry, KickEntry, NodeEntry, ReloadEntry, TrafficEntry,
-};
+use thicket_broker::api::{ForgetEntry, ForgottenEntry, KickEntry, NodeEntry, ReloadEntry};
 
 use crate::api::{Api, Credentials};
 use view::Width;
-
-/// Time between two steps of a drain.
-const STEP: Duration = Duration::from_millis(100);
 
 /// Arguments of `thicket ctl`.
 #[derive(Debug, clap::Args)]
@@ -190,15 +186,15 @@ pub fn run(arguments: &Ctl) -> anyhow::Result<()> {
             };
             return kick(&api, &entry);
         }
-        Topic::Clients(wanted) => return cluster::clients(&api, wanted, arguments),
+        Topic::Clients(wanted) => return cluster::clients(&api, wanted, arguments.json, width),
         Topic::Subscribers(wanted) => return cluster::subscribers(&api, wanted, arguments.json),
         Topic::Retained(wanted) => return messages::retained(&api, wanted, arguments.json),
         Topic::Bans => return bans::bans(&api, arguments.json),
         Topic::Ban(wanted) => return bans::ban(&api, wanted),
         Topic::Unban(whom) => return bans::unban(&api, whom),
         Topic::Publish(wanted) => return messages::publish(&api, wanted),
-        Topic::Drain { undo: true, .. } => return end_drain(&api),
-        Topic::Drain { timeout, .. } => return drain(&api, Duration::from_secs(*timeout)),
+        Topic::Drain { undo: true, .. } => return drain::end(&api),
+        Topic::Drain { timeout, .. } => return drain::drain(&api, Duration::from_secs(*timeout)),
         Topic::RollingRestart(restart) => {
             return rolling::run(&api, &arguments.credentials, restart);
         }
@@ -298,71 +294,6 @@ fn explain_client(api: &Api, client_id: &str, path: &str) -> anyhow::Result<Stri
 
 fn explain_path(topic: &str) -> String {
     format!("/v1/explain?{}", query_of_topic(topic))
-}
-
-/// Asks until nothing is left.
-fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
-    let deadline = Instant::now() + timeout;
-    loop {
-        let DrainEntry {
-            connections,
-            sessions,
-        } = api.post("/v1/drain", &())?;
-        if (connections, sessions) == (0, 0) {
-            return crate::print(&drained(api)?);
-        }
-        // Clients without such a session are gone already.
-        if connections <= sessions && !sees_others(api)? {
-            anyhow::bail!(
-                "no other node is there: {} here, in the data directory if there is one",
-                match sessions {
-                    1 => "1 session stays".to_owned(),
-                    _ => format!("{sessions} sessions stay"),
-                }
-            );
-        }
-        if Instant::now() > deadline {
-            anyhow::bail!(
-                "{} and {} are left: sessions go only to a node that has a backup (`thicket_under_replicated_sessions`)",
-                crate::counted(connections, "client"),
-                crate::counted(sessions, "session")
-            );
-        }
-        std::thread::sleep(STEP);
-    }
-}
-
-/// What to know before a drained node is stopped: backups of other nodes' sessions end with it.
-fn drained(api: &Api) -> anyhow::Result<String> {
-    let TrafficEntry { total, .. } = api.ask("/v1/traffic")?;
-    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
-    let others = nodes.iter().filter(|it| it.reachable && !it.is_self);
-    let mut text = "drained: the node can be stopped\n".to_owned();
-    if total.backups > 0 {
-        text += &format!(
-            "it has {} of sessions of other nodes: {}\n",
-            crate::counted(total.backups, "backup"),
-            if others.count() > 1 {
-                "others are made when it has stopped; wait for that before you stop the next node (`thicket_under_replicated_sessions` is 0)"
-            } else {
-                "with one other node only, those have none until this node is back"
-            }
-        );
-    }
-    Ok(text)
-}
-
-fn end_drain(api: &Api) -> anyhow::Result<()> {
-    api.delete("/v1/drain")?;
-    crate::print(
-        "the node accepts clients again; sessions that it handed over come back with their clients\n",
-    )
-}
-
-/// Whether the node reaches any that could have its sessions.
-fn sees_others(api: &Api) -> anyhow::Result<bool> {
-    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
-    Ok(nodes.iter().any(|node| node.reachable && !node.is_self))
 }
 
 fn show_nodes(api: &Api, width: Width) -> anyhow::Result<String> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use thicket_broker::api::{NodeEntry, TrafficEntry};
 
-use super::drain;
+use super::drain::drain;
 use crate::api::{Api, Credentials, address};
 
 /// What stands in braces for a word of the node.

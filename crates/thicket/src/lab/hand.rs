@@ -14,15 +14,15 @@ use thicket_lab::cluster::Cluster;
 use thicket_lab::driver::{Brokers, Driver};
 use thicket_lab::hand::{Order, Reply, Side, namespace_of, order, serve};
 use thicket_lab::janitor;
-use thicket_lab::scenario::{
-    Action, DelayLaw, Fault, LinkSettings, NonNegative, Percent, Positive, Reach,
-};
+use thicket_lab::network::{DelayLaw, LinkSettings};
+use thicket_lab::scenario::{Action, Fault, Reach};
 use thicket_lab::summary::number;
 use thicket_lab::testbed::{Setup, Testbed, check_machine};
 use thicket_lab::topology::{Topology, broker_address};
+use thicket_lab::units::{NonNegative, Percent, Positive};
 use thicket_lab::unprivileged;
 
-use super::plan::BackendChoice;
+use super::backend::BackendChoice;
 use super::{load, show};
 
 /// Arguments of `thicket lab up`.

@@ -1,5 +1,6 @@
 //! `thicket lab`: any broker, on any network, the same answer twice.
 
+mod backend;
 mod child;
 mod export;
 mod hand;

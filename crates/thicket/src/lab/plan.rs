@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use thicket_bench::report::Table;
 use thicket_lab::capture::Capture;
-use thicket_lab::links::Backend;
 use thicket_lab::prepare::prepare as lab_prepare;
 use thicket_lab::probe;
 use thicket_lab::scenario::Scenario;
 use thicket_lab::testbed::{Carried, Setup, Testbed, check_machine};
 use thicket_lab::topology::Topology;
-use thicket_lab::{driver, hand, janitor, unprivileged};
+use thicket_lab::{driver, hand, janitor, running, unprivileged};
 
+use super::backend::BackendChoice;
 use super::hand::Network;
 use super::{load, show};
 
@@ -32,28 +32,6 @@ pub struct Check {
 pub fn check(arguments: &Check) -> anyhow::Result<()> {
     let (scenario, cells) = load(&arguments.file)?;
     show(&scenario.explain(&cells))
-}
-
-/// Back ends by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BackendChoice {
-    /// The kernel's netem if it has it, else wire.
-    Auto,
-    /// The kernel delays frames.
-    Netem,
-    /// A process of the lab delays frames.
-    Wire,
-}
-
-impl BackendChoice {
-    /// The back end to use.
-    pub fn resolve(self) -> Backend {
-        match self {
-            Self::Auto => Backend::choose(),
-            Self::Netem => Backend::Netem,
-            Self::Wire => Backend::Wire,
-        }
-    }
 }
 
 /// The most probes of a pair.
@@ -269,8 +247,8 @@ pub struct Down {
 pub fn down(arguments: &Down) -> anyhow::Result<()> {
     // Those that run by hand end in order and clean up themselves.
     let by_hand = match arguments.network.lab {
-        None if arguments.all || hand::all_running().is_empty() => hand::all_running(),
-        lab => vec![hand::running(lab)?],
+        None if arguments.all || running::all_running().is_empty() => running::all_running(),
+        lab => vec![running::running(lab)?],
     };
     for lab in by_hand {
         hand::order(Some(lab), &hand::Order::Down)?;

@@ -9,8 +9,8 @@ use thicket_placement::{Advisor, Arrival, Change, CpuWeights, Outcome, Relocatio
 
 use super::arguments::FairOptions;
 use super::price::{Prices, Tariff};
-use super::recording::Source;
 use super::rows::{Format, Row, object, render, rounded};
+use super::source::Source;
 
 /// The name of the node that is added.
 const NEW_NODE: &str = "new-node";

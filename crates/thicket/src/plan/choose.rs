@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use thicket_bench::report::Table;
 use thicket_lab::results::Results;
-use thicket_lab::scenario::{Measure, Positive, Scenario};
+use thicket_lab::scenario::{Measure, Scenario};
 use thicket_lab::summary::{cell, rows};
+use thicket_lab::units::Positive;
 
 /// Share of the measured rate that a node is planned for.
 const HEADROOM: f64 = 0.6;

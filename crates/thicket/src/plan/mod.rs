@@ -14,6 +14,7 @@ mod replay;
 mod rows;
 mod simulate;
 mod size;
+mod source;
 
 /// Arguments of `thicket plan`.
 #[derive(Debug, clap::Args)]

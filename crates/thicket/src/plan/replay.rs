@@ -11,8 +11,9 @@ use thicket_placement::{
 
 use super::arguments::{FairOptions, OpenChoices, parse_strategy};
 use super::price::{Prices, Tariff};
-use super::recording::{Recording, Source};
+use super::recording::Recording;
 use super::rows::{Format, Row, object, render, rounded};
+use super::source::Source;
 
 /// Brokers of a recording that names none.
 const BROKERS: usize = 8;

@@ -4,7 +4,7 @@ use thicket_bridge::{LaneStatistics, Monitor, Statistics};
 
 use thicket_telemetry::Kind::{self, Counter, Gauge};
 
-use super::Page;
+use super::page::Page;
 
 /// Name, kind, help, and the field.
 type Family = (&'static str, Kind, &'static str, fn(&LaneStatistics) -> u64);

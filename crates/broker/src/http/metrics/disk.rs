@@ -2,7 +2,7 @@
 
 use thicket_telemetry::Kind::{Counter, Gauge};
 
-use super::Page;
+use super::page::Page;
 use crate::disk::Disk;
 
 pub(super) fn append(page: &mut Page, disk: &Disk) {

@@ -3,7 +3,7 @@
 use thicket_hooks::Statistics;
 use thicket_telemetry::Kind::{self, Counter, Gauge};
 
-use super::Page;
+use super::page::Page;
 
 /// Name, kind, help, and the field for each outcome.
 type Family = (

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use thicket_telemetry::Kind::{self, Counter, Gauge};
 
-use super::Page;
+use super::page::Page;
 use crate::api::TrafficCounts;
 use crate::counters::Counter as Count;
 use crate::gate::Gate;

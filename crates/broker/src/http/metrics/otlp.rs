@@ -3,7 +3,7 @@
 use thicket_telemetry::Kind::{Counter, Gauge};
 use thicket_telemetry::{Items, Statistics};
 
-use super::Page;
+use super::page::Page;
 
 pub(super) fn append(page: &mut Page, statistics: &Statistics) {
     let signals = [

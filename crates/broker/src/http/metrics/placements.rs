@@ -3,7 +3,7 @@
 use thicket_node::Remembered;
 use thicket_telemetry::Kind::Gauge;
 
-use super::Page;
+use super::page::Page;
 
 /// What the hub calls the table of placements.
 const TABLE: &str = "placements of clients";

@@ -3,7 +3,7 @@
 use thicket_node::RebalanceCounts;
 use thicket_telemetry::Kind::{Counter, Gauge};
 
-use super::Page;
+use super::page::Page;
 
 const MOVES: &str = "thicket_rebalance_moves_total";
 const OUTCOMES: &str = "thicket_rebalance_outcomes_total";

@@ -3,7 +3,7 @@
 use thicket_node::TenantRetained;
 use thicket_telemetry::Kind::Gauge;
 
-use super::Page;
+use super::page::Page;
 use crate::thread::TenantCount;
 
 /// `retained`: by tenant.

@@ -17,8 +17,9 @@ use thicket_session::server::{Delivery, encode_queue};
 use thicket_session::time::Instant;
 use tokio::time::Instant as Clock;
 
+use super::super::answer::{bad_field, failure, silent};
 use super::super::messages::Parts;
-use super::super::{Inspector, Silence, bad_field, failure, silent};
+use super::super::{Inspector, Silence};
 use crate::api::overlay::text_of_query;
 use crate::api::transfer::{FORMAT, HeaderLine, ImportEntry, Line, MessageBody, VERSION};
 

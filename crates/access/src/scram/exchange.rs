@@ -1,28 +1,18 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677) without channel binding: what is stored, and both sides of the exchange.
+//! Both sides of the exchange: the client proves that it has the password, and the server that it has the credential.
 //!
 //! Nonces are passed in. Names and passwords are used as bytes: SASLprep is not applied.
 
-use std::fmt;
-use std::hint::black_box;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use crate::hash::Work;
+use super::credential::{
+    Credential, Key, LEAST_ITERATIONS, MOST_ITERATIONS, is_same, mac, salted_password, xor,
+};
 use crate::users::Users;
 
-/// Its name as authentication method.
-pub const METHOD: &str = "SCRAM-SHA-256";
-/// RFC 7677, 4.
-pub const LEAST_ITERATIONS: u32 = 4096;
-/// Beyond this a client would compute for minutes because a broker demands it.
-pub const MOST_ITERATIONS: u32 = 1_000_000;
 /// Longest message of the exchange that is parsed.
 const MOST_BYTES: usize = 4096;
-
-type Key = [u8; 32];
 
 /// Why an exchange failed. It is over; the answer is Not authorized, or a protocol error for malformed messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,102 +26,6 @@ pub enum ScramError {
     /// Protocol: the server has not proved that it has the password either.
     #[error("the server does not know the password")]
     Impostor,
-}
-
-/// What is stored of a password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credential {
-    iterations: u32,
-    salt: Vec<u8>,
-    stored_key: Key,
-    server_key: Key,
-}
-
-impl Credential {
-    /// For a password. `salt` is to be fresh and random.
-    #[must_use]
-    pub fn new(password: &[u8], salt: &[u8], iterations: u32) -> Self {
-        let salted = salted_password(password, salt, iterations);
-        Self {
-            iterations,
-            salt: salt.to_vec(),
-            stored_key: Sha256::digest(mac(&salted, b"Client Key")).into(),
-            server_key: mac(&salted, b"Server Key"),
-        }
-    }
-
-    /// Parses what `Display` writes.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let rest = text.strip_prefix(METHOD)?.strip_prefix('$')?;
-        let (cost, keys) = rest.split_once('$')?;
-        let (iterations, salt) = cost.split_once(':')?;
-        let (stored_key, server_key) = keys.split_once(':')?;
-        let key = |text: &str| Key::try_from(BASE64.decode(text).ok()?).ok();
-        let iterations = iterations.parse().ok()?;
-        (LEAST_ITERATIONS..=MOST_ITERATIONS)
-            .contains(&iterations)
-            .then_some(())?;
-        Some(Self {
-            iterations,
-            salt: BASE64.decode(salt).ok().filter(|salt| !salt.is_empty())?,
-            stored_key: key(stored_key)?,
-            server_key: key(server_key)?,
-        })
-    }
-
-    /// Looks like one of the file's; no password fits.
-    pub(crate) fn decoy(key: &Key, name: &str) -> Self {
-        let made_up = mac(key, name.as_bytes());
-        Self {
-            iterations: DEFAULT_ITERATIONS,
-            salt: made_up[..16].to_vec(),
-            stored_key: made_up,
-            server_key: made_up,
-        }
-    }
-
-    /// Whether it is of `password`. As slow as its iterations.
-    #[must_use]
-    pub(crate) fn verify(&self, password: &[u8]) -> bool {
-        let salted = salted_password(password, &self.salt, self.iterations);
-        let stored: Key = Sha256::digest(mac(&salted, b"Client Key")).into();
-        is_same(&stored, &self.stored_key)
-    }
-
-    /// What that takes.
-    pub(crate) fn work(&self) -> Work {
-        Work {
-            scram: self.iterations,
-            ..Work::default()
-        }
-    }
-}
-
-/// Takes as long as checking `password` with so many iterations.
-pub(crate) fn spend(password: &[u8], iterations: u32) {
-    if iterations > 0 {
-        black_box(salted_password(password, &[0; 16], iterations));
-    }
-}
-
-/// What `thicket passwd --scram` uses.
-pub const DEFAULT_ITERATIONS: u32 = 10_000;
-
-impl fmt::Display for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (salt, stored, server) = (
-            BASE64.encode(&self.salt),
-            BASE64.encode(self.stored_key),
-            BASE64.encode(self.server_key),
-        );
-        write!(f, "{METHOD}${}:{salt}${stored}:{server}", self.iterations)
-    }
-}
-
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credential(..)")
-    }
 }
 
 /// The server's side, between its challenge and the client's proof.
@@ -311,47 +205,6 @@ fn unescape(name: &str) -> Result<String, ScramError> {
     } else {
         Err(ScramError::Malformed)
     }
-}
-
-fn keyed(key: &[u8]) -> Hmac<Sha256> {
-    Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
-}
-
-fn mac(key: &[u8], message: &[u8]) -> Key {
-    keyed(key)
-        .chain_update(message)
-        .finalize()
-        .into_bytes()
-        .into()
-}
-
-fn xor(a: &Key, b: &Key) -> Key {
-    std::array::from_fn(|index| a[index] ^ b[index])
-}
-
-/// In a time that does not reveal where they differ.
-fn is_same(a: &Key, b: &Key) -> bool {
-    a.iter().zip(b).fold(0, |seen, (a, b)| seen | (a ^ b)) == 0
-}
-
-/// `Hi` of RFC 5802, 2.2: PBKDF2 with HMAC-SHA-256 and one block.
-fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> Key {
-    let keyed = keyed(password);
-    let next = |message: &[u8]| -> Key {
-        keyed
-            .clone()
-            .chain_update(message)
-            .finalize()
-            .into_bytes()
-            .into()
-    };
-    let mut block = next(&[salt, &1u32.to_be_bytes()].concat());
-    let mut result = block;
-    for _ in 1..iterations {
-        block = next(&block);
-        result = xor(&result, &block);
-    }
-    result
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use thicket_telemetry::Kind::{Counter, Gauge};
 
-use super::metrics::Page;
+use super::page::Page;
 use crate::api::overlay::OverlayEntry;
 use crate::histogram::{Distribution, SLOW};
 

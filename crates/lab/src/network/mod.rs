@@ -1,10 +1,13 @@
 //! Sites and links as in the file.
 
+mod law;
+
 use serde::{Deserialize, Serialize};
 
-use super::delay::{DelayLaw, Drawn};
-use super::units::{NonNegative, Percent, Positive};
+pub use law::{DelayLaw, Drawn, Law};
+
 use crate::delay::Delay;
+use crate::units::{NonNegative, Percent, Positive};
 
 /// Maximum number of sites in virtual time.
 const MAX_SITES: usize = 1_000;
@@ -129,7 +132,7 @@ impl LinkSettings {
     }
 
     /// An error names the key below `key`, that of these settings.
-    pub(super) fn check(&self, key: &str) -> Result<(), String> {
+    pub(crate) fn check(&self, key: &str) -> Result<(), String> {
         let given = [
             ("rtt_ms", self.rtt_ms.is_some()),
             ("one_way_ms", self.one_way_ms.is_some()),
@@ -184,7 +187,7 @@ impl Network {
         Ok(names)
     }
 
-    pub(super) fn check(&self, names: &[String]) -> Result<(), String> {
+    pub(crate) fn check(&self, names: &[String]) -> Result<(), String> {
         self.link.check("network.link")?;
         if self.extra_links > 0 && self.shape != Shape::Random {
             return Err("network.extra_links: only the shape random has them".to_owned());
@@ -205,7 +208,7 @@ impl Network {
                 return Err(format!("{key}.between: a link has two different ends"));
             }
         }
-        crate::topology::Topology::new(self, names, 1).map(drop)
+        Ok(())
     }
 }
 
@@ -220,7 +223,7 @@ pub fn check_built(sites: usize) -> Result<(), String> {
 }
 
 /// An error unless `site` is one of `names`.
-pub(super) fn known(site: &str, names: &[String], key: &str) -> Result<(), String> {
+pub(crate) fn known(site: &str, names: &[String], key: &str) -> Result<(), String> {
     if names.iter().any(|name| name == site) {
         return Ok(());
     }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::units::{NonNegative, Positive};
 use crate::delay::Delay;
+use crate::units::{NonNegative, Positive};
 
 /// The law of a delay each way, with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]

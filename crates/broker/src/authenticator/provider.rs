@@ -1,14 +1,13 @@
 //! Keys of tokens that a provider publishes. A thread of its own fetches them: at the start, at an interval, at a reload, and when a token names an
 //! unknown key. No CONNECT waits for it. While the provider does not answer, the last keys stay in use.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use thicket_access::Keys;
 
-use crate::authenticator::Desk;
 use crate::config::{KeyProvider, KeySource, checked_provider_url};
 use crate::counters::Counters;
 use crate::log::{self, Subject};
@@ -24,27 +23,27 @@ const ANSWER_BYTES: u64 = 256 * 1024;
 
 /// Requests fetches from the thread.
 #[derive(Debug)]
-pub(crate) struct Fetcher {
+pub(super) struct Fetcher {
     wanted: SyncSender<()>,
 }
 
 /// The thread's end of the channel.
-pub(crate) struct Wanted(Receiver<()>);
+pub(super) struct Wanted(Receiver<()>);
 
 impl Fetcher {
-    pub(crate) fn new() -> (Self, Wanted) {
+    pub(super) fn new() -> (Self, Wanted) {
         let (wanted, receiver) = sync_channel(1);
         (Self { wanted }, Wanted(receiver))
     }
 
     /// Fetches the keys again as soon as is allowed.
-    pub(crate) fn fetch_soon(&self) {
+    pub(super) fn fetch_soon(&self) {
         // Fails if a fetch is requested already.
         let _ = self.wanted.try_send(());
     }
 
     /// Whether another fetch may find an unknown key; if so, it is requested.
-    pub(crate) fn may_learn_a_key(&self, counters: &Counters) -> bool {
+    pub(super) fn may_learn_a_key(&self, counters: &Counters) -> bool {
         let is_fresh = |age| age < SHORTEST_PAUSE;
         if counters.jwt_keys_fetched.age().is_some_and(is_fresh) {
             return false;
@@ -54,54 +53,53 @@ impl Fetcher {
     }
 }
 
-/// Starts the thread. It ends when the desk is dropped.
-pub(crate) fn start(
+/// Starts the thread, which passes keys on to `set_keys`. It ends when the fetcher is dropped.
+pub(super) fn start(
     provider: KeyProvider,
-    desk: &Arc<Desk>,
     Wanted(wanted): Wanted,
+    counters: Arc<Counters>,
+    set_keys: impl Fn(Keys) + Send + 'static,
 ) -> std::io::Result<()> {
-    let desk = Arc::downgrade(desk);
     std::thread::Builder::new()
         .name("jwt-keys".into())
-        .spawn(move || run(&provider, &desk, &wanted))?;
+        .spawn(move || run(&provider, &wanted, &counters, set_keys))?;
     Ok(())
 }
 
-fn run(provider: &KeyProvider, desk: &Weak<Desk>, wanted: &Receiver<()>) {
+fn run(
+    provider: &KeyProvider,
+    wanted: &Receiver<()>,
+    counters: &Counters,
+    set_keys: impl Fn(Keys),
+) {
     loop {
         let began = Instant::now();
         let fetched = fetch(provider);
-        let Some(desk) = desk.upgrade() else { return };
-        desk.counters.jwt_key_fetches.add_one();
+        counters.jwt_key_fetches.add_one();
         let pause = match fetched {
             Ok(keys) => {
-                desk.set_keys(keys);
+                set_keys(keys);
                 // Set last: until then an unknown key may be among the new ones.
-                desk.counters.jwt_keys_fetched.set_now();
+                counters.jwt_keys_fetched.set_now();
                 provider.refresh
             }
             Err(error) => {
-                desk.counters.jwt_key_fetch_failures.add_one();
+                counters.jwt_key_fetch_failures.add_one();
                 let message = "the provider's keys cannot be fetched, the last ones stay";
                 if let Some(suppressed) = log::may_say(Subject::Message(message)) {
-                    let age_s = desk
-                        .counters
-                        .jwt_keys_fetched
-                        .age()
-                        .map(|age| age.as_secs());
+                    let age_s = counters.jwt_keys_fetched.age().map(|age| age.as_secs());
                     tracing::warn!(error, age_s, suppressed, "{message}");
                 }
                 RETRY.min(provider.refresh)
             }
         };
-        drop(desk);
         if !rest(wanted, began, pause) {
             return;
         }
     }
 }
 
-/// Waits for the next fetch: for `pause`, or if one is requested only for the shortest pause. Returns whether the desk still exists.
+/// Waits for the next fetch: for `pause`, or if one is requested only for the shortest pause. Returns whether the fetcher still exists.
 fn rest(wanted: &Receiver<()>, began: Instant, pause: Duration) -> bool {
     let mut pause = pause;
     loop {

@@ -6,7 +6,7 @@ use crate::config::Config;
 
 /// Names and addresses derived from where the node listens.
 pub(crate) struct Places {
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Where other nodes reach it.
     pub(crate) address: String,
     /// The address in announcements: a wildcard is left to the receivers, which use the datagram's source address.
@@ -16,7 +16,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    pub(super) fn of(config: &Config, first: SocketAddr) -> Self {
+    pub(crate) fn of(config: &Config, first: SocketAddr) -> Self {
         let reached = SocketAddr::new(outward(first.ip()), first.port());
         // Announcements travel over IPv4, so their source address does not lead to an IPv6 listener.
         let announced = if first.is_ipv4() { first } else { reached };
@@ -42,7 +42,7 @@ impl Places {
     }
 
     /// HOST:PORT under which others reach an address of this host.
-    pub(super) fn outward(&self, address: SocketAddr) -> String {
+    pub(crate) fn outward(&self, address: SocketAddr) -> String {
         let port = address.port();
         match &self.advertised_host {
             Some(host) => format!("{host}:{port}"),
@@ -51,7 +51,7 @@ impl Places {
     }
 }
 
-pub(super) fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname()
         .nodename()
         .to_string_lossy()

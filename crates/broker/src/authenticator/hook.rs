@@ -10,7 +10,7 @@ use thicket_access::Policy;
 use thicket_access::hook::{Answer, Question};
 use thicket_node::Verdict;
 
-use crate::authenticator::{Asker, Desk, Request, WAITING, allowed, settle_unknown};
+use super::desk::{Asker, Desk, Request, WAITING, allowed, settle_unknown};
 use crate::config::{Hook, OnFailure};
 use crate::log::{self, Subject};
 use crate::pool::Pool;
@@ -24,21 +24,21 @@ const ANSWER_BYTES: u64 = 64 * 1024;
 
 /// A request that the files do not settle.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(super) struct Asked {
     request: Request,
     since: Instant,
 }
 
 /// Where requests wait for the hook.
 #[derive(Debug, Clone)]
-pub(crate) struct HookQueue {
+pub(super) struct HookQueue {
     asked: Pool<Asked>,
     on_failure: OnFailure,
 }
 
 impl HookQueue {
     /// Puts a request into the queue. If that is full, returns the verdict, and who receives it.
-    pub(crate) fn pass_on(&self, request: Request, policy: &Policy) -> Option<(Asker, Verdict)> {
+    pub(super) fn pass_on(&self, request: Request, policy: &Policy) -> Option<(Asker, Verdict)> {
         let source = request.source();
         let asked = Asked {
             request,
@@ -116,7 +116,7 @@ fn without_answer(on_failure: OnFailure, request: &Request, policy: &Policy) -> 
 }
 
 /// What the hook's threads share.
-pub(crate) struct HookDesk {
+pub(super) struct HookDesk {
     settings: Hook,
     desk: Arc<Desk>,
     agent: ureq::Agent,
@@ -133,7 +133,7 @@ struct Cache {
 
 impl HookDesk {
     /// Starts the threads; they end with the last queue.
-    pub(crate) fn start(settings: Hook, desk: &Arc<Desk>) -> std::io::Result<HookQueue> {
+    pub(super) fn start(settings: Hook, desk: &Arc<Desk>) -> std::io::Result<HookQueue> {
         let on_failure = settings.on_failure;
         let agent = thicket_hooks::agent(&settings.url, settings.authorities.as_deref())
             .map_err(std::io::Error::other)?;

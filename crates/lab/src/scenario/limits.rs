@@ -1,0 +1,64 @@
+//! Limits of each broker: CPU, memory and cores.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Positive;
+
+/// Cores of the largest machine.
+const MAX_CORES: usize = 1024;
+/// Memory of the largest machine: 64 TiB.
+const MAX_MEMORY_MIB: u64 = 64 << 20;
+
+/// CPU and memory of one broker; absent means unlimited.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Cores, as a quota of CPU time.
+    pub cpus: Option<Positive>,
+    /// Memory in MiB.
+    pub memory_mib: Option<u64>,
+    /// Cores that brokers may use, such as `"0"` or `"0-1,3"`: one list for each site in turn.
+    #[serde(default)]
+    pub cores: Vec<String>,
+}
+
+impl Limits {
+    /// The cores of the broker of a site, by number; `None`: all.
+    #[must_use]
+    pub fn cores_of(&self, site: usize) -> Option<Vec<usize>> {
+        let list = self.cores.get(site.checked_rem(self.cores.len())?)?;
+        numbers(list)
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        if let Some(mib) = self.memory_mib
+            && !(1..=MAX_MEMORY_MIB).contains(&mib)
+        {
+            return Err(format!(
+                "brokers.memory_mib: {mib} is not from 1 to {MAX_MEMORY_MIB}"
+            ));
+        }
+        let wrong = |(_, list): &(usize, &String)| numbers(list).is_none();
+        match self.cores.iter().enumerate().find(wrong) {
+            Some((number, list)) => Err(format!(
+                "brokers.cores.{number}: {list:?} is no list of cores such as \"0\" or \"0-1,3\""
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The numbers in a list such as `0-1,3`; `None` if it is no such list.
+fn numbers(list: &str) -> Option<Vec<usize>> {
+    let mut all = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        // More than that no kernel counts.
+        if first > last || last >= MAX_CORES {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}

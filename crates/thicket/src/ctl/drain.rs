@@ -1,0 +1,76 @@
+//! `thicket ctl drain`: empties a node step by step, and says what to know before it is stopped.
+
+use std::time::{Duration, Instant};
+
+use thicket_broker::api::{DrainEntry, NodeEntry, TrafficEntry};
+
+use crate::api::Api;
+
+/// Time between two steps of a drain.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Asks until nothing is left.
+pub fn drain(api: &Api, timeout: Duration) -> anyhow::Result<()> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let DrainEntry {
+            connections,
+            sessions,
+        } = api.post("/v1/drain", &())?;
+        if (connections, sessions) == (0, 0) {
+            return crate::print(&drained(api)?);
+        }
+        // Clients without such a session are gone already.
+        if connections <= sessions && !sees_others(api)? {
+            anyhow::bail!(
+                "no other node is there: {} here, in the data directory if there is one",
+                match sessions {
+                    1 => "1 session stays".to_owned(),
+                    _ => format!("{sessions} sessions stay"),
+                }
+            );
+        }
+        if Instant::now() > deadline {
+            anyhow::bail!(
+                "{} and {} are left: sessions go only to a node that has a backup (`thicket_under_replicated_sessions`)",
+                crate::counted(connections, "client"),
+                crate::counted(sessions, "session")
+            );
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// What to know before a drained node is stopped: backups of other nodes' sessions end with it.
+fn drained(api: &Api) -> anyhow::Result<String> {
+    let TrafficEntry { total, .. } = api.ask("/v1/traffic")?;
+    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
+    let others = nodes.iter().filter(|it| it.reachable && !it.is_self);
+    let mut text = "drained: the node can be stopped\n".to_owned();
+    if total.backups > 0 {
+        text += &format!(
+            "it has {} of sessions of other nodes: {}\n",
+            crate::counted(total.backups, "backup"),
+            if others.count() > 1 {
+                "others are made when it has stopped; wait for that before you stop the next node (`thicket_under_replicated_sessions` is 0)"
+            } else {
+                "with one other node only, those have none until this node is back"
+            }
+        );
+    }
+    Ok(text)
+}
+
+/// Lets the node accept clients again.
+pub fn end(api: &Api) -> anyhow::Result<()> {
+    api.delete("/v1/drain")?;
+    crate::print(
+        "the node accepts clients again; sessions that it handed over come back with their clients\n",
+    )
+}
+
+/// Whether the node reaches any that could have its sessions.
+fn sees_others(api: &Api) -> anyhow::Result<bool> {
+    let nodes: Vec<NodeEntry> = api.ask("/v1/nodes")?;
+    Ok(nodes.iter().any(|node| node.reachable && !node.is_self))
+}
