@@ -1,6 +1,6 @@
 //! Limits on connections at a time and connections a second, for each listener and for the node.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thicket_node::{Allowance, Balance};
@@ -26,6 +26,8 @@ pub(crate) struct NodeGate {
     pub(crate) is_short_of_memory: AtomicBool,
     /// It has also used up the reserve for clients that return: no new connections.
     pub(crate) is_out_of_memory: AtomicBool,
+    /// Bytes that connections held which were closed to free them, since the housekeeper took the number.
+    pub(crate) given_up: AtomicU64,
     /// Connections refused because the node was full.
     pub(crate) node_full: Counter,
     pub(crate) short_of_memory: Counter,
@@ -38,6 +40,7 @@ impl NodeGate {
             maximum,
             is_short_of_memory: AtomicBool::new(false),
             is_out_of_memory: AtomicBool::new(false),
+            given_up: AtomicU64::new(0),
             node_full: Counter::default(),
             short_of_memory: Counter::default(),
         })

@@ -14,7 +14,7 @@ use crate::gate::NodeGate;
 use crate::http::Inspector;
 use crate::load::{Given, Meter};
 use crate::log;
-use crate::memory::{limit_bytes, resident_bytes};
+use crate::memory::{Freed, limit_bytes, resident_bytes};
 use crate::readiness::Reminder;
 use system::System;
 
@@ -66,8 +66,9 @@ impl Housekeeper {
         let watcher = Arc::clone(&duties);
         housekeeper.spawn("memory", move |stopped| {
             let mut pause = LOOK;
+            let mut freed = Freed::default();
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                pause = watcher.watch_memory(limit);
+                pause = watcher.watch_memory(limit, &mut freed);
             }
         })?;
         housekeeper.spawn("housekeeper", move |stopped| {
@@ -132,30 +133,35 @@ impl Duties {
     }
 
     /// Checks memory. Returns the time until the next check.
-    fn watch_memory(&self, limit: Option<u64>) -> Duration {
+    fn watch_memory(&self, limit: Option<u64>, freed: &mut Freed) -> Duration {
         let (Some(limit), Some(resident)) = (limit, resident_bytes()) else {
             return LOOK;
         };
-        self.compare_memory(limit, resident);
-        if resident > limit / CLOSE.1 * CLOSE.0 {
+        freed.add(self.gate.given_up.swap(0, Ordering::Relaxed));
+        let in_use = freed.in_use(resident);
+        self.compare_memory(limit, in_use);
+        if in_use > limit / CLOSE.1 * CLOSE.0 {
             CLOSE_LOOK
         } else {
             LOOK
         }
     }
 
-    fn compare_memory(&self, limit: u64, resident: u64) {
-        let is_out = resident > limit + limit / RESERVE;
+    fn compare_memory(&self, limit: u64, in_use: u64) {
+        let is_out = in_use > limit + limit / RESERVE;
         self.gate.is_out_of_memory.store(is_out, Ordering::Relaxed);
         let was_short = self.gate.is_short_of_memory.load(Ordering::Relaxed);
         let is_short = if was_short {
-            resident > limit / RELIEF.1 * RELIEF.0
+            in_use > limit / RELIEF.1 * RELIEF.0
         } else {
-            resident > limit
+            in_use > limit
         };
         if is_short {
-            self.inspector
-                .order_all(|worker, now| worker.give_up_buffers(now));
+            let gate = Arc::clone(&self.gate);
+            self.inspector.order_all(move |worker, now| {
+                let bytes = worker.give_up_buffers(now);
+                gate.given_up.fetch_add(bytes, Ordering::Relaxed);
+            });
         }
         if is_short == was_short {
             return;
@@ -167,12 +173,12 @@ impl Duties {
             .order_all(move |worker, _| worker.set_short_of_memory(is_short));
         if is_short {
             tracing::warn!(
-                resident,
+                in_use,
                 limit,
                 "memory is short: nobody gets a new session, QoS 0 is dropped early, and connections that hold much are closed"
             );
         } else {
-            tracing::info!(resident, limit, "memory suffices again");
+            tracing::info!(in_use, limit, "memory suffices again");
         }
     }
 }

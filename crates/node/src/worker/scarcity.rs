@@ -122,10 +122,10 @@ impl Worker {
     }
 
     /// While memory is short: connections that hold much of what their clients sent in part, or have not received, are closed (0x97), those of the
-    /// address that holds most first. Sessions stay.
-    pub fn give_up_buffers(&mut self, now: Now) {
+    /// address that holds most first. Sessions stay. Returns how many bytes these held.
+    pub fn give_up_buffers(&mut self, now: Now) -> u64 {
         if now.instant.since(self.cx.gave_up_at) < GIVEN_UP_EVERY {
-            return;
+            return 0;
         }
         thicket_session::reach!("time GIVEN_UP_EVERY");
         self.cx.gave_up_at = now.instant;
@@ -141,7 +141,9 @@ impl Worker {
         let all: u64 = (self.cx.connections.iter())
             .map(|(_, it)| held(it) as u64)
             .sum();
+        let mut given_up = 0;
         for (id, held) in heaviest(self.cx.connections.iter(), held, all / GIVEN_UP) {
+            given_up += held as u64;
             self.cx.event(
                 EventLevel::Warn,
                 "connection ended: memory is short, and it holds much",
@@ -155,6 +157,7 @@ impl Worker {
                 self.cx.close(id);
             }
         }
+        given_up
     }
 }
 
