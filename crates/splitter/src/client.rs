@@ -421,7 +421,7 @@ impl Connection {
             is_to_end: false,
         };
         let addresses = vec![address.to_owned(), old.address];
-        let opened = node::open(&self.shared.config, &self.template, opening, addresses).await;
+        let opened = node::open(&self.shared, &self.template, opening, addresses).await;
         self.place.note_reopened();
         match opened {
             Ok(session) => self.add(1, session),
@@ -452,7 +452,7 @@ impl Connection {
             return false;
         }
         let addresses = vec![address.to_owned()];
-        match node::open_new(&self.shared.config, &self.template, number, addresses).await {
+        match node::open_new(&self.shared, &self.template, number, addresses).await {
             Ok(session) => {
                 self.add(number, session);
                 true

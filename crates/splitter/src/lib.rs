@@ -30,6 +30,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use self::memory::Memories;
+use self::node::Silent;
 
 /// Most sessions for one client, as in a request for a placement.
 pub const MOST_SESSIONS: usize = 16;
@@ -79,6 +80,7 @@ pub enum Error {
 struct Shared {
     config: Config,
     memories: Memories,
+    silent: Silent,
 }
 
 /// A listening splitter.
@@ -101,10 +103,14 @@ impl Splitter {
                 address: config.listen.clone(),
                 source,
             })?;
-        let memories = Memories::default();
+        let shared = Shared {
+            config,
+            memories: Memories::default(),
+            silent: Silent::default(),
+        };
         Ok(Self {
             listener,
-            shared: Arc::new(Shared { config, memories }),
+            shared: Arc::new(shared),
         })
     }
 

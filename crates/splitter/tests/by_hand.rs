@@ -246,3 +246,23 @@ async fn a_denied_filter_is_left_out_of_requests_and_the_others_are_placed() {
     asked.assert_names(r#""other""#);
     asked.place(&second, r#""other""#).await;
 }
+
+#[tokio::test]
+async fn a_node_that_hangs_delays_one_client_and_no_longer_than_a_second() {
+    let (node, hanging) = (Server::start().await, Server::start().await);
+    let splitter = start(&[&hanging, &node], None).await;
+    let mut delayed = 0;
+    let mut open = Vec::new();
+    for number in 0..20 {
+        let begun = std::time::Instant::now();
+        let mut client = Connection::open(&splitter, &format!("c{number}")).await;
+        open.push(node.session().await.1);
+        assert_eq!(client.connack().await, ReasonCode::Success);
+        let time = begun.elapsed();
+        assert!(time < Duration::from_secs(3), "client {number}: {time:?}");
+        delayed += usize::from(time > Duration::from_millis(900));
+        open.push(client);
+    }
+    // Each client draws one of the two: that all draw the one that answers is as good as impossible.
+    assert_eq!(delayed, 1);
+}
