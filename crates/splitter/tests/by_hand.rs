@@ -266,3 +266,17 @@ async fn a_node_that_hangs_delays_one_client_and_no_longer_than_a_second() {
     // Each client draws one of the two: that all draw the one that answers is as good as impossible.
     assert_eq!(delayed, 1);
 }
+
+#[tokio::test]
+async fn a_splitter_in_front_of_itself_is_refused() {
+    let free = Server::start().await.address();
+    let (_, port) = free.split_once(':').expect("HOST:PORT");
+    let other = "127.0.0.1:1".to_owned();
+    for (listen, node) in [("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.1")] {
+        let cluster = vec![other.clone(), format!("{node}:{port}")];
+        let config = config(&format!("{listen}:{port}"), cluster, Vec::new());
+        let refused = Splitter::bind(config).await.expect_err(listen).to_string();
+        let expected = format!("cluster: {node}:{port}: is this proxy itself");
+        assert!(refused.starts_with(&expected), "{refused}");
+    }
+}
