@@ -429,17 +429,16 @@ impl Session {
             connection.dialling = None;
             return;
         }
-        let mut asks_again = assignment.requests > self.requests;
+        let asks_again = assignment.requests > self.requests;
         let mut wanted = address;
         if let Some((number, placed)) = &assignment.address
             && *number > self.followed
         {
             self.followed = *number;
             connection.dialling = None;
-            // A connection there makes the request as well.
-            asks_again &= placed == address;
             wanted = placed;
         }
+        // A connection elsewhere makes the request as well.
         if wanted != address || asks_again {
             self.requests = assignment.requests;
             let (wanted, tls) = (wanted.clone(), self.shared.tls.clone());
