@@ -748,6 +748,10 @@ describe("errors", () => {
       placement: ["mqtt://a", { placement: "http" }],
       "list of URLs": ["mqtt://a", { placement: ["node-1:18830"] }],
       userName: ["mqtt://a", { username: "misspelt" }],
+      'clientId: "c': ["mqtt://a", { clientId: "c".repeat(65_536) }],
+      'clientId: "a': ["mqtt://a", { clientId: "a\0b" }],
+      "userName:": ["mqtt://a", { userName: "u".repeat(65_536) }],
+      "password: expected": ["mqtt://a", { password: "p".repeat(65_536) }],
     };
     for (const [name, [servers, options]] of Object.entries(wrong)) {
       const isNamed = (/** @type {unknown} */ error) => error instanceof RangeError && error.message.includes(name);

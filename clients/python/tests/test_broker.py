@@ -615,6 +615,10 @@ class Arguments(unittest.IsolatedAsyncioTestCase):
             "qos": {"subscribe": {"a": 3}},
             "rates": {"rates": {"a": -1}},
             "rates: nan": {"rates": {"a": float("nan")}},
+            "client_id: 'c": {"client_id": "c" * 65_536},
+            "client_id: 'a": {"client_id": "a\0b"},
+            "user_name": {"user_name": "u" * 65_536},
+            "password: expected": {"password": "p" * 65_536},
         }
         for name, options in wrong.items():
             with self.subTest(name), self.assertRaisesRegex(ValueError, name):

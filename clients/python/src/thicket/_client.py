@@ -31,7 +31,7 @@ from ._placement import (
 from ._plan import Plan
 from ._routes import Routes
 from ._session import Assignment, Leave, Login, Outgoing, Session, Timing
-from ._topics import check_filter
+from ._topics import LONGEST, check_filter, check_text
 
 MOST_SESSIONS = 16
 MOST_PER_S = 1_000_000_000
@@ -117,8 +117,7 @@ class Client:
         if resume and not (client_id and session_expiry):
             raise ValueError("resume: expected a client_id, and a session_expiry above 0")
         _check_placement(placement)
-        if version not in (4, 5):
-            raise ValueError(f"version: {version}: expected 4 (3.1.1) or 5 (5.0)")
+        _check_login(version, client_id, user_name or "", password or "")
         self.client_id = client_id or f"thicket-{secrets.token_hex(8)}"
         self._subscribe = dict(subscribe or {})
         self._publish = tuple(publish)
@@ -595,6 +594,15 @@ class Client:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _check_login(version: int, client_id: str, user_name: str, password: str) -> None:
+    if version not in (4, 5):
+        raise ValueError(f"version: {version}: expected 4 (3.1.1) or 5 (5.0)")
+    check_text(client_id, "client_id:")
+    check_text(user_name, "user_name:")
+    if len(password.encode()) > LONGEST:
+        raise ValueError(f"password: expected at most {LONGEST} bytes")
 
 
 def _check_declared(publish: Iterable[str], subscribe: Mapping[str, int], will: Message | None) -> None:
