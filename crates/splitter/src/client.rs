@@ -305,16 +305,22 @@ impl Connection {
         if self.control.urls.is_empty() || Instant::now() < self.ask_from {
             return self.split.assign(1, &names);
         }
-        let mut all = self.known_names();
-        all.publish.extend(names.publish.iter().cloned());
-        all.subscribe.extend(names.subscribe.iter().cloned());
+        let is_denied = |entry: Entry| self.denied.contains(&entry);
+        let mut publish = names.publish.iter().cloned().map(Entry::Publish);
+        let mut subscribe = names.subscribe.iter().cloned().map(Entry::Subscribe);
+        if publish.all(is_denied) && subscribe.all(is_denied) {
+            return self.split.assign(1, &names);
+        }
+        let all = self.allowed_names(&names);
         let asked = self.spawn_ask(all);
         self.asking = Some((names, asked));
     }
 
-    /// The names that the client uses, without those that are denied.
-    fn known_names(&self) -> Names {
+    /// The names that the client uses, and `new` ones, without those that are denied.
+    fn allowed_names(&self, new: &Names) -> Names {
         let mut names = self.split.memory().names();
+        names.publish.extend(new.publish.iter().cloned());
+        names.subscribe.extend(new.subscribe.iter().cloned());
         for entry in &self.denied {
             match entry {
                 Entry::Publish(topic) => names.publish.remove(topic),
@@ -524,7 +530,7 @@ impl Connection {
         {
             self.renew_at = now + RENEW;
             self.denied.clear();
-            let names = self.known_names();
+            let names = self.allowed_names(&Names::default());
             if names != Names::default() {
                 self.renewing = Some(self.spawn_ask(names));
             }

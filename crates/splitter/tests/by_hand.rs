@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use thicket_mqtt::{
-    Connack, Connect, Packet, PacketId, ProtocolVersion, Qos, ReasonCode, Suback, Subscribe, decode,
+    Connack, Connect, Packet, PacketId, ProtocolVersion, Publish, Qos, ReasonCode, Suback,
+    Subscribe, decode,
 };
 use thicket_splitter::{Config, Splitter};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -103,8 +104,8 @@ impl Asked {
         self.answer("200 OK", &body).await;
     }
 
-    fn assert_names(&self, filters: &str) {
-        let expected = format!(r#""subscribe":[{filters}]"#);
+    fn assert_names(&self, topics: &str, filters: &str) {
+        let expected = format!(r#""publish":[{topics}],"subscribe":[{filters}]"#);
         assert!(self.text.contains(&expected), "{expected}: {}", self.text);
     }
 }
@@ -216,18 +217,32 @@ async fn a_denied_filter_is_left_out_of_requests_and_the_others_are_placed() {
         (client, session)
     };
     let ((mut client, mut session), asked) = tokio::join!(asking, control.asked());
-    asked.assert_names(r#""denied""#);
+    asked.assert_names("", r#""denied""#);
     asked.refuse("subscribe[0]").await;
     let asked = control.asked().await;
-    asked.assert_names("");
+    asked.assert_names("", "");
     asked.place(&second, "").await;
     let code = ReasonCode::NotAuthorized;
     assert_eq!(session.answer_subscribe(code).await, "denied");
     assert_eq!(client.suback().await, code);
 
+    // It is not asked about again, and draws no filter that overlaps it to its session.
+    client.subscribe("+").await;
+    let asked = control.asked().await;
+    asked.assert_names("", r#""+""#);
+    asked.refuse("subscribe[0]").await;
+    control.asked().await.place(&second, "").await;
+    for filter in ["+", "denied"] {
+        assert_eq!(session.answer_subscribe(code).await, "+");
+        assert_eq!(client.suback().await, code);
+        client.subscribe(filter).await;
+    }
+    assert_eq!(session.answer_subscribe(code).await, "denied");
+    assert_eq!(client.suback().await, code);
+
     client.subscribe("other").await;
     let asked = control.asked().await;
-    asked.assert_names(r#""other""#);
+    asked.assert_names("", r#""other""#);
     asked.place(&second, r#""other""#).await;
     let (client_id, mut elsewhere) = second.session().await;
     assert_eq!(client_id, "c~2");
@@ -235,15 +250,31 @@ async fn a_denied_filter_is_left_out_of_requests_and_the_others_are_placed() {
     assert_eq!(elsewhere.answer_subscribe(code).await, "other");
     assert_eq!(client.suback().await, code);
 
+    let publish = Packet::Publish(Publish::new("secret", b"x"));
+    client.write(&publish).await;
+    let asked = control.asked().await;
+    asked.assert_names(r#""secret""#, r#""other""#);
+    asked.refuse("publish[0]").await;
+    let asked = control.asked().await;
+    asked.assert_names("", r#""other""#);
+    asked.place(&second, r#""other""#).await;
+    let topic = session
+        .next(|packet| match packet {
+            Packet::Publish(publish) => publish.topic.to_owned(),
+            other => panic!("expected PUBLISH: {other:?}"),
+        })
+        .await;
+    assert_eq!(topic, "secret");
+
     // A renewal names everything, as rights may have changed, and leaves out what is still denied.
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(241)).await;
     tokio::time::resume();
     let asked = control.asked().await;
-    asked.assert_names(r#""denied","other""#);
-    asked.refuse("subscribe[0]").await;
+    asked.assert_names(r#""secret""#, r#""other""#);
+    asked.refuse("publish[0]").await;
     let asked = control.asked().await;
-    asked.assert_names(r#""other""#);
+    asked.assert_names("", r#""other""#);
     asked.place(&second, r#""other""#).await;
 }
 
