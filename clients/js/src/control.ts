@@ -1,6 +1,6 @@
 /** Asking control planes by HTTP: when the client begins, and again when its topics change. */
 
-import type { Request } from "./placement.js";
+import { type Entry, type Request, refusedEntry } from "./placement.js";
 import { Wake } from "./waiting.js";
 
 const TIMEOUT_MS = 2000;
@@ -14,6 +14,8 @@ const LOOK_S = 1;
 /** What becomes of a request. */
 export interface Answers {
   onAnswer(text: string): void;
+  /** The control plane refuses requests that name it. Returns whether it is left out of requests from now on, and was not so far. */
+  onDenied(entry: Entry): boolean;
   onProblem(problem: string): void;
 }
 
@@ -73,9 +75,8 @@ export class Asking {
   }
 
   async #ask(): Promise<void> {
-    this.#asked = this.#request();
     try {
-      const text = await ask(this.#urls, this.#authorization, JSON.stringify(this.#asked));
+      const text = await this.#askEach();
       if (!this.#isOver) {
         this.#answers.onAnswer(text);
       }
@@ -83,6 +84,31 @@ export class Asking {
       this.#answers.onProblem(error instanceof Error ? error.message : String(error));
       this.#askLater();
     }
+  }
+
+  /** Asks one after the other, in an order drawn by lot. Throws Error with the last problem if none answers. */
+  async #askEach(): Promise<string> {
+    let problem = "no control plane is named";
+    for (const url of shuffled(this.#urls)) {
+      let entry: Entry | undefined;
+      // Each time the request has an entry less.
+      do {
+        entry = undefined;
+        this.#asked = this.#request();
+        try {
+          const answer = await post(url, this.#authorization, JSON.stringify(this.#asked));
+          const text = await answer.text();
+          if (answer.ok) {
+            return text;
+          }
+          problem = `${url}: ${answer.status}: ${reasonOf(text)}`;
+          entry = refusedEntry(this.#asked, text);
+        } catch (error) {
+          problem = `${url}: ${describe(error)}`;
+        }
+      } while (entry !== undefined && !this.#isOver && this.#answers.onDenied(entry));
+    }
+    throw new Error(problem);
   }
 
   #askLater(): void {
@@ -93,23 +119,10 @@ export class Asking {
   }
 }
 
-/** Asks one after the other, in an order drawn by lot. Throws Error with the last problem if none answers. */
-async function ask(urls: readonly string[], authorization: string | undefined, body: string): Promise<string> {
-  let problem = "no control plane is named";
-  for (const url of shuffled(urls)) {
-    try {
-      const headers = { "content-type": "application/json", ...(authorization && { authorization }) };
-      const signal = AbortSignal.timeout(TIMEOUT_MS);
-      const answer = await fetch(`${url.replace(/\/+$/, "")}/v1/placements`, { method: "POST", headers, body, signal });
-      if (answer.ok) {
-        return await answer.text();
-      }
-      problem = `${url}: ${answer.status}: ${reasonOf(await answer.text())}`;
-    } catch (error) {
-      problem = `${url}: ${describe(error)}`;
-    }
-  }
-  throw new Error(problem);
+function post(url: string, authorization: string | undefined, body: string): Promise<Response> {
+  const headers = { "content-type": "application/json", ...(authorization && { authorization }) };
+  const signal = AbortSignal.timeout(TIMEOUT_MS);
+  return fetch(`${url.replace(/\/+$/, "")}/v1/placements`, { method: "POST", headers, body, signal });
 }
 
 /** What a problem document (RFC 9457) says. */

@@ -9,8 +9,10 @@ import { Ledger } from "./ledger.js";
 import type { Message, Qos } from "./message.js";
 import { type Settings, randomName } from "./options.js";
 import {
+  type Entry,
   PLACE,
   parseAnswer,
+  refusedEntry,
   type Request,
   requestProperties,
   sessionName,
@@ -24,6 +26,8 @@ import { Changes, Reply } from "./waiting.js";
 
 /** Brokers remembered at most. */
 const KNOWN = 64;
+/** Denied filters remembered at most. */
+const DENIED = 1000;
 /** After its last message on the old session a moved filter's messages may still wait on the new one. */
 const LATE_S = 2;
 
@@ -51,6 +55,12 @@ export class Director implements Owner {
   readonly #timers = new Set<ReturnType<typeof setTimeout>>();
   /** Control planes by HTTP. */
   readonly #asking: Asking;
+  /** Topics and filters that the control plane denies: they are not named, filters until a broker grants them. */
+  readonly #denied = { publish: new Set<string>(), subscribe: new Set<string>() };
+  /** What the last CONNECT of the first session asked for. */
+  #asked: Request | undefined;
+  /** How often the request in the CONNECT of the first session changed so that it should be made again at once. */
+  #requests = 0;
   #toBeRead = new Set<number>();
   #ended: ClosedError | undefined;
   readonly #run = randomName();
@@ -67,6 +77,7 @@ export class Director implements Owner {
         this.#follow(text);
         this.#settle();
       },
+      onDenied: (entry) => this.#deny(entry),
       onProblem: (problem) => (this.lastProblem = problem),
     });
   }
@@ -224,8 +235,11 @@ export class Director implements Owner {
   properties(number: number): Array<[string, string]> {
     const { placement } = this.#settings;
     const place: Array<[string, string]> = placement === null ? [] : [[PLACE, "1"]];
-    const asks = number === 1 && placement === "mqtt";
-    return asks ? [...place, ...requestProperties(this.#request())] : place;
+    if (number !== 1 || placement !== "mqtt") {
+      return place;
+    }
+    this.#asked = this.#request();
+    return [...place, ...requestProperties(this.#asked)];
   }
 
   onMessage(number: number, message: Message, identity: string | undefined): void {
@@ -240,6 +254,10 @@ export class Director implements Owner {
     this.#addresses.set(number, address);
     if (placement !== undefined && number === 1 && this.#settings.placement === "mqtt") {
       this.#follow(placement);
+      const entry = this.#asked && refusedEntry(this.#asked, placement);
+      if (entry !== undefined && this.#deny(entry)) {
+        this.#requests += 1;
+      }
     }
     if (number === 1 && !this.#connecting.isDone) {
       this.#connecting.resolve();
@@ -260,6 +278,9 @@ export class Director implements Owner {
     if (error === undefined) {
       this.#plan.onSubscribed(number, filter);
       this.#granted.set(filter, qos);
+      if (this.#denied.subscribe.delete(filter)) {
+        this.#asking.soon();
+      }
       isDone = [number, undefined].includes(this.#plan.home(filter));
     } else {
       isDone = !this.#plan.onRefused(number, filter);
@@ -304,7 +325,7 @@ export class Director implements Owner {
       // A further session that the broker does not want: its topics are served by the first.
       this.#plan.giveUp(number);
       this.#routes.forget(number);
-      session.assign({ target: undefined, filters: new Map(), leave: "now" });
+      session.assign({ target: undefined, filters: new Map(), leave: "now", requests: 0 });
       this.#settle();
     } else if (!this.#connecting.isDone) {
       this.#connecting.reject(error);
@@ -329,7 +350,8 @@ export class Director implements Owner {
 
   onSettled({ message, reply }: Outgoing, error: ThicketError | undefined): void {
     this.#routes.leave(message.topic);
-    if (error instanceof Refused) {
+    // A topic that is denied stays known, or it would be named again.
+    if (error instanceof Refused && !this.#denied.publish.has(message.topic)) {
       this.#routes.unlearn(message.topic);
     }
     if (error === undefined) {
@@ -356,7 +378,20 @@ export class Director implements Owner {
   #request(): Request {
     const { publish, maxSessions, rates } = this.#settings;
     const published = sortedUnique([...publish, ...this.#routes.learned]);
-    return toRequest(this.clientId, published, sortedUnique(this.#plan.wishes), maxSessions, rates);
+    const named = published.filter((topic) => !this.#denied.publish.has(topic));
+    const wishes = sortedUnique(this.#plan.wishes).filter((filter) => !this.#denied.subscribe.has(filter));
+    return toRequest(this.clientId, named, wishes, maxSessions, rates);
+  }
+
+  /** Does not name it any more. Returns whether it did so far. */
+  #deny({ list, name }: Entry): boolean {
+    this.lastProblem = `the control plane does not place ${JSON.stringify(name)}: denied`;
+    const denied = this.#denied[list];
+    if (denied.has(name) || (list === "subscribe" && denied.size >= DENIED)) {
+      return false;
+    }
+    denied.add(name);
+    return true;
   }
 
   /** Follows an answer, if it can be followed. */
@@ -404,6 +439,7 @@ export class Director implements Owner {
         target: this.#plan.target(number),
         filters: this.#plan.filters(number),
         leave: isLeft ? "whenRead" : "stay",
+        requests: number === 1 ? this.#requests : 0,
       });
     }
   }

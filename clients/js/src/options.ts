@@ -3,7 +3,7 @@
 import { type Address, type Scheme, parseServers } from "./address.js";
 import type { Tls } from "./connection.js";
 import { type Message, type Qos, checkMessage, checkQos } from "./message.js";
-import { checkFilter } from "./topics.js";
+import { LONGEST, checkFilter, checkText } from "./topics.js";
 
 /** Most sessions a client may ask for. */
 const MOST_SESSIONS = 16;
@@ -113,6 +113,7 @@ export function check(servers: string | readonly string[], options: Options): Se
     quiet: options.quiet ?? 0.5,
   };
   checkNames(options, settings);
+  checkLogin(settings);
   checkNumbers(settings);
   if (IS_BROWSER && scheme !== "ws" && scheme !== "wss") {
     throw new RangeError(`servers: ${scheme}: expected ws or wss, as a browser has WebSocket only`);
@@ -139,6 +140,14 @@ function checkNames(options: Options, settings: Settings): void {
   const unknown = Object.keys(options).find((name) => !names.includes(name));
   if (unknown !== undefined) {
     throw new RangeError(`${unknown}: expected one of ${names.join(", ")}`);
+  }
+}
+
+function checkLogin({ clientId, userName = "", password = "" }: Settings): void {
+  checkText(clientId, "clientId:");
+  checkText(userName, "userName:");
+  if (new TextEncoder().encode(password).length > LONGEST) {
+    throw new RangeError(`password: expected at most ${LONGEST} bytes`);
   }
 }
 

@@ -57,6 +57,27 @@ export function requestProperties(request: Request): Array<[string, string]> {
   return properties;
 }
 
+/** A topic or filter of a request, by its list. */
+export interface Entry {
+  readonly list: "publish" | "subscribe";
+  readonly name: string;
+}
+
+/** The topic or filter that a problem document (RFC 9457) refuses, by its field, such as `publish[1]`. */
+export function refusedEntry(request: Request, answer: string): Entry | undefined {
+  let problem: unknown;
+  try {
+    problem = JSON.parse(answer);
+  } catch {
+    return undefined;
+  }
+  const field = isObject(problem) ? problem["field"] : undefined;
+  const found = typeof field === "string" ? /^(publish|subscribe)\[(\d{1,9})\]$/.exec(field) : null;
+  const list = found?.[1] === "publish" ? "publish" : "subscribe";
+  const name = found === null ? undefined : request[list][Number(found[2])];
+  return name === undefined ? undefined : { list, name };
+}
+
 /** One session of the client. Without topics it holds messages still: it is read to its end, and left. */
 export interface Placed {
   /** Where; undefined if its node has no listener of the client's kind. */

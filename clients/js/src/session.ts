@@ -37,6 +37,8 @@ export interface Assignment {
   readonly target: Target | undefined;
   readonly filters: ReadonlyMap<string, Subscription>;
   readonly leave: Leave;
+  /** Grows when the request in the CONNECT should be made again at once: the session connects once more where it is. */
+  readonly requests: number;
 }
 
 /** Bounds and pauses, in seconds. */
@@ -84,7 +86,7 @@ export class Session implements Listener {
   readonly #login: Login;
   readonly #timing: Timing;
   readonly #wake = new Wake();
-  #assignment: Assignment = { target: undefined, filters: new Map(), leave: "stay" };
+  #assignment: Assignment = { target: undefined, filters: new Map(), leave: "stay", requests: 0 };
   #cleanStart: boolean;
   /** The connection that serves, or is to serve if nothing else does. */
   #current: Connection | undefined;
@@ -98,6 +100,7 @@ export class Session implements Listener {
   #isRedirected = false;
   #last: Address | undefined;
   #followed = 0;
+  #requests = 0;
   #hops = 0;
   #failures = 0;
   #lastArrival = 0;
@@ -283,6 +286,7 @@ export class Session implements Listener {
 
   /** Throws if the platform has no such connection: a page that came by HTTPS may not use `ws`. */
   #dial(address: Address): Connection {
+    this.#requests = this.#assignment.requests;
     const user = [...this.#owner.properties(this.number)];
     if (this.#hops > 0) {
       user.push([REDIRECTED, String(this.#hops)]);
@@ -299,18 +303,25 @@ export class Session implements Listener {
 
   /** Connects where the control plane wants the session; the connection here serves until the broker there has accepted it. */
   #followPlacement(connection: Connection): void {
-    const { target } = this.#assignment;
-    if (target === undefined || target.answer <= this.#followed || this.#isMoving || this.#isLeavingNow()) {
+    if (this.#isMoving || this.#isLeavingNow()) {
       return;
     }
-    this.#followed = target.answer;
-    this.#next?.drop();
-    this.#next = undefined;
-    if (target.address !== connection.address) {
+    const { target, requests } = this.#assignment;
+    let { address } = connection;
+    if (target !== undefined && target.answer > this.#followed) {
+      this.#followed = target.answer;
+      this.#next?.drop();
+      this.#next = undefined;
+      address = target.address;
+    }
+    // A connection elsewhere makes the request as well.
+    if (address !== connection.address || requests > this.#requests) {
+      this.#next?.drop();
+      this.#next = undefined;
       try {
-        this.#next = this.#dial(target.address);
+        this.#next = this.#dial(address);
       } catch (error) {
-        this.#owner.onProblem(`${target.address}: ${error}`);
+        this.#owner.onProblem(`${address}: ${error}`);
       }
     }
   }

@@ -11,7 +11,7 @@ import { promisify } from "node:util";
 import { ConnectError, Message, OutcomeUnknown, Refused, connect } from "thicket-mqtt";
 
 import { HandBroker } from "./support/hand.js";
-import { Control, freePort, placement, sleep } from "./support/nodes.js";
+import { Control, freePort, placement, problem, sleep } from "./support/nodes.js";
 
 const [USE_ANOTHER_SERVER, SERVER_MOVED, NOT_AUTHORIZED, BAD_LOGIN] = [0x9c, 0x9d, 0x87, 0x86];
 const [SESSION_TAKEN_OVER, IDENTIFIER_NOT_FOUND] = [0x8e, 0x92];
@@ -128,6 +128,81 @@ describe("redirection", () => {
     there.accept();
     const client = await opening;
     assert.deepEqual(client.sessions, new Map([[1, second.address]]));
+    there.close();
+    await client.close();
+  });
+
+  test("what a control plane denies is left out, and the rest is asked for at once", async (t) => {
+    const { first, open } = await twoBrokers(t);
+    const control = await Control.start(t);
+    control.denied = ["denied", "no", "secret"];
+    control.answer = placement(["c", first.address, ["ok"], ["yes"]]);
+    const opening = open({ placement: [control.url], publish: ["denied", "ok"], subscribe: { no: 1, yes: 1 } });
+    const connection = await first.next();
+    assert.deepEqual(
+      control.requests.map(({ publish, subscribe }) => [publish, subscribe]),
+      [
+        [
+          ["denied", "ok"],
+          ["no", "yes"],
+        ],
+        [["ok"], ["no", "yes"]],
+        [["ok"], ["yes"]],
+      ],
+    );
+    control.requests.length = 0;
+    connection.accept();
+    connection.grant(await connection.expect("subscribe"), 1);
+    connection.grant(await connection.expect("subscribe"), 1);
+    const client = await opening;
+    assert.ok(client.isPlaced && client.lastProblem.includes("denied"), client.lastProblem);
+    // The broker has granted the filter, so it is named again. Nobody refuses a message of QoS 0.
+    while (control.requests.length < 2) {
+      await sleep(0.01);
+    }
+    const filters = control.requests.map(({ subscribe }) => subscribe);
+    assert.deepEqual(filters, [["no", "yes"], ["yes"]]);
+    control.requests.length = 0;
+    await client.publish("secret", "1");
+    await client.publish("open", "1");
+    while (control.requests.at(-1)?.publish.join() !== "ok,open") {
+      await sleep(0.01);
+    }
+    assert.ok(control.requests.filter(({ publish }) => publish.includes("secret")).length <= 1);
+    connection.close();
+    await client.close();
+  });
+
+  test("what a broker denies in CONNACK is left out, and the rest is asked for at once", async (t) => {
+    const { first, second, open } = await twoBrokers(t);
+    const opening = open({ publish: ["denied", "ok"], subscribe: { no: 1 } });
+    let named = ["denied", "ok", "no"];
+    let connection;
+    // A field that names nothing is no reason to ask again.
+    for (const { field, name } of [
+      { field: "publish[0]", name: "denied" },
+      { field: "subscribe[0]", name: "no" },
+      { field: "publish[7]", name: "" },
+    ]) {
+      connection = await first.next();
+      for (const topic of ["denied", "ok", "no"]) {
+        const key = topic === "no" ? "thicket-subscribe" : "thicket-publish";
+        assert.equal(connection.says(key, topic), named.includes(topic), topic);
+      }
+      named = named.filter((topic) => topic !== name);
+      const user = { "thicket-placement": JSON.stringify(problem(field)) };
+      connection.accept({ sessionPresent: field !== "publish[0]", user });
+    }
+    assert.ok(connection);
+    connection.grant(await connection.expect("subscribe"), 1);
+    const client = await opening;
+    assert.ok(client.lastProblem.includes("publish[7]"), client.lastProblem);
+    const properties = { serverReference: second.address };
+    connection.write({ cmd: "disconnect", reasonCode: USE_ANOTHER_SERVER, properties });
+    const there = await second.next();
+    assert.ok(there.says("thicket-subscribe", "no"), "it was granted");
+    assert.ok(!there.says("thicket-publish", "denied"));
+    there.accept({ sessionPresent: true });
     there.close();
     await client.close();
   });
@@ -673,6 +748,10 @@ describe("errors", () => {
       placement: ["mqtt://a", { placement: "http" }],
       "list of URLs": ["mqtt://a", { placement: ["node-1:18830"] }],
       userName: ["mqtt://a", { username: "misspelt" }],
+      'clientId: "c': ["mqtt://a", { clientId: "c".repeat(65_536) }],
+      'clientId: "a': ["mqtt://a", { clientId: "a\0b" }],
+      "userName:": ["mqtt://a", { userName: "u".repeat(65_536) }],
+      "password: expected": ["mqtt://a", { password: "p".repeat(65_536) }],
     };
     for (const [name, [servers, options]] of Object.entries(wrong)) {
       const isNamed = (/** @type {unknown} */ error) => error instanceof RangeError && error.message.includes(name);

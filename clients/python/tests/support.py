@@ -68,11 +68,19 @@ def placement(cluster_addresses: Sequence[str], sessions: Sequence[Session]) -> 
     }
 
 
+def problem(field: str) -> dict[str, Any]:
+    """What is answered to a request with a topic or filter that the client may not use."""
+    return {"status": 422, "detail": f"{field}: the client may not use it", "field": field}
+
+
 class Control:
     """A control plane that answers what it was told to."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.answer: dict[str, Any] | None = None
+        # A request with one of these is refused by its field.
+        self.denied: set[str] = set()
+        self._came = asyncio.Condition()
         self.requests: list[dict[str, Any]] = []
         # The head of each request.
         self.heads: list[str] = []
@@ -88,12 +96,24 @@ class Control:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
 
+    async def wait_until(self, is_enough: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """Waits for requests."""
+        async with asyncio.timeout(PATIENCE_S), self._came:
+            await self._came.wait_for(lambda: is_enough(self.requests))
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.heads.append(head)
         length = int(head.lower().split("content-length:")[1].split("\r\n")[0])
-        self.requests.append(json.loads(await reader.readexactly(length)))
-        if self.answer is None:
+        request = json.loads(await reader.readexactly(length))
+        async with self._came:
+            self.requests.append(request)
+            self._came.notify_all()
+        named = [(f"{key}[{at}]", name) for key in ("publish", "subscribe") for at, name in enumerate(request[key])]
+        field = next((field for field, name in named if name in self.denied), None)
+        if field is not None:
+            status, body = "422 Unprocessable Content", json.dumps(problem(field))
+        elif self.answer is None:
             status, body = "400 Bad Request", json.dumps({"title": "refused", "detail": "subscribe: no"})
         else:
             status, body = "200 OK", json.dumps(self.answer)

@@ -158,6 +158,58 @@ class ByHand(unittest.IsolatedAsyncioTestCase):
         await there.accept(session_present=True)
         await client.close()
 
+    async def test_what_a_control_plane_denies_is_left_out_and_the_rest_is_asked_for_at_once(self) -> None:
+        async with Control() as control:
+            control.denied = {"denied", "no", "secret"}
+            control.answer = support.placement([self.first.address], [("c", 0, ["ok"], ["yes"])])
+            client = self.client(placement=[control.url], publish=["denied", "ok"], subscribe={"no": 1, "yes": 1})
+            opening = asyncio.create_task(client.__aenter__())
+            connection = await self.first.next()
+            named = [(request["publish"], request["subscribe"]) for request in control.requests]
+            expected = [(["denied", "ok"], ["no", "yes"]), (["ok"], ["no", "yes"]), (["ok"], ["yes"])]
+            self.assertEqual(named, expected)
+            control.requests.clear()
+            await connection.accept()
+            await grant(connection, "no")
+            await grant(connection, "yes")
+            await opening
+            self.assertTrue(client.is_placed)
+            self.assertIn("denied", client.last_problem)
+            # The broker has granted the filter, so it is named again. Nobody refuses a message of QoS 0.
+            await control.wait_until(lambda requests: len(requests) >= 2)
+            self.assertEqual(control.requests[0]["subscribe"], ["no", "yes"])
+            self.assertEqual(control.requests[1]["subscribe"], ["yes"])
+            control.requests.clear()
+            for topic in ("secret", "open"):
+                await client.publish(topic, "1")
+                await connection.expect(PUBLISH)
+            await control.wait_until(lambda requests: bool(requests) and requests[-1]["publish"] == ["ok", "open"])
+            self.assertLessEqual(sum("secret" in request["publish"] for request in control.requests), 1)
+            connection.close()
+            await client.close()
+
+    async def test_what_a_broker_denies_in_connack_is_left_out_and_the_rest_is_asked_for_at_once(self) -> None:
+        client = self.client(publish=["denied", "ok"], subscribe={"no": 1})
+        opening = asyncio.create_task(client.__aenter__())
+        rest = ["denied", "ok", "no"]
+        # A field that names nothing is no reason to ask again.
+        for field, name in (("publish[0]", "denied"), ("subscribe[0]", "no"), ("publish[7]", "")):
+            connection = await self.first.next()
+            for key, topic in (("thicket-publish", "denied"), ("thicket-publish", "ok"), ("thicket-subscribe", "no")):
+                self.assertEqual(connection.says(key, topic), topic in rest, topic)
+            rest = [topic for topic in rest if topic != name]
+            user = [("thicket-placement", json.dumps(support.problem(field)))]
+            await connection.accept(session_present=field != "publish[0]", user=user)
+        await grant(connection, "no")
+        await opening
+        self.assertIn("publish[7]", client.last_problem)
+        await connection.write(elsewhere(self.second))
+        there = await self.second.next()
+        self.assertTrue(there.says("thicket-subscribe", "no"), "it was granted")
+        self.assertFalse(there.says("thicket-publish", "denied"))
+        await there.accept(session_present=True)
+        await client.close()
+
     async def test_a_client_that_is_sent_elsewhere_asks_its_control_plane_anew(self) -> None:
         async with Control() as control:
             opening = asyncio.create_task(self.client(placement=[control.url]).__aenter__())
@@ -563,6 +615,10 @@ class Arguments(unittest.IsolatedAsyncioTestCase):
             "qos": {"subscribe": {"a": 3}},
             "rates": {"rates": {"a": -1}},
             "rates: nan": {"rates": {"a": float("nan")}},
+            "client_id: 'c": {"client_id": "c" * 65_536},
+            "client_id: 'a": {"client_id": "a\0b"},
+            "user_name": {"user_name": "u" * 65_536},
+            "password: expected": {"password": "p" * 65_536},
         }
         for name, options in wrong.items():
             with self.subTest(name), self.assertRaisesRegex(ValueError, name):

@@ -12,7 +12,7 @@ use thicket_transport::tls::rustls::pki_types::pem::PemObject as _;
 use thicket_transport::tls::{ClientTls, trusted};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
 
-use crate::placement::Request;
+use crate::placement::{Entry, Problem, Request};
 use crate::random::shuffle;
 
 /// Timeout for each control plane; a node answers in milliseconds.
@@ -27,23 +27,53 @@ pub struct Control {
     pub login: Option<(String, Vec<u8>)>,
 }
 
+/// The result of a request for a placement.
+#[derive(Debug)]
+pub struct Placing {
+    /// The answer, or the last problem in words if no control plane answered with success.
+    pub answer: Result<String, String>,
+    /// Entries that were left out, because a control plane refused them by name. Naming them again would cost another request each.
+    pub denied: Vec<Entry>,
+}
+
+/// Why a control plane did not answer with success.
+struct Refusal {
+    words: String,
+    /// The field of the request that it refused.
+    field: Option<String>,
+}
+
 impl Control {
-    /// Places a client: asks one URL after the other, in random order. Blocks.
-    ///
-    /// # Errors
-    /// The last problem, in words, if none of them answers with success.
-    pub fn ask(&self, request: &Request) -> Result<String, String> {
+    /// Places a client: asks one URL after the other, in random order. An entry that is refused by name is left out, and the same URL is asked
+    /// again, until nothing is refused or left. Blocks.
+    #[must_use]
+    pub fn ask(&self, request: Request) -> Placing {
         self.ask_with(&ClientTls::default(), request)
     }
 
     /// [`Control::ask`], with `tls` for `https` servers.
-    pub(crate) fn ask_with(&self, tls: &ClientTls, request: &Request) -> Result<String, String> {
-        let body = serde_json::to_string(request).map_err(|error| error.to_string())?;
-        self.try_each(tls, |agent, url| {
+    pub(crate) fn ask_with(&self, tls: &ClientTls, mut request: Request) -> Placing {
+        let mut denied = Vec::new();
+        let answer = self.try_each(tls, |agent, url| {
             let place = format!("{}/v1/placements", url.trim_end_matches('/'));
-            let request = agent.post(place).header("content-type", "application/json");
-            read(self.with_login(request).send(&body))?.ok_or_else(|| "not found".to_owned())
-        })
+            loop {
+                let body = serde_json::to_string(&request).map_err(|error| error.to_string())?;
+                let post = agent.post(&place);
+                let post = post.header("content-type", "application/json");
+                match read(self.with_login(post).send(&body)) {
+                    Ok(answer) => return answer.ok_or_else(|| "not found".to_owned()),
+                    Err(refusal) => {
+                        let field = refusal.field.as_deref();
+                        // Each time the request has an entry less.
+                        match field.and_then(|field| request.leave_out(field)) {
+                            Some(entry) => denied.push(entry),
+                            None => return Err(refusal.words),
+                        }
+                    }
+                }
+            }
+        });
+        Placing { answer, denied }
     }
 
     /// The placement that the client has now, `None` if it has none. Blocks.
@@ -54,14 +84,14 @@ impl Control {
         let name = percent_encoded(client_id);
         self.try_each(&ClientTls::default(), |agent, url| {
             let place = format!("{}/v1/placements/{name}", url.trim_end_matches('/'));
-            read(self.with_login(agent.get(place)).call())
+            read(self.with_login(agent.get(place)).call()).map_err(|refusal| refusal.words)
         })
     }
 
     fn try_each<T>(
         &self,
         tls: &ClientTls,
-        ask_one: impl Fn(&ureq::Agent, &str) -> Result<T, String>,
+        mut ask_one: impl FnMut(&ureq::Agent, &str) -> Result<T, String>,
     ) -> Result<T, String> {
         let mut config = ureq::Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
@@ -129,13 +159,14 @@ fn identity(certificate: &Path, key: &Path) -> Result<ClientCert, String> {
 /// The text of a successful answer, `None` for 404.
 fn read(
     answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-) -> Result<Option<String>, String> {
-    let mut answer = answer.map_err(|error| error.to_string())?;
+) -> Result<Option<String>, Refusal> {
+    let failed = |error: ureq::Error| Refusal {
+        words: error.to_string(),
+        field: None,
+    };
+    let mut answer = answer.map_err(failed)?;
     let status = answer.status();
-    let text = answer
-        .body_mut()
-        .read_to_string()
-        .map_err(|error| error.to_string())?;
+    let text = answer.body_mut().read_to_string().map_err(failed)?;
     if status.is_success() {
         return Ok(Some(text));
     }
@@ -143,11 +174,13 @@ fn read(
         return Ok(None);
     }
     // A problem document (RFC 9457) contains the reason.
-    let problem: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-    let words = problem["detail"]
-        .as_str()
-        .or_else(|| problem["title"].as_str());
-    Err(format!("{status}: {}", words.unwrap_or("no reason given")))
+    let problem: Problem = serde_json::from_str(&text).unwrap_or_default();
+    let words = problem.detail.or(problem.title);
+    let words = words.unwrap_or_else(|| "no reason given".to_owned());
+    Err(Refusal {
+        words: format!("{status}: {words}"),
+        field: problem.field,
+    })
 }
 
 /// A client identifier as one segment of a path (RFC 3986).

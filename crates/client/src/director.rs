@@ -9,10 +9,10 @@ use thicket_session::client::{CleanStart, Client, ClientConfig};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::control::Control;
+use crate::control::{Control, Placing};
 use crate::endpoint::Address;
 use crate::options::{Options, Placement};
-use crate::placement::{Answer, PLACE, Placed, Request, session_name};
+use crate::placement::{Answer, Entry, PLACE, Placed, Request, session_name};
 use crate::plan::Plan;
 use crate::random;
 use crate::routes::Routes;
@@ -58,8 +58,12 @@ pub(crate) struct Director {
     /// Sessions of the last answer that only need to be drained.
     to_be_read: BTreeSet<usize>,
     ask_at: Option<tokio::time::Instant>,
-    asking: JoinSet<Result<String, String>>,
+    asking: JoinSet<Placing>,
     learned: usize,
+    /// Filters that the control plane denies: they are not named until the broker grants them. Denied topics are in `routes`.
+    denied: BTreeSet<String>,
+    /// See [`Assignment::requests`].
+    requests: usize,
 }
 
 /// The parts of a new director.
@@ -107,6 +111,8 @@ impl Director {
             ask_at: None,
             asking: JoinSet::new(),
             learned: 0,
+            denied: BTreeSet::new(),
+            requests: 0,
             options,
         }
     }
@@ -182,9 +188,16 @@ impl Director {
             Report::Connected {
                 address,
                 placement,
+                denied,
                 followed,
             } => {
                 self.on_connected(number, &address, placement.as_deref());
+                if number == 1
+                    && let Some(entry) = denied
+                    && self.deny(entry)
+                {
+                    self.requests += 1;
+                }
                 self.settle();
                 drop(followed);
             }
@@ -254,6 +267,9 @@ impl Director {
                 self.plan.on_subscribed(number, filter);
                 if self.plan.home(filter).is_some_and(|home| home != number) {
                     return;
+                }
+                if self.denied.remove(filter) {
+                    self.ask_soon(GATHER);
                 }
                 let granted = granted(code);
                 self.granted.insert(filter.to_owned(), granted);
@@ -341,11 +357,14 @@ impl Director {
     }
 
     fn request(&self, learned: Vec<String>) -> Request {
-        let declared = self.options.publish.iter().cloned();
+        let declared = self.options.publish.iter();
+        let declared = declared.filter(|topic| !self.routes.is_denied(topic));
+        let mut subscribe = self.plan.wishes();
+        subscribe.retain(|filter| !self.denied.contains(filter));
         let mut request = Request {
             client_id: self.client_id.clone(),
-            publish: declared.chain(learned).collect(),
-            subscribe: self.plan.wishes(),
+            publish: declared.cloned().chain(learned).collect(),
+            subscribe,
             max_sessions: self.options.max_sessions,
             rates: self.options.rates.clone(),
         };
@@ -359,23 +378,42 @@ impl Director {
             let request = self.request(self.routes.learned());
             let tls = self.options.tls.clone();
             self.asking
-                .spawn_blocking(move || control.ask_with(&tls, &request));
+                .spawn_blocking(move || control.ask_with(&tls, request));
         }
     }
 
-    fn on_answer(
-        &mut self,
-        answer: Option<Result<Result<String, String>, tokio::task::JoinError>>,
-    ) {
-        match answer {
-            Some(Ok(Ok(json))) => self.follow(&json),
-            Some(Ok(Err(problem))) => {
+    /// Does not name the topic or filter any more. Returns whether it did until now.
+    fn deny(&mut self, entry: Entry) -> bool {
+        tracing::debug!(
+            client_id = self.client_id,
+            ?entry,
+            "denied: not named any more"
+        );
+        let (Entry::Publish(name) | Entry::Subscribe(name)) = &entry;
+        let problem = format!("the control plane does not place {name:?}: denied");
+        self.status
+            .send_modify(|status| status.last_problem = Some(problem));
+        match entry {
+            Entry::Publish(topic) => self.routes.deny(&topic),
+            Entry::Subscribe(filter) => self.denied.len() < DENIED && self.denied.insert(filter),
+        }
+    }
+
+    fn on_answer(&mut self, answer: Option<Result<Placing, tokio::task::JoinError>>) {
+        let Some(Ok(placing)) = answer else {
+            return;
+        };
+        for entry in placing.denied {
+            self.deny(entry);
+        }
+        match placing.answer {
+            Ok(json) => self.follow(&json),
+            Err(problem) => {
                 tracing::debug!(client_id = self.client_id, problem, "no placement");
                 self.status
                     .send_modify(|status| status.last_problem = Some(problem));
                 self.ask_soon(random::pause(ASK_AGAIN, ASK_AGAIN, 0));
             }
-            Some(Err(_)) | None => {}
         }
     }
 
@@ -451,6 +489,7 @@ impl Director {
                 address: self.plan.address(number),
                 filters: self.plan.filters(number),
                 properties: self.properties(number, &request),
+                requests: if number == 1 { self.requests } else { 0 },
                 leave,
             };
             if let Some(sender) = self.assignments.get(&number) {
@@ -555,6 +594,8 @@ impl Director {
 const RECEIVE_MAXIMUM: u16 = 1024;
 /// Most brokers remembered.
 const KNOWN: usize = 64;
+/// Most denied filters remembered.
+const DENIED: usize = 1000;
 
 enum Ending {
     Closed(oneshot::Sender<()>),

@@ -61,10 +61,50 @@ pub struct Placed {
 }
 
 /// The answer of a control plane that does not place the client (RFC 9457).
-#[derive(Debug, Deserialize)]
-struct Problem {
-    detail: Option<String>,
-    title: Option<String>,
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Problem {
+    pub(crate) detail: Option<String>,
+    pub(crate) title: Option<String>,
+    /// The part of the request that is refused.
+    pub(crate) field: Option<String>,
+}
+
+/// A topic or filter of a request, by its list.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Entry {
+    /// In `publish`.
+    Publish(String),
+    /// In `subscribe`.
+    Subscribe(String),
+}
+
+impl Entry {
+    /// The entry that `field` names, such as `publish[1]`.
+    pub(crate) fn named<'a>(
+        field: &str,
+        mut publish: impl Iterator<Item = &'a String>,
+        mut subscribe: impl Iterator<Item = &'a String>,
+    ) -> Option<Self> {
+        let (list, rest) = field.split_once('[')?;
+        let at: usize = rest.strip_suffix(']')?.parse().ok()?;
+        match list {
+            "publish" => publish.nth(at).cloned().map(Self::Publish),
+            "subscribe" => subscribe.nth(at).cloned().map(Self::Subscribe),
+            _ => None,
+        }
+    }
+
+    /// The user property of a CONNECT that the answer in its CONNACK refuses.
+    pub(crate) fn refused(answer: &str, properties: &[(String, String)]) -> Option<Self> {
+        let problem: Problem = serde_json::from_str(answer).ok()?;
+        let values = |wanted: &'static str| {
+            properties
+                .iter()
+                .filter(move |(name, _)| name == wanted)
+                .map(|(_, value)| value)
+        };
+        Self::named(&problem.field?, values(PUBLISH), values(SUBSCRIBE))
+    }
 }
 
 /// An answer that cannot be followed.
@@ -95,6 +135,17 @@ pub enum AnswerError {
 }
 
 impl Request {
+    /// Leaves out the entry that `field` names, such as `publish[1]`, and returns it.
+    pub(crate) fn leave_out(&mut self, field: &str) -> Option<Entry> {
+        let entry = Entry::named(field, self.publish.iter(), self.subscribe.iter())?;
+        match &entry {
+            Entry::Publish(topic) => self.publish.remove(topic),
+            Entry::Subscribe(filter) => self.subscribe.remove(filter),
+        };
+        self.leave_out_what_is_refused();
+        Some(entry)
+    }
+
     /// Leaves out what the control plane would refuse the whole request for: shared subscriptions, which it does not place (they stay in their session), and
     /// rates of topics that the request does not name (the client may name them later).
     pub(crate) fn leave_out_what_is_refused(&mut self) {
@@ -295,6 +346,48 @@ mod tests {
         assert_eq!(request.subscribe, names(&["b/+", "$SYS/#"]));
         let left: Vec<&String> = request.rates.keys().collect();
         assert_eq!(left, ["a", "b/+"]);
+    }
+
+    #[test]
+    fn a_refused_entry_is_found_by_its_field_and_left_out() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let mut request = Request {
+            client_id: "c".to_owned(),
+            publish: names(&["a", "b"]),
+            subscribe: names(&["b", "c/+"]),
+            max_sessions: 4,
+            rates: ["a", "b"].map(|name| (name.to_owned(), 2.0)).into(),
+        };
+        let properties = request.to_properties();
+        let refused = |field: &str| {
+            let answer = serde_json::json!({"title": "no", "field": field}).to_string();
+            Entry::refused(&answer, &properties)
+        };
+        for field in [
+            "publish[2]",
+            "publish[x]",
+            "publish",
+            "rates[0]",
+            "client_id",
+            "publish[0",
+            "",
+        ] {
+            assert_eq!(refused(field), None, "{field}");
+            assert_eq!(request.leave_out(field), None, "{field}");
+        }
+        let (first, last) = (Entry::Publish("a".into()), Entry::Subscribe("c/+".into()));
+        assert_eq!(refused("publish[0]").as_ref(), Some(&first));
+        assert_eq!(refused("subscribe[1]").as_ref(), Some(&last));
+        assert_eq!(request.leave_out("publish[0]"), Some(first));
+        assert_eq!(request.leave_out("subscribe[1]"), Some(last));
+        assert_eq!(request.publish, names(&["b"]));
+        assert_eq!(request.subscribe, names(&["b"]));
+        let left: Vec<&String> = request.rates.keys().collect();
+        assert_eq!(
+            left,
+            ["b"],
+            "the rate of a topic that is not named is refused"
+        );
     }
 
     #[test]

@@ -29,6 +29,10 @@ struct Table {
     /// Topics with messages under way: their session, and how many.
     busy: HashMap<String, (usize, usize)>,
     learned: HashSet<String>,
+    /// Topics that the control plane denies: they are not named.
+    denied: HashSet<String>,
+    /// Of the learned topics, those that are denied included: otherwise each could be learned again.
+    learned_count: usize,
     learned_bytes: usize,
 }
 
@@ -177,12 +181,24 @@ impl Routes {
     fn unlearn(&self, topic: &str) {
         let mut table = self.table();
         if table.learned.remove(topic) {
+            table.learned_count -= 1;
             table.learned_bytes -= topic.len();
         }
     }
 
+    /// The control plane refuses a request that names `topic`. Returns whether it did so for the first time.
+    pub(crate) fn deny(&self, topic: &str) -> bool {
+        let mut table = self.table();
+        table.learned.remove(topic);
+        table.denied.insert(topic.to_owned())
+    }
+
+    pub(crate) fn is_denied(&self, topic: &str) -> bool {
+        self.table().denied.contains(topic)
+    }
+
     pub(crate) fn learned_count(&self) -> usize {
-        self.table().learned.len()
+        self.table().learned_count
     }
 }
 
@@ -216,8 +232,10 @@ impl Table {
 
     fn learn(&mut self, topic: &str) {
         let bytes = self.learned_bytes + topic.len();
-        if self.learned.len() < LEARNED && bytes <= LEARNED_BYTES {
+        let is_within = self.learned_count < LEARNED && bytes <= LEARNED_BYTES;
+        if is_within && !self.denied.contains(topic) {
             self.learned.insert(topic.to_owned());
+            self.learned_count += 1;
             self.learned_bytes = bytes;
         }
     }

@@ -140,6 +140,21 @@ impl Control {
 }
 
 impl Asked {
+    async fn refuse(mut self, field: &str) {
+        let answer = problem(field);
+        let head = format!(
+            "HTTP/1.1 422 Unprocessable Content\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            answer.len()
+        );
+        let sent = self.stream.write_all((head + &answer).as_bytes()).await;
+        sent.expect("a connection");
+    }
+
+    /// The topics and filters of the request.
+    fn names(&self) -> serde_json::Value {
+        serde_json::json!([self.request["publish"], self.request["subscribe"]])
+    }
+
     async fn answer(mut self, sessions: &[(&str, &Broker, &[&str])]) {
         let answer = placement(sessions);
         let head = format!(
@@ -149,6 +164,12 @@ impl Asked {
         let sent = self.stream.write_all((head + &answer).as_bytes()).await;
         sent.expect("a connection");
     }
+}
+
+/// A problem document about one field of a request.
+fn problem(field: &str) -> String {
+    serde_json::json!({"status": 422, "detail": format!("{field}: the client may not use it"), "field": field})
+        .to_string()
 }
 
 /// The placement of a client: of each session its name, its broker and its filters.
@@ -180,6 +201,12 @@ impl Connection {
         let mut bytes = Vec::new();
         packet.encode(V5, &mut bytes).expect("a good packet");
         self.stream.write_all(&bytes).await.expect("a connection");
+    }
+
+    /// The topics, or the filters, that the CONNECT names.
+    fn values(&self, name: &str) -> Vec<&str> {
+        let found = self.said.iter().filter(|(key, _)| key == name);
+        found.map(|(_, value)| &**value).collect()
     }
 
     fn value(&self, name: &str) -> Option<&str> {
@@ -684,6 +711,105 @@ async fn topics_that_the_broker_refuses_are_not_named() {
         None,
         "the whole request could be refused for it"
     );
+}
+
+#[tokio::test]
+async fn what_a_control_plane_denies_is_left_out_and_the_rest_is_asked_for_at_once() {
+    let broker = Broker::start().await;
+    let control = Control::start().await;
+    let filters = ["no", "yes"].map(|filter| (filter.to_owned(), Qos::AtLeastOnce));
+    let opening = tokio::spawn(Client::connect(Options {
+        client_id: "c".to_owned(),
+        publish: vec!["denied".to_owned(), "ok".to_owned()],
+        subscribe: filters.into(),
+        placement: Placement::Http(vec![control.url()]),
+        ..Options::new(format!("mqtt://{}", broker.address()))
+    }));
+    let asked = control.next().await;
+    let all = serde_json::json!([["denied", "ok"], ["no", "yes"]]);
+    assert_eq!(asked.names(), all);
+    asked.refuse("publish[0]").await;
+    let asked = control.next().await;
+    let rest = serde_json::json!([["ok"], ["no", "yes"]]);
+    assert_eq!(asked.names(), rest);
+    asked.refuse("subscribe[0]").await;
+    let asked = control.next().await;
+    assert_eq!(asked.names(), serde_json::json!([["ok"], ["yes"]]));
+    asked.answer(&[("c", &broker, &["yes"])]).await;
+    let mut connection = broker.next().await;
+    connection.accept().await;
+    let granted = [
+        connection.grant(|_| None).await.0,
+        connection.grant(|_| None).await.0,
+    ];
+    assert_eq!(granted, ["no", "yes"]);
+    let client = opening.await.expect("no panic").expect("served");
+    assert!(client.status().is_placed);
+    let asked = control.next().await;
+    assert_eq!(asked.names(), rest, "the broker has granted the filter");
+    asked.answer(&[("c", &broker, &["yes", "no"])]).await;
+
+    // Nobody refuses a message of QoS 0.
+    let publishing = publish(&client, "secret", Qos::AtMostOnce);
+    publishing.await.expect("no panic").expect("sent");
+    let asked = control.next().await;
+    assert_eq!(
+        asked.request["publish"],
+        serde_json::json!(["ok", "secret"])
+    );
+    asked.refuse("publish[1]").await;
+    let asked = control.next().await;
+    assert_eq!(asked.names(), rest);
+    asked.answer(&[("c", &broker, &["yes", "no"])]).await;
+    for topic in ["secret", "open"] {
+        let publishing = publish(&client, topic, Qos::AtMostOnce);
+        publishing.await.expect("no panic").expect("sent");
+    }
+    let asked = control.next().await;
+    assert_eq!(asked.request["publish"], serde_json::json!(["ok", "open"]));
+}
+
+#[tokio::test]
+async fn what_a_broker_denies_in_connack_is_left_out_and_the_rest_is_asked_for_at_once() {
+    let broker = Broker::start().await;
+    let opening = tokio::spawn(Client::connect(Options {
+        client_id: "c".to_owned(),
+        publish: vec!["denied".to_owned(), "ok".to_owned()],
+        subscribe: [("no".to_owned(), Qos::AtLeastOnce)].into(),
+        ..Options::new(format!("mqtt://{}", broker.address()))
+    }));
+    let mut connections = Vec::new();
+    for (publish, subscribe, field) in [
+        (&["denied", "ok"][..], &["no"][..], "publish[0]"),
+        (&["ok"], &["no"], "subscribe[0]"),
+        (&["ok"], &[], "publish[7]"),
+    ] {
+        let mut connection = broker.next().await;
+        assert_eq!(connection.values("thicket-publish"), publish);
+        assert_eq!(connection.values("thicket-subscribe"), subscribe);
+        assert_eq!(connection.value("thicket-redirected"), None);
+        let answer = problem(field);
+        connection
+            .connack(Connack {
+                session_present: !connections.is_empty(),
+                user_properties: vec![("thicket-placement", &answer)],
+                ..Connack::default()
+            })
+            .await;
+        connections.push(connection);
+    }
+    // A field that names nothing is no reason to ask again.
+    let mut last = connections.pop().expect("three");
+    assert_eq!(last.grant(|_| None).await.0, "no");
+    let client = opening.await.expect("no panic").expect("served");
+    let status = client.status();
+    assert!(!status.is_placed);
+    let problem = status.last_problem.expect("three");
+    assert!(problem.contains("publish[7]"), "{problem}");
+    drop(last);
+    let again = broker.next().await;
+    assert_eq!(again.values("thicket-publish"), ["ok"]);
+    assert_eq!(again.values("thicket-subscribe"), ["no"], "it was granted");
 }
 
 #[tokio::test]

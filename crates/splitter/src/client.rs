@@ -7,8 +7,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thicket_client::control::Control;
-use thicket_client::placement::{Answer, Placed, Request};
+use thicket_client::control::{Control, Placing};
+use thicket_client::placement::{Answer, Entry, Placed, Request};
 use thicket_mqtt::{Disconnect, Packet, ReasonCode, frame_header};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -62,7 +62,7 @@ pub(crate) async fn serve(stream: TcpStream, shared: &Arc<Shared>) -> End {
 
 /// Bytes read; `None` at the end.
 type Read = Option<Vec<u8>>;
-type Asked = Option<Result<String, String>>;
+type Asked = Option<Placing>;
 
 struct Behind {
     outbox: Arc<Outbox>,
@@ -94,6 +94,9 @@ struct Connection {
     /// The names in the current request to the control plane.
     asking: Option<(Names, JoinHandle<Asked>)>,
     ask_from: Instant,
+    /// Names that the control plane denies: it would refuse any request that has them. Forgotten when the placement is renewed, as rights change.
+    denied: BTreeSet<Entry>,
+    renewing: Option<JoinHandle<Asked>>,
     renew_at: Instant,
     /// Nothing was sent to session 1 and it is new, so it may still be opened elsewhere.
     is_untouched: bool,
@@ -137,6 +140,8 @@ impl Connection {
             inbox: admitted.rest,
             asking: None,
             ask_from: now,
+            denied: BTreeSet::new(),
+            renewing: None,
             renew_at: now + RENEW,
             is_untouched: !admitted.session_present,
             keep_alive: admitted.keep_alive,
@@ -181,7 +186,8 @@ impl Connection {
                         break end;
                     }
                 }
-                answer = answer_of(&mut self.asking) => self.on_answer(answer).await,
+                answer = answer_of(self.asking.as_mut().map(|(_, asked)| asked)) => self.on_answer(answer).await,
+                answer = answer_of(self.renewing.as_mut()) => self.on_renewed(answer),
                 () = turn.is_over() => break self.give_way(),
                 () = self.room.notified() => {}
                 _ = look.tick() => if let Some(end) = self.on_look(client_is_full, reads_client) {
@@ -299,11 +305,29 @@ impl Connection {
         if self.control.urls.is_empty() || Instant::now() < self.ask_from {
             return self.split.assign(1, &names);
         }
-        let mut all = self.split.memory().names();
-        all.publish.extend(names.publish.iter().cloned());
-        all.subscribe.extend(names.subscribe.iter().cloned());
+        let is_denied = |entry: Entry| self.denied.contains(&entry);
+        let mut publish = names.publish.iter().cloned().map(Entry::Publish);
+        let mut subscribe = names.subscribe.iter().cloned().map(Entry::Subscribe);
+        if publish.all(is_denied) && subscribe.all(is_denied) {
+            return self.split.assign(1, &names);
+        }
+        let all = self.allowed_names(&names);
         let asked = self.spawn_ask(all);
         self.asking = Some((names, asked));
+    }
+
+    /// The names that the client uses, and `new` ones, without those that are denied.
+    fn allowed_names(&self, new: &Names) -> Names {
+        let mut names = self.split.memory().names();
+        names.publish.extend(new.publish.iter().cloned());
+        names.subscribe.extend(new.subscribe.iter().cloned());
+        for entry in &self.denied {
+            match entry {
+                Entry::Publish(topic) => names.publish.remove(topic),
+                Entry::Subscribe(filter) => names.subscribe.remove(filter),
+            };
+        }
+        names
     }
 
     fn spawn_ask(&self, names: Names) -> JoinHandle<Asked> {
@@ -315,28 +339,35 @@ impl Connection {
             rates: BTreeMap::new(),
         };
         let control = self.control.clone();
-        tokio::task::spawn_blocking(move || Some(control.ask(&request)))
+        tokio::task::spawn_blocking(move || Some(control.ask(request)))
     }
 
     async fn on_answer(&mut self, answer: Asked) {
         let Some((names, _)) = self.asking.take() else {
             return;
         };
-        let client_id = &self.template.client_id;
-        let answer = answer.unwrap_or_else(|| Err("asking failed".to_owned()));
-        let placed = answer.and_then(|json| {
-            Answer::parse(&json, client_id, self.template.sessions)
-                .map_err(|error| error.to_string())
-        });
-        match placed {
+        match self.placed(answer) {
             Ok(placed) => self.follow(&placed, &names).await,
             Err(problem) => {
+                let client_id = &self.template.client_id;
                 tracing::warn!(client_id, problem, "no placement: session 1 serves");
                 self.ask_from = Instant::now() + ASK_AGAIN;
             }
         }
         // Names that have no session by now go to session 1.
         self.split.assign(1, &names);
+    }
+
+    /// The sessions of an answer; what it denies is not asked for again.
+    fn placed(&mut self, answer: Asked) -> Result<BTreeMap<usize, Placed>, String> {
+        let placing = answer.ok_or_else(|| "asking failed".to_owned())?;
+        let client_id = &self.template.client_id;
+        if !placing.denied.is_empty() {
+            tracing::debug!(client_id, denied = ?placing.denied, "not placed: the client may not use these");
+        }
+        self.denied.extend(placing.denied);
+        Answer::parse(&placing.answer?, client_id, self.template.sessions)
+            .map_err(|error| error.to_string())
     }
 
     async fn follow(&mut self, placed: &BTreeMap<usize, Placed>, names: &Names) {
@@ -396,7 +427,7 @@ impl Connection {
             is_to_end: false,
         };
         let addresses = vec![address.to_owned(), old.address];
-        let opened = node::open(&self.shared.config, &self.template, opening, addresses).await;
+        let opened = node::open(&self.shared, &self.template, opening, addresses).await;
         self.place.note_reopened();
         match opened {
             Ok(session) => self.add(1, session),
@@ -427,7 +458,7 @@ impl Connection {
             return false;
         }
         let addresses = vec![address.to_owned()];
-        match node::open_new(&self.shared.config, &self.template, number, addresses).await {
+        match node::open_new(&self.shared, &self.template, number, addresses).await {
             Ok(session) => {
                 self.add(number, session);
                 true
@@ -492,15 +523,29 @@ impl Connection {
                 return Some(End::Node(*number));
             }
         }
-        if now >= self.renew_at && self.asking.is_none() && !self.control.urls.is_empty() {
+        if now >= self.renew_at
+            && self.asking.is_none()
+            && self.renewing.is_none()
+            && !self.control.urls.is_empty()
+        {
             self.renew_at = now + RENEW;
-            let names = self.split.memory().names();
+            self.denied.clear();
+            let names = self.allowed_names(&Names::default());
             if names != Names::default() {
-                // The answer changes nothing: names keep their sessions.
-                drop(self.spawn_ask(names));
+                self.renewing = Some(self.spawn_ask(names));
             }
         }
         None
+    }
+
+    fn on_renewed(&mut self, answer: Asked) {
+        self.renewing = None;
+        // The sessions in the answer change nothing: names keep theirs.
+        if let Err(problem) = self.placed(answer) {
+            let client_id = &self.template.client_id;
+            tracing::warn!(client_id, problem, "placement not renewed");
+            self.renew_at = Instant::now() + ASK_AGAIN;
+        }
     }
 
     async fn close(mut self, end: &End) {
@@ -542,9 +587,9 @@ async fn await_all(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
     }
 }
 
-async fn answer_of(asking: &mut Option<(Names, JoinHandle<Asked>)>) -> Asked {
-    match asking {
-        Some((_, asked)) => asked.await.unwrap_or(None),
+async fn answer_of(asked: Option<&mut JoinHandle<Asked>>) -> Asked {
+    match asked {
+        Some(asked) => asked.await.unwrap_or(None),
         None => pending().await,
     }
 }

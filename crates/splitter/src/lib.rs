@@ -22,6 +22,7 @@ mod node;
 mod outbox;
 pub mod split;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use self::memory::Memories;
+use self::node::Silent;
 
 /// Most sessions for one client, as in a request for a placement.
 pub const MOST_SESSIONS: usize = 16;
@@ -79,6 +81,7 @@ pub enum Error {
 struct Shared {
     config: Config,
     memories: Memories,
+    silent: Silent,
 }
 
 /// A listening splitter.
@@ -101,16 +104,23 @@ impl Splitter {
                 address: config.listen.clone(),
                 source,
             })?;
-        let memories = Memories::default();
+        if let Ok(listen) = listener.local_addr() {
+            config.check_is_elsewhere(listen).await?;
+        }
+        let shared = Shared {
+            config,
+            memories: Memories::default(),
+            silent: Silent::default(),
+        };
         Ok(Self {
             listener,
-            shared: Arc::new(Shared { config, memories }),
+            shared: Arc::new(shared),
         })
     }
 
     /// Its address.
     #[must_use]
-    pub fn address(&self) -> Option<std::net::SocketAddr> {
+    pub fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
     }
 
@@ -163,10 +173,39 @@ impl Config {
         Ok(())
     }
 
+    /// Refuses a node that is the splitter itself: a single client would use up all its connections.
+    ///
+    /// A name that does not resolve now is not an error: it may resolve later.
+    async fn check_is_elsewhere(&self, listen: SocketAddr) -> Result<(), Error> {
+        for node in &self.cluster {
+            let Some((host, port)) = node::address_of(node) else {
+                continue;
+            };
+            let found = tokio::net::lookup_host((host, port)).await;
+            let mut addresses = found.into_iter().flatten();
+            if addresses.any(|address| leads_to(address, listen)) {
+                let problem = format!("{node}: is this proxy itself, which listens on {listen}");
+                return Err(Error::Config {
+                    key: "cluster",
+                    problem,
+                });
+            }
+        }
+        Ok(())
+    }
+
     fn control(&self, login: Option<(String, Vec<u8>)>) -> Control {
         Control {
             urls: self.apis.clone(),
             login,
         }
     }
+}
+
+/// Whether a connection to `address` arrives at a listener of this host on `listen`.
+fn leads_to(address: SocketAddr, listen: SocketAddr) -> bool {
+    // An address belongs to this host if a socket can be bound to it.
+    let is_own = || std::net::UdpSocket::bind((address.ip(), 0)).is_ok();
+    address.port() == listen.port()
+        && (address.ip() == listen.ip() || (listen.ip().is_unspecified() && is_own()))
 }

@@ -1,6 +1,9 @@
 //! A session at a node: connected, and accepted by a CONNACK.
 
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use thicket_client::placement::session_name;
 use thicket_mqtt::{
@@ -8,11 +11,18 @@ use thicket_mqtt::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
-use crate::Config;
+use crate::{Config, Shared};
 
 /// Most redirections followed in a row.
 const REDIRECTIONS: usize = 4;
+/// Longest wait for an answer of a node while there is another one to try.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A node that did not answer is tried last for this long.
+const LAST_FOR: Duration = Duration::from_secs(10);
+/// Most nodes that are remembered for not answering.
+const SILENT: usize = 1_000;
 /// For sessions whose client uses no keep alive: the loss of a node must be detected.
 const KEEP_ALIVE: u16 = 60;
 /// User property that shows a node that the client was redirected.
@@ -59,6 +69,35 @@ pub(crate) struct Template {
     pub(crate) sessions: usize,
     /// Clean Start of the client, before 5.0 Clean Session.
     pub(crate) clean_start: bool,
+}
+
+/// Nodes that accepted a connection, or might have, but did not answer in time.
+#[derive(Debug, Default)]
+pub(crate) struct Silent(Mutex<HashMap<String, Instant>>);
+
+impl Silent {
+    /// Whether others should be tried before this one. When its time is over, one attempt is made again, and others follow if it is answered.
+    fn is_last(&self, address: &str) -> bool {
+        let mut silent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(until) = silent.get_mut(address) else {
+            return false;
+        };
+        let now = Instant::now();
+        let is_last = now < *until;
+        if !is_last {
+            *until = now + LAST_FOR;
+        }
+        is_last
+    }
+
+    fn note(&self, address: &str, has_answered: bool) {
+        let mut silent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if has_answered {
+            silent.remove(address);
+        } else if silent.len() < SILENT || silent.contains_key(address) {
+            silent.insert(address.to_owned(), Instant::now() + LAST_FOR);
+        }
+    }
 }
 
 /// The host and port of `HOST:PORT`.
@@ -110,20 +149,35 @@ impl Template {
     }
 }
 
-/// Opens a session at the first of `addresses` that answers, and follows redirections.
+/// Opens a session at the first of `addresses` that answers, and follows redirections. Those that did not answer lately are tried last.
 pub(crate) async fn open(
-    config: &Config,
+    shared: &Shared,
     template: &Template,
     opening: Opening,
     addresses: Vec<String>,
 ) -> Result<Session, Failure> {
     let mut problem = "no node is known".to_owned();
-    let mut addresses: std::collections::VecDeque<String> = addresses.into();
+    let mut addresses: VecDeque<String> = addresses.into();
+    let mut postponed = BTreeSet::new();
+    let config = &shared.config;
     let mut redirections = 0;
     while let Some(address) = addresses.pop_front() {
+        let may_wait = !addresses.is_empty() && !postponed.contains(&address);
+        if may_wait && shared.silent.is_last(&address) {
+            postponed.insert(address.clone());
+            addresses.push_back(address);
+            continue;
+        }
+        let limit = if addresses.is_empty() {
+            config.connect_timeout
+        } else {
+            config.connect_timeout.min(PATIENCE)
+        };
         let connect = template.connect(opening, redirections);
         let attempt = try_open(config, template.version, &address, &connect);
-        match tokio::time::timeout(config.connect_timeout, attempt).await {
+        let attempt = tokio::time::timeout(limit, attempt).await;
+        shared.silent.note(&address, attempt.is_ok());
+        match attempt {
             Err(_) => problem = format!("{address}: no answer in time"),
             Ok(Err(error)) => problem = format!("{address}: {error}"),
             Ok(Ok((session, code, reference))) => {
@@ -151,7 +205,7 @@ pub(crate) async fn open(
 
 /// Opens a new, empty session with the expiry that the client requested.
 pub(crate) async fn open_new(
-    config: &Config,
+    shared: &Shared,
     template: &Template,
     number: usize,
     addresses: Vec<String>,
@@ -162,15 +216,15 @@ pub(crate) async fn open_new(
         is_to_end: false,
     };
     if template.version.has_properties() || template.clean_start {
-        return open(config, template, opening(true), addresses).await;
+        return open(shared, template, opening(true), addresses).await;
     }
     // Before 5.0 a persistent session cannot be requested as new: an existing one is ended first.
-    let session = open(config, template, opening(false), addresses.clone()).await?;
+    let session = open(shared, template, opening(false), addresses.clone()).await?;
     if !session.session_present {
         return Ok(session);
     }
-    open(config, template, opening(true), addresses.clone()).await?;
-    open(config, template, opening(false), addresses).await
+    open(shared, template, opening(true), addresses.clone()).await?;
+    open(shared, template, opening(false), addresses).await
 }
 
 fn bracketed(host: &str) -> String {

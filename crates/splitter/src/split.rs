@@ -4,7 +4,7 @@
 //! Before the shell hands in a packet with topics or filters that have no session yet, it asks the control plane for [`Split::unassigned`] and passes
 //! the answer to [`Split::assign`]. Names that nobody assigned belong to session 1.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use thicket_client::placement::overlap;
 use thicket_mqtt::{
@@ -25,6 +25,8 @@ const ASKED: usize = 1_000;
 pub struct Memory {
     topics: HashMap<String, usize>,
     filters: HashMap<String, usize>,
+    /// Filters that no node has granted so far.
+    ungranted: HashSet<String>,
     /// Filters with No Local: they, and the topics they match, belong to session 1, which alone recognises its own messages.
     no_local: BTreeSet<String>,
     ids: DeliveryIds,
@@ -62,6 +64,8 @@ pub struct Split {
     aliases: HashMap<u16, usize>,
     /// SUBSCRIBE and UNSUBSCRIBE that were split, until all parts are answered.
     parted: HashMap<PacketId, Parted>,
+    /// The filters of each SUBSCRIBE that is not answered yet.
+    subscribing: HashMap<PacketId, Vec<String>>,
     output: VecDeque<Output>,
 }
 
@@ -134,6 +138,7 @@ impl Split {
             memory,
             aliases: HashMap::new(),
             parted: HashMap::new(),
+            subscribing: HashMap::new(),
             output: VecDeque::new(),
         }
     }
@@ -194,8 +199,15 @@ impl Split {
         self.memory.assign(session, &names.publish, []);
         for filter in &names.subscribe {
             let session = self.session_of_filter(filter).unwrap_or(session);
-            self.memory.assign(session, [], [filter]);
+            self.assign_filter(session, filter);
         }
+    }
+
+    fn assign_filter(&mut self, session: usize, filter: &String) {
+        if !self.memory.filters.contains_key(filter) {
+            self.memory.ungranted.insert(filter.clone());
+        }
+        self.memory.assign(session, [], [filter]);
     }
 
     /// Handles one complete packet of the client.
@@ -368,10 +380,12 @@ impl Split {
             } else {
                 self.session_of_filter(one.filter).unwrap_or(1)
             };
-            let filter = one.filter.to_owned();
-            self.memory.assign(session, [], [&filter]);
+            self.assign_filter(session, &one.filter.to_owned());
             add_to_part(&mut parts, session, place);
         }
+        let filters = subscribe.filters.iter().map(|one| one.filter.to_owned());
+        self.subscribing
+            .insert(subscribe.packet_id, filters.collect());
         self.part(subscribe.packet_id, parts, raw, |places| {
             let mut part = subscribe.clone();
             part.filters = places
@@ -386,6 +400,7 @@ impl Split {
         let mut parts = Vec::new();
         for (place, filter) in unsubscribe.filters.iter().enumerate() {
             self.memory.no_local.remove(*filter);
+            self.memory.ungranted.remove(*filter);
             let session = self.memory.filters.remove(*filter).unwrap_or(1);
             add_to_part(&mut parts, session, place);
         }
@@ -428,6 +443,7 @@ impl Split {
         request: Request,
     ) {
         let Some(parted) = self.parted.get_mut(&id) else {
+            self.note_grants(id, codes, request);
             return self.output.push_back(Output::ToClient(raw.to_vec()));
         };
         let Some(at) = parted.parts.iter().position(|(one, _)| *one == session) else {
@@ -442,6 +458,7 @@ impl Split {
         }
         let codes = self.parted.remove(&id).map(|parted| parted.codes);
         let codes = codes.unwrap_or_default();
+        self.note_grants(id, &codes, request);
         match request {
             Request::Subscribe => self.send_client(&Packet::Suback(Suback::new(id, codes))),
             // Before 5.0 UNSUBACK has no codes.
@@ -449,6 +466,21 @@ impl Split {
                 self.send_client(&Packet::Unsuback(Unsuback::new(id, Vec::new())));
             }
             Request::Unsubscribe => self.send_client(&Packet::Unsuback(Unsuback::new(id, codes))),
+        }
+    }
+
+    /// Forgets refused filters: the client does not have them, so they draw no other filters to their session.
+    fn note_grants(&mut self, id: PacketId, codes: &[ReasonCode], request: Request) {
+        let filters = match request {
+            Request::Subscribe => self.subscribing.remove(&id).unwrap_or_default(),
+            Request::Unsubscribe => Vec::new(),
+        };
+        for (filter, code) in filters.iter().zip(codes) {
+            // A subscription of earlier stays, whatever becomes of this request.
+            if self.memory.ungranted.remove(filter) && code.is_error() {
+                self.memory.filters.remove(filter);
+                self.memory.no_local.remove(filter);
+            }
         }
     }
 

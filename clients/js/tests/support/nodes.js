@@ -201,10 +201,20 @@ export function placement(...sessions) {
   };
 }
 
+/**
+ * What is answered to a request with a topic or filter that the client may not use.
+ * @param {string} field
+ */
+export function problem(field) {
+  return { status: 422, detail: `${field}: the client may not use it`, field };
+}
+
 /** A control plane that answers what it was told to; undefined is a refusal. */
 export class Control {
   /** @type {object | undefined} */
   answer = undefined;
+  /** @type {string[]} A request with one of these is refused by its field. */
+  denied = [];
   /** @type {{subscribe: string[], publish: string[]}[]} */
   requests = [];
   /** @type {(string | undefined)[]} Their `Authorization`. */
@@ -219,10 +229,15 @@ export class Control {
       for await (const part of request) {
         body += part;
       }
-      control.requests.push(JSON.parse(body));
+      const asked = JSON.parse(body);
+      control.requests.push(asked);
       control.authorizations.push(request.headers.authorization);
-      const status = control.answer === undefined ? 400 : 200;
-      const answer = control.answer ?? { title: "refused", detail: "subscribe: no" };
+      const named = ["publish", "subscribe"].flatMap((list) =>
+        asked[list].map((/** @type {string} */ name, /** @type {number} */ at) => ({ name, field: `${list}[${at}]` })),
+      );
+      const field = named.find(({ name }) => control.denied.includes(name))?.field;
+      const answer = field ? problem(field) : (control.answer ?? { title: "refused", detail: "subscribe: no" });
+      const status = field ? 422 : control.answer === undefined ? 400 : 200;
       response
         .writeHead(status, { "content-type": "application/json", connection: "close" })
         .end(JSON.stringify(answer));

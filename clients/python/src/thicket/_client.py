@@ -19,6 +19,7 @@ from ._message import Message, check_message, check_qos
 from ._placement import (
     PLACE,
     Address,
+    Entry,
     Request,
     format_address,
     parse_answer,
@@ -30,12 +31,14 @@ from ._placement import (
 from ._plan import Plan
 from ._routes import Routes
 from ._session import Assignment, Leave, Login, Outgoing, Session, Timing
-from ._topics import check_filter
+from ._topics import LONGEST, check_filter, check_text
 
 MOST_SESSIONS = 16
 MOST_PER_S = 1_000_000_000
 # Brokers remembered at most.
 KNOWN = 64
+# Denied filters remembered at most.
+DENIED = 1000
 # Topics that change together are asked for together.
 GATHER_S = 0.02
 # Longest wait before a control plane that did not answer is asked again; drawn evenly.
@@ -111,20 +114,14 @@ class Client:
         }.items():  # fmt: skip
             if not seconds >= 0:
                 raise ValueError(f"{name}: {seconds}: expected seconds, 0 or more")
-        if version not in (4, 5):
-            raise ValueError(f"version: {version}: expected 4 (3.1.1) or 5 (5.0)")
         if resume and not (client_id and session_expiry):
             raise ValueError("resume: expected a client_id, and a session_expiry above 0")
         _check_placement(placement)
+        _check_login(version, client_id, user_name or "", password or "")
         self.client_id = client_id or f"thicket-{secrets.token_hex(8)}"
         self._subscribe = dict(subscribe or {})
         self._publish = tuple(publish)
-        for topic_filter in (*self._publish, *self._subscribe):
-            check_filter(topic_filter)
-        for qos in self._subscribe.values():
-            check_qos(qos)
-        if will is not None:
-            check_message(will)
+        _check_declared(self._publish, self._subscribe, will)
         self._rates = _check_rates(rates or {})
         self._placement = placement if version == 5 else None
         self._max_sessions = max_sessions
@@ -149,6 +146,12 @@ class Client:
         self._to_be_read: set[int] = set()
         self._addresses: dict[int, Address] = {}
         self._later: asyncio.TimerHandle | None = None
+        # Topics and filters that the control plane denies: they are not named, filters until a broker grants them.
+        self._denied: set[Entry] = set()
+        # What the last CONNECT of the first session asked for.
+        self._asked: Request | None = None
+        # How often the request in the CONNECT of the first session changed so that it should be made again at once.
+        self._requests = 0
         self._is_placed = False
         self._last_problem = ""
         self._ended: ClosedError | None = ClosedError("the client was not opened: use it in `async with`")
@@ -363,7 +366,8 @@ class Client:
         """User properties of a session's CONNECT, as of now."""
         properties = [] if self._placement is None else [(PLACE, "1")]
         if number == 1 and self._placement == "mqtt":
-            properties += self._request().to_properties()
+            self._asked = self._request()
+            properties += self._asked.to_properties()
         return properties
 
     def on_message(self, number: int, message: Message, identity: str | None) -> None:
@@ -376,6 +380,9 @@ class Client:
         self._addresses[number] = address
         if placement is not None and number == 1 and self._placement == "mqtt":
             self._follow(placement)
+            entry = self._asked.refused(placement) if self._asked is not None else None
+            if entry is not None and self._deny(entry):
+                self._requests += 1
         if number == 1 and not self._connecting.done():
             self._connecting.set_result(None)
         elif number == 1:
@@ -392,6 +399,9 @@ class Client:
         if error is None:
             self._plan.on_subscribed(number, topic_filter)
             self._granted[topic_filter] = qos
+            if ("subscribe", topic_filter) in self._denied:
+                self._denied.remove(("subscribe", topic_filter))
+                self._ask_soon()
             is_done = self._plan.home(topic_filter) in (number, None)
         else:
             is_done = not self._plan.on_refused(number, topic_filter)
@@ -450,7 +460,8 @@ class Client:
 
     def on_settled(self, outgoing: Outgoing, error: ThicketError | None) -> None:
         self._routes.leave(outgoing.message.topic)
-        if isinstance(error, Refused):
+        # A topic that is denied stays known, or it would be named again.
+        if isinstance(error, Refused) and ("publish", outgoing.message.topic) not in self._denied:
             self._routes.unlearn(outgoing.message.topic)
         self._notify()
         if outgoing.reply.done():
@@ -480,17 +491,29 @@ class Client:
 
     def _request(self) -> Request:
         published = sorted_unique([*self._publish, *self._routes.learned])
-        return to_request(self.client_id, published, self._plan.wishes, self._max_sessions, self._rates)
+        request = to_request(self.client_id, published, self._plan.wishes, self._max_sessions, self._rates)
+        return request.without(self._denied)
+
+    def _deny(self, entry: Entry) -> bool:
+        """Does not name it any more. Answers whether it did so far."""
+        kind, name = entry
+        self._last_problem = f"the control plane does not place {name!r}: denied"
+        filters = sum(1 for other, _ in self._denied if other == "subscribe")
+        if entry in self._denied or (kind == "subscribe" and filters >= DENIED):
+            return False
+        self._denied.add(entry)
+        return True
 
     async def _ask(self) -> None:
         login = None if self._login.user_name is None else (self._login.user_name, self._login.password or "")
-        try:
-            answer = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._trusted, self._request().to_json())
-        except OSError as error:
-            self._last_problem = str(error)
+        placing = await asyncio.to_thread(_control.ask, self._control_urls(), login, self._trusted, self._request())
+        for entry in sorted(placing.denied):
+            self._deny(entry)
+        if placing.answer is None:
+            self._last_problem = placing.problem
             self._ask_later(random.uniform(0, ASK_AGAIN_S))
         else:
-            self._follow(answer)
+            self._follow(placing.answer)
 
     def _ask_later(self, seconds: float) -> None:
         if self._later is not None:
@@ -551,7 +574,8 @@ class Client:
             if not is_used and self._plan.leaves(number):
                 self._routes.close(number)
                 leave = Leave.WHEN_READ
-            self._sessions[number].assign(Assignment(self._plan.address(number), self._plan.filters(number), leave))
+            requests = self._requests if number == 1 else 0
+            self._sessions[number].assign(Assignment(self._plan.address(number), self._plan.filters(number), leave, requests))
 
     def _open(self, number: int) -> None:
         name = session_name(self.client_id, number)
@@ -570,6 +594,24 @@ class Client:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _check_login(version: int, client_id: str, user_name: str, password: str) -> None:
+    if version not in (4, 5):
+        raise ValueError(f"version: {version}: expected 4 (3.1.1) or 5 (5.0)")
+    check_text(client_id, "client_id:")
+    check_text(user_name, "user_name:")
+    if len(password.encode()) > LONGEST:
+        raise ValueError(f"password: expected at most {LONGEST} bytes")
+
+
+def _check_declared(publish: Iterable[str], subscribe: Mapping[str, int], will: Message | None) -> None:
+    for topic_filter in (*publish, *subscribe):
+        check_filter(topic_filter)
+    for qos in subscribe.values():
+        check_qos(qos)
+    if will is not None:
+        check_message(will)
 
 
 def _check_rates(rates: Mapping[str, float]) -> dict[str, float]:

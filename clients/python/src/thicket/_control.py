@@ -7,29 +7,59 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ._placement import Entry, Request
 
 TIMEOUT_S = 2.0
 
 
-def ask(urls: Sequence[str], login: tuple[str, str] | None, tls: ssl.SSLContext | None, body: str) -> str:
-    """Asks one after the other, in an order drawn by lot. It blocks. OSError with the last problem if none answers.
+@dataclass(frozen=True)
+class Placing:
+    """What came of a request."""
 
+    # None: nobody has answered.
+    answer: str | None
+    # The last one, if nobody has answered.
+    problem: str
+    # What was left out of the request, because a control plane refused it by name.
+    denied: frozenset[Entry]
+
+
+def ask(urls: Sequence[str], login: tuple[str, str] | None, tls: ssl.SSLContext | None, request: Request) -> Placing:
+    """Asks one after the other, in an order drawn by lot. It blocks.
+
+    A topic or filter that is refused by name is left out, and the same control plane is asked again.
     `tls`: for `https`; the authorities of the system if None.
     """
+    denied: set[Entry] = set()
     problem = "no control plane is named"
     for url in random.sample(urls, len(urls)):
-        request = urllib.request.Request(url.rstrip("/") + "/v1/placements", body.encode(), method="POST")
-        request.add_header("content-type", "application/json")
-        if login is not None:
-            request.add_header("authorization", "Basic " + base64.b64encode(":".join(login).encode()).decode())
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls) as answer:
-                return bytes(answer.read()).decode()
-        except urllib.error.HTTPError as error:
-            problem = f"{url}: {error.code}: {_words(error.read())}"
-        except (OSError, ValueError) as error:
-            problem = f"{url}: {error}"
-    raise OSError(problem)
+        # Each time the request has an entry less.
+        while True:
+            try:
+                return Placing(_post(url, login, tls, request.to_json()), "", frozenset(denied))
+            except urllib.error.HTTPError as error:
+                body = error.read()
+                problem = f"{url}: {error.code}: {_words(body)}"
+                entry = request.refused(body)
+            except (OSError, ValueError) as error:
+                problem = f"{url}: {error}"
+                entry = None
+            if entry is None:
+                break
+            denied.add(entry)
+            request = request.without({entry})
+    return Placing(None, problem, frozenset(denied))
+
+
+def _post(url: str, login: tuple[str, str] | None, tls: ssl.SSLContext | None, body: str) -> str:
+    request = urllib.request.Request(url.rstrip("/") + "/v1/placements", body.encode(), method="POST")
+    request.add_header("content-type", "application/json")
+    if login is not None:
+        request.add_header("authorization", "Basic " + base64.b64encode(":".join(login).encode()).decode())
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls) as answer:
+        return bytes(answer.read()).decode()
 
 
 def _words(body: bytes) -> str:

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from ._topics import is_exact, overlap
 
@@ -21,6 +22,8 @@ REDIRECTED = "thicket-redirected"
 MOST_SERVERS = 16
 
 Address = tuple[str, int]
+# A topic or filter of a request, by its list.
+Entry = tuple[Literal["publish", "subscribe"], str]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,25 @@ class Request:
                 "rates": dict(self.rates),
             }
         )
+
+    def refused(self, answer: str | bytes) -> Entry | None:
+        """The topic or filter that a problem document (RFC 9457) refuses, by its field, such as `publish[1]`."""
+        try:
+            found = re.fullmatch(r"(publish|subscribe)\[(\d{1,9})\]", json.loads(answer)["field"])
+        except (ValueError, KeyError, TypeError):
+            return None
+        if found is None:
+            return None
+        kind: Literal["publish", "subscribe"] = "publish" if found[1] == "publish" else "subscribe"
+        names = self.publish if kind == "publish" else self.subscribe
+        return (kind, names[int(found[2])]) if int(found[2]) < len(names) else None
+
+    def without(self, denied: Collection[Entry]) -> "Request":
+        """The request without these topics and filters."""
+        publish = tuple(topic for topic in self.publish if ("publish", topic) not in denied)
+        subscribe = tuple(topic_filter for topic_filter in self.subscribe if ("subscribe", topic_filter) not in denied)
+        rates = {topic: rate for topic, rate in self.rates.items() if topic in publish or topic in subscribe}
+        return replace(self, publish=publish, subscribe=subscribe, rates=rates)
 
     def to_properties(self) -> list[tuple[str, str]]:
         """The user properties of a CONNECT that ask the same."""

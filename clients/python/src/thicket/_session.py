@@ -75,6 +75,8 @@ class Assignment:
     address: tuple[int, Address] | None = None
     filters: dict[str, Subscription] = field(default_factory=dict)
     leave: Leave = Leave.STAY
+    # Grows when the request in the CONNECT should be made again at once: the session connects once more where it is.
+    requests: int = 0
 
 
 @dataclass
@@ -214,6 +216,7 @@ class Session:
         self._places: deque[Address] = deque()
         self._last: Address | None = None
         self._followed = 0
+        self._requests = 0
         self._hops = 0
         self._failures = 0
         self._probe: asyncio.Task[bool] | None = None
@@ -426,6 +429,7 @@ class Session:
             if login.session_expiry:
                 properties.SessionExpiryInterval = login.session_expiry
             properties.ReceiveMaximum = RECEIVE_MAXIMUM
+            self._requests = self.assignment.requests
             user = self._owner.properties(self._number)
             if self._hops:
                 user.append((REDIRECTED, str(self._hops)))
@@ -715,11 +719,16 @@ class Session:
             self._probe = None
             if is_there and self._probed is not None:
                 self._end = _Switch(self._probed)
-        if self.assignment.address is None or self.assignment.address[0] <= self._followed:
-            return
-        self._followed, wanted = self.assignment.address
-        self._cancel_probe()
-        if wanted != address:
+        wanted = address
+        if self.assignment.address is not None and self.assignment.address[0] > self._followed:
+            self._followed, wanted = self.assignment.address
+            self._cancel_probe()
+        if wanted == address:
+            if self.assignment.requests > self._requests and self._end is None:
+                self._end = _Switch(address)
+        else:
+            # A connection there makes the request as well.
+            self._requests = self.assignment.requests
             self._probed = wanted
             self._probe = self._loop.create_task(self._is_listening(wanted))
             self._probe.add_done_callback(lambda _: self.wake())

@@ -9,7 +9,7 @@ use super::{Asked, Drain, End, Report, Session};
 use crate::Error;
 use crate::endpoint::Address;
 use crate::message::Message;
-use crate::placement::PLACEMENT;
+use crate::placement::{Entry, PLACEMENT};
 use crate::routes::Outgoing;
 
 /// An event of the client state machine that outlives its bytes.
@@ -145,10 +145,14 @@ impl Session {
                         self.report(Report::Unsubscribed { filter }).await;
                     }
                 }
+                let denied = placement
+                    .as_ref()
+                    .and_then(|answer| Entry::refused(answer, &self.asked_in_connect));
                 let (followed, is_followed) = oneshot::channel();
                 self.report(Report::Connected {
                     address: address.clone(),
                     placement,
+                    denied,
                     followed,
                 })
                 .await;

@@ -18,6 +18,7 @@ use crate::Error;
 use crate::endpoint::{Address, Stream, dial};
 use crate::ledger::Ledger;
 use crate::message::Message;
+use crate::placement::Entry;
 use crate::random::{pause, shuffle};
 use crate::routes::{Outgoing, Pending, Routes};
 
@@ -36,6 +37,8 @@ pub(crate) struct Assignment {
     pub(crate) filters: BTreeMap<String, Subscription>,
     /// User properties for the CONNECT.
     pub(crate) properties: Vec<(String, String)>,
+    /// Increased when the request in `properties` should be made again at once: the session connects once more where it is.
+    pub(crate) requests: usize,
     pub(crate) leave: Leave,
 }
 
@@ -69,6 +72,8 @@ pub(crate) enum Report {
     Connected {
         address: Address,
         placement: Option<String>,
+        /// The topic or filter of the CONNECT for which the placement was refused.
+        denied: Option<Entry>,
         /// Dropped when the client has followed the placement: the session waits until it has its assignment.
         followed: oneshot::Sender<()>,
     },
@@ -133,6 +138,10 @@ pub(crate) struct Session {
     outgoing: mpsc::Receiver<Outgoing>,
     /// The number of the last answer that was followed.
     followed: u64,
+    /// See [`Assignment::requests`].
+    requests: usize,
+    /// User properties of the last CONNECT.
+    asked_in_connect: Vec<(String, String)>,
     candidates: VecDeque<Address>,
     /// Where the session is if the broker that it connects to does not have it: the only addresses that a leaving session still tries.
     places: VecDeque<Address>,
@@ -212,6 +221,8 @@ impl Session {
             assignment,
             outgoing,
             followed: 0,
+            requests: 0,
+            asked_in_connect: Vec::new(),
             candidates: VecDeque::new(),
             places: VecDeque::new(),
             last: None,

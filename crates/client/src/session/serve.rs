@@ -102,6 +102,8 @@ impl Session {
         if self.hops > 0 {
             properties.push((REDIRECTED.to_owned(), self.hops.to_string()));
         }
+        self.asked_in_connect.clone_from(&properties);
+        self.requests = self.assignment.borrow().requests;
         self.client.set_user_properties(properties);
         self.client
             .connect(self.now(), self.clean_start)
@@ -427,15 +429,18 @@ impl Session {
             connection.dialling = None;
             return;
         }
-        let Some((number, wanted)) = &assignment.address else {
-            return;
-        };
-        if *number <= self.followed {
-            return;
+        let asks_again = assignment.requests > self.requests;
+        let mut wanted = address;
+        if let Some((number, placed)) = &assignment.address
+            && *number > self.followed
+        {
+            self.followed = *number;
+            connection.dialling = None;
+            wanted = placed;
         }
-        self.followed = *number;
-        connection.dialling = None;
-        if wanted != address {
+        // A connection elsewhere makes the request as well.
+        if wanted != address || asks_again {
+            self.requests = assignment.requests;
             let (wanted, tls) = (wanted.clone(), self.shared.tls.clone());
             let limit = self.shared.dial_timeout;
             connection.dialling = Some(Box::pin(async move {

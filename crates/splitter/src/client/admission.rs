@@ -73,7 +73,7 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
     let key = (user, template.client_id.clone());
     let reopened = shared.memories.reopened(&key);
     let at = addresses(1, &known, shared);
-    let mut first = match node::open(&shared.config, &template, opening, at).await {
+    let mut first = match node::open(shared, &template, opening, at).await {
         Ok(first) => first,
         Err(Failure::Refused(connack)) => {
             // The connection is closed in any case.
@@ -96,7 +96,7 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
     if place.reopened() != reopened {
         // The earlier one was opening session 1 elsewhere, and may have taken it over again.
         let at = addresses(1, &known, shared);
-        first = match node::open(&shared.config, &template, opening, at).await {
+        first = match node::open(shared, &template, opening, at).await {
             Ok(again) => again,
             Err(failure) => {
                 tracing::warn!(
@@ -126,7 +126,7 @@ pub(crate) async fn admit(mut stream: TcpStream, shared: &Arc<Shared>) -> Result
                     "sessions are gone: begins anew"
                 );
                 let addresses = addresses(1, &known, shared);
-                Some(node::open_new(&shared.config, &template, 1, addresses).await)
+                Some(node::open_new(shared, &template, 1, addresses).await)
             }
             Err(failure) => Some(Err(failure)),
         };
@@ -331,7 +331,7 @@ async fn resume(
             is_to_end: false,
         };
         let addresses = addresses(*number, known, shared);
-        let session = node::open(&shared.config, template, opening, addresses).await?;
+        let session = node::open(shared, template, opening, addresses).await?;
         if !session.session_present {
             return Ok(None);
         }
@@ -354,7 +354,7 @@ async fn end_all(
             is_to_end: true,
         };
         let addresses = addresses(*number, known, shared);
-        let opened = node::open(&shared.config, template, opening, addresses).await;
+        let opened = node::open(shared, template, opening, addresses).await;
         if let Ok(mut session) = opened {
             let disconnect = Packet::Disconnect(thicket_mqtt::Disconnect::default());
             let mut bytes = Vec::new();

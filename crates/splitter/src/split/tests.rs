@@ -207,6 +207,42 @@ fn a_client_does_not_get_its_own_messages_if_it_says_so() {
 }
 
 #[test]
+fn a_refused_filter_draws_no_other_to_its_session() {
+    for (version, code) in [
+        (V311, ReasonCode::UnspecifiedError),
+        (V5, ReasonCode::NotAuthorized),
+    ] {
+        let mut split = split(version);
+        split.assign(1, &names(&[], &["#"]));
+        let subscribe = bytes(
+            version,
+            &Packet::Subscribe(Subscribe::new(id(1), "#", Qos::AtLeastOnce)),
+        );
+        let one = bytes(
+            version,
+            &Packet::Subscribe(Subscribe::new(id(2), "f/two", Qos::AtLeastOnce)),
+        );
+        client(&mut split, &subscribe);
+        client(&mut split, &one);
+        let other = bytes(
+            version,
+            &Packet::Subscribe(Subscribe::new(id(3), "other", Qos::AtLeastOnce)),
+        );
+        assert_eq!(split.unassigned(&other), Names::default(), "it overlaps #");
+        for (number, session, code) in [(1, 1, code), (2, 2, ReasonCode::GrantedQos1)] {
+            let suback = Packet::Suback(Suback::new(id(number), vec![code]));
+            node(&mut split, session, &bytes(version, &suback));
+        }
+        assert_eq!(split.unassigned(&other), names(&[], &["other"]));
+        // A granted filter is not forgotten if it is refused later.
+        client(&mut split, &one);
+        let suback = Packet::Suback(Suback::new(id(2), vec![code]));
+        node(&mut split, 2, &bytes(version, &suback));
+        assert_eq!(split.unassigned(&one), Names::default());
+    }
+}
+
+#[test]
 fn a_topic_alias_goes_where_its_topic_went() {
     let mut split = split(V5);
     let mut named = Publish::new("two", b"x");
