@@ -316,7 +316,8 @@ class InChromium(PageTest):
 
     def ban(self, page):
         page.fill("#search", "meter-1")
-        wait_until(lambda: page.locator("#client-rows tr").count() == 1, "the search")
+        found = page.locator("#client-rows tr")
+        wait_until(lambda: found.count() == 1 and "meter-1" in found.first.inner_text(), "the search")
         page.click("#client-rows button[data-act=ban]")
         page.keyboard.press("Escape")
         self.assertEqual(page.inner_text("#ban-count"), "Nobody is banned.")
