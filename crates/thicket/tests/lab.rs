@@ -402,6 +402,40 @@ fn a_scenario_with_a_mistake_is_refused_with_its_line_and_key() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scenario.toml");
+    std::fs::write(&file, format!("{SCENARIO}messages = 10\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let below = format!("{file}/below");
+    for (words, expected) in [
+        (
+            &["run", file, "--backend", "simulated", "--out", file][..],
+            format!("cannot make the folder {file}: "),
+        ),
+        (
+            &["run", file, "--backend", "simulated", "--out", &below],
+            format!("cannot make the folder {below}: "),
+        ),
+        (
+            &["export", file, "--kubernetes", &below],
+            format!("cannot make the folder {below}: "),
+        ),
+        (
+            &["collect", file, "--out", &below],
+            format!("cannot make the folder {below}: "),
+        ),
+    ] {
+        let output = lab(words).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && error.contains(&expected),
+            "{words:?}: {error}"
+        );
+    }
+}
+
+#[test]
 fn every_scenario_of_the_project_can_be_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut names = Vec::new();

@@ -24,6 +24,7 @@ use thicket_lab::unprivileged;
 
 use super::backend::BackendChoice;
 use super::{load, show};
+use crate::files;
 
 /// Arguments of `thicket lab up`.
 #[derive(Debug, Args)]
@@ -86,7 +87,7 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
     let mut cluster = if arguments.bare {
         None
     } else {
-        std::fs::create_dir_all(folder)?;
+        files::make_folder(folder)?;
         let layers = scenario.workload.layers();
         let reach = Reach::of(&scenario.faults);
         let cluster = Cluster::start(&testbed, &driver, system, &program, folder, layers, reach)?;

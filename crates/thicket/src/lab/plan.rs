@@ -16,6 +16,7 @@ use thicket_lab::{driver, hand, janitor, running, unprivileged};
 use super::backend::BackendChoice;
 use super::hand::Network;
 use super::{load, show};
+use crate::files;
 
 /// Rest after the last frame of a verification.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -101,7 +102,7 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
     ))?;
     let folder = janitor::folder(std::process::id());
     let capture = if arguments.capture {
-        std::fs::create_dir_all(&folder)?;
+        files::make_folder(&folder)?;
         Some(Capture::start(&testbed, &folder)?)
     } else {
         None

@@ -20,6 +20,7 @@ use thicket_lab::testbed::check_machine;
 use thicket_lab::{janitor, measures, report, requirements, unprivileged};
 
 use super::show;
+use crate::files;
 
 /// Arguments of `thicket lab run`.
 #[derive(Debug, Args)]
@@ -81,12 +82,7 @@ struct Checked<'a> {
 pub fn run(arguments: &Run) -> anyhow::Result<()> {
     let checked = arguments.files.iter().map(|file| check(file, arguments));
     let checked = checked.collect::<anyhow::Result<Vec<_>>>()?;
-    std::fs::create_dir_all(&arguments.out)?;
-    anyhow::ensure!(
-        std::fs::read_dir(&arguments.out)?.next().is_none(),
-        "{} is not empty: results of two runs would mix",
-        arguments.out.display()
-    );
+    files::make_empty_folder(&arguments.out)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
@@ -116,7 +112,7 @@ fn run_all(
     for (one, name) in checked.iter().zip(names) {
         show(&format!("{}\n", one.scenario.title))?;
         let folder = arguments.out.join(&name);
-        std::fs::create_dir_all(&folder)?;
+        files::make_folder(&folder)?;
         let results = run_one(one, &folder, arguments, interrupted)?;
         let is_over = results.ended_early.is_some();
         all.push((name, results));
