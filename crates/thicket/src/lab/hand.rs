@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use thicket_bench::namespace;
 use thicket_bench::report::Table;
@@ -63,6 +63,10 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
         "{}: brokers that run elsewhere cannot be started; --bare starts none",
         system.name
     );
+    if !arguments.bare {
+        let checked = scenario.brokers.check_machine();
+        checked.map_err(|reason| anyhow!("{}: {reason}", arguments.file.display()))?;
+    }
     let program = std::env::current_exe()?;
     unprivileged::enter_if_needed(&program)?;
     check_machine()?;

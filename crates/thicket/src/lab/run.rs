@@ -19,6 +19,7 @@ use thicket_lab::summary::{SUSTAINABLE, cell, number, rate_cell, rows, short};
 use thicket_lab::testbed::check_machine;
 use thicket_lab::{janitor, measures, report, requirements, unprivileged};
 
+use super::read_line::read_line;
 use super::show;
 use crate::files;
 
@@ -170,7 +171,13 @@ fn check<'a>(file: &'a Path, arguments: &Run) -> anyhow::Result<Checked<'a>> {
         checked.playable()?;
         return Ok(checked);
     }
-    let drivers = requirements::check(file, &checked.text, &checked.scenario, &checked.cells)?;
+    let Checked {
+        text,
+        scenario,
+        cells,
+        ..
+    } = &checked;
+    let drivers = requirements::check(file, text, scenario, cells, &read_line)?;
     let program = std::env::current_exe()?;
     let mut needs_network = false;
     for (system, driver) in checked.scenario.systems.iter().zip(&drivers) {
@@ -179,6 +186,7 @@ fn check<'a>(file: &'a Path, arguments: &Run) -> anyhow::Result<Checked<'a>> {
         needs_network |= driver.brokers != Brokers::External;
     }
     if needs_network {
+        requirements::check_cores(file, text, scenario, cells)?;
         for cell in &checked.cells {
             let names = cell.scenario.network.names();
             check_built(names.map_err(anyhow::Error::msg)?.len()).map_err(anyhow::Error::msg)?;
