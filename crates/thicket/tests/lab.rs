@@ -469,6 +469,22 @@ fn cores_that_the_machine_does_not_have_are_refused_before_the_first_run() {
 }
 
 #[test]
+fn drivers_are_listed_in_two_columns() {
+    let output = lab(&["drivers"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let start = |line: &str| {
+        let name = line.find(' ').unwrap_or_default();
+        name + line[name..]
+            .find(|letter| letter != ' ')
+            .unwrap_or_default()
+    };
+    let starts: Vec<usize> = text.lines().map(start).collect();
+    assert!(starts.len() > 2, "{text}");
+    assert!(starts.iter().all(|at| *at == starts[0]), "{text}");
+}
+
+#[test]
 fn a_folder_that_cannot_be_made_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scenario.toml");

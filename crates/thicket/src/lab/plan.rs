@@ -204,12 +204,15 @@ fn hold_against(
 
 /// Lists the drivers.
 pub fn drivers() -> anyhow::Result<()> {
-    for driver in driver::available(&std::env::current_exe()?) {
+    let drivers = driver::available(&std::env::current_exe()?);
+    let widths = drivers.iter().map(|driver| driver.name.len());
+    let width = widths.max().unwrap_or_default();
+    for driver in drivers {
         let here = driver
             .found
             .unwrap_or_else(|missing| format!("NOT HERE: {missing}"));
         show(&format!(
-            "{:<15} {}\n{:16}{here}\n",
+            "{:<width$} {}\n{:width$} {here}\n",
             driver.name, driver.about, ""
         ))?;
     }
