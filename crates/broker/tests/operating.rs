@@ -223,6 +223,78 @@ fn the_ledger_tells_where_memory_is() {
 }
 
 #[test]
+fn a_placement_is_asked_for_by_an_object_and_by_known_names_in_the_query() {
+    let node = start(alone());
+    let good = r#"{"client_id": "c", "subscribe": ["a"]}"#;
+    let twice = r#"{"client_id": "c", "subscribe": ["a"], "subscribe": ["b"]}"#;
+    let list = r#"["c", [], ["a"], 4, {}]"#;
+    for (method, path, body, status, field) in [
+        ("POST", "", list, 422, None),
+        ("POST", "", twice, 422, Some("subscribe")),
+        ("POST", "", r#"{"client_id": "c", "x": 1}"#, 422, Some("x")),
+        ("POST", "", "{}", 422, Some("client_id")),
+        ("POST", "?usr_name=alice", good, 400, Some("usr_name")),
+        ("POST", "?user_name", good, 400, Some("user_name")),
+        ("POST", "?user_name=%ff", good, 400, Some("user_name")),
+        (
+            "POST",
+            "?user_name=a&user_name=b",
+            good,
+            400,
+            Some("user_name"),
+        ),
+        ("GET", "?aftr=c", "", 400, Some("aftr")),
+        ("GET", "/c?usr_name=alice", "", 400, Some("usr_name")),
+        ("DELETE", "/c?usr_name=alice", "", 400, Some("usr_name")),
+    ] {
+        let path = format!("/v1/placements{path}");
+        let (found, answer) = http_do(&node, method, &path, "", body);
+        let problem: serde_json::Value = serde_json::from_str(&answer).expect("a problem");
+        assert_eq!(
+            (found, problem["field"].as_str()),
+            (status, field),
+            "{method} {path} {body}: {answer}"
+        );
+    }
+    assert_eq!(http(&node, "/v1/placements"), (200, "[]".to_owned()));
+    for path in ["?user_name=a%20b", "?node=self&", "?"] {
+        let path = match path {
+            "?node=self&" => format!("/v1/placements?node={}&", node_id(&node)),
+            path => format!("/v1/placements{path}"),
+        };
+        let (status, answer) = http_do(&node, "POST", &path, "", good);
+        assert_eq!(status, 200, "{path}: {answer}");
+    }
+}
+
+fn node_id(node: &Node) -> String {
+    let (_, body) = http(node, "/v1/recording");
+    let page: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    page["node"].as_str().expect("an identity").to_owned()
+}
+
+#[test]
+fn a_recording_says_which_clients_asked_for_a_placement() {
+    let node = start(alone());
+    let address = node.addresses()[0];
+    let _clients = ["asked", "plain"].map(|client_id| TestClient::connect(address, client_id));
+    let asked = r#"{"client_id": "asked", "subscribe": ["a"]}"#;
+    let (status, body) = http_do(&node, "POST", "/v1/placements", "", asked);
+    assert_eq!(status, 200, "{body}");
+    wait_for_http(&node, "/v1/recording", |page| {
+        let sessions = page["sessions"].as_array().expect("sessions");
+        let placed = |session: &serde_json::Value| {
+            let client_id = session["client_id"].as_str().map(str::to_owned);
+            (client_id, session["placed"].as_bool())
+        };
+        let found: Vec<_> = sessions.iter().map(placed).collect();
+        found
+            == [("asked", true), ("plain", false)]
+                .map(|(client_id, placed)| (Some(client_id.to_owned()), Some(placed)))
+    });
+}
+
+#[test]
 fn every_path_of_the_document_answers_with_what_it_says() {
     let node = start(alone());
     let _client = TestClient::connect(node.addresses()[0], "c");

@@ -422,14 +422,13 @@ impl Driver {
         all: &[Peer],
         dir: &Path,
     ) -> BTreeMap<String, String> {
-        let text = |value: &toml::Value| match value {
-            toml::Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
         let mut places: BTreeMap<String, String> = self
             .settings
             .iter()
-            .map(|(key, value)| (key.clone(), text(system.settings.get(key).unwrap_or(value))))
+            .map(|(key, value)| {
+                let value = system.settings.get(key).unwrap_or(value);
+                (key.clone(), text_of(value))
+            })
             .collect();
         places.insert("program".to_owned(), program.display().to_string());
         places.insert("self".to_owned(), own_program.display().to_string());
@@ -465,6 +464,19 @@ impl Driver {
         let added = parts.into_iter().filter(|(is_used, _)| *is_used);
         let added = added.flat_map(|(_, words)| words);
         self.start.iter().chain(added).cloned().collect()
+    }
+
+    /// Whether the broker of a system is a node of our own program.
+    pub(crate) fn is_own(&self, system: &System) -> bool {
+        system.program.is_none() && self.program.as_deref() == Some("{self}")
+    }
+
+    /// The flag whose value is a setting, in the command line of a broker.
+    pub(crate) fn flag_of(&self, setting: &str) -> Option<&str> {
+        let place = format!("{{{setting}}}");
+        let mut pairs = self.start.windows(2);
+        let pair = pairs.find(|pair| pair[1] == place && pair[0].starts_with("--"))?;
+        Some(&pair[0])
     }
 
     /// The key of the workload that this driver does not know how to serve, if there is one.
@@ -533,6 +545,14 @@ pub fn prepared_folder(driver: &str) -> PathBuf {
     // A driver may be the path of a file.
     let name = Path::new(driver).file_stem().unwrap_or_default();
     cache.join("thicket-lab").join(name)
+}
+
+/// A setting as a word of a command line or of a file.
+pub(crate) fn text_of(setting: &toml::Value) -> String {
+    match setting {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 pub(crate) fn with_peer(

@@ -2,19 +2,24 @@
 
 use std::path::Path;
 
-use crate::driver::{Brokers, Driver};
+use crate::driver::{Brokers, Driver, Peer, fill, text_of};
 use crate::error::LabError;
 use crate::scenario::{
-    Action, Attach, Cell, Fault, Measure, Scenario, Sweep, System, in_cell, with_line,
+    Action, Attach, Cell, Fault, Layers, Limits, Measure, Reach, Scenario, Sweep, System, in_cell,
+    with_line,
 };
 
+/// Reads the command line of a node, from the word `broker` on, as our own program would, and says what is wrong with it.
+pub type ReadLine<'a> = &'a dyn Fn(&[String]) -> Result<(), String>;
+
 /// The drivers of a scenario's systems, in their order. Refuses, with line and key, what a system cannot do in one of the cells: a fault at a site where it
-/// has no broker, TLS without a driver that knows it, a setting that its driver does not have.
+/// has no broker, TLS without a driver that knows it, a setting that its driver does not have, a value that a node would not start with.
 pub fn check(
     file: &Path,
     text: &str,
     scenario: &Scenario,
     cells: &[Cell],
+    read_line: ReadLine<'_>,
 ) -> Result<Vec<Driver>, LabError> {
     let refuse = |reason: String| LabError::Scenario {
         file: file.to_owned(),
@@ -24,6 +29,7 @@ pub fn check(
     let drivers: Vec<Driver> = drivers.collect::<Result<_, _>>().map_err(refuse)?;
     for (system, driver) in scenario.systems.iter().zip(&drivers) {
         check_system(scenario, system, driver).map_err(refuse)?;
+        check_own(system, driver, read_line).map_err(refuse)?;
     }
     let names: Vec<&String> = scenario.systems.iter().map(|system| &system.name).collect();
     let sweeps: Vec<&Sweep> = scenario.sweeps.iter().collect();
@@ -36,9 +42,28 @@ pub fn check(
         for system in played {
             let driver = Driver::of(system).map_err(in_cell)?;
             check_system(&cell.scenario, system, &driver).map_err(in_cell)?;
+            if !scenario.systems.contains(system) {
+                check_own(system, &driver, read_line).map_err(in_cell)?;
+            }
         }
     }
     Ok(drivers)
+}
+
+/// Refuses, with line and key, cores of brokers that this machine does not have. A scenario may be written for another one, so only what runs it asks.
+pub fn check_cores(
+    file: &Path,
+    text: &str,
+    scenario: &Scenario,
+    cells: &[Cell],
+) -> Result<(), LabError> {
+    let in_cells = cells.iter().map(|cell| &cell.scenario.brokers);
+    let mut all = std::iter::once(&scenario.brokers).chain(in_cells);
+    all.try_for_each(Limits::check_machine)
+        .map_err(|reason| LabError::Scenario {
+            file: file.to_owned(),
+            reason: with_line(text, reason),
+        })
 }
 
 fn check_system(scenario: &Scenario, system: &System, driver: &Driver) -> Result<(), String> {
@@ -101,6 +126,43 @@ fn check_system(scenario: &Scenario, system: &System, driver: &Driver) -> Result
     Ok(())
 }
 
+/// Checks the values of settings and the arguments of nodes of our own program.
+fn check_own(system: &System, driver: &Driver, read_line: ReadLine<'_>) -> Result<(), String> {
+    if !driver.is_own(system) {
+        return Ok(());
+    }
+    let name = &system.name;
+    let start = driver.start_words(Layers::default(), Reach::default());
+    // The first word is the program.
+    let [_, command, ..] = &start[..] else {
+        return Ok(());
+    };
+    for (setting, value) in &system.settings {
+        let Some(flag) = driver.flag_of(setting) else {
+            continue;
+        };
+        let line = [command.clone(), format!("{flag}={}", text_of(value))];
+        read_line(&line)
+            .map_err(|reason| format!("system.settings.{setting} of {name}: {reason}"))?;
+    }
+    let own = Peer {
+        site: "s1".to_owned(),
+        index: 1,
+        address: "10.1.0.2".to_owned(),
+    };
+    let nowhere = Path::new("");
+    let all = std::slice::from_ref(&own);
+    let places = driver.places(system, nowhere, nowhere, &own, all, nowhere);
+    let start = start.iter().skip(1).map(|word| fill(word, &places));
+    let line: Vec<String> = start.chain(system.args.iter().cloned()).collect();
+    let key = if system.args.is_empty() {
+        "driver"
+    } else {
+        "args"
+    };
+    read_line(&line).map_err(|reason| format!("system.{key} of {name}: {reason}"))
+}
+
 /// The reason begins with the fault's key.
 fn check_fault(
     fault: &Fault,
@@ -160,7 +222,44 @@ seconds = 3
 
     fn checked(text: &str) -> Result<Vec<Driver>, String> {
         let (scenario, cells) = Scenario::parse(text)?;
-        check(Path::new("t.toml"), text, &scenario, &cells).map_err(|error| error.to_string())
+        let bad = |word: &&String| word.contains("bad");
+        let read_line = |line: &[String]| match line.iter().find(bad) {
+            Some(word) => Err(format!("{word} in {} words after {}", line.len(), line[0])),
+            None => Ok(()),
+        };
+        check(Path::new("t.toml"), text, &scenario, &cells, &read_line)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn values_that_a_node_would_not_start_with_are_refused() {
+        let system = "driver = \"thicket\"";
+        let with = |keys: &str| TEXT.replace(system, &format!("{system}\n{keys}"));
+        for (keys, expected) in [
+            (
+                "settings = { workers = 2, routing = \"bad\" }",
+                "t.toml: line 7, system.settings.routing of mesh: --routing=bad in 2 words after broker",
+            ),
+            (
+                "settings.log_level = \"bad\"",
+                "t.toml: line 7, system.settings.log_level of mesh: --log-level=bad",
+            ),
+            (
+                "args = [\"--backups\", \"bad\"]",
+                "t.toml: line 7, system.args of mesh: bad in ",
+            ),
+        ] {
+            let error = checked(&with(keys)).unwrap_err();
+            assert!(error.contains(expected), "{keys}: {error}");
+            // Only that program knows what it accepts.
+            checked(&with(&format!("{keys}\nprogram = \"another\""))).unwrap();
+        }
+        let swept = format!(
+            "{TEXT}[[sweep]]\nkey = \"system.mesh.settings.routing\"\nvalues = [\"mesh\", \"bad\"]\n"
+        );
+        let error = checked(&swept).unwrap_err();
+        let expected = "sweep.0.values: with system.mesh.settings.routing = bad: system.settings.routing of mesh: ";
+        assert!(error.contains(expected), "{error}");
     }
 
     #[test]

@@ -357,11 +357,7 @@ impl Results {
         let text =
             serde_json::to_string_pretty(self).map_err(|error| LabError::io(FILE)(error.into()))?;
         for (name, text) in [(FILE, text), ("runs.csv", self.csv())] {
-            let (path, new) = (folder.join(name), folder.join(format!("{name}.new")));
-            // A lab that is killed meanwhile leaves the whole file of before.
-            std::fs::write(&new, text)
-                .and_then(|()| std::fs::rename(&new, &path))
-                .map_err(LabError::io(path.display()))?;
+            replace(&folder.join(name), &text)?;
         }
         Ok(())
     }
@@ -406,6 +402,18 @@ impl Results {
     }
 }
 
+/// Writes a file beside the one of before and moves it there: a lab that is killed meanwhile leaves that one whole.
+fn replace(path: &Path, text: &str) -> Result<(), LabError> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+    if written.is_err() {
+        // On a full disk it is empty, or a part.
+        let _ = std::fs::remove_file(&new);
+    }
+    written.map_err(LabError::io(path.display()))
+}
+
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -436,6 +444,16 @@ mod tests {
         ];
         assert_eq!(longest_silence_s(&samples), Some(3.0));
         assert_eq!(longest_silence_s(&samples[..1]), None);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_nothing_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("taken");
+        std::fs::create_dir(&path).unwrap();
+        let error = replace(&path, "x").unwrap_err().to_string();
+        assert!(error.contains(path.to_str().unwrap()), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -31,6 +31,13 @@ pub struct Broker {
     stop_with_stdin: bool,
 }
 
+impl Broker {
+    /// What the command line says, without the file that it may name.
+    pub fn settings(self) -> Settings {
+        self.settings
+    }
+}
+
 /// Why a running node is asked to end.
 enum Wake {
     Signal,

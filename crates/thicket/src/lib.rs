@@ -9,6 +9,7 @@ mod client;
 mod ctl;
 mod dispatch;
 mod environment;
+mod files;
 mod flags;
 mod generate;
 mod health;

@@ -271,6 +271,15 @@ fn bad_input_is_refused_with_the_parameter_and_its_rule() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none/x");
+    let path = path.to_str().unwrap();
+    let error = complaint(&["choose", "--config", path]);
+    assert!(error.contains(&format!("cannot write {path}: ")), "{error}");
+}
+
+#[test]
 fn a_line_that_cannot_be_read_is_named_with_its_number() {
     let cases = [
         ("{\"client\":\"a\"}\nnot json\n", "line 2"),

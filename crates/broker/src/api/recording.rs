@@ -28,6 +28,9 @@ pub struct RecordedSession {
     pub user_name: Option<String>,
     /// 1 for the client's own, or the number that its placement gave it.
     pub session: u16,
+    /// Its client asked for a placement, and that holds.
+    #[serde(default)]
+    pub placed: bool,
     /// What its placement says that the client publishes here; topics of other clients are known by their rates only.
     pub publish: Vec<String>,
     /// Filters, `$share/...` included.

@@ -73,8 +73,8 @@ pub(super) fn field_of(error: &(dyn Error + 'static)) -> Option<String> {
             let outer = path.iter().next().map(|_| path.to_string());
             // A body that ends in the middle of a name.
             let outer = outer.filter(|path| path != "?");
-            // A missing or unknown field is named in the message, inside the field that the path leads to.
-            let is_named = ["missing field `", "unknown field `"];
+            // Such a field is named in the message, inside the field that the path leads to.
+            let is_named = ["missing field `", "unknown field `", "duplicate field `"];
             let inner = is_named.iter().find_map(|start| words.strip_prefix(start));
             let inner = inner.and_then(|rest| rest.split('`').next());
             return match (outer, inner) {

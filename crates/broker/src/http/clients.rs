@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::{Json, Router};
@@ -26,7 +26,7 @@ use utoipa_axum::routes;
 use super::answer::{WRONG_METHOD, bad_path, problem, silent};
 use super::guard::credentials_of;
 use super::openapi::{Document, Layers};
-use super::placement::{place_checked, read, remove_checked};
+use super::placement::{AskedObject, place_checked, read, remove_checked, values};
 use super::serve::Peer;
 use super::silence::PATIENCE;
 use super::{Inspector, openapi};
@@ -83,8 +83,13 @@ async fn place(
     State(clients): State<Clients>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
-    body: Result<Json<PlacementAsked>, JsonRejection>,
+    RawQuery(query): RawQuery,
+    body: Result<Json<AskedObject>, JsonRejection>,
 ) -> Response {
+    // The credentials alone say who is placed.
+    if let Err(refusal) = values(query.as_deref(), []) {
+        return problem(refusal);
+    }
     let asked = match read(body) {
         Ok(asked) => asked,
         Err(refusal) => return problem(refusal),
@@ -120,8 +125,12 @@ async fn one(
     State(clients): State<Clients>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
+    RawQuery(query): RawQuery,
     client_id: Result<Path<String>, PathRejection>,
 ) -> Response {
+    if let Err(refusal) = values(query.as_deref(), []) {
+        return problem(refusal);
+    }
     let client_id = match client_id {
         Ok(Path(client_id)) => client_id,
         Err(rejection) => return bad_path(&rejection),
@@ -147,8 +156,12 @@ async fn remove(
     State(clients): State<Clients>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
+    RawQuery(query): RawQuery,
     client_id: Result<Path<String>, PathRejection>,
 ) -> Response {
+    if let Err(refusal) = values(query.as_deref(), []) {
+        return problem(refusal);
+    }
     let client_id = match client_id {
         Ok(Path(client_id)) => client_id,
         Err(rejection) => return bad_path(&rejection),

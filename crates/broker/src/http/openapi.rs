@@ -73,7 +73,10 @@ const TAGS: &Answers = &[
 ];
 /// Answers to an invalid body.
 const OF_BODIES: &Answers = &[
-    ("400", "The body is not valid JSON, or a field is not valid"),
+    (
+        "400",
+        "The body is not valid JSON, or a field or the query is not valid",
+    ),
     ("413", "The body is too long"),
     (
         "415",

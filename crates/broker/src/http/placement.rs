@@ -1,11 +1,16 @@
 //! `/v1/placements`: where the sessions of clients should be.
 
+use std::fmt::Formatter;
+
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::LINK;
 use axum::response::{AppendHeaders, IntoResponse, Response};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use thicket_node::{
     PlacementAsked, PlacementEntry, PlacementError, PlacementRequest, checked_session_name,
 };
@@ -17,6 +22,8 @@ use super::{ApiState, Inspector};
 use crate::api::ErrorEntry;
 use crate::api::overlay::{query_of_text, text_of_query};
 
+/// Of a request that names a node: it is relayed by it, or arrived.
+const NODE: &str = "node";
 /// Placements on one page.
 const PAGE: usize = 1000;
 
@@ -35,8 +42,12 @@ pub(super) fn router() -> OpenApiRouter<ApiState> {
 async fn place(
     State(inspector): State<Inspector>,
     RawQuery(query): RawQuery,
-    body: Result<Json<PlacementAsked>, JsonRejection>,
+    body: Result<Json<AskedObject>, JsonRejection>,
 ) -> Response {
+    let [user_name] = match values(query.as_deref(), ["user_name"]) {
+        Ok(values) => values,
+        Err(refusal) => return problem(refusal),
+    };
     let asked = match read(body) {
         Ok(asked) => asked,
         Err(refusal) => return problem(refusal),
@@ -45,7 +56,6 @@ async fn place(
         Ok(request) => request,
         Err(error) => return problem((&error).into()),
     };
-    let user_name = user_of(query.as_deref());
     let scope = inspector.session_scope;
     request.client_id =
         match checked_session_name(scope, "", user_name.as_deref(), &request.client_id) {
@@ -59,16 +69,65 @@ async fn place(
     }
 }
 
-/// The user in a query.
-fn user_of(query: Option<&str>) -> Option<String> {
-    query.and_then(|query| text_of_query(query, "user_name"))
+/// The values of `names` in a query. Anything else in it is refused, or it could be about another client than was meant: another name, a name that is
+/// given twice, a value that is not text.
+pub(super) fn values<const N: usize>(
+    query: Option<&str>,
+    names: [&str; N],
+) -> Result<[Option<String>; N], ErrorEntry> {
+    let query = query.unwrap_or_default();
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let given = pairs.map(|pair| pair.split('=').next().unwrap_or(pair));
+    let given: Vec<&str> = given.collect();
+    let bad = |name: &str, words: &str| {
+        Err(ErrorEntry {
+            field: Some(name.to_owned()),
+            ..ErrorEntry::new(StatusCode::BAD_REQUEST, words.to_owned())
+        })
+    };
+    for (at, name) in given.iter().enumerate() {
+        if *name != NODE && !names.contains(name) {
+            return bad(name, "the query has an unknown name");
+        }
+        if given[..at].contains(name) {
+            return bad(name, "the query has it twice");
+        }
+        if text_of_query(query, name).is_none() {
+            return bad(name, "the query has no text for it");
+        }
+    }
+    Ok(names.map(|name| text_of_query(query, name)))
+}
+
+/// A request in a body: an object, although serde would read a list of its values as well.
+#[derive(Debug)]
+pub(super) struct AskedObject(PlacementAsked);
+
+impl<'de> Deserialize<'de> for AskedObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OfObject)
+    }
+}
+
+struct OfObject;
+
+impl<'de> Visitor<'de> for OfObject {
+    type Value = AskedObject;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object with client_id, publish and subscribe")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AskedObject, A::Error> {
+        PlacementAsked::deserialize(MapAccessDeserializer::new(map)).map(AskedObject)
+    }
 }
 
 /// Decodes the request in a body.
 pub(super) fn read(
-    body: Result<Json<PlacementAsked>, JsonRejection>,
+    body: Result<Json<AskedObject>, JsonRejection>,
 ) -> Result<PlacementAsked, ErrorEntry> {
-    body.map(|Json(asked)| asked)
+    body.map(|Json(AskedObject(asked))| asked)
         .map_err(|rejection| ErrorEntry {
             title: "the request cannot be read".into(),
             field: field_of(&rejection),
@@ -93,15 +152,19 @@ pub(super) async fn place_checked(
 #[utoipa::path(
     get, path = "/v1/placements", tag = "placement", operation_id = "placements",
     params(("after" = Option<String>, Query, description = "From the `Link` of the page before.")),
-    responses((
-        status = 200, description = "A page", body = Vec<PlacementEntry>,
-        headers(("link" = String, description = "The next page, `rel=\"next\"` (RFC 8288).")),
-    )),
+    responses(
+        (
+            status = 200, description = "A page", body = Vec<PlacementEntry>,
+            headers(("link" = String, description = "The next page, `rel=\"next\"` (RFC 8288).")),
+        ),
+        (status = 400, description = "The query has a name that is not known, a name twice, or no text for one"),
+    ),
 )]
 async fn all(State(inspector): State<Inspector>, RawQuery(query): RawQuery) -> Response {
-    let after = query
-        .as_deref()
-        .and_then(|query| text_of_query(query, "after"));
+    let [after] = match values(query.as_deref(), ["after"]) {
+        Ok(values) => values,
+        Err(refusal) => return problem(refusal),
+    };
     let asked = inspector.order_hub(move |hub, now| hub.placements(now, after.as_deref(), PAGE));
     match asked.await {
         Ok(reports) => {
@@ -126,7 +189,7 @@ async fn all(State(inspector): State<Inspector>, RawQuery(query): RawQuery) -> R
     ),
     responses(
         (status = 200, description = "Its placement", body = PlacementEntry),
-        (status = 400, description = "The client identifier is not valid"),
+        (status = 400, description = "The client identifier or the query is not valid"),
         (status = 404, description = "The client is not placed, or `node` names no node that is up"),
         (status = 409, description = "Clients of several users have this identifier"),
     ),
@@ -156,7 +219,7 @@ async fn one(
     ),
     responses(
         (status = 204, description = "It is not placed any more"),
-        (status = 400, description = "The client identifier is not valid"),
+        (status = 400, description = "The client identifier or the query is not valid"),
         (status = 404, description = "The client is not placed, or `node` names no node that is up"),
         (status = 409, description = "Clients of several users have this identifier"),
     ),
@@ -179,7 +242,7 @@ async fn name_of(
     query: Option<String>,
 ) -> Result<String, Response> {
     let Path(client_id) = client_id.map_err(|rejection| bad_path(&rejection))?;
-    let user_name = user_of(query.as_deref());
+    let [user_name] = values(query.as_deref(), ["user_name"]).map_err(problem)?;
     let found = inspector
         .order_hub(move |hub, now| hub.placed_names(now, &client_id, user_name.as_deref()))
         .await;

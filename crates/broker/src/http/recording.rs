@@ -75,6 +75,7 @@ fn cut(mut records: Vec<SessionRecord>, limit: usize) -> (Vec<SessionRecord>, Op
 fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> RecordingPage {
     let entry = |record: SessionRecord| {
         let placed = hub.placed_name(now, &record.name);
+        let is_placed = placed.is_some();
         let (client_id, session, publish) = match placed {
             Some(placed) => (placed.client_id, placed.number, placed.publish),
             None => (record.client_id, 1, Vec::new()),
@@ -83,6 +84,7 @@ fn entries(hub: &Hub, now: Now, records: Vec<SessionRecord>) -> RecordingPage {
             client_id,
             user_name: record.user_name,
             session,
+            placed: is_placed,
             publish,
             subscribe: record.filters,
         }

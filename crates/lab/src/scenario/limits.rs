@@ -30,6 +30,29 @@ impl Limits {
         numbers(list)
     }
 
+    /// Refuses cores that this machine does not have; the reason begins with the key.
+    pub fn check_machine(&self) -> Result<(), String> {
+        // Not those that this process may use: brokers may have others.
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+        online.map_or(Ok(()), |online| self.check_cores(online.trim()))
+    }
+
+    fn check_cores(&self, online: &str) -> Result<(), String> {
+        let Some(there) = numbers(online) else {
+            return Ok(());
+        };
+        let is_missing = |(_, list): &(usize, &String)| {
+            let wanted = numbers(list).unwrap_or_default();
+            wanted.iter().any(|core| !there.contains(core))
+        };
+        match self.cores.iter().enumerate().find(is_missing) {
+            Some((number, list)) => Err(format!(
+                "brokers.cores.{number}: {list:?}, but the cores of this machine are {online}"
+            )),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(mib) = self.memory_mib
             && !(1..=MAX_MEMORY_MIB).contains(&mib)
@@ -61,4 +84,33 @@ fn numbers(list: &str) -> Option<Vec<usize>> {
         all.extend(first..=last);
     }
     Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_those_of_the_machine() {
+        let cores = |lists: &[&str]| Limits {
+            cores: lists.iter().map(ToString::to_string).collect(),
+            ..Limits::default()
+        };
+        for (lists, online, refused) in [
+            (&["0", "1"][..], "0-1", None),
+            (&["0", "1-2"], "0-1", Some("brokers.cores.1: \"1-2\", ")),
+            (&["7-9"], "0-1", Some("brokers.cores.0: \"7-9\", ")),
+            (&["2"], "0-1,3", Some("brokers.cores.0: \"2\", ")),
+            (&["3"], "unknown", None),
+            (&[], "0", None),
+        ] {
+            let checked = cores(lists).check_cores(online);
+            let error = checked.err().unwrap_or_default();
+            let is_right = match refused {
+                Some(start) => error.starts_with(start) && error.ends_with(online),
+                None => error.is_empty(),
+            };
+            assert!(is_right, "{lists:?} on {online}: {error}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use thicket_bench::target::find_program;
 
 use super::options::seconds;
 use super::output::OutputOptions;
+use crate::files;
 
 /// Arguments of `thicket bench dispatcher`.
 #[derive(Debug, clap::Args)]
@@ -73,12 +74,10 @@ pub fn run(arguments: &DispatcherExperiment) -> anyhow::Result<()> {
     };
     let played = play(&experiment, &mut |line| arguments.output.say(|| line))?;
     if let Some(folder) = &arguments.figures {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("--figures: cannot make {}", folder.display()))?;
+        files::make_folder(folder).context("--figures")?;
         for (name, plot) in plots(&played) {
             let path = folder.join(format!("{name}.svg"));
-            std::fs::write(&path, plot.to_svg())
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            files::write(&path, plot.to_svg())?;
         }
     }
     let report = dispatcher_report(&experiment, &played);

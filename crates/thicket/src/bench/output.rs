@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use serde::Serialize;
 use thicket_bench::generator::Progress;
 use thicket_bench::report::{Report, amount, to_html};
+
+use crate::files;
 
 /// Options of every measurement.
 #[derive(Debug, clap::Args)]
@@ -25,8 +26,7 @@ impl OutputOptions {
     /// Prints `result` or its `report`, and writes the HTML file if one is wanted.
     pub fn finish(&self, result: &impl Serialize, report: &Report) -> anyhow::Result<()> {
         if let Some(path) = &self.report {
-            std::fs::write(path, to_html(report))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            files::write(path, to_html(report))?;
         }
         if self.json {
             println!("{}", serde_json::to_string_pretty(result)?);

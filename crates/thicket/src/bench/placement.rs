@@ -1,6 +1,6 @@
 //! `thicket bench placement`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
@@ -15,6 +15,7 @@ use thicket_bench::report::{Part, Report};
 use super::options::seconds;
 use super::output::OutputOptions;
 use super::quota::Quota;
+use crate::files;
 
 /// Arguments of `thicket bench placement`.
 #[derive(Debug, clap::Args)]
@@ -331,7 +332,7 @@ fn plot(arguments: &Placement, report: &Report) -> anyhow::Result<()> {
     });
     for (index, svg) in plots.enumerate() {
         let path = format!("{}-{}.svg", name.display(), index + 1);
-        std::fs::write(&path, svg).with_context(|| format!("cannot write {path}"))?;
+        files::write(Path::new(&path), svg)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use thicket_bench::report::{Part, Report, Table, milliseconds};
 use thicket_bench::statistics::{estimate, spread};
 use thicket_bench::target::{Readiness, Target};
@@ -39,7 +40,10 @@ pub fn run(arguments: &Start) -> anyhow::Result<()> {
         }
     };
     if let Some(path) = &arguments.config {
-        target.config = Some(std::fs::read_to_string(path)?);
+        target.config = Some(
+            std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?,
+        );
     }
     let mut readiness = Vec::new();
     for _ in 0..arguments.repeats {

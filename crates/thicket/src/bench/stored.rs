@@ -1,11 +1,11 @@
 //! `thicket bench stored`.
 
-use anyhow::Context;
 use thicket_bench::report::{Part, Report, Table, milliseconds};
 use thicket_bench::statistics::spread;
 use thicket_bench::stored::{Fill, Stored as Result, measure};
 
 use super::output::OutputOptions;
+use crate::files;
 
 /// Arguments of `thicket bench stored`.
 #[derive(Debug, clap::Args)]
@@ -38,8 +38,7 @@ pub fn run(arguments: &Stored) -> anyhow::Result<()> {
         payload_len: arguments.size as usize,
     };
     let folder = std::env::temp_dir().join(format!("thicket-stored-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make {}", folder.display()))?;
+    files::make_folder(&folder)?;
     let extra: Vec<&str> = arguments.node.iter().map(String::as_str).collect();
     let thicket = std::env::current_exe()?;
     arguments.output.say(|| {

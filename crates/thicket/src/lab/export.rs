@@ -8,6 +8,7 @@ use thicket_lab::kubernetes::{collect::collect as bring, export as manifests};
 use thicket_lab::report;
 
 use super::{load, show};
+use crate::files;
 
 /// Arguments of `thicket lab export`.
 #[derive(Debug, Args)]
@@ -39,12 +40,7 @@ pub fn export(arguments: &Export) -> anyhow::Result<()> {
         })
         .collect::<anyhow::Result<_>>()?;
     let folder = &arguments.kubernetes;
-    std::fs::create_dir_all(folder)?;
-    anyhow::ensure!(
-        std::fs::read_dir(folder)?.next().is_none(),
-        "{} is not empty",
-        folder.display()
-    );
+    files::make_empty_folder(folder)?;
     let index = manifests(&text, &scenario, &cells, &images, folder)?;
     show(
         "The cluster needs Chaos Mesh. One after the other, so that they do not disturb each other:\n",
@@ -87,12 +83,7 @@ pub struct Collect {
 
 /// Brings results into one folder.
 pub fn collect(arguments: &Collect) -> anyhow::Result<()> {
-    std::fs::create_dir_all(&arguments.out)?;
-    anyhow::ensure!(
-        std::fs::read_dir(&arguments.out)?.next().is_none(),
-        "{} is not empty",
-        arguments.out.display()
-    );
+    files::make_empty_folder(&arguments.out)?;
     let results = bring(&arguments.exported, &arguments.out, &|line| {
         eprintln!("{line}")
     })?;

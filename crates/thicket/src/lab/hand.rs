@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use thicket_bench::namespace;
 use thicket_bench::report::Table;
@@ -24,6 +24,7 @@ use thicket_lab::unprivileged;
 
 use super::backend::BackendChoice;
 use super::{load, show};
+use crate::files;
 
 /// Arguments of `thicket lab up`.
 #[derive(Debug, Args)]
@@ -62,6 +63,10 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
         "{}: brokers that run elsewhere cannot be started; --bare starts none",
         system.name
     );
+    if !arguments.bare {
+        let checked = scenario.brokers.check_machine();
+        checked.map_err(|reason| anyhow!("{}: {reason}", arguments.file.display()))?;
+    }
     let program = std::env::current_exe()?;
     unprivileged::enter_if_needed(&program)?;
     check_machine()?;
@@ -86,7 +91,7 @@ pub fn up(arguments: &Up) -> anyhow::Result<()> {
     let mut cluster = if arguments.bare {
         None
     } else {
-        std::fs::create_dir_all(folder)?;
+        files::make_folder(folder)?;
         let layers = scenario.workload.layers();
         let reach = Reach::of(&scenario.faults);
         let cluster = Cluster::start(&testbed, &driver, system, &program, folder, layers, reach)?;
@@ -217,10 +222,7 @@ pub struct Broker {
 
 /// Changes a link.
 pub fn set(arguments: &Set) -> anyhow::Result<()> {
-    let mut settings = LinkSettings::default();
-    for text in &arguments.settings {
-        setting(&mut settings, text).map_err(anyhow::Error::msg)?;
-    }
+    let settings = all_settings(&arguments.settings).map_err(anyhow::Error::msg)?;
     let mut fault = Fault::now(Action::Slow);
     fault.link = Some([arguments.link.a.clone(), arguments.link.b.clone()]);
     fault.to = Some(settings);
@@ -293,6 +295,19 @@ fn act(network: Network, fault: Fault) -> anyhow::Result<()> {
     }
 }
 
+fn all_settings(texts: &[String]) -> Result<LinkSettings, String> {
+    let mut settings = LinkSettings::default();
+    for text in texts {
+        setting(&mut settings, text)?;
+    }
+    let is_of_delay = |text: &&String| text.starts_with("rtt=") || text.starts_with("delay=");
+    let of_delay: Vec<&String> = texts.iter().filter(is_of_delay).collect();
+    match of_delay[..] {
+        [first, second, ..] => Err(format!("{first} and {second} both set the delay, give one")),
+        _ => Ok(settings),
+    }
+}
+
 fn setting(settings: &mut LinkSettings, text: &str) -> Result<(), String> {
     let (key, value) = text
         .split_once('=')
@@ -360,6 +375,20 @@ fn law_of(law: &str, parameters: &str) -> Result<DelayLaw, String> {
 mod tests {
     use super::*;
     use thicket_lab::delay::Delay;
+
+    #[test]
+    fn a_delay_that_is_set_twice_is_refused_in_the_words_of_the_command_line() {
+        let all = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+            all_settings(&texts).map(drop)
+        };
+        let error = all(&["rtt=5ms", "loss=1%", "delay=uniform:5ms:15ms"]).unwrap_err();
+        assert_eq!(
+            error,
+            "rtt=5ms and delay=uniform:5ms:15ms both set the delay, give one"
+        );
+        assert_eq!(all(&["rtt=5ms", "loss=1%"]), Ok(()));
+    }
 
     #[test]
     fn settings_of_a_link_are_read_with_or_without_units() {

@@ -5,6 +5,7 @@ mod child;
 mod export;
 mod hand;
 mod plan;
+mod read_line;
 mod run;
 mod watch;
 
@@ -70,7 +71,7 @@ fn load(file: &Path) -> anyhow::Result<(Scenario, Vec<Cell>)> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let (scenario, cells) = Scenario::load(file)?;
-    requirements::check(file, &text, &scenario, &cells)?;
+    requirements::check(file, &text, &scenario, &cells, &read_line::read_line)?;
     Ok((scenario, cells))
 }
 

@@ -16,6 +16,7 @@ use thicket_lab::{driver, hand, janitor, running, unprivileged};
 use super::backend::BackendChoice;
 use super::hand::Network;
 use super::{load, show};
+use crate::files;
 
 /// Rest after the last frame of a verification.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -101,7 +102,7 @@ pub fn verify(arguments: &Verify) -> anyhow::Result<()> {
     ))?;
     let folder = janitor::folder(std::process::id());
     let capture = if arguments.capture {
-        std::fs::create_dir_all(&folder)?;
+        files::make_folder(&folder)?;
         Some(Capture::start(&testbed, &folder)?)
     } else {
         None
@@ -203,12 +204,15 @@ fn hold_against(
 
 /// Lists the drivers.
 pub fn drivers() -> anyhow::Result<()> {
-    for driver in driver::available(&std::env::current_exe()?) {
+    let drivers = driver::available(&std::env::current_exe()?);
+    let widths = drivers.iter().map(|driver| driver.name.len());
+    let width = widths.max().unwrap_or_default();
+    for driver in drivers {
         let here = driver
             .found
             .unwrap_or_else(|missing| format!("NOT HERE: {missing}"));
         show(&format!(
-            "{:<15} {}\n{:16}{here}\n",
+            "{:<width$} {}\n{:width$} {here}\n",
             driver.name, driver.about, ""
         ))?;
     }

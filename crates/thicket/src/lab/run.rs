@@ -19,7 +19,9 @@ use thicket_lab::summary::{SUSTAINABLE, cell, number, rate_cell, rows, short};
 use thicket_lab::testbed::check_machine;
 use thicket_lab::{janitor, measures, report, requirements, unprivileged};
 
+use super::read_line::read_line;
 use super::show;
+use crate::files;
 
 /// Arguments of `thicket lab run`.
 #[derive(Debug, Args)]
@@ -81,12 +83,7 @@ struct Checked<'a> {
 pub fn run(arguments: &Run) -> anyhow::Result<()> {
     let checked = arguments.files.iter().map(|file| check(file, arguments));
     let checked = checked.collect::<anyhow::Result<Vec<_>>>()?;
-    std::fs::create_dir_all(&arguments.out)?;
-    anyhow::ensure!(
-        std::fs::read_dir(&arguments.out)?.next().is_none(),
-        "{} is not empty: results of two runs would mix",
-        arguments.out.display()
-    );
+    files::make_empty_folder(&arguments.out)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
@@ -116,7 +113,7 @@ fn run_all(
     for (one, name) in checked.iter().zip(names) {
         show(&format!("{}\n", one.scenario.title))?;
         let folder = arguments.out.join(&name);
-        std::fs::create_dir_all(&folder)?;
+        files::make_folder(&folder)?;
         let results = run_one(one, &folder, arguments, interrupted)?;
         let is_over = results.ended_early.is_some();
         all.push((name, results));
@@ -174,7 +171,13 @@ fn check<'a>(file: &'a Path, arguments: &Run) -> anyhow::Result<Checked<'a>> {
         checked.playable()?;
         return Ok(checked);
     }
-    let drivers = requirements::check(file, &checked.text, &checked.scenario, &checked.cells)?;
+    let Checked {
+        text,
+        scenario,
+        cells,
+        ..
+    } = &checked;
+    let drivers = requirements::check(file, text, scenario, cells, &read_line)?;
     let program = std::env::current_exe()?;
     let mut needs_network = false;
     for (system, driver) in checked.scenario.systems.iter().zip(&drivers) {
@@ -183,6 +186,7 @@ fn check<'a>(file: &'a Path, arguments: &Run) -> anyhow::Result<Checked<'a>> {
         needs_network |= driver.brokers != Brokers::External;
     }
     if needs_network {
+        requirements::check_cores(file, text, scenario, cells)?;
         for cell in &checked.cells {
             let names = cell.scenario.network.names();
             check_built(names.map_err(anyhow::Error::msg)?.len()).map_err(anyhow::Error::msg)?;

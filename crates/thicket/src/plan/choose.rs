@@ -11,6 +11,8 @@ use thicket_lab::scenario::{Measure, Scenario};
 use thicket_lab::summary::{cell, rows};
 use thicket_lab::units::Positive;
 
+use crate::files;
+
 /// Share of the measured rate that a node is planned for.
 const HEADROOM: f64 = 0.6;
 /// Nodes of a cluster of one site.
@@ -176,7 +178,7 @@ pub(super) fn run(arguments: &Choose) -> anyhow::Result<()> {
     }
     match &arguments.config {
         Some(path) => {
-            std::fs::write(path, &answer.config)?;
+            files::write(path, &answer.config)?;
             writeln!(
                 out,
                 "\nThe configuration of every node is in {}.",

@@ -153,6 +153,7 @@ impl Clients {
             client_id,
             user_name,
             session: number,
+            placed,
             publish,
             subscribe,
         } = session;
@@ -163,8 +164,9 @@ impl Clients {
         let is_new = !self.arrivals.contains_key(&name);
         let arrival = self.arrivals.entry(name.clone()).or_default();
         arrival.client.clone_from(&name);
-        // Only a placement has several sessions, or says what its client publishes. How many it asked for the node does not say.
-        let is_placed = *number > 1 || !publish.is_empty();
+        // How many sessions a placement may have the node does not say. Nodes of before do not say who is placed either: there only a placement has several
+        // sessions, or says what its client publishes.
+        let is_placed = *placed || *number > 1 || !publish.is_empty();
         if is_placed {
             arrival.max_sessions = None;
         } else if is_new {
@@ -242,6 +244,7 @@ mod tests {
             client_id: client_id.into(),
             user_name: None,
             session: 1,
+            placed: false,
             publish: names(publish),
             subscribe: names(subscribe),
         }
@@ -277,10 +280,15 @@ mod tests {
         };
         clients.add("n2", &second);
         clients.add("n2", &session("publishes", &["p"], &[]));
+        let asked = RecordedSession {
+            placed: true,
+            ..session("asked", &[], &["a", "b"])
+        };
+        clients.add("n2", &asked);
         let most = |name: &str| clients.arrivals[name].max_sessions;
         assert_eq!(
-            ["plain", "placed", "publishes"].map(most),
-            [Some(1), None, None]
+            ["plain", "placed", "publishes", "asked"].map(most),
+            [Some(1), None, None, None]
         );
     }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use serde_json::Value;
 use thicket_bench::report::Scale;
 use thicket_bench::report::chart::{Chart, Curve, Mark, Pane, Point};
@@ -18,6 +17,7 @@ use super::arguments::{
 };
 use super::parallel::run_all;
 use super::rows::{Format, Row, object, render};
+use crate::files;
 
 /// Arguments of `thicket plan simulate`.
 #[derive(Debug, clap::Args)]
@@ -91,8 +91,7 @@ pub(super) fn run(arguments: &Simulate) -> anyhow::Result<()> {
     let study = study(arguments)?;
     let outcomes = simulate_all(arguments, &study)?;
     if let Some(path) = &arguments.plot {
-        std::fs::write(path, chart(&study, &outcomes).to_svg())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        files::write(path, chart(&study, &outcomes).to_svg())?;
     }
     let rows: Vec<Row> = outcomes
         .iter()

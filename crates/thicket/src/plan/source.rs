@@ -8,6 +8,7 @@ use super::anonymous::{Anonymous, Disguise};
 use super::live;
 use super::recording::{self, Recording};
 use crate::api::Credentials;
+use crate::files;
 
 /// Where a recording comes from.
 #[derive(Debug, clap::Args)]
@@ -58,8 +59,7 @@ impl Source {
         }
         if let Some(path) = &self.save {
             let text = recording.text()?;
-            std::fs::write(path, text)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            files::write(path, text)?;
         }
         Ok(recording)
     }
