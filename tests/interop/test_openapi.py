@@ -326,6 +326,7 @@ class OfTheNode(Walk):
             ("POST", "/v1/publish", None, {"topic": "a", "qos": "x"}, 422, "qos"),
             ("POST", "/v1/publish", None, {"payload": "x"}, 422, "topic"),
             ("POST", "/v1/placements", None, {"client_id": "c", "max_sessions": 0}, 422, "max_sessions"),
+            ("GET", "/v1/placements", {"limits": 3}, None, 400, "limits"),
         ):
             with self.subTest(f"{method} {path} {query or body}"):
                 self.refused(document, operations[method, path], self.call(method, path, query, body), status, field)
