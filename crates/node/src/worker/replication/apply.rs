@@ -441,7 +441,6 @@ impl Sources {
                 backup.pending.retain(|pending| {
                     pending.arrival > mark || is_unknown(pending.delivery.message.id())
                 });
-                backup.reached = history.map(|it| it.marks).unwrap_or_default();
             }
             JournalEntry::Run(run) => {
                 let mut append = run.first;

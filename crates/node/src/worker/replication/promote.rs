@@ -292,7 +292,6 @@ impl Session {
             mut held,
             pending,
             awaited,
-            reached,
             ..
         } = *backup;
         for awaited in awaited.into_values() {
@@ -305,8 +304,6 @@ impl Session {
         let mut pending: Vec<Pending> = pending.into_iter().collect();
         // Drops what its publisher sent again and the primary would have passed over.
         pending.retain(|it| self.is_new_message(&it.delivery, it.is_seen));
-        // What had reached the primary and is not here is finished; another branch may still have it.
-        self.marks = reached;
         if is_learning {
             // What it was sent with the full sync may still arrive by itself: others had kept it for this node.
             let arrived: BTreeSet<MessageId> =

@@ -573,7 +573,7 @@ fn faults_that_overlap_lose_nothing_with_two_backups() {
     play(
         "faults_that_overlap_lose_nothing_with_two_backups",
         Plan::OVERLAPPING,
-        &[(RoutingMode::Flood, &[1019]), (RoutingMode::Tree, &[1030])],
+        &[],
     );
 }
 

@@ -9,7 +9,7 @@ use thicket_session::{
 };
 
 use super::pending::{Pending, Pendings};
-use crate::{Limits, marks::Marks, worker::state::seen::Taken};
+use crate::{Limits, worker::state::seen::Taken};
 
 /// A node whose backup is to be promoted has this time to adopt the others: it may notice later that the primary is down.
 pub(in crate::worker) const SUCCESSION: Duration = Duration::from_secs(2);
@@ -42,9 +42,7 @@ pub(in crate::worker) struct Backup {
     /// The sequence of the first message that the former primary accepted after it handed the session over: such a message goes to another member of
     /// its group, or arrives here by itself.
     pub handed_at: Option<u64>,
-    /// What had reached the session at the primary when it was covered here, if other nodes may have it too.
-    pub reached: Marks,
-    /// The same of a session that is handed over, or about to be covered, as an encoded `History`.
+    /// What had reached the session at the primary, as an encoded `History`.
     pub history: Option<Vec<u8>>,
 }
 
@@ -80,7 +78,6 @@ impl Backup {
             awaited: BTreeMap::new(),
             passed: BTreeMap::new(),
             handed_at: None,
-            reached: Marks::new(),
             history: None,
         }
     }
