@@ -4,6 +4,11 @@ use std::path::Path;
 
 use anyhow::Context;
 
+/// Reads a file of text.
+pub fn read_text(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
 /// Writes a file.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
     std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
@@ -39,6 +44,7 @@ mod tests {
         write(&file, "x").unwrap();
         let below = file.join("below");
         for failed in [
+            read_text(&below).map(drop),
             write(&below, "x"),
             make_folder(&below),
             make_folder(&file),

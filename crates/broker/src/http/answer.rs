@@ -27,10 +27,15 @@ pub(super) fn failure(status: StatusCode, words: &str) -> Response {
 
 /// A parameter or a field that is not valid.
 pub(super) fn bad_field(field: &str, words: &str) -> Response {
-    problem(ErrorEntry {
+    problem(bad_entry(field, words))
+}
+
+/// The same, not yet as an answer.
+pub(super) fn bad_entry(field: &str, words: &str) -> ErrorEntry {
+    ErrorEntry {
         field: Some(field.to_owned()),
         ..ErrorEntry::new(StatusCode::BAD_REQUEST, words.to_owned())
-    })
+    }
 }
 
 pub(super) fn problem(entry: ErrorEntry) -> Response {

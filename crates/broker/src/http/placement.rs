@@ -17,7 +17,7 @@ use thicket_node::{
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{bad_path, field_of, problem, silent};
+use super::answer::{bad_entry, bad_path, field_of, problem, silent};
 use super::{ApiState, Inspector};
 use crate::api::ErrorEntry;
 use crate::api::overlay::{query_of_text, text_of_query};
@@ -79,21 +79,15 @@ pub(super) fn values<const N: usize>(
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let given = pairs.map(|pair| pair.split('=').next().unwrap_or(pair));
     let given: Vec<&str> = given.collect();
-    let bad = |name: &str, words: &str| {
-        Err(ErrorEntry {
-            field: Some(name.to_owned()),
-            ..ErrorEntry::new(StatusCode::BAD_REQUEST, words.to_owned())
-        })
-    };
     for (at, name) in given.iter().enumerate() {
         if *name != NODE && !names.contains(name) {
-            return bad(name, "the query has an unknown name");
+            return Err(bad_entry(name, "the query has an unknown name"));
         }
         if given[..at].contains(name) {
-            return bad(name, "the query has it twice");
+            return Err(bad_entry(name, "the query has it twice"));
         }
         if text_of_query(query, name).is_none() {
-            return bad(name, "the query has no text for it");
+            return Err(bad_entry(name, "the query has no text for it"));
         }
     }
     Ok(names.map(|name| text_of_query(query, name)))

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use thicket_bench::report::{Part, Report, Table, milliseconds};
 use thicket_bench::statistics::{estimate, spread};
 use thicket_bench::target::{Readiness, Target};
 
 use super::output::OutputOptions;
+
+use crate::files;
 
 /// Arguments of `thicket bench start`.
 #[derive(Debug, clap::Args)]
@@ -40,10 +41,7 @@ pub fn run(arguments: &Start) -> anyhow::Result<()> {
         }
     };
     if let Some(path) = &arguments.config {
-        target.config = Some(
-            std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read {}", path.display()))?,
-        );
+        target.config = Some(files::read_text(path)?);
     }
     let mut readiness = Vec::new();
     for _ in 0..arguments.repeats {

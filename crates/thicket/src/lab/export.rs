@@ -26,9 +26,7 @@ pub struct Export {
 
 /// Writes manifests.
 pub fn export(arguments: &Export) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(&arguments.file)
-        .with_context(|| format!("cannot read {}", arguments.file.display()))?;
-    let (scenario, cells) = load(&arguments.file)?;
+    let (text, scenario, cells) = load(&arguments.file)?;
     let images = arguments
         .image
         .iter()

@@ -48,7 +48,7 @@ pub struct Up {
 
 /// Builds a network and keeps it.
 pub fn up(arguments: &Up) -> anyhow::Result<()> {
-    let (scenario, _) = load(&arguments.file)?;
+    let (_, scenario, _) = load(&arguments.file)?;
     let system = match &arguments.system {
         None => &scenario.systems[0],
         Some(name) => scenario

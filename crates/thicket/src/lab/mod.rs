@@ -12,10 +12,11 @@ mod watch;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use thicket_lab::scenario::{Cell, Scenario};
-use thicket_lab::{requirements, unprivileged};
+use thicket_lab::{LabError, requirements, unprivileged};
+
+use crate::files;
 
 /// Arguments of `thicket lab`.
 #[derive(Debug, Args)]
@@ -66,13 +67,21 @@ enum Command {
     Child(child::Child),
 }
 
-/// Reads a scenario, and refuses what its systems cannot do.
-fn load(file: &Path) -> anyhow::Result<(Scenario, Vec<Cell>)> {
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let (scenario, cells) = Scenario::load(file)?;
+/// Reads a scenario, with its text.
+fn read(file: &Path) -> anyhow::Result<(String, Scenario, Vec<Cell>)> {
+    let text = files::read_text(file)?;
+    let (scenario, cells) = Scenario::parse(&text).map_err(|reason| LabError::Scenario {
+        file: file.to_owned(),
+        reason,
+    })?;
+    Ok((text, scenario, cells))
+}
+
+/// The same, and refuses what its systems cannot do.
+fn load(file: &Path) -> anyhow::Result<(String, Scenario, Vec<Cell>)> {
+    let (text, scenario, cells) = read(file)?;
     requirements::check(file, &text, &scenario, &cells, &read_line::read_line)?;
-    Ok((scenario, cells))
+    Ok((text, scenario, cells))
 }
 
 /// Writes to standard output. A reader that wants no more, such as `head`, is no error.

@@ -31,7 +31,7 @@ pub struct Check {
 
 /// Explains a scenario.
 pub fn check(arguments: &Check) -> anyhow::Result<()> {
-    let (scenario, cells) = load(&arguments.file)?;
+    let (_, scenario, cells) = load(&arguments.file)?;
     show(&scenario.explain(&cells))
 }
 

@@ -20,7 +20,7 @@ use thicket_lab::testbed::check_machine;
 use thicket_lab::{janitor, measures, report, requirements, unprivileged};
 
 use super::read_line::read_line;
-use super::show;
+use super::{read, show};
 use crate::files;
 
 /// Arguments of `thicket lab run`.
@@ -141,9 +141,7 @@ fn name_of(file: &Path) -> anyhow::Result<String> {
 
 /// Reads a scenario, and refuses it if it cannot run here.
 fn check<'a>(file: &'a Path, arguments: &Run) -> anyhow::Result<Checked<'a>> {
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let (mut scenario, cells) = Scenario::load(file)?;
+    let (text, mut scenario, cells) = read(file)?;
     let is_wanted =
         |system: &System| arguments.only.is_empty() || arguments.only.contains(&system.name);
     for name in &arguments.only {

@@ -5,9 +5,9 @@ mod options;
 
 use std::path::PathBuf;
 
-use anyhow::Context;
-
 use draft::Draft;
+
+use crate::files;
 
 /// Arguments of `thicket migrate`.
 #[derive(Debug, clap::Args)]
@@ -19,8 +19,7 @@ pub struct Migrate {
 /// Prints our configuration; the number of remarks goes to standard error.
 pub fn run(arguments: &Migrate) -> anyhow::Result<()> {
     let path = &arguments.file;
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = files::read_text(path)?;
     let mut draft = Draft::default();
     for (number, line) in text.lines().enumerate() {
         options::take(&mut draft, number + 1, line.trim());

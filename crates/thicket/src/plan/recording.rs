@@ -7,6 +7,8 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use thicket_placement::Arrival;
 
+use crate::files;
+
 /// What is known of a cluster and its clients.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Recording {
@@ -83,8 +85,7 @@ impl Recording {
 
 /// Reads a file. Empty lines are skipped.
 pub(super) fn read(path: &Path) -> anyhow::Result<Recording> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = files::read_text(path)?;
     let mut recording = Recording::default();
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() {

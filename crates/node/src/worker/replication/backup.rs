@@ -1,4 +1,4 @@
-//! What a node keeps of a session that it backs up, and of the primaries that have backups here.
+//! The primaries on other nodes that have backups here: which sessions, and how far their streams are read and held.
 
 use std::{
     collections::{BTreeMap, VecDeque},
