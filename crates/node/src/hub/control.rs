@@ -35,8 +35,8 @@ pub(super) enum Message<'a> {
         grant: Option<Grant>,
         client_id: &'a str,
     },
-    /// From a registrar that begins again: register your sessions that I am the registrar of.
-    RegisterAsked { round: u64 },
+    /// From a registrar that begins again: register your sessions that I am the registrar of. `unix_ms`: what its clock for claims says.
+    RegisterAsked { round: u64, unix_ms: u64 },
     /// To the registrar: these client identifiers have their sessions here. `is_first`: what was registered before is void.
     Register {
         round: u64,

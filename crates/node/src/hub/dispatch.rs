@@ -33,9 +33,9 @@ impl Hub {
                 self.ownership
                     .handle_registrar_message(&mut self.cx, now, node, &message)
             }
-            Message::RegisterAsked { round } => {
+            Message::RegisterAsked { round, unix_ms } => {
                 self.ownership
-                    .handle_register_asked(&mut self.cx, now, node, round)
+                    .handle_register_asked(&mut self.cx, now, node, round, unix_ms)
             }
             Message::ClaimAnswered {
                 request,

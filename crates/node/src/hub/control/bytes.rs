@@ -100,8 +100,9 @@ impl Message<'_> {
                 put_bytes(&mut out, client_id.as_bytes());
                 kind
             }
-            Self::RegisterAsked { round } => {
+            Self::RegisterAsked { round, unix_ms } => {
                 put_u64(&mut out, *round);
+                put_u64(&mut out, *unix_ms);
                 kind::REGISTER_ASKED
             }
             Self::Register {
@@ -369,6 +370,7 @@ impl<'a> Message<'a> {
             },
             kind::REGISTER_ASKED => Self::RegisterAsked {
                 round: reader.u64()?,
+                unix_ms: reader.u64()?,
             },
             kind::REGISTER => Self::Register {
                 round: reader.u64()?,

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `registration` | has the sessions of this node registered, each at the registrar of its client identifier |
 //! | `registrar` | for the identifiers that this node is the registrar of: grants claims one by one, and has branches merged |
+//! | `clock` | the time by which claims are numbered |
 //! | `claims` | for the clients that connect here: asks the registrar, and informs the worker when it has the session |
 //! | `moves` | fetches sessions from other nodes, and hands over those that are claimed elsewhere |
 //! | `relocations` | sessions between two workers of this node |
@@ -13,6 +14,7 @@
 
 pub(super) mod barriers;
 pub(super) mod claims;
+mod clock;
 pub(super) mod moves;
 pub(super) mod own_branches;
 pub(super) mod registrar;
@@ -24,7 +26,7 @@ use thicket_overlay::NodeId;
 use thicket_session::time::Instant;
 
 use self::{
-    barriers::Barriers, claims::Claims, moves::Moves, own_branches::OwnBranches,
+    barriers::Barriers, claims::Claims, clock::ClaimClock, moves::Moves, own_branches::OwnBranches,
     registrar::Registrar, relocations::Relocations, replication::Replication,
 };
 use super::context::Context;
@@ -34,6 +36,7 @@ use crate::Now;
 #[derive(Debug, Default)]
 pub(super) struct Ownership {
     registrar: Registrar,
+    clock: ClaimClock,
     claims: Claims,
     moves: Moves,
     relocations: Relocations,

@@ -179,7 +179,7 @@ impl Ownership {
             known.line.push_back((from, request));
             return self.grant_next(cx, now, client_id);
         }
-        let grant = known.grant(now, from);
+        let grant = known.grant(self.clock.read(now), from);
         self.answer_claim(cx, now, (from, request), client_id, Some(grant));
     }
 
@@ -355,7 +355,7 @@ impl Ownership {
             return;
         }
         if let Some((to, request)) = known.line.pop_front() {
-            let grant = known.grant(now, to);
+            let grant = known.grant(self.clock.read(now), to);
             self.answer_claim(cx, now, (to, request), client_id, Some(grant));
         }
     }
@@ -418,10 +418,11 @@ impl Ownership {
         self.registrar.registered.clear();
         self.registrar.round += 1;
         let round = self.registrar.round;
+        let unix_ms = self.clock.read(now);
         for node in cx.up.values().copied().collect::<Vec<_>>() {
-            cx.send(node, &Message::RegisterAsked { round });
+            cx.send(node, &Message::RegisterAsked { round, unix_ms });
         }
-        self.handle_register_asked(cx, now, cx.own(), round);
+        self.handle_register_asked(cx, now, cx.own(), round, unix_ms);
     }
 }
 
@@ -470,9 +471,9 @@ impl Registered {
     }
 
     /// The epoch of a claim by a node. A backup that is promoted after the death of a node that had just handed its session over has less.
-    fn claim(&mut self, now: Now, by: NodeId) -> Epoch {
+    fn claim(&mut self, unix_ms: u64, by: NodeId) -> Epoch {
         self.claimed_by = Some(by);
-        self.epoch = self.epoch.next_claim(now.wall.as_unix_millis());
+        self.epoch = self.epoch.next_claim(unix_ms);
         self.epoch
     }
 
@@ -487,10 +488,10 @@ impl Registered {
         epoch
     }
 
-    fn grant(&mut self, now: Now, to: NodeId) -> Grant {
+    fn grant(&mut self, unix_ms: u64, to: NodeId) -> Grant {
         let primary = self.primary.map(|primary| primary.node);
         Grant {
-            epoch: self.claim(now, to),
+            epoch: self.claim(unix_ms, to),
             source: primary.filter(|primary| *primary != to),
         }
     }

@@ -134,14 +134,16 @@ impl Ownership {
         }
     }
 
-    /// A registrar begins again.
+    /// A registrar begins again, at this time of its clock for claims.
     pub(in crate::hub) fn handle_register_asked(
         &mut self,
         cx: &mut Context,
         now: Now,
         node: NodeId,
         round: u64,
+        unix_ms: u64,
     ) {
+        self.clock.follow(now, unix_ms);
         cx.directory.asked.insert(node, round);
         self.register_at(cx, now, node, round);
     }

@@ -265,7 +265,10 @@ fn with_a_majority_nothing_acknowledged_is_lost_in_a_partition() {
         Plan::MAJORITY,
         &[
             (RoutingMode::Mesh, &[63, 128, 156, 40_210, 40_248]),
-            (RoutingMode::Topic, &[32, 158, 296, 10_221, 40_264, 301_017]),
+            (
+                RoutingMode::Topic,
+                &[32, 158, 296, 3_089, 10_221, 40_264, 301_017],
+            ),
             (RoutingMode::Tree, &[12, 146, 386, 40_152]),
             (
                 RoutingMode::Flood,

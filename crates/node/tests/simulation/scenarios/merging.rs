@@ -436,6 +436,31 @@ fn a_clean_start_on_one_side_ends_what_the_other_one_has() {
     });
 }
 
+#[test]
+fn the_later_of_two_clean_starts_holds_whatever_the_wall_clocks_say() {
+    play(|world, parting| {
+        // Set while the nodes run; until they were parted, they have counted claims alike.
+        world.nodes[0].spec.wall_ahead = 60_000;
+        part(world, parting);
+        let clean = Connect {
+            clean_start: true,
+            ..resuming(V5, "twice", 1000)
+        };
+        let first = client_at(world, 0, clean.clone(), "CONNACK");
+        world.subscribe(first, "a", 1);
+        world.hang_up(first);
+        world.run_for(1_000);
+        let second = client_at(world, 1, clean, "CONNACK");
+        world.subscribe(second, "b", 1);
+        world.hang_up(second);
+        heal(world);
+        publish_at(world, 0, "a", "given up", 1);
+        publish_at(world, 1, "b", "wanted", 1);
+        let back = world.connect(0, resuming(V5, "twice", 1000));
+        assert_eq!(messages(world, back), ["PUBLISH b 'wanted' q1"]);
+    });
+}
+
 /// A client stays at a node that the others do not see. They lose each other too, so that two of them have its session, one after the other, and merge
 /// what they have before they see the client's node again.
 #[test]

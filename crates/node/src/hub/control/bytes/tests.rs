@@ -131,7 +131,10 @@ fn messages() -> Vec<Message<'static>> {
             grant: None,
             client_id: "c",
         },
-        Message::RegisterAsked { round: 4 },
+        Message::RegisterAsked {
+            round: 4,
+            unix_ms: 1_700_000_000_000,
+        },
         Message::Register {
             round: 4,
             is_first: true,

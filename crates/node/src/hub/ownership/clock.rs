@@ -1,0 +1,62 @@
+//! The clock that numbers claims: all nodes that have met have the same one, whatever their wall clocks say.
+//!
+//! A node begins with its wall clock, and counts on by its monotonic one. When nodes meet, each tells the others its time, and none stays behind the
+//! one furthest ahead. So of two claims on two sides of a partition the later one has the higher number, unless they are closer than a message takes
+//! from node to node, than clocks drift apart while the partition lasts, or than a clock was suspended.
+
+use crate::Now;
+
+/// The latest time that is believed, in milliseconds since 1970: the year 2527.
+const LAST_MS: u64 = 1 << 44;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct ClaimClock {
+    /// What it said at the start of the monotonic clock; `None`: it was not read yet.
+    at_start_ms: Option<u64>,
+}
+
+impl ClaimClock {
+    /// Milliseconds since 1970, as far as the nodes know that.
+    pub fn read(&mut self, now: Now) -> u64 {
+        let wall = now.wall.as_unix_millis();
+        let elapsed = now.instant.as_millis();
+        let at_start = self.at_start_ms.get_or_insert(wall.saturating_sub(elapsed));
+        *at_start + elapsed
+    }
+
+    /// Another node's clock says `millis`.
+    pub fn follow(&mut self, now: Now, millis: u64) {
+        let own = self.read(now);
+        if millis > own && millis <= LAST_MS {
+            self.at_start_ms = Some(millis.saturating_sub(now.instant.as_millis()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thicket_session::time::{Instant, WallClock};
+
+    fn at(elapsed: u64, wall: u64) -> Now {
+        Now {
+            instant: Instant::from_millis(elapsed),
+            wall: WallClock::from_unix_millis(wall),
+        }
+    }
+
+    #[test]
+    fn nodes_that_have_met_count_claims_by_the_clock_that_is_furthest_ahead() {
+        let (mut fast, mut slow) = (ClaimClock::default(), ClaimClock::default());
+        assert_eq!(fast.read(at(1_000, 90_000)), 90_000);
+        assert_eq!(slow.read(at(70, 60_000)), 60_000);
+        slow.follow(at(80, 60_010), 90_010);
+        fast.follow(at(1_020, 90_020), 60_010);
+        assert_eq!(slow.read(at(580, 60_510)), 90_510);
+        assert_eq!(fast.read(at(1_520, 90_520)), 90_520);
+        // Setting a wall clock changes nothing, and what cannot be a time is not believed.
+        slow.follow(at(680, 5), LAST_MS + 1);
+        assert_eq!(slow.read(at(780, 5)), 90_710);
+    }
+}
