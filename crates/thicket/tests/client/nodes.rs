@@ -1,7 +1,8 @@
-//! Nodes as processes, on ports that were free a moment ago.
+//! Nodes as processes, on ports that the kernel chooses.
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_thicket");
@@ -17,9 +18,25 @@ struct Node {
     process: Child,
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("bound").port()
+/// The ports of MQTT and HTTP, from the line of the log that has them. The log is read to its end, so that the node never waits for its reader.
+fn ports(log: ChildStderr) -> (u16, u16) {
+    let (found, first) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(log).lines().map_while(Result::ok) {
+            if line.contains("node started") {
+                // Nobody waits any more if the test has given up.
+                let _ = found.send(line);
+            }
+        }
+    });
+    let line = first.recv_timeout(PATIENCE).expect("the node starts");
+    let line: serde_json::Value = serde_json::from_str(&line).expect("a line of JSON");
+    let port = |field: &str| {
+        let address = line[field].as_str().expect("an address");
+        let (_, port) = address.rsplit_once(':').expect("HOST:PORT");
+        port.parse().expect("a port")
+    };
+    (port("listen"), port("http"))
 }
 
 fn get(port: u16, path: &str) -> Option<serde_json::Value> {
@@ -34,30 +51,19 @@ impl Cluster {
     pub fn start(size: usize) -> Self {
         let mut cluster = Self { nodes: Vec::new() };
         for number in 0..size {
-            let (port, http) = (free_port(), free_port());
             let mut command = Command::new(BINARY);
             command
-                .args([
-                    "broker",
-                    "--name",
-                    &format!("n{number}"),
-                    "--discover",
-                    "off",
-                    "--workers",
-                    "1",
-                ])
-                .args([
-                    "--listen",
-                    &format!("127.0.0.1:{port}"),
-                    "--http",
-                    &format!("127.0.0.1:{http}"),
-                ])
+                .args(["broker", "--name", &format!("n{number}")])
+                .args(["--discover", "off", "--workers", "1"])
+                .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+                .args(["--log-format", "json"])
                 .stdout(Stdio::null())
-                .stderr(Stdio::null());
+                .stderr(Stdio::piped());
             for node in &cluster.nodes {
                 command.args(["--seed", &format!("127.0.0.1:{}", node.port)]);
             }
-            let process = command.spawn().expect("the broker starts");
+            let mut process = command.spawn().expect("the broker starts");
+            let (port, http) = ports(process.stderr.take().expect("piped"));
             cluster.nodes.push(Node {
                 port,
                 http,
@@ -65,11 +71,17 @@ impl Cluster {
             });
         }
         let deadline = Instant::now() + PATIENCE;
-        while !cluster.nodes.iter().all(|node| node.sees() == size) {
-            assert!(Instant::now() < deadline, "the nodes do not see each other");
+        loop {
+            let seen: Vec<usize> = cluster.nodes.iter().map(Node::sees).collect();
+            if seen.iter().all(|nodes| *nodes == size) {
+                return cluster;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "nodes that each one sees: {seen:?}"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
-        cluster
     }
 
     pub fn address(&self, node: usize) -> String {
