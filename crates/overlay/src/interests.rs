@@ -156,7 +156,7 @@ pub(crate) struct RemoteInterests {
     /// Tickets never repeat. Versions of the other node may, as it may restart: a late confirmation of void interests must not count for current
     /// ones.
     last_ticket: u64,
-    /// The persistent interests of the node when it went down (rule 5).
+    /// The persistent interests of the node when it went down, until it sends its interests again.
     aside: BTreeMap<InterestKey, InterestValue>,
 }
 
@@ -174,11 +174,6 @@ impl RemoteInterests {
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &InterestKey> {
         self.entries.keys()
-    }
-
-    /// The persistent interests from when the node went down, until it sends its interests again.
-    pub(crate) fn aside(&self) -> impl Iterator<Item = (&InterestKey, &InterestValue)> {
-        self.aside.iter()
     }
 
     /// The version that every worker has applied.
@@ -206,8 +201,8 @@ impl RemoteInterests {
         self.last_ticket
     }
 
-    /// The node is down: all interests are void, but the persistent ones are kept aside.
-    pub(crate) fn set_aside(&mut self) {
+    /// The node is down: all interests are void. Returns the persistent ones, and keeps them aside.
+    pub(crate) fn set_aside(&mut self) -> Vec<(InterestKey, InterestValue)> {
         let entries = std::mem::take(&mut self.entries);
         let persistent = entries.into_iter().filter(|(_, value)| value.persistent);
         let aside = if self.received.is_some() {
@@ -221,6 +216,8 @@ impl RemoteInterests {
             last_ticket: self.last_ticket,
             ..Self::default()
         };
+        let aside = self.aside.iter();
+        aside.map(|(key, value)| (key.clone(), *value)).collect()
     }
 
     /// A link ended: an incomplete snapshot is void.
@@ -483,12 +480,13 @@ mod tests {
         own.set(key(1), value(1));
         own.set(key(2), value(2));
         synchronise(&own, &mut remote, 100);
-        remote.set_aside();
+        let aside = [(key(2), value(2))];
+        assert_eq!(remote.set_aside(), aside);
         assert_eq!(
             (remote.received(), remote.is_ready(), remote.entries.len()),
             (None, false, 0)
         );
-        assert_eq!(remote.aside.keys().cloned().collect::<Vec<_>>(), [key(2)]);
+        assert_eq!(remote.set_aside(), aside, "up too briefly to announce any");
         synchronise(&own, &mut remote, 100);
         assert!(remote.aside.is_empty());
     }

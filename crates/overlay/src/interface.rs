@@ -7,7 +7,7 @@ use thicket_mqtt::Qos;
 use thicket_session::time::Instant;
 
 use crate::identity::{Incarnation, KeyId, LinkId, NodeId, NodeSlot, Origin, StreamId};
-use crate::interest::InterestChange;
+use crate::interest::{InterestChange, InterestKey, InterestValue};
 use crate::record::Record;
 use crate::store::Sendable;
 
@@ -100,6 +100,10 @@ pub enum Output {
     NodeDown {
         /// The node.
         slot: NodeSlot,
+        /// Its persistent interests: those that it had announced last (rule 5).
+        persistent: Vec<(InterestKey, InterestValue)>,
+        /// The messages that it had not admitted. It may have received some of them nevertheless.
+        abandoned: Vec<Abandoned>,
     },
     /// Another node's interests changed, in order. When every worker has applied them, call `Overlay::interests_applied(slot, version)`.
     InterestChanged {

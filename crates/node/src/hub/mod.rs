@@ -47,7 +47,9 @@ use std::{
     time::Duration,
 };
 
-use thicket_overlay::{FarEnd, Input, LinkId, NodeId, NodeSlot, Output, Overlay};
+use thicket_overlay::{
+    Abandoned, FarEnd, Input, InterestKey, InterestValue, LinkId, NodeId, NodeSlot, Output, Overlay,
+};
 use thicket_session::time::Instant;
 
 use self::{
@@ -536,7 +538,11 @@ impl Hub {
                 self.cx.directory.incarnations.insert(node, incarnation);
                 self.handle_node_up(now, slot, node, &name);
             }
-            Output::NodeDown { slot } => self.handle_node_down(now, slot),
+            Output::NodeDown {
+                slot,
+                persistent,
+                abandoned,
+            } => self.handle_node_down(now, slot, &persistent, abandoned),
             Output::InterestChanged {
                 slot,
                 version,
@@ -614,7 +620,13 @@ impl Hub {
         Some(if more_come { since + JOINING } else { since })
     }
 
-    fn handle_node_down(&mut self, now: Now, slot: NodeSlot) {
+    fn handle_node_down(
+        &mut self,
+        now: Now,
+        slot: NodeSlot,
+        persistent: &[(InterestKey, InterestValue)],
+        abandoned: Vec<Abandoned>,
+    ) {
         let Some(node) = self.cx.up.remove(&slot) else {
             return;
         };
@@ -625,7 +637,7 @@ impl Hub {
             vec![("node", node.to_string())],
         );
         self.ownership.send_nodes(&mut self.cx);
-        self.hints_lose_node(now, slot, node);
+        self.hints_lose_node(now, (slot, node), persistent, abandoned);
         self.lose_sessions_of(now, node);
         self.ownership.lose_node(&mut self.cx, now, node);
         self.agreement.forget(node);

@@ -153,7 +153,7 @@ impl Hub {
             return Some(output);
         }
         let out = match output {
-            Output::NodeDown { slot } => Some(slot),
+            Output::NodeDown { slot, .. } => Some(slot),
             _ => None,
         };
         match &mut self.cx.quorum.state {

@@ -119,7 +119,7 @@ impl Overlay {
         }
         peer.state = PeerState::Down;
         peer.given_up += 1;
-        peer.interests.set_aside();
+        let persistent = peer.interests.set_aside();
         peer.owes_applied = false;
         peer.interests_sent = None;
         peer.interests_acknowledged = None;
@@ -127,11 +127,10 @@ impl Overlay {
         peer.rtt_us = None;
         peer.flow = Flow::default();
         peer.inbound.begin_again();
-        let abandoned = &mut self.abandoned;
+        let mut abandoned = Vec::new();
         peer.outbound.abandon(|stream, number| {
             if let Some(sendable) = store.sendable(stream, number) {
-                let kept = abandoned.entry(slot).or_default();
-                kept.push(Abandoned::new(stream, number, sendable));
+                abandoned.push(Abandoned::new(stream, number, sendable));
             }
             store.settle(stream, number);
         });
@@ -141,7 +140,11 @@ impl Overlay {
             ("reason", reason.to_owned()),
         ];
         self.view_changed = true;
-        self.outputs.push_back(Output::NodeDown { slot });
+        self.outputs.push_back(Output::NodeDown {
+            slot,
+            persistent,
+            abandoned,
+        });
         self.event(EventLevel::Warn, "node is down", fields);
     }
 

@@ -26,7 +26,7 @@ use crate::identity::{Incarnation, LinkId, NodeId, NodeSlot, Origin, StreamId};
 use crate::inbound::Known;
 use crate::interest::{InterestKey, InterestValue};
 use crate::interests::OwnInterests;
-use crate::interface::{Abandoned, ControlError, Event, EventLevel, Input, Output};
+use crate::interface::{ControlError, Event, EventLevel, Input, Output};
 use crate::link::{Link, LinkState};
 use crate::links::Links;
 use crate::measure::RateMeter;
@@ -79,7 +79,6 @@ pub struct Overlay {
     dialler: Dialler,
     store: Store,
     /// For nodes that went down: what they had not admitted, until it is asked for.
-    abandoned: BTreeMap<NodeSlot, Vec<Abandoned>>,
     outputs: VecDeque<Output>,
     counters: OverlayCounters,
     clients: u64,
@@ -179,7 +178,6 @@ impl Overlay {
                 config.limits.clone(),
             ),
             store: Store::default(),
-            abandoned: BTreeMap::new(),
             outputs: VecDeque::new(),
             counters: OverlayCounters::default(),
             clients: 0,
@@ -360,18 +358,6 @@ impl Overlay {
     #[must_use]
     pub fn is_down(&self, slot: NodeSlot) -> bool {
         self.peer(slot).is_none_or(Peer::is_down)
-    }
-
-    /// The persistent interests that a node had when it went down, until it sends its interests again.
-    pub fn set_aside(&self, slot: NodeSlot) -> impl Iterator<Item = (&InterestKey, InterestValue)> {
-        let peer = self.peer(slot).into_iter();
-        let aside = peer.flat_map(|peer| peer.interests.aside());
-        aside.map(|(key, value)| (key, *value))
-    }
-
-    /// The messages that a node had not admitted when it went down; returned once. It may have received some of them nevertheless.
-    pub fn take_abandoned(&mut self, slot: NodeSlot) -> Vec<Abandoned> {
-        self.abandoned.remove(&slot).unwrap_or_default()
     }
 
     /// The numbers that other nodes show of this one; sent in its record.

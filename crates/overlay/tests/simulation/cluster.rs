@@ -339,7 +339,7 @@ impl Cluster {
                 life.control_sent.entry(slot).or_default();
                 life.control_received.insert(slot, Vec::new());
             }
-            Output::NodeDown { slot } => {
+            Output::NodeDown { slot, .. } => {
                 let life = self.nodes[index].life();
                 assert!(life.up.remove(&slot).is_some(), "node {index}: down twice");
                 life.tables.remove(&slot);

@@ -234,10 +234,15 @@ impl Hub {
     }
 
     /// What a node that is down now had not admitted is kept for the nodes that are down and subscribe to it, if it was not before.
-    pub(super) fn keep_abandoned(&mut self, now: Now, slot: NodeSlot, active: &[NodeId]) {
+    pub(super) fn keep_abandoned(
+        &mut self,
+        now: Now,
+        slot: NodeSlot,
+        abandoned: Vec<Abandoned>,
+        active: &[NodeId],
+    ) {
         let limbo = self.hints.limbo.take(slot);
-        let abandoned = self.cx.overlay.take_abandoned(slot).into_iter();
-        let messages = abandoned.map(|message| (message, false));
+        let messages = abandoned.into_iter().map(|message| (message, false));
         let messages = messages.chain(limbo.into_iter().map(|message| (message, true)));
         for (message, is_counted) in messages {
             let targets = match Record::decode(&message.record) {

@@ -31,7 +31,9 @@ use std::{
 };
 
 use thicket_mqtt::Qos;
-use thicket_overlay::{Abandoned, NodeId, NodeSlot, StreamId, record::Record, rendezvous};
+use thicket_overlay::{
+    Abandoned, InterestKey, InterestValue, NodeId, NodeSlot, StreamId, record::Record, rendezvous,
+};
 use thicket_session::time::Instant;
 
 #[cfg(test)]
@@ -312,14 +314,20 @@ impl Hub {
     }
 
     /// A node is down: the interests of its persistent sessions stay, and what it had not admitted is kept for it.
-    pub(super) fn hints_lose_node(&mut self, now: Now, slot: NodeSlot, node: NodeId) {
+    pub(super) fn hints_lose_node(
+        &mut self,
+        now: Now,
+        (slot, node): (NodeSlot, NodeId),
+        persistent: &[(InterestKey, InterestValue)],
+        abandoned: Vec<Abandoned>,
+    ) {
         let hints = &mut self.hints;
         hints.returning.remove(&slot);
         hints.arrivals.lose_node(node);
         let mark = hints.last_serial;
         hints.outs.insert(node, (mark, u64::MAX));
         let covered = hints.covered.remove(&node).flatten();
-        let entries = self.entries_of(slot);
+        let entries = entries_of(persistent);
         if !entries.is_empty() {
             let mut absent = Absent::new(slot, entries, covered);
             let early = self.hints.early.iter().filter(|(gone, _)| *gone == node);
@@ -338,16 +346,7 @@ impl Hub {
         let changes = self.void_interests_of(slot);
         let active = self.review_absent_with(changes);
         self.settle_interests();
-        self.keep_abandoned(now, slot, &active);
-    }
-
-    /// The interests of a node's persistent sessions at QoS 1 and 2 when it went down. Shared subscriptions have other members, or had.
-    fn entries_of(&self, slot: NodeSlot) -> Entries {
-        let aside = self.cx.overlay.set_aside(slot);
-        let kept = aside.filter(|(_, value)| value.qos > Qos::AtMostOnce);
-        kept.filter_map(|(key, value)| super::interests::entry_of(key, value))
-            .filter(|(filter, _)| !filter.is_shared())
-            .collect()
+        self.keep_abandoned(now, slot, abandoned, &active);
     }
 
     /// A node is up again, or for the first time.
@@ -426,4 +425,13 @@ impl Hub {
         self.send_places(&changes);
         begun
     }
+}
+
+/// Of the interests of a node's persistent sessions those at QoS 1 and 2. Shared subscriptions have other members, or had.
+fn entries_of(persistent: &[(InterestKey, InterestValue)]) -> Entries {
+    let kept = persistent.iter();
+    let kept = kept.filter(|(_, value)| value.qos > Qos::AtMostOnce);
+    kept.filter_map(|(key, value)| super::interests::entry_of(key, *value))
+        .filter(|(filter, _)| !filter.is_shared())
+        .collect()
 }

@@ -71,7 +71,7 @@ fn publish_at(world: &mut World, node: usize, topic: &str, payload: &str, qos: u
 }
 
 /// What was heard of PUBLISH, without packet identifiers, in the order of the alphabet.
-fn messages(world: &mut World, client: TesterId) -> Vec<String> {
+pub(super) fn messages(world: &mut World, client: TesterId) -> Vec<String> {
     let heard = world.hear(client);
     let publishes = heard.iter().filter(|said| said.starts_with("PUBLISH"));
     let mut messages: Vec<String> = publishes

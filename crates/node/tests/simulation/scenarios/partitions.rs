@@ -3,7 +3,9 @@
 use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
 use thicket_node::{ForgetError, OnFull, Partition};
 
-use super::{V5, V311, backups::become_covered, cluster::client_at, id, qos, resuming};
+use super::{
+    V5, V311, backups::become_covered, cluster::client_at, id, merging::messages, qos, resuming,
+};
 use thicket_simulation::{
     TesterId, World,
     net::{Parting, Weather},
@@ -333,7 +335,7 @@ fn a_node_that_leaves_on_purpose_and_stores_nothing_is_no_member_any_more() {
 }
 
 /// A node stands still for just so long that the others declare it down, and is back before they have heard from each other since. They have seen each
-/// other all the time.
+/// other all the time. What they accept before it is decided who is down reaches the clients of the node that was away, too.
 #[test]
 fn those_that_saw_each_other_all_the_time_serve_when_a_node_is_back_at_once() {
     let mut were_down = 0;
@@ -350,11 +352,13 @@ fn those_that_saw_each_other_all_the_time_serve_when_a_node_is_back_at_once() {
         become_covered(world);
         let subscriber = client_at(world, 1, resuming(V5, "subscriber", 1000), "CONNACK");
         world.subscribe(subscriber, "a", 1);
+        let away = client_at(world, 2, resuming(V5, "away", 1000), "CONNACK");
+        world.subscribe(away, "a", 1);
         let publisher = client_at(world, 0, Connect::new(V5, "publisher"), "CONNACK");
         become_covered(world);
         world.net.pause(2, millis);
         for packet_id in 1..=20 {
-            world.publish(publisher, "a", "x", 1, packet_id);
+            world.publish(publisher, "a", &packet_id.to_string(), 1, packet_id);
             world.run_for(150);
         }
         become_covered(world);
@@ -370,6 +374,9 @@ fn those_that_saw_each_other_all_the_time_serve_when_a_node_is_back_at_once() {
         let came = world.hear(subscriber);
         let came = came.iter().filter(|it| it.starts_with("PUBLISH"));
         assert_eq!(came.count(), 20, "seed {seed}, {millis} ms");
+        let mut came = messages(world, away);
+        came.dedup();
+        assert_eq!(came.len(), 20, "seed {seed}, {millis} ms: {came:?}");
     }
     assert!(were_down > 0);
 }
