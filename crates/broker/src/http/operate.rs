@@ -262,7 +262,7 @@ async fn drain(State(inspector): State<Inspector>) -> Response {
 async fn end_drain(State(inspector): State<Inspector>) -> Response {
     inspector.hooks.note_drain_ended();
     inspector.tell_hub(|hub, now| hub.end_drain(now));
-    inspector.order_all(|worker, now| worker.end_drain(now));
+    inspector.order_all(|worker, _| worker.end_drain());
     StatusCode::NO_CONTENT.into_response()
 }
 

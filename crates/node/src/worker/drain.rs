@@ -54,16 +54,12 @@ impl Worker {
     }
 
     /// Accepts clients again. Sessions that were handed over are at other nodes, and come back with their clients.
-    pub fn end_drain(&mut self, now: Now) {
+    pub fn end_drain(&mut self) {
         self.cx.drain = Drain::default();
-        self.take_back_drained(now);
     }
 
-    /// After a drain that was ended: sessions whose backups are down before they have taken over stay here. A drain does this with each step.
+    /// A node is down: sessions that were handed over to it and that it has not taken over stay here. A drain hands them over again.
     pub(super) fn take_back_drained(&mut self, now: Now) {
-        if self.cx.is_draining() {
-            return;
-        }
         let sessions = self.cx.sessions.iter();
         let lost: Vec<SessionKey> = sessions
             .filter(|(_, session)| has_lost_target(&self.cx, session))
@@ -88,13 +84,6 @@ impl Worker {
             }
             return connection.is_some();
         }
-        let lost = self.cx.sessions.get(key);
-        if lost.is_some_and(|session| has_lost_target(&self.cx, session)) {
-            self.take_back(now, key);
-        }
-        let Some(session) = self.cx.sessions.get(key) else {
-            return false;
-        };
         let first = session.stored.backups.covered().next();
         let may_go = session.role.is_primary()
             && session.merging.is_none()

@@ -6,6 +6,7 @@
 /// | --- | --- | --- |
 /// | claim | the registrar's grant to a node that a client has connected to | above all before it |
 /// | merge | a node takes in what another one has of the session, without a client | above the claim that it follows, below the next claim |
+/// | handover | a drained node hands the session to a backup | as a claim; if it was promoted since a client connected, as a promotion after a merge |
 /// | promotion | a backup becomes the primary, without a client and without the registrar | above the claim or merge that it follows, below the next |
 ///
 /// So where a client connected last decides, not how often nodes have lost each other since.
@@ -53,10 +54,16 @@ impl Epoch {
         Self(self.0 + 1)
     }
 
-    /// Of a backup that was handed the session of a connected client: that of a claim above what the session had.
+    /// Of a backup that was handed the session: that of a claim above what the session had, so that it ranks above the node that had the client. If the
+    /// session was promoted since its client connected, a node that others do not see may have the client, and keeps it: then that of a promotion,
+    /// above what the session had.
     #[must_use]
     pub const fn handed_over(self) -> Self {
-        Self((self.claim() + 1) * CLAIM)
+        if self.0.is_multiple_of(MERGE) {
+            Self((self.claim() + 1) * CLAIM)
+        } else {
+            self.next_merge().promoted()
+        }
     }
 
     /// Whether nothing has changed the primary since a client connected.
@@ -154,9 +161,21 @@ mod tests {
     #[test]
     fn a_session_that_is_handed_over_counts_as_claimed() {
         let claim = Epoch::NONE.next_claim(100_000);
-        for change in [claim, claim.promoted(), claim.next_merge()] {
+        for change in [claim, claim.next_merge()] {
             let handed = change.handed_over();
             assert!(change < handed && handed.is_claim());
+        }
+    }
+
+    #[test]
+    fn a_promoted_session_that_is_handed_over_leaves_the_client_where_it_is() {
+        let claim = Epoch::NONE.next_claim(100_000);
+        let promoted = claim.promoted();
+        let handed = promoted.handed_over();
+        assert!(promoted < handed && handed < handed.handed_over());
+        assert!(!handed.is_same_but_for_promotions(promoted));
+        for change in [handed, handed.handed_over()] {
+            assert!(change.precedence(false) < claim.precedence(true));
         }
     }
 }

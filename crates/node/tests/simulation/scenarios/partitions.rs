@@ -381,6 +381,79 @@ fn those_that_saw_each_other_all_the_time_serve_when_a_node_is_back_at_once() {
     assert!(were_down > 0);
 }
 
+/// A drained node has handed sessions over to a node that stands still, for just so long that it is declared down and is back at once.
+#[test]
+fn a_drain_ends_though_a_node_that_it_hands_sessions_to_is_down_for_a_moment() {
+    let mut were_down = 0;
+    for (seed, millis) in (0..80).map(|step| (step, 700 + 5 * step)) {
+        for partition in [Partition::Serve, Partition::Majority] {
+            let mut world = World::new(seed, [Weather::CALM, Weather::ROUGH][seed as usize % 2]);
+            for workers in [1, 2, 1] {
+                let spec = NodeSpec::new(workers);
+                let node = world.add_node(NodeSpec { partition, ..spec });
+                world.start(node);
+            }
+            let world = &mut world;
+            become_covered(world);
+            for name in ["one", "two", "three", "four"] {
+                let subscriber = client_at(world, 1, resuming(V5, name, 1000), "CONNACK");
+                world.subscribe(subscriber, "a", 1);
+            }
+            become_covered(world);
+            world.net.pause(2, millis);
+            world.run_for(200);
+            assert!(world.drain(1), "seed {seed}, {millis} ms, {partition:?}");
+            let is_down =
+                |(_, event): &&(u64, thicket_node::Event)| event.message == "node is down";
+            were_down += world.nodes[1].events.iter().filter(is_down).count();
+        }
+    }
+    assert!(were_down > 0);
+}
+
+/// A node stands still, its sessions fail over, and one of the nodes that have them now is drained. The clients are connected all the time.
+#[test]
+fn clients_stay_where_they_are_though_their_sessions_are_handed_on_meanwhile() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, [Weather::CALM, Weather::ROUGH][seed as usize % 2]);
+        for workers in [1, 2, 1] {
+            let node = world.add_node(NodeSpec::new(workers));
+            world.start(node);
+        }
+        let world = &mut world;
+        become_covered(world);
+        let publisher = client_at(world, 0, resuming(V5, "publisher", 1000), "CONNACK");
+        let names = ["one", "two", "three", "four"];
+        let clients = names.map(|name| {
+            let client = client_at(world, 0, resuming(V5, name, 1000), "CONNACK");
+            world.subscribe(client, "a", 2);
+            client
+        });
+        become_covered(world);
+        world.net.pause(0, 4_000);
+        for packet_id in 1..=4 {
+            world.publish(publisher, "a", &packet_id.to_string(), 2, packet_id);
+        }
+        world.run_for(2_000);
+        assert!(world.drain(1), "seed {seed}");
+        world.run_for(5_000);
+        let answers = world.hear(publisher);
+        assert_eq!(
+            answers,
+            [1, 2, 3, 4].map(|id| format!("PUBREC {id}")),
+            "seed {seed}"
+        );
+        for client in clients {
+            let came = messages(world, client);
+            assert_eq!(
+                came,
+                [1, 2, 3, 4].map(|id| format!("PUBLISH a '{id}' q2")),
+                "seed {seed}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_node_that_leaves_on_purpose_and_stores_stays_a_member() {
     let mut world = leave_on_purpose(true, 1);
