@@ -66,10 +66,12 @@
 pub mod client;
 pub mod disk;
 pub mod links;
+mod machines;
 pub mod net;
 pub mod node;
 pub mod pipe;
 pub mod random;
+mod slots;
 pub mod spec;
 pub mod steps;
 pub mod tester;
