@@ -3,13 +3,17 @@
 //! `SEED=n` plays one seed of each plan and says what the nodes logged; `THICKET_SEEDS=n` plays that many of each. With `--nocapture` each plan
 //! prints how often the checks permitted what they would else call broken (`checks::Excuse`).
 
+mod acts;
 mod checks;
 mod faults;
 mod ledger;
 mod plan;
 mod points;
 mod reached;
+mod rest;
 mod run;
+mod setup;
+mod told;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
