@@ -30,6 +30,7 @@ impl Run {
         }
         match self.random.below(100) {
             0..50 if connected => self.publish(client),
+            50..66 if connected && self.publishes_only(client) => self.publish(client),
             50..62 if connected => self.subscribe(client),
             62..66 if connected => self.unsubscribe(client),
             66..70 if connected => self.disconnect(client),
@@ -119,6 +120,8 @@ impl Run {
                 .machine
                 .set_user_properties(asked);
         }
+        self.choose_token(client, node);
+        let record = &mut self.ledger.records[client];
         record.connections += 1;
         record.connecting_at.get_or_insert(now);
         record.uncertain += 1;
@@ -131,8 +134,15 @@ impl Run {
 
     pub fn publish(&mut self, client: usize) {
         for _ in 0..self.random.between(1, 4) {
-            let topic = *self.random.pick(&TOPICS);
-            let qos = Qos::from_bits(self.random.below(3) as u8).expect("below 3");
+            let topic = if self.publishes_only(client) && self.random.chance(7, 8) {
+                TOPICS[client % TOPICS.len()]
+            } else {
+                *self.random.pick(&TOPICS)
+            };
+            // Who publishes at QoS 0 to other nodes does not move to another worker before that has arrived.
+            let least = u64::from(self.publishes_only(client) && client.is_multiple_of(2));
+            let qos = self.random.between(least, 2) as u8;
+            let qos = Qos::from_bits(qos).expect("at most 2");
             let retain = self.random.chance(15, 100);
             let number = self.ledger.publications.len();
             let payload = payload_of(number);
@@ -161,13 +171,18 @@ impl Run {
             };
             self.say(client, || format!("publishes p{number} {publication:?}"));
             self.ledger.publications.push(publication);
+            self.note_published(client, number);
         }
         self.world.clients[client].finish(&mut self.world.net);
     }
 
-    /// Clients with wildcards have one session, however many they ask for.
+    /// Clients with wildcards have one session, however many they ask for; and a publisher follows its messages where few want them.
     pub const fn filters(&self) -> &'static [&'static str; 6] {
-        if self.plan.places { &TOPICS } else { &FILTERS }
+        if self.plan.places || self.plan.publishers > 0 {
+            &TOPICS
+        } else {
+            &FILTERS
+        }
     }
 
     pub fn subscribe(&mut self, client: usize) {

@@ -17,6 +17,7 @@ impl Run {
         for node in 0..self.plan.nodes {
             self.world.set_load(node, NodeLoad::default());
         }
+        self.tokens.are_last = true;
         self.cure_faults(u64::MAX);
         for (one, other) in self.world.net.partings() {
             self.world.net.heal(one, other);
@@ -28,6 +29,9 @@ impl Run {
         let mut restless = String::new();
         for _ in 0..120 {
             for client in 0..=self.plan.clients {
+                if self.has_short_token(client) {
+                    self.disconnect(client);
+                }
                 self.connect_again(client);
             }
             self.pass(1_000)?;
@@ -54,8 +58,11 @@ impl Run {
         if !self.world.is_whole() {
             add("nodes do not see each other".into());
         }
-        for client in &self.world.clients {
+        for (index, client) in self.world.clients.iter().enumerate() {
             let name = &client.machine.config().client_id;
+            if self.has_short_token(index) {
+                add(format!("{name} has a token that expires"));
+            }
             if !client.is_connected() {
                 add(format!("{name} is {:?}", client.machine.state()));
             } else if client.machine.inflight() > 0 {

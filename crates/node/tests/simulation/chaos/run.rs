@@ -45,6 +45,8 @@ pub struct Run {
     pub cpu: Vec<u16>,
     /// Where nodes are killed.
     pub points: super::points::Points,
+    /// The tokens of clients.
+    pub tokens: super::tokens::Tokens,
     /// What clients did and heard, if somebody wants to read it.
     pub log: Option<Vec<String>>,
 }
@@ -146,6 +148,7 @@ impl Run {
         {
             *end = Some(now + 500);
         }
+        self.check_tokens()?;
         super::checks::check_bounds(self)
     }
 

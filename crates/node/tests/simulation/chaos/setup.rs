@@ -16,7 +16,7 @@ use super::{
     plan::Plan,
     run::{DRIFT_PPM, Run, STEP_MILLIS},
 };
-use thicket_simulation::{World, net::Weather, node::NodeSpec, random::Random};
+use thicket_simulation::{World, net::Weather, node::NodeSpec, random::Random, tokens};
 
 /// Longest round of a slow node, ms.
 const SLOW_MILLIS: u64 = 40;
@@ -115,6 +115,10 @@ impl Run {
             if plan.rights_end {
                 end_rights(&mut spec, RIGHTS_END_AFTER_S + index as u64);
             }
+            if plan.tokens {
+                spec.policy = Some(Arc::new(tokens::policy()));
+                spec.listeners[0].allow_anonymous = false;
+            }
             if plan.is_cramped {
                 cramp(&mut spec);
             }
@@ -150,6 +154,7 @@ impl Run {
             measured_at: 0,
             cpu: vec![0; plan.nodes],
             points: super::points::Points::new(seed),
+            tokens: super::tokens::Tokens::new(plan),
         };
         for index in 0..plan.clients {
             run.add_client(index, &mut random);
@@ -176,7 +181,8 @@ impl Run {
             super::V5
         };
         // The last ones are members of groups; of the others every third has a session that ends with its connection.
-        let is_persistent = index % 4 != 1 || self.is_member(index);
+        let publishes_only = self.publishes_only(index);
+        let is_persistent = !publishes_only && (index % 4 != 1 || self.is_member(index));
         let mut config = ClientConfig::new(version, format!("client-{index}"));
         config.keep_alive = if random.chance(1, 2) { 0 } else { 5 };
         config.session_expiry_interval = if is_persistent { 1_000_000 } else { 0 };
@@ -185,7 +191,7 @@ impl Run {
         }
         config.topic_alias_maximum = random.below(3) as u16;
         config.outbound_topic_aliases = random.below(3) as u16;
-        if index.is_multiple_of(2) || !is_persistent {
+        if !publishes_only && (index.is_multiple_of(2) || !is_persistent) {
             config.will = Some(WillConfig {
                 topic: format!("will/{index}"),
                 payload: b"gone".to_vec(),
@@ -208,6 +214,10 @@ impl Run {
 
     pub const fn is_member(&self, client: usize) -> bool {
         client < self.plan.clients && client + self.plan.members >= self.plan.clients
+    }
+
+    pub const fn publishes_only(&self, client: usize) -> bool {
+        client < self.plan.publishers
     }
 
     pub fn granted(&self, client: usize) -> Qos {

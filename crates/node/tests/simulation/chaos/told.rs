@@ -11,6 +11,7 @@ impl Run {
     pub fn note(&mut self, client: usize) -> super::checks::Verdict {
         let now = self.world.net.now;
         for told in self.world.clients[client].take_told() {
+            self.check_served(client, &told)?;
             if let Some(log) = &mut self.log {
                 let node = self.world.clients[client].node;
                 log.push(format!(
@@ -161,13 +162,14 @@ impl Run {
                 // Nobody can say who has the session now, or there is no room for a new one: the client comes again later.
                 let is_full =
                     code as u8 == 0x89 && self.plan.faults.contains(&Fault::ShortOfMemory);
-                if code as u8 != 0x88 && !is_full {
+                let has_expired = self.plan.tokens && code as u8 == 0x86;
+                if code as u8 != 0x88 && !is_full && !has_expired {
                     return Err(format!("clients are accepted: {code:?} at {now}"));
                 }
             }
             Told::DisconnectedBy(code) => {
                 let is_refused = self.plan.majority && code as u8 == 0x97;
-                let has_ended = self.plan.rights_end && code as u8 == 0xA0;
+                let has_ended = (self.plan.rights_end || self.plan.tokens) && code as u8 == 0xA0;
                 if ![0x8E, 0x8D].contains(&(code as u8)) && !is_refused && !has_ended {
                     return Err(format!(
                         "clients that keep the rules stay: {code:?} at {now}"
