@@ -26,6 +26,7 @@
 //! | a connection is cut, or half-open | [`net::Net::cut`], [`net::Net::leave_half_open`] |
 //! | a disk is full, stalls or fails | [`World::set_room`], [`World::stall_disk`], [`disk::Disk::fail_after`] |
 //! | a wall clock is set | `world.nodes[i].spec.wall_ahead` |
+//! | credentials expire | [`tokens::issue`] with [`tokens::policy`] and [`spec::NodeSpec::passwords`] |
 //!
 //! # Measuring
 //!
@@ -66,13 +67,16 @@
 pub mod client;
 pub mod disk;
 pub mod links;
+mod machines;
 pub mod net;
 pub mod node;
 pub mod pipe;
 pub mod random;
+mod slots;
 pub mod spec;
 pub mod steps;
 pub mod tester;
+pub mod tokens;
 pub mod users;
 pub mod words;
 mod world;

@@ -1,6 +1,6 @@
 //! How a node is configured.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use thicket_access::Policy;
 use thicket_node::{
@@ -29,6 +29,8 @@ pub struct NodeSpec {
     pub wall_ahead: u64,
     /// Who may connect, and what clients may do; `None`: see `users::ask`.
     pub policy: Option<Arc<Policy>>,
+    /// What clients have for a password from now on, by client identifier, in place of that in their CONNECT: a token that was renewed.
+    pub passwords: BTreeMap<String, Vec<u8>>,
     /// The rights of a client end so long after its CONNECT, as those of a token that expires, s; `None`: by the policy.
     pub rights_end_after_s: Option<u64>,
     /// How messages are routed.
@@ -81,6 +83,7 @@ impl NodeSpec {
             tenants: Vec::new(),
             wall_ahead: 0,
             policy: None,
+            passwords: BTreeMap::new(),
             rights_end_after_s: None,
             routing: RoutingMode::Mesh,
             root_policy: RootPolicy::default(),

@@ -31,11 +31,12 @@ pub fn ask(spec: &NodeSpec, asked: &WorkerOutput, now: Now) -> Verdict {
     if let Some(enhanced) = enhanced {
         return step(policy, enhanced, client_id);
     }
+    let renewed = spec.passwords.get(client_id).map(Vec::as_slice);
     let applicant = Applicant {
         listener: 0,
         client_id,
         user_name: user_name.as_deref(),
-        password: password.as_deref(),
+        password: renewed.or(password.as_deref()),
         certificate_name: None,
     };
     let now_s = now.wall.as_unix_millis() / 1000;

@@ -21,6 +21,7 @@ use super::state::{
     drain::Drain,
     effort::Effort,
     gates::Gates,
+    grant_ends::GrantEnds,
     interests::Interests,
     journal::Journal,
     outgoing::Scratch,
@@ -75,6 +76,7 @@ pub(super) struct Context {
     pub journal: Journal,
 
     pub timers: Timers,
+    pub grant_ends: GrantEnds,
     pub barriers: Barriers,
     /// Changes of interests that others have not all applied, and what waits for that.
     pub gates: Gates,
@@ -124,6 +126,7 @@ impl Context {
             debts: Debts::new(),
             journal: Journal::new(id.0, config.stores),
             timers: Timers::default(),
+            grant_ends: GrantEnds::default(),
             barriers: Barriers::default(),
             gates: Gates::default(),
             scratch: Scratch::default(),

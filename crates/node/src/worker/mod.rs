@@ -183,6 +183,7 @@ impl Worker {
 
     /// The only way in.
     pub fn handle_input(&mut self, now: Now, input: WorkerInput<'_>) {
+        self.end_grants(now);
         match input {
             WorkerInput::Accepted {
                 connection,

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use thicket_access::{Grant, Policy, Review, Rights};
 use thicket_mqtt::ReasonCode;
-use thicket_session::time::Instant;
+use thicket_session::time::WallClock;
 
 use super::{
     Refusal, Worker,
@@ -91,21 +91,30 @@ impl Worker {
         self.detach(now, id, Cause::Closed);
     }
 
-    pub(super) fn handle_grant_end(&mut self, now: Now, id: ConnectionId, serial: u64) {
-        let is_same = self.cx.connections.is_same(id, serial);
-        if !is_same {
-            return;
+    /// Ends the connections whose grants have ended: before anything else, as a node that stood still may have read what their clients sent since.
+    #[inline]
+    pub(super) fn end_grants(&mut self, now: Now) {
+        if self.cx.grant_ends.are_due(now.wall) {
+            self.end_due_grants(now);
         }
-        match grant_end(&self.cx, now, id) {
-            None => {}
-            // Renewed meanwhile, or the wall clock was set back.
-            Some(at) if at > now.instant => watch_grant(&mut self.cx, now, id, serial),
-            Some(_) => {
+    }
+
+    #[cold]
+    fn end_due_grants(&mut self, now: Now) {
+        // Thousands may end at once.
+        self.cx.effort.begin_turn();
+        while !self.cx.effort.is_over()
+            && let Some((id, serial)) = self.cx.grant_ends.pop_due(now.wall)
+        {
+            // It may have been renewed meanwhile.
+            let has_ended = grant_end(&self.cx, id).is_some_and(|at| at <= now.wall);
+            if self.cx.connections.is_same(id, serial) && has_ended {
                 thicket_session::reach!("worker/rights: the rights of a client have ended");
                 let refusal = Refusal::new(ReasonCode::MaximumConnectTime, "its token has expired");
                 self.dismiss(now, id, &refusal);
             }
         }
+        watch_grants(&mut self.cx, now);
     }
 }
 
@@ -164,25 +173,25 @@ fn set_rights(cx: &mut Context, key: SessionKey, rights: Option<Arc<Rights>>) {
     cx.announce(changes);
 }
 
-/// Sets the timer for a grant that ends.
+/// A grant that ends is to be noticed.
 pub(super) fn watch_grant(cx: &mut Context, now: Now, id: ConnectionId, serial: u64) {
-    let Some(at) = grant_end(cx, now, id) else {
-        return;
-    };
-    let timer = Timer::GrantEnd {
-        connection: id,
-        serial,
-    };
-    cx.timers.set(at, timer);
+    if let Some(at) = grant_end(cx, id) {
+        cx.grant_ends.set(at, id, serial);
+        watch_grants(cx, now);
+    }
+}
+
+/// Sets the timer for the next grant that ends.
+pub(super) fn watch_grants(cx: &mut Context, now: Now) {
+    if let Some(at) = cx.grant_ends.wake_at(now) {
+        cx.timers.set(at, Timer::GrantEnd);
+    }
 }
 
 /// When the grant of a connection in service ends.
-fn grant_end(cx: &Context, now: Now, id: ConnectionId) -> Option<Instant> {
+fn grant_end(cx: &Context, id: ConnectionId) -> Option<WallClock> {
     let session = cx.sessions.get(cx.connections.session_of(id)?)?;
     let at_s = session.grant.as_ref()?.expires_at_s?;
-    let left_ms = at_s
-        .saturating_add(thicket_access::LEEWAY_S)
-        .saturating_mul(1000)
-        .saturating_sub(now.wall.as_unix_millis());
-    Some(now.instant + std::time::Duration::from_millis(left_ms))
+    let at_s = at_s.saturating_add(thicket_access::LEEWAY_S);
+    Some(WallClock::from_unix_millis(at_s.saturating_mul(1000)))
 }

@@ -1,6 +1,6 @@
 //! Deadlines with names. A timer that fires late, twice or for something gone is harmless: its handler compares with the state.
 
-use super::{Worker, close::handle_connect_timeout, state::timers::Timer};
+use super::{Worker, close::handle_connect_timeout, rights::watch_grants, state::timers::Timer};
 use crate::Now;
 
 impl Worker {
@@ -21,9 +21,7 @@ impl Worker {
                 Timer::KeepAlive { connection, serial } => {
                     self.handle_keep_alive(now, connection, serial)
                 }
-                Timer::GrantEnd { connection, serial } => {
-                    self.handle_grant_end(now, connection, serial)
-                }
+                Timer::GrantEnd => watch_grants(&mut self.cx, now),
                 Timer::WillDelay { session, serial } => self.handle_will_due(now, session, serial),
                 Timer::SessionExpiry { session, serial } => {
                     self.handle_expiry(now, session, serial)

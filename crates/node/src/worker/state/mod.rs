@@ -16,6 +16,7 @@ pub(super) mod drain;
 pub(super) mod effort;
 pub(super) mod following;
 pub(super) mod gates;
+pub(super) mod grant_ends;
 pub(super) mod habits;
 pub(super) mod interests;
 pub(super) mod journal;

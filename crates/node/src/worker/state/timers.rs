@@ -20,11 +20,8 @@ pub(in crate::worker) enum Timer {
         connection: ConnectionId,
         serial: u64,
     },
-    /// What the client was granted ends.
-    GrantEnd {
-        connection: ConnectionId,
-        serial: u64,
-    },
+    /// What a client was granted may end.
+    GrantEnd,
     /// A delayed will is to be published.
     WillDelay { session: SessionKey, serial: u64 },
     /// A session without connection ends.

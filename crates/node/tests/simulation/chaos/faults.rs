@@ -54,10 +54,12 @@ impl Run {
         let cure = match fault {
             Fault::Pause => {
                 self.world.net.pause(node, millis);
+                self.tokens.paused_until[node] = self.world.net.now + millis;
                 Cure::Nothing
             }
             Fault::Freeze => {
                 self.world.freeze(node, millis);
+                self.keep_wall_clock(node, millis);
                 Cure::Nothing
             }
             Fault::OneWay => self.part_from_some(node, Parting::OneWay { from: node }),
@@ -156,6 +158,7 @@ impl Run {
             return;
         }
         self.world.net.pause(node, millis);
+        self.tokens.paused_until[node] = self.world.net.now + millis;
         if let Some(log) = &mut self.log {
             let now = self.world.net.now;
             log.push(format!("{now:>8} node {node} stands still for {millis} ms"));
@@ -233,8 +236,9 @@ impl Run {
         *ahead = (*ahead + step)
             .saturating_sub(STEP_MILLIS)
             .min(2 * STEP_MILLIS);
+        self.note_clock_set(node);
         if let Some(log) = &mut self.log {
-            let (now, ahead) = (self.world.net.now, *ahead);
+            let (now, ahead) = (self.world.net.now, self.world.nodes[node].spec.wall_ahead);
             log.push(format!(
                 "{now:>8} node {node} has its clock set to {ahead} ms ahead"
             ));

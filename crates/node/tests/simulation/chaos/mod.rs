@@ -3,13 +3,18 @@
 //! `SEED=n` plays one seed of each plan and says what the nodes logged; `THICKET_SEEDS=n` plays that many of each. With `--nocapture` each plan
 //! prints how often the checks permitted what they would else call broken (`checks::Excuse`).
 
+mod acts;
 mod checks;
 mod faults;
 mod ledger;
 mod plan;
 mod points;
 mod reached;
+mod rest;
 mod run;
+mod setup;
+mod tokens;
+mod told;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -460,6 +465,60 @@ fn clients_whose_rights_end_lose_nothing() {
         "clients_whose_rights_end_lose_nothing",
         Plan::RIGHTS_END,
         &[(RoutingMode::Flood, &[1027])],
+    );
+}
+
+#[test]
+fn clients_whose_tokens_expire_are_not_served_and_lose_nothing() {
+    play(
+        "clients_whose_tokens_expire_are_not_served_and_lose_nothing",
+        Plan::TOKENS_EXPIRE,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_move_and_whose_tokens_expire_are_not_served_and_lose_nothing() {
+    play(
+        "clients_that_move_and_whose_tokens_expire_are_not_served_and_lose_nothing",
+        Plan::TOKENS_EXPIRE_AND_MOVING,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_roam_and_whose_tokens_expire_are_not_served_and_lose_nothing() {
+    play(
+        "clients_that_roam_and_whose_tokens_expire_are_not_served_and_lose_nothing",
+        Plan::TOKENS_EXPIRE_ROAMING,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_only_publish_lose_nothing_when_nodes_die() {
+    play(
+        "clients_that_only_publish_lose_nothing_when_nodes_die",
+        Plan::PUBLISHING_AND_DYING,
+        &[],
+    );
+}
+
+#[test]
+fn with_a_majority_clients_that_only_publish_lose_nothing() {
+    play(
+        "with_a_majority_clients_that_only_publish_lose_nothing",
+        Plan::PUBLISHING_MAJORITY,
+        &[],
+    );
+}
+
+#[test]
+fn clients_that_only_publish_lose_nothing_when_nodes_stand_still() {
+    play(
+        "clients_that_only_publish_lose_nothing_when_nodes_stand_still",
+        Plan::PUBLISHING_AND_PAUSED,
+        &[],
     );
 }
 

@@ -68,6 +68,10 @@ pub struct Plan {
     pub is_cramped: bool,
     /// The rights of clients end while they are connected.
     pub rights_end: bool,
+    /// Clients connect with tokens that expire while they are connected.
+    pub tokens: bool,
+    /// So many clients, the first ones, do nothing but publish, most of them to one topic.
+    pub publishers: usize,
 }
 
 /// Something that happens to a node, and is over after a while.
@@ -102,7 +106,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 39] = [
+    pub const ALL: [(&'static str, Self); 45] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -132,6 +136,12 @@ impl Plan {
         ("SLOW", Self::SLOW),
         ("SHORT_OF_MEMORY", Self::SHORT_OF_MEMORY),
         ("RIGHTS_END", Self::RIGHTS_END),
+        ("TOKENS_EXPIRE", Self::TOKENS_EXPIRE),
+        ("TOKENS_EXPIRE_AND_MOVING", Self::TOKENS_EXPIRE_AND_MOVING),
+        ("TOKENS_EXPIRE_ROAMING", Self::TOKENS_EXPIRE_ROAMING),
+        ("PUBLISHING_AND_DYING", Self::PUBLISHING_AND_DYING),
+        ("PUBLISHING_MAJORITY", Self::PUBLISHING_MAJORITY),
+        ("PUBLISHING_AND_PAUSED", Self::PUBLISHING_AND_PAUSED),
         ("CRAMPED", Self::CRAMPED),
         ("REDIRECTED", Self::REDIRECTED),
         ("REDIRECTED_AND_DYING", Self::REDIRECTED_AND_DYING),
@@ -179,6 +189,8 @@ impl Plan {
         places: false,
         is_cramped: false,
         rights_end: false,
+        tokens: false,
+        publishers: 0,
     };
     /// One node that is killed and started again.
     pub const KILLED: Self = Self {
@@ -356,6 +368,52 @@ impl Plan {
         faults: &[Fault::Pause, Fault::Freeze],
         rights_end: true,
         drifts: true,
+        ..Self::ONE_WAY
+    };
+    /// Tokens of clients expire, while nodes stand still, are suspended or killed, and clocks drift and are set.
+    pub const TOKENS_EXPIRE: Self = Self {
+        faults: &[Fault::Pause, Fault::Freeze, Fault::Kill],
+        tokens: true,
+        rights_end: false,
+        stores: true,
+        ..Self::RIGHTS_END
+    };
+    /// The same while clients move, and nodes die one at a time.
+    pub const TOKENS_EXPIRE_AND_MOVING: Self = Self {
+        tokens: true,
+        drifts: true,
+        ..Self::MOVING_AND_DYING
+    };
+    /// The same while nodes stand still, and clients do not wait.
+    pub const TOKENS_EXPIRE_ROAMING: Self = Self {
+        tokens: true,
+        drifts: true,
+        ..Self::PAUSED_ROAMING
+    };
+    /// Clients that only publish follow their messages from worker to worker, while nodes die one at a time.
+    pub const PUBLISHING_AND_DYING: Self = Self {
+        publishers: 5,
+        members: 0,
+        workers: 3,
+        actions: 1_200,
+        pause: 40,
+        ..Self::DYING
+    };
+    /// The same while nodes are partitioned, and only a side with more than half of them serves.
+    pub const PUBLISHING_MAJORITY: Self = Self {
+        publishers: 5,
+        members: 0,
+        workers: 3,
+        actions: 800,
+        ..Self::MAJORITY
+    };
+    /// The same while nodes stand still, are not heard, or are killed.
+    pub const PUBLISHING_AND_PAUSED: Self = Self {
+        publishers: 5,
+        members: 0,
+        workers: 3,
+        faults: &[Fault::Pause, Fault::OneWay, Fault::Kill],
+        stores: true,
         ..Self::ONE_WAY
     };
     /// Everything is full, and links break.

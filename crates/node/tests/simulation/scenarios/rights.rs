@@ -321,34 +321,88 @@ fn a_session_whose_user_is_gone_gets_nothing_more() {
     });
 }
 
-#[test]
-fn a_connection_ends_with_its_token() {
+/// Nodes that accept the token, ten seconds before its `exp`; and there is leeway of thirty.
+fn near_the_end_of_a_token() -> impl Fn(&mut NodeSpec) {
     let tokens = Tokens::new(Algorithm::Es256, EC_KEY.as_bytes(), None, None).expect("a key");
     let policy = Policy {
         tokens: Some(tokens),
         ..Policy::default()
     };
     let configure = with(policy);
-    let near_the_end = |spec: &mut NodeSpec| {
+    move |spec| {
         configure(spec);
-        // Ten seconds before its `exp`, and there is leeway of thirty.
         spec.wall_ahead = 299_999_990 * 1000;
+    }
+}
+
+fn with_token() -> Connect<'static> {
+    let login = Login {
+        user_name: None,
+        password: Some(EC_TOKEN.as_bytes()),
     };
-    play_with(near_the_end, |world| {
-        let login = Login {
-            user_name: None,
-            password: Some(EC_TOKEN.as_bytes()),
-        };
-        let connect = Connect {
-            login,
-            ..Connect::new(V5, "client")
-        };
-        let tester = world.client(connect, "CONNACK");
+    Connect {
+        login,
+        keep_alive: 0,
+        ..Connect::new(V5, "client")
+    }
+}
+
+#[test]
+fn a_connection_ends_with_its_token() {
+    play_with(near_the_end_of_a_token(), |world| {
+        let tester = world.client(with_token(), "CONNACK");
         world.run_for(35_000);
         world.expect(tester, &[]);
         world.run_for(10_000);
         world.expect(tester, &["DISCONNECT 0xA0", "closed"]);
     });
+}
+
+#[test]
+fn a_connection_ends_with_its_token_though_the_clock_was_set() {
+    play_with(near_the_end_of_a_token(), |world| {
+        let tester = world.client(with_token(), "CONNACK");
+        world.nodes[0].spec.wall_ahead -= 60_000;
+        world.run_for(60_000);
+        world.expect(tester, &[]);
+        world.nodes[0].spec.wall_ahead += 60_000;
+        world.run_for(1_000);
+        world.expect(tester, &["DISCONNECT 0xA0", "closed"]);
+    });
+}
+
+#[test]
+fn what_came_while_a_node_stood_still_is_not_published_if_the_token_has_expired_since() {
+    for is_suspended in [false, true] {
+        let configure = near_the_end_of_a_token();
+        let configure = |spec: &mut NodeSpec| {
+            configure(spec);
+            if let Some(policy) = &mut spec.policy {
+                std::sync::Arc::make_mut(policy).allows_anonymous = true;
+            }
+        };
+        play_with(configure, |world| {
+            let watcher = Connect {
+                keep_alive: 0,
+                ..Connect::new(V5, "watcher")
+            };
+            let watcher = world.client(watcher, "CONNACK");
+            world.subscribe(watcher, "a", 0);
+            let tester = world.client(with_token(), "CONNACK");
+            world.run_for(30_000);
+            if is_suspended {
+                world.freeze(0, 60_000);
+                world.nodes[0].spec.wall_ahead += 60_000;
+            } else {
+                world.net.pause(0, 60_000);
+            }
+            world.run_for(50_000);
+            world.publish(tester, "a", "too late", 1, 1);
+            world.run_for(11_000);
+            world.expect(tester, &["DISCONNECT 0xA0", "closed"]);
+            world.expect(watcher, &[]);
+        });
+    }
 }
 
 #[test]

@@ -1,0 +1,193 @@
+//! What clients are told, and what the ledger notes of it.
+
+use super::{
+    ledger::{Life, publication_of},
+    plan::Fault,
+    run::{FORK_MILLIS, MOVING_MILLIS, Run},
+};
+use thicket_simulation::client::Told;
+
+impl Run {
+    pub fn note(&mut self, client: usize) -> super::checks::Verdict {
+        let now = self.world.net.now;
+        for told in self.world.clients[client].take_told() {
+            self.check_served(client, &told)?;
+            if let Some(log) = &mut self.log {
+                let node = self.world.clients[client].node;
+                log.push(format!(
+                    "{now:>8} client-{client} at node {node} hears {told:?}"
+                ));
+            }
+            let has_connected = matches!(told, Told::Connected { .. });
+            self.note_told(client, now, told)?;
+            if has_connected && self.is_member(client) {
+                self.join_group(client);
+            }
+        }
+        Ok(())
+    }
+
+    fn note_told(&mut self, client: usize, now: u64, told: Told) -> super::checks::Verdict {
+        let record = &mut self.ledger.records[client];
+        match told {
+            Told::Connected { session_present } => {
+                let since = std::mem::replace(&mut record.connected_at, now);
+                let connecting_at = record.connecting_at.take().unwrap_or(now);
+                let is_forked = self
+                    .ledger
+                    .disturbed
+                    .iter()
+                    .any(|(_, end)| end.is_none_or(|end| end + FORK_MILLIS >= connecting_at));
+                let has_moved =
+                    std::mem::replace(&mut record.served_by, record.node) != record.node;
+                // What is found may be the session of a CONNECT that came to another node before, and was late.
+                if record.is_established && record.may_be_cleaned {
+                    record.life().forked_at = now;
+                    for publication in record.publishing.values() {
+                        self.ledger.publications[*publication].is_sent_again = true;
+                    }
+                    record.end_life(now);
+                }
+                let is_lost = record.is_established && !session_present;
+                // On its way between nodes that are partitioned at that moment, a session has no backup, and whoever asks for it then finds none.
+                let may_be_lost = |start: u64, end: Option<u64>| {
+                    let was_moving = start.abs_diff(since) < MOVING_MILLIS
+                        || (connecting_at..=now).contains(&start);
+                    end.is_none_or(|end| end >= since) && (!self.ledger.is_split || was_moving)
+                };
+                let mut disturbed = self.ledger.disturbed.iter();
+                if is_lost && disturbed.any(|(start, end)| may_be_lost(*start, *end)) {
+                    // Parted nodes each had a session, and one was given up.
+                    record.end_life(now);
+                } else if is_lost {
+                    let client_id = &record.client_id;
+                    return Err(format!(
+                        "no session is lost: {client_id} found none at {now}"
+                    ));
+                }
+                if !record.is_established {
+                    record.end_life(now);
+                    record.lives.push(Life {
+                        began_at: now,
+                        ..Life::default()
+                    });
+                }
+                record.is_established = record.is_persistent;
+                if is_forked && self.ledger.is_split {
+                    // What both nodes sent may have come twice.
+                    record.life().forks += usize::from(has_moved);
+                    record.life().forked_at = now;
+                } else if is_forked {
+                    record.life().forks += 1;
+                    record.life().forked_at = now;
+                    // Subscriptions of a session that was given up are gone with it.
+                    for held in &mut record.life().held {
+                        held.until.get_or_insert(now);
+                    }
+                }
+                for publication in record.publishing.values() {
+                    self.ledger.publications[*publication].is_sent_again = true;
+                }
+                record.is_cleaning = false;
+                record.is_cut = false;
+                record.uncertain -= 1;
+                record.dropped += 1;
+            }
+            Told::Message {
+                topic,
+                payload,
+                qos,
+                retain,
+            } => {
+                if let Some(index) = topic.strip_prefix("will/") {
+                    let index = index.parse().expect("as in the configuration");
+                    *self.ledger.wills.entry(index).or_default() += 1;
+                    return Ok(());
+                }
+                let Some(publication) = publication_of(&payload) else {
+                    return Err(format!("payloads arrive whole: {payload:?} on {topic}"));
+                };
+                if self.ledger.publications[publication].topic != topic {
+                    return Err(format!(
+                        "topics arrive as published: p{publication} on {topic}"
+                    ));
+                }
+                let (forks, connection) = (record.life().forks, record.connections);
+                let arrival = super::ledger::Arrival {
+                    forks,
+                    connection,
+                    publication,
+                    qos,
+                    is_replay: retain,
+                    at: now,
+                };
+                record.life().arrivals.push(arrival);
+            }
+            Told::Acknowledged {
+                packet_id,
+                reason_code,
+            } => {
+                let publication = record.publishing.remove(&packet_id);
+                if let Some(publication) = publication
+                    && !reason_code.is_error()
+                {
+                    self.ledger.publications[publication].acknowledged_at = Some(now);
+                }
+            }
+            Told::Discarded { packet_id } => {
+                record.publishing.remove(&packet_id);
+            }
+            Told::Subscribed {
+                packet_id,
+                reason_codes,
+            } => {
+                if let Some(held) = record.subscribing.remove(&packet_id)
+                    && !reason_codes[0].is_error()
+                {
+                    record.life().held[held].since = Some(now);
+                }
+            }
+            Told::Unsubscribed { .. } => {}
+            Told::Redirected { to, was_connected } => {
+                let node = to.split(':').next().and_then(|node| node.parse().ok());
+                record.sent_to = node;
+                // Its will does not go out because of that.
+                if was_connected {
+                    record.dropped -= 1;
+                } else {
+                    record.uncertain -= 1;
+                }
+            }
+            Told::Refused(code) => {
+                // Nobody can say who has the session now, or there is no room for a new one: the client comes again later.
+                let is_full =
+                    code as u8 == 0x89 && self.plan.faults.contains(&Fault::ShortOfMemory);
+                let has_expired = self.plan.tokens && code as u8 == 0x86;
+                if code as u8 != 0x88 && !is_full && !has_expired {
+                    return Err(format!("clients are accepted: {code:?} at {now}"));
+                }
+            }
+            Told::DisconnectedBy(code) => {
+                let is_refused = self.plan.majority && code as u8 == 0x97;
+                let has_ended = (self.plan.rights_end || self.plan.tokens) && code as u8 == 0xA0;
+                if ![0x8E, 0x8D].contains(&(code as u8)) && !is_refused && !has_ended {
+                    return Err(format!(
+                        "clients that keep the rules stay: {code:?} at {now}"
+                    ));
+                }
+            }
+            Told::Broken(reason) if reason.contains("Timeout") => {}
+            Told::Broken(reason) => {
+                return Err(format!("nodes keep the protocol: {reason} at {now}"));
+            }
+            Told::Closed => {
+                self.ledger.endings.push((client, record.served_by, now));
+                record.subscribing.clear();
+                if !record.is_persistent {
+                    record.end_life(now);
+                }
+            }
+        }
+        Ok(())
+    }
+}
