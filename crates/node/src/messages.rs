@@ -367,8 +367,10 @@ pub(crate) enum SessionState {
     Waiting,
     /// It was to be evicted, and has something that is nowhere else.
     Contested,
-    /// There is none any more.
+    /// It has ended, and so have earlier branches of it at other nodes.
     Ended,
+    /// There is none here any more: another node has it, or it has expired.
+    Gone,
 }
 
 /// The replication stream of a worker's primaries to one other node.

@@ -266,6 +266,18 @@ impl Node {
         left
     }
 
+    /// The node is not drained any more: it takes clients again.
+    pub fn end_drain(&mut self, net: &mut Net) {
+        let now = self.clock(net);
+        if let Some(machines) = &mut self.machines {
+            machines.hub.end_drain(now);
+            machines.workers.iter_mut().for_each(Worker::end_drain);
+        }
+        for peer in self.peers() {
+            net.wake(net.now, Wake::Shell(self.index, peer));
+        }
+    }
+
     /// Kills the process at once; what it stored is kept, what it had not written to a socket is lost.
     pub fn kill(&mut self, net: &mut Net) {
         self.drop_machines(net);

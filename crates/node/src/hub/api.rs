@@ -133,7 +133,11 @@ impl Hub {
     /// The caches of the hub.
     #[must_use]
     pub fn remembered(&self) -> Vec<Remembered> {
-        let mut all = vec![self.wanted.cached(), self.retained.removed_topics()];
+        let mut all = vec![
+            self.wanted.cached(),
+            self.retained.removed_topics(),
+            self.ownership.ended(),
+        ];
         all.extend(self.placing.remembered());
         all
     }

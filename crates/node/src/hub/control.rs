@@ -45,15 +45,21 @@ pub(super) enum Message<'a> {
     },
     /// To the registrar: that was all, by this view.
     RegisterEnd { round: u64, view: u64 },
-    /// To the registrar: there is no session here. `ends_claim`: and it is not wanted any more, if it was claimed.
+    /// To the registrar: there is no session here. `ends_claim`: and it is not wanted any more, if it was claimed. `has_ended`: the session has ended,
+    /// so earlier branches of it end too.
     Release {
         client_id: &'a str,
         ends_claim: bool,
+        has_ended: bool,
     },
     /// To the registrar: the session is here now.
     Owned { client_id: &'a str, epoch: Epoch },
-    /// From the registrar: another node has the client identifier with a higher epoch.
-    Evict { client_id: &'a str, epoch: Epoch },
+    /// From the registrar: another node has the client identifier with a higher epoch; `has_ended`: or had, and the session has ended.
+    Evict {
+        client_id: &'a str,
+        epoch: Epoch,
+        has_ended: bool,
+    },
     /// To the registrar that evicts: what the session has here is nowhere else.
     Contested { client_id: &'a str },
     /// From the registrar: merge the branch of the session at `source`, which has it with `source_epoch`. Until that is done the session is claimed.
@@ -193,6 +199,8 @@ pub(super) struct Registration<'a> {
     pub is_claim: bool,
     /// Its client is connected.
     pub is_connected: bool,
+    /// It is not here, nor anywhere else: sessions up to this epoch have ended.
+    pub has_ended: bool,
 }
 
 /// A retained message with where it came from: its record has its number there.

@@ -44,9 +44,13 @@ impl Hub {
             } => self
                 .ownership
                 .handle_claim_answered(&mut self.cx, now, request, grant, client_id),
-            Message::Evict { client_id, epoch } => {
+            Message::Evict {
+                client_id,
+                epoch,
+                has_ended,
+            } => {
                 self.ownership
-                    .handle_evict(&mut self.cx, now, node, client_id, epoch)
+                    .handle_evict(&mut self.cx, now, node, client_id, (epoch, has_ended))
             }
             Message::Merge {
                 epoch,

@@ -419,6 +419,12 @@ impl Session {
         self.outbound.set_keeps(seconds > 0);
     }
 
+    /// Whether its client has been away from this node for so long that the session ends.
+    pub(super) fn has_expired(&self, now: Instant) -> bool {
+        let over_at = self.disconnected_at.zip(self.waits_for());
+        self.is_persistent() && over_at.is_some_and(|(since, waits_for)| since + waits_for <= now)
+    }
+
     /// How long the session waits for its client; `None`: for ever.
     pub(super) const fn waits_for(&self) -> Option<Duration> {
         match self.expiry_interval {

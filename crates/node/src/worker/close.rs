@@ -116,7 +116,14 @@ impl Worker {
     pub(super) fn end_session(&mut self, now: Now, key: SessionKey) {
         self.publish_will(now, key);
         self.cx.note_session(key, SESSION_ENDED, Vec::new());
-        if let Some(session) = self.remove_session(key) {
+        let session = self.cx.sessions.get(key);
+        let has_expired = session.is_some_and(|session| session.has_expired(now.instant));
+        let state = if has_expired {
+            SessionState::Gone
+        } else {
+            SessionState::Ended
+        };
+        if let Some(session) = self.remove_session(key, state) {
             let held = session.outbound.held_from(0);
             let plain = held.filter(|held| match held {
                 Held::Queued { delivery, .. } => delivery.group.is_none(),
@@ -131,8 +138,12 @@ impl Worker {
         }
     }
 
-    /// Removes a session and its subscriptions. Its will is not published, what it held goes nowhere.
-    pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<Session> {
+    /// Removes a session and its subscriptions; `state`: why. Its will is not published, what it held goes nowhere.
+    pub(super) fn remove_session(
+        &mut self,
+        key: SessionKey,
+        state: SessionState,
+    ) -> Option<Session> {
         let Self {
             cx,
             queries,
@@ -149,7 +160,7 @@ impl Worker {
         cx.announce(changes);
         cx.journal.forget(&session);
         primaries.end_will_backup(cx, &session.client_id, session.will_backup.take());
-        cx.report_session(&session.client_id, SessionState::Ended);
+        cx.report_session(&session.client_id, state);
         if let Some(request) = session.role.unanswered() {
             // Another node waits for a session that has ended.
             let answer = Fetched::Gone;
@@ -187,7 +198,7 @@ impl Worker {
                 .disconnect(connection, ReasonCode::SessionTakenOver, reason);
             self.detach(now, connection, Cause::Moved);
         }
-        self.remove_session(key);
+        self.remove_session(key, SessionState::Gone);
     }
 
     /// Another node has taken over a session that was handed over: a client that is still connected is sent there.
@@ -205,7 +216,7 @@ impl Worker {
         {
             leave_backups(&mut self.cx, key, switchover.to);
         }
-        if let Some(session) = self.remove_session(key) {
+        if let Some(session) = self.remove_session(key, SessionState::Gone) {
             // What only this member of a group received since is not among what the other node has.
             self.groups
                 .pass_shared_on_from(&mut self.cx, now, &session.outbound, handed.from);

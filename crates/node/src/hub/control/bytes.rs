@@ -38,7 +38,6 @@ mod kind {
     pub(super) const RETAINED_DIGEST: u8 = 14;
     pub(super) const RETAINED: u8 = 15;
     pub(super) const REGISTER_ASKED: u8 = 16;
-    pub(super) const RELEASE_OF_CLAIM: u8 = 17;
     pub(super) const BARRIER: u8 = 18;
     pub(super) const BARRIER_DONE: u8 = 19;
     pub(super) const CONTESTED: u8 = 40;
@@ -115,7 +114,11 @@ impl Message<'_> {
                 for session in sessions {
                     put_bytes(&mut out, session.client_id.as_bytes());
                     put_u64(&mut out, session.epoch.bits());
-                    out.push(u8::from(session.is_claim) | u8::from(session.is_connected) << 1);
+                    out.push(
+                        u8::from(session.is_claim)
+                            | u8::from(session.is_connected) << 1
+                            | u8::from(session.has_ended) << 2,
+                    );
                 }
                 kind::REGISTER
             }
@@ -127,19 +130,23 @@ impl Message<'_> {
             Self::Release {
                 client_id,
                 ends_claim,
+                has_ended,
             } => {
                 put_bytes(&mut out, client_id.as_bytes());
-                if *ends_claim {
-                    kind::RELEASE_OF_CLAIM
-                } else {
-                    kind::RELEASE
-                }
+                out.push(u8::from(*ends_claim) | u8::from(*has_ended) << 1);
+                kind::RELEASE
             }
             Self::Owned { client_id, epoch } => {
                 put_identified(&mut out, client_id, *epoch, kind::OWNED)
             }
-            Self::Evict { client_id, epoch } => {
-                put_identified(&mut out, client_id, *epoch, kind::EVICT)
+            Self::Evict {
+                client_id,
+                epoch,
+                has_ended,
+            } => {
+                let kind = put_identified(&mut out, client_id, *epoch, kind::EVICT);
+                out.push(u8::from(*has_ended));
+                kind
             }
             Self::Contested { client_id } => {
                 put_bytes(&mut out, client_id.as_bytes());
@@ -381,10 +388,15 @@ impl<'a> Message<'a> {
                 round: reader.u64()?,
                 view: reader.u64()?,
             },
-            kind::RELEASE | kind::RELEASE_OF_CLAIM => Self::Release {
-                client_id: reader.text()?,
-                ends_claim: kind == kind::RELEASE_OF_CLAIM,
-            },
+            kind::RELEASE => {
+                let client_id = reader.text()?;
+                let flags = reader.u8().filter(|flags| *flags < 4)?;
+                Self::Release {
+                    client_id,
+                    ends_claim: flags & 1 != 0,
+                    has_ended: flags & 2 != 0,
+                }
+            }
             kind::OWNED => Self::Owned {
                 client_id: reader.text()?,
                 epoch: reader.epoch()?,
@@ -392,6 +404,7 @@ impl<'a> Message<'a> {
             kind::EVICT => Self::Evict {
                 client_id: reader.text()?,
                 epoch: reader.epoch()?,
+                has_ended: reader.flag()?,
             },
             kind::FETCH => {
                 let (request, purpose) = (reader.u64()?, reader.u8()?);
@@ -612,12 +625,13 @@ impl<'a> Reader<'a> {
 
     fn registration(&mut self) -> Option<Registration<'a>> {
         let (client_id, epoch) = (self.text()?, self.epoch()?);
-        let flags = self.u8().filter(|flags| *flags < 4)?;
+        let flags = self.u8().filter(|flags| *flags < 8)?;
         Some(Registration {
             client_id,
             epoch,
             is_claim: flags & 1 != 0,
             is_connected: flags & 2 != 0,
+            has_ended: flags & 4 != 0,
         })
     }
 

@@ -435,12 +435,17 @@ impl Ownership {
                 // The registrar sends this only when all have registered. If this node dies meanwhile, what it has finished would be taken for what
                 // was not handed to it.
                 if let Some(from) = from {
-                    cx.send(from, &Message::Evict { client_id, epoch });
+                    let evict = Message::Evict {
+                        client_id,
+                        epoch,
+                        has_ended: false,
+                    };
+                    cx.send(from, &evict);
                 }
             }
             None => {
                 cx.directory.entries.remove(client_id);
-                self.report_ended(cx, now, client_id, true);
+                self.report_gone(cx, now, client_id, true);
             }
         }
         self.advance_claim(cx, now, client_id);

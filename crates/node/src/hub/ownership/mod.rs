@@ -6,6 +6,7 @@
 //! | `registrar` | for the identifiers that this node is the registrar of: grants claims one by one, and has branches merged |
 //! | `clock` | the time by which claims are numbered |
 //! | `claims` | for the clients that connect here: asks the registrar, and informs the worker when it has the session |
+//! | `ended` | sessions that ended while nodes were away |
 //! | `moves` | fetches sessions from other nodes, and hands over those that are claimed elsewhere |
 //! | `relocations` | sessions between two workers of this node |
 //! | `own_branches` | sessions that two workers of this node have |
@@ -15,6 +16,7 @@
 pub(super) mod barriers;
 pub(super) mod claims;
 mod clock;
+mod ended;
 pub(super) mod moves;
 pub(super) mod own_branches;
 pub(super) mod registrar;
@@ -65,6 +67,11 @@ impl Ownership {
         self.moves_lose_control(cx, now, node);
         self.barriers_lose_control(cx, node);
         self.forget_backup_parts(node);
+    }
+
+    /// The sessions that ended while nodes were away.
+    pub(in crate::hub) fn ended(&self) -> crate::Remembered {
+        self.registrar.ended.report()
     }
 
     /// Gives up what has waited for too long. Once a round.

@@ -479,21 +479,25 @@ impl Ownership {
         }
     }
 
-    /// Another node is the primary, and its session stays: both had it, in a partition, or this one was drained.
+    /// Another node is the primary, and its session stays: both had it, in a partition, or this one was drained. Or the session has ended there.
     pub(in crate::hub) fn handle_evict(
         &mut self,
         cx: &mut Context,
         now: Now,
         registrar: NodeId,
         client_id: &str,
-        epoch: Epoch,
+        (epoch, has_ended): (Epoch, bool),
     ) {
-        let evict = Postponed::Evict { registrar, epoch };
+        let evict = Postponed::Evict {
+            registrar,
+            epoch,
+            has_ended,
+        };
         if self.relocations.postpone(client_id, evict) {
             return;
         }
         let Some((client_id, entry)) = cx.directory.entries.get_key_value(client_id) else {
-            self.report_ended(cx, now, client_id, false);
+            self.report_gone(cx, now, client_id, false);
             return;
         };
         // The client may be about to come back already: then this is about what was here before, and the registrar is informed how that ends.
@@ -517,7 +521,7 @@ impl Ownership {
         }
         let evict = ToWorker::Evict {
             client_id,
-            may_contest: true,
+            may_contest: !has_ended,
         };
         cx.send_to_worker(home, evict);
     }

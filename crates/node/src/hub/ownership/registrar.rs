@@ -8,6 +8,8 @@
 //! | register | owned | the higher rank stays, the other is evicted | likewise |
 //! | register as claim | claimed | claimed | stays claimed |
 //! | release, by the primary | free | free, or owned by one that was evicted | stays claimed |
+//! | release, by the primary: the session has ended | free | free; who has an earlier branch is evicted | stays claimed |
+//! | register what has ended (`ended`) | free | evicted | stays claimed |
 //!
 //! Two nodes have a session after a partition. A node that is evicted answers: its session has ended (`Release`), or what it has is nowhere else
 //! (`Contested`); then the primary merges it (`Merge`), which is a claim of its own. Others wait for both (rules 11 and 15).
@@ -20,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use thicket_overlay::NodeId;
 use thicket_session::server::{Epoch, Precedence};
 
-use super::Ownership;
+use super::{Ownership, ended::Ended};
 use crate::{
     Now,
     hub::{
@@ -54,6 +56,15 @@ impl Rank {
 struct Rival {
     rank: Rank,
     stage: Eviction,
+}
+
+impl Rival {
+    const fn new(rank: Rank) -> Self {
+        Self {
+            rank,
+            stage: Eviction::Noted,
+        }
+    }
 }
 
 /// The stage of a rival's eviction.
@@ -91,6 +102,7 @@ pub(in crate::hub) struct Registrar {
     round: u64,
     /// The view under which each node has registered, in this round.
     registered: BTreeMap<NodeId, u64>,
+    pub(super) ended: Ended,
 }
 
 impl Ownership {
@@ -120,7 +132,11 @@ impl Ownership {
                     self.registrar.forget(from);
                 }
                 for registration in sessions {
-                    self.register(cx, now, from, *registration);
+                    if registration.has_ended {
+                        self.end_branches(cx, now, registration.client_id, registration.epoch);
+                    } else {
+                        self.register(cx, now, from, *registration);
+                    }
                 }
             }
             Message::RegisterEnd { round, view } => {
@@ -132,8 +148,9 @@ impl Ownership {
             Message::Release {
                 client_id,
                 ends_claim,
+                has_ended,
             } => {
-                self.release(cx, now, from, client_id);
+                self.release(cx, now, from, client_id, has_ended);
                 if ends_claim {
                     self.unclaim(cx, now, from, client_id);
                 }
@@ -169,6 +186,7 @@ impl Ownership {
             .known
             .entry(client_id.to_owned())
             .or_default();
+        known.epoch = known.epoch.max(self.registrar.ended.epoch(client_id));
         // A node asks again when it no longer waits for its answer, or gave up what it was granted.
         known.line.retain(|(node, _)| *node != from);
         if known.claimed_by == Some(from) {
@@ -227,17 +245,21 @@ impl Ownership {
             return;
         }
         let rank = Rank::new(from, registration);
+        if self.registrar.ended.includes(client_id, epoch) {
+            known.primary.take_if(|primary| primary.node == from);
+            known.rivals.insert(from, Rival::new(rank));
+            if self.is_whole(cx) {
+                self.evict_rivals(cx, now, client_id);
+            }
+            return;
+        }
         let Some(primary) = known.primary.filter(|primary| primary.node != from) else {
             known.primary = Some(rank);
             return;
         };
         known.primary = Some(primary.max(rank));
         let goes = primary.min(rank);
-        let rival = Rival {
-            rank: goes,
-            stage: Eviction::Noted,
-        };
-        known.rivals.insert(goes.node, rival);
+        known.rivals.insert(goes.node, Rival::new(goes));
         if self.is_whole(cx) {
             self.evict_rivals(cx, now, client_id);
         }
@@ -259,10 +281,16 @@ impl Ownership {
             let node = goes.node;
             // The one that is evicted may have the higher epoch, as a backup of the one that stays.
             let epoch = stays.max(goes.epoch());
+            let has_ended = self.registrar.ended.includes(client_id, goes.epoch());
             if node == cx.own() {
-                self.handle_evict(cx, now, node, client_id, epoch);
+                self.handle_evict(cx, now, node, client_id, (epoch, has_ended));
             } else {
-                cx.send(node, &Message::Evict { client_id, epoch });
+                let evict = Message::Evict {
+                    client_id,
+                    epoch,
+                    has_ended,
+                };
+                cx.send(node, &evict);
             }
         }
     }
@@ -295,6 +323,7 @@ impl Ownership {
             is_claim: false,
             // No client has connected to a promoted backup. One that merges a branch stays.
             is_connected: keeps_client || epoch.is_claim(),
+            has_ended: false,
         };
         self.register(cx, now, from, registration);
         if ends_claim {
@@ -314,23 +343,57 @@ impl Ownership {
         }
     }
 
-    fn release(&mut self, cx: &mut Context, now: Now, from: NodeId, client_id: &str) {
+    fn release(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        from: NodeId,
+        client_id: &str,
+        has_ended: bool,
+    ) {
+        let may_be_elsewhere = cx.members.len() > cx.up.len() + 1 || !self.is_whole(cx);
         let Some(known) = self.registrar.known.get_mut(client_id) else {
             return;
         };
         let was_evicted = known.rivals.remove(&from).is_some();
-        if known.is_owned_by(from) {
-            // The node that was to be evicted has the only one left.
-            let best = known.rivals.values().map(|it| it.rank).max();
-            known.primary = best;
-            if let Some(best) = best {
-                known.rivals.remove(&best.node);
+        let primary = known.primary.filter(|primary| primary.node == from);
+        if let Some(primary) = primary.filter(|_| has_ended) {
+            known.primary = None;
+            if may_be_elsewhere || !known.rivals.is_empty() {
+                self.end_branches(cx, now, client_id, primary.epoch());
             }
+        } else if primary.is_some() {
+            // The node that was to be evicted has the only one left.
+            known.primary = known.best_rival_above(Epoch::NONE);
         } else if !was_evicted {
             return;
         }
         self.grant_next(cx, now, client_id);
         self.registrar.drop_unused(client_id);
+    }
+
+    /// The session has ended, and so have branches of it up to an epoch.
+    fn end_branches(&mut self, cx: &mut Context, now: Now, client_id: &str, epoch: Epoch) {
+        thicket_session::reach!("hub/ownership/registrar: what has ended is remembered");
+        self.registrar.ended.note(client_id, epoch);
+        let Some(known) = self.registrar.known.get_mut(client_id) else {
+            return;
+        };
+        known.epoch = known.epoch.max(epoch);
+        if let Some(primary) = known.primary.take_if(|primary| primary.epoch() <= epoch) {
+            known.rivals.insert(primary.node, Rival::new(primary));
+        }
+        for rival in known.rivals.values_mut() {
+            if rival.rank.epoch() <= epoch {
+                rival.stage = Eviction::Noted;
+            }
+        }
+        if known.primary.is_none() {
+            known.primary = known.best_rival_above(epoch);
+        }
+        if self.is_whole(cx) {
+            self.evict_rivals(cx, now, client_id);
+        }
     }
 
     /// Contested branches are merged, then the next of the line has its turn.
@@ -396,6 +459,7 @@ impl Ownership {
         if !self.is_whole(cx) {
             return;
         }
+        self.registrar.ended.is_known_to_all = cx.members.len() <= cx.up.len() + 1;
         let is_waiting = |known: &Registered| {
             let waits = !known.line.is_empty() || !known.rivals.is_empty();
             known.claimed_by.is_none() && waits
@@ -415,6 +479,7 @@ impl Ownership {
     /// The view changed: every node is asked what it has. Claimants ask again by themselves.
     pub(super) fn registrar_restarts(&mut self, cx: &mut Context, now: Now) {
         self.registrar.known.clear();
+        self.registrar.ended.begin_round();
         self.registrar.registered.clear();
         self.registrar.round += 1;
         let round = self.registrar.round;
@@ -454,6 +519,14 @@ impl Registrar {
 impl Registered {
     fn is_owned_by(&self, node: NodeId) -> bool {
         self.primary.is_some_and(|primary| primary.node == node)
+    }
+
+    /// Takes the rival with the highest rank, if its epoch is above that.
+    fn best_rival_above(&mut self, epoch: Epoch) -> Option<Rank> {
+        let ranks = self.rivals.values().map(|it| it.rank);
+        let best = ranks.filter(|rank| rank.epoch() > epoch).max()?;
+        self.rivals.remove(&best.node);
+        Some(best)
     }
 
     /// Rivals that did not answer may answer now: the branch of one was merged, and it has ended its session; or that failed.

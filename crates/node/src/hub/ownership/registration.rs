@@ -53,11 +53,20 @@ impl Ownership {
             SessionState::Contested => {
                 self.send_to_registrar(cx, now, client_id, &Message::Contested { client_id });
             }
-            SessionState::Ended => self.session_ended(cx, now, from, client_id),
+            SessionState::Ended => self.session_ended(cx, now, from, client_id, true),
+            SessionState::Gone => self.session_ended(cx, now, from, client_id, false),
         }
     }
 
-    fn session_ended(&mut self, cx: &mut Context, now: Now, from: WorkerId, client_id: &Arc<str>) {
+    /// There is no session here any more. `has_ended`: nor an earlier branch of it anywhere.
+    fn session_ended(
+        &mut self,
+        cx: &mut Context,
+        now: Now,
+        from: WorkerId,
+        client_id: &Arc<str>,
+        has_ended: bool,
+    ) {
         let is_opening = self.is_opening(client_id);
         let Some(entry) = cx.directory.entries.get_mut(client_id) else {
             return;
@@ -74,12 +83,17 @@ impl Ownership {
         // A connection on its way there opens another one.
         if !is_opening {
             cx.directory.entries.remove(client_id);
-            self.report_ended(cx, now, client_id, false);
+            let release = Message::Release {
+                client_id,
+                ends_claim: false,
+                has_ended,
+            };
+            self.send_to_registrar(cx, now, client_id, &release);
         }
     }
 
     /// Informs the registrar that there is no session here. `ends_claim`: and none is wanted any more.
-    pub(super) fn report_ended(
+    pub(super) fn report_gone(
         &mut self,
         cx: &mut Context,
         now: Now,
@@ -89,6 +103,7 @@ impl Ownership {
         let release = Message::Release {
             client_id,
             ends_claim,
+            has_ended: false,
         };
         self.send_to_registrar(cx, now, client_id, &release);
     }
@@ -166,15 +181,30 @@ impl Ownership {
                 sessions.insert(Arc::clone(client_id), (epoch, true, false));
             }
         }
-        let registrations = sessions.iter().map(|(client_id, session)| {
+        let sessions = sessions.iter().map(|(client_id, session)| {
             let (epoch, is_claim, is_connected) = *session;
             Registration {
                 client_id,
                 epoch,
                 is_claim,
                 is_connected,
+                has_ended: false,
             }
         });
+        let ended = self.registrar.ended.iter();
+        let ended = ended.filter(|(client_id, _)| self.registrar_of(cx, client_id) == node);
+        let ended: Vec<(String, Epoch)> = ended
+            .filter(|_| node != cx.own())
+            .map(|(client_id, epoch)| (client_id.to_owned(), epoch))
+            .collect();
+        let ended = ended.iter().map(|(client_id, epoch)| Registration {
+            client_id,
+            epoch: *epoch,
+            is_claim: false,
+            is_connected: false,
+            has_ended: true,
+        });
+        let registrations = sessions.chain(ended);
         let view = cx.directory.view;
         for message in register_pages(round, registrations)
             .into_iter()

@@ -27,6 +27,7 @@ pub(in crate::hub) enum Postponed {
     Evict {
         registrar: NodeId,
         epoch: Epoch,
+        has_ended: bool,
     },
     /// From the registrar.
     Merge {
@@ -144,9 +145,11 @@ impl Ownership {
                     request,
                     purpose,
                 } => self.handle_fetch(cx, to, request, client_id, purpose),
-                Postponed::Evict { registrar, epoch } => {
-                    self.handle_evict(cx, now, registrar, client_id, epoch);
-                }
+                Postponed::Evict {
+                    registrar,
+                    epoch,
+                    has_ended,
+                } => self.handle_evict(cx, now, registrar, client_id, (epoch, has_ended)),
                 Postponed::Merge {
                     epoch,
                     source,

@@ -205,7 +205,7 @@ impl Worker {
                 return false;
             }
             // The session here was handed over, and the backup has more.
-            if let Some(session) = self.remove_session(here) {
+            if let Some(session) = self.remove_session(here, SessionState::Gone) {
                 self.groups
                     .pass_shared_on(&mut self.cx, now, &session.outbound);
             }

@@ -31,7 +31,23 @@ pub enum Cure {
     Start(usize),
     /// The node has memory again.
     Memory(usize),
+    /// The node is not drained any more.
+    EndDrain(usize),
 }
+
+/// A node that is being drained.
+#[derive(Debug)]
+pub struct Drain {
+    node: usize,
+    next_step_at: u64,
+    /// Nothing is left there.
+    is_done: bool,
+}
+
+/// So often a drain takes a step, ms.
+const DRAIN_STEP_MILLIS: u64 = 100;
+/// A node that is stopped is back after this, ms.
+const RESTART_MILLIS: u64 = 500;
 
 impl Run {
     /// One of the plan's faults begins, if what is promised holds when it does.
@@ -44,7 +60,8 @@ impl Run {
             0 => self.is_settled() && self.world.is_covered(),
             count => count < self.plan.overlap,
         };
-        if !is_free || self.world.nodes[node].machines.is_none() {
+        let is_second_drain = fault == Fault::Drain && self.drain.is_some();
+        if !is_free || is_second_drain || self.world.nodes[node].machines.is_none() {
             return Ok(());
         }
         if let Some(log) = &mut self.log {
@@ -90,6 +107,14 @@ impl Run {
             Fault::Kill => {
                 self.end(node)?;
                 Cure::Start(node)
+            }
+            Fault::Drain => {
+                self.drain = Some(Drain {
+                    node,
+                    next_step_at: self.world.net.now,
+                    is_done: false,
+                });
+                Cure::EndDrain(node)
             }
             Fault::PowerLoss => {
                 self.note_end_of(node)?;
@@ -137,7 +162,36 @@ impl Run {
                 }
                 Cure::Start(node) => self.world.start(node),
                 Cure::Memory(node) => self.set_short_of_memory(node, false),
+                Cure::EndDrain(node) => self.end_drain(node),
             }
+        }
+    }
+
+    /// Takes the next step of a drain, if it is due.
+    pub fn step_drain(&mut self) {
+        let now = self.world.net.now;
+        if let Some(drain) = &mut self.drain
+            && drain.next_step_at <= now
+            && !self.world.net.is_paused(drain.node)
+            && self.world.nodes[drain.node].machines.is_some()
+        {
+            drain.next_step_at = now + DRAIN_STEP_MILLIS;
+            let left = self.world.nodes[drain.node].drain(&mut self.world.net);
+            drain.is_done = left == thicket_node::Drained::default();
+        }
+    }
+
+    /// A node where nothing is left may be stopped and started again, as for an upgrade; else the drain is undone.
+    fn end_drain(&mut self, node: usize) {
+        let Some(drain) = self.drain.take() else {
+            return;
+        };
+        if drain.is_done && !self.world.net.is_paused(node) && self.random.chance(1, 2) {
+            self.world.stop(node);
+            let back_at = self.world.net.now + RESTART_MILLIS;
+            self.faults.push((back_at, Cure::Start(node)));
+        } else {
+            self.world.nodes[node].end_drain(&mut self.world.net);
         }
     }
 
@@ -196,6 +250,7 @@ impl Run {
         self.note_end_of(node)?;
         self.ledger.kills.push(self.world.net.now);
         self.world.kill(node);
+        self.drain.take_if(|drain| drain.node == node);
         Ok(())
     }
 

@@ -656,3 +656,30 @@ fn with_a_majority_faults_that_overlap_lose_nothing() {
         &[],
     );
 }
+
+#[test]
+fn nodes_that_are_drained_while_others_stand_still_lose_nothing() {
+    play(
+        "nodes_that_are_drained_while_others_stand_still_lose_nothing",
+        Plan::DRAINED,
+        &[],
+    );
+}
+
+#[test]
+fn with_a_majority_nodes_that_are_drained_while_others_stand_still_lose_nothing() {
+    play(
+        "with_a_majority_nodes_that_are_drained_while_others_stand_still_lose_nothing",
+        Plan::DRAINED_MAJORITY,
+        &[],
+    );
+}
+
+#[test]
+fn nodes_that_are_drained_while_others_die_lose_nothing_with_two_backups() {
+    play(
+        "nodes_that_are_drained_while_others_die_lose_nothing_with_two_backups",
+        Plan::DRAINED_AND_DYING,
+        &[],
+    );
+}

@@ -95,6 +95,8 @@ pub enum Fault {
     Kill,
     /// Memory is short: new sessions are refused, and QoS 0 dropped for clients that read too slowly.
     ShortOfMemory,
+    /// The node is drained; then that is undone, or it is stopped and started again.
+    Drain,
     /// The machine of the node loses its power: its links are half-open at the other nodes. It is back.
     PowerLoss,
 }
@@ -106,7 +108,7 @@ impl Plan {
     }
 
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 45] = [
+    pub const ALL: [(&'static str, Self); 48] = [
         ("ALONE", Self::ALONE),
         ("KILLED", Self::KILLED),
         ("LINKED", Self::LINKED),
@@ -152,6 +154,9 @@ impl Plan {
         ("OVERLAPPING", Self::OVERLAPPING),
         ("PAUSED_AND_PARTITIONED", Self::PAUSED_AND_PARTITIONED),
         ("OVERLAPPING_MAJORITY", Self::OVERLAPPING_MAJORITY),
+        ("DRAINED", Self::DRAINED),
+        ("DRAINED_MAJORITY", Self::DRAINED_MAJORITY),
+        ("DRAINED_AND_DYING", Self::DRAINED_AND_DYING),
     ];
 
     /// One node.
@@ -480,6 +485,23 @@ impl Plan {
     pub const OVERLAPPING_MAJORITY: Self = Self {
         majority: true,
         nodes: 5,
+        ..Self::OVERLAPPING
+    };
+    /// A node is drained while another one stands still or is not heard.
+    pub const DRAINED: Self = Self {
+        nodes: 3,
+        backups: 1,
+        faults: &[Fault::Drain, Fault::Pause, Fault::OneWay],
+        ..Self::OVERLAPPING
+    };
+    /// The same where only a side with more than half of the nodes serves.
+    pub const DRAINED_MAJORITY: Self = Self {
+        majority: true,
+        ..Self::DRAINED
+    };
+    /// A node is drained while another one dies or stands still, with two backups of each session.
+    pub const DRAINED_AND_DYING: Self = Self {
+        faults: &[Fault::Drain, Fault::Kill, Fault::Pause],
         ..Self::OVERLAPPING
     };
 }

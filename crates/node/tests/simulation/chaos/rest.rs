@@ -18,7 +18,9 @@ impl Run {
             self.world.set_load(node, NodeLoad::default());
         }
         self.tokens.are_last = true;
-        self.cure_faults(u64::MAX);
+        while !self.faults.is_empty() {
+            self.cure_faults(u64::MAX);
+        }
         for (one, other) in self.world.net.partings() {
             self.world.net.heal(one, other);
         }

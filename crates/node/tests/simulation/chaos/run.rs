@@ -39,6 +39,8 @@ pub struct Run {
     pub watcher: usize,
     /// Faults that are not over, with when they are.
     pub faults: Vec<(u64, super::faults::Cure)>,
+    /// The node that is being drained.
+    pub drain: Option<super::faults::Drain>,
     /// When the nodes last measured what they have to do.
     pub measured_at: u64,
     /// Of each node, in thousandths.
@@ -83,6 +85,7 @@ impl Run {
             }
             if !self.plan.faults.is_empty() {
                 self.cure_faults(self.world.net.now);
+                self.step_drain();
                 if self.random.chance(1, 30) {
                     self.begin_fault()?;
                 }

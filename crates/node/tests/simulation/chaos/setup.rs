@@ -153,6 +153,7 @@ impl Run {
             faults: Vec::new(),
             measured_at: 0,
             cpu: vec![0; plan.nodes],
+            drain: None,
             points: super::points::Points::new(seed),
             tokens: super::tokens::Tokens::new(plan),
         };

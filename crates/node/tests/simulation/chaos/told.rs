@@ -163,14 +163,17 @@ impl Run {
                 let is_full =
                     code as u8 == 0x89 && self.plan.faults.contains(&Fault::ShortOfMemory);
                 let has_expired = self.plan.tokens && code as u8 == 0x86;
-                if code as u8 != 0x88 && !is_full && !has_expired {
+                let is_drained = self.plan.faults.contains(&Fault::Drain) && code as u8 == 0x9C;
+                if code as u8 != 0x88 && !is_full && !has_expired && !is_drained {
                     return Err(format!("clients are accepted: {code:?} at {now}"));
                 }
             }
             Told::DisconnectedBy(code) => {
                 let is_refused = self.plan.majority && code as u8 == 0x97;
                 let has_ended = (self.plan.rights_end || self.plan.tokens) && code as u8 == 0xA0;
-                if ![0x8E, 0x8D].contains(&(code as u8)) && !is_refused && !has_ended {
+                let is_drained = self.plan.faults.contains(&Fault::Drain) && code as u8 == 0x9C;
+                let is_told_why = is_refused || has_ended || is_drained;
+                if ![0x8E, 0x8D].contains(&(code as u8)) && !is_told_why {
                     return Err(format!(
                         "clients that keep the rules stay: {code:?} at {now}"
                     ));

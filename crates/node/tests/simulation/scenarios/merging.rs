@@ -1,6 +1,7 @@
 //! Two nodes that are partitioned while each has every session, and what becomes of the sessions when the partition heals.
 
-use thicket_mqtt::{Connect, Packet, Publish, Subscribe, Unsubscribe};
+use thicket_mqtt::{Connect, Disconnect, Packet, Publish, ReasonCode, Subscribe, Unsubscribe};
+use thicket_node::Partition;
 
 use super::{
     V5,
@@ -459,6 +460,85 @@ fn the_later_of_two_clean_starts_holds_whatever_the_wall_clocks_say() {
         let back = world.connect(0, resuming(V5, "twice", 1000));
         assert_eq!(messages(world, back), ["PUBLISH b 'wanted' q1"]);
     });
+}
+
+/// A node is away, standing still or killed with what it stored, and meanwhile a session that it has ends elsewhere.
+#[test]
+fn a_session_that_ended_while_its_node_was_away_stays_ended() {
+    for seed in 1..=6 {
+        for (is_killed, is_majority) in [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let mut world = World::new(seed, [Weather::CALM, Weather::ROUGH][seed as usize % 2]);
+            for index in 0..3 {
+                let mut spec = NodeSpec::new(1 + (index + seed as u8) % 2);
+                spec.stores = true;
+                if is_majority {
+                    spec.partition = Partition::Majority;
+                }
+                let node = world.add_node(spec);
+                world.start(node);
+            }
+            let world = &mut world;
+            become_covered(world);
+            for client_id in ["disconnected", "cleaned", "brief"] {
+                let client = client_at(world, 0, resuming(V5, client_id, 1000), "CONNACK");
+                world.subscribe(client, "a", 1);
+                world.hang_up(client);
+            }
+            become_covered(world);
+            publish_at(world, 1, "a", "old", 1);
+            if is_killed {
+                world.kill(0);
+            } else {
+                world.pause(0);
+            }
+            world.run_for(3_000);
+            let ends = |client_id| resuming(V5, client_id, 0);
+            let disconnected = world.connect(1, ends("disconnected"));
+            let cleaned = world.connect(
+                2,
+                Connect {
+                    clean_start: true,
+                    ..ends("cleaned")
+                },
+            );
+            for client in [disconnected, cleaned] {
+                world.run_for(500);
+                world.send(
+                    client,
+                    &Packet::Disconnect(Disconnect::new(ReasonCode::Success)),
+                );
+            }
+            // This one is still connected when the node is back, and goes while the two sessions may be merged.
+            let brief = world.connect(
+                1,
+                Connect {
+                    clean_start: true,
+                    ..ends("brief")
+                },
+            );
+            world.run_for(500);
+            if is_killed {
+                world.start(0);
+            } else {
+                world.resume(0);
+            }
+            world.run_for(seed * 60);
+            world.hang_up(brief);
+            become_covered(world);
+            world.run_for(2_000);
+            publish_at(world, 1, "a", "new", 1);
+            for client_id in ["disconnected", "cleaned", "brief"] {
+                let back = world.connect(2, resuming(V5, client_id, 1000));
+                let heard = world.hear(back);
+                assert_eq!(
+                    heard,
+                    ["CONNACK"],
+                    "{client_id}, seed {seed}, {is_killed}, {is_majority}"
+                );
+            }
+        }
+    }
 }
 
 /// A client stays at a node that the others do not see. They lose each other too, so that two of them have its session, one after the other, and merge

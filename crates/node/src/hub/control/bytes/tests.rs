@@ -30,6 +30,7 @@ fn registration(client_id: &str, epoch: u64) -> Registration<'_> {
         epoch: Epoch::from_bits(epoch),
         is_claim: epoch == 1,
         is_connected: epoch == 2,
+        has_ended: epoch == 3,
     }
 }
 
@@ -138,16 +139,18 @@ fn messages() -> Vec<Message<'static>> {
         Message::Register {
             round: 4,
             is_first: true,
-            sessions: vec![registration("a", 1), registration("b", 2)],
+            sessions: (1..4).map(|epoch| registration("a", epoch)).collect(),
         },
         Message::RegisterEnd { round: 4, view: 5 },
         Message::Release {
             client_id: "c",
             ends_claim: false,
+            has_ended: true,
         },
         Message::Release {
             client_id: "c",
             ends_claim: true,
+            has_ended: false,
         },
         Message::Owned {
             client_id: "c",
@@ -156,6 +159,7 @@ fn messages() -> Vec<Message<'static>> {
         Message::Evict {
             client_id: "c",
             epoch: Epoch::from_bits(7),
+            has_ended: true,
         },
         Message::Fetch {
             request: 8,
