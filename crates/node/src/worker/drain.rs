@@ -2,11 +2,12 @@
 //!
 //! | step | here | the backup |
 //! | --- | --- | --- |
-//! | hand over | the session is covered: its client is not read any more, its messages are queued | reads `handed` behind all that was before, and is the primary |
+//! | read no more | what its client has published at QoS 2 is answered | |
+//! | hand over | the session is covered: its messages are queued | reads `handed` behind all that was before, and is the primary |
 //! | take over | | reports to the registrar, with a higher epoch |
 //! | evict | the registrar names the new primary: the client is disconnected with 0x9C, the session ends without a will | |
 
-use thicket_mqtt::{ProtocolVersion, ReasonCode};
+use thicket_mqtt::{ProtocolVersion, Qos, ReasonCode};
 
 use super::{
     Worker,
@@ -56,6 +57,9 @@ impl Worker {
     /// Accepts clients again. Sessions that were handed over are at other nodes, and come back with their clients.
     pub fn end_drain(&mut self) {
         self.cx.drain = Drain::default();
+        let sessions = self.cx.sessions.iter();
+        let keys: Vec<SessionKey> = sessions.map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| read_on(&mut self.cx, key));
     }
 
     /// A node is down: sessions that were handed over to it and that it has not taken over stay here. A drain hands them over again.
@@ -94,6 +98,15 @@ impl Worker {
         let Some(to) = self.cx.journal.streams.node_of(first.stream) else {
             return false;
         };
+        // The next primary would take what is not answered yet for new when it is sent again.
+        let owes_answer = !session.orphaned.is_empty()
+            || (session.acknowledgements.iter()).any(|owed| owed.qos == Qos::ExactlyOnce);
+        if let Some(id) = connection {
+            self.cx.set_reading(id, false);
+        }
+        if owes_answer {
+            return false;
+        }
         let reason = Reason::Drain;
         hand_session_over(
             &mut self.cx,
@@ -102,9 +115,6 @@ impl Worker {
             first.stream,
             Switchover { to, reason },
         );
-        if let Some(id) = connection {
-            self.cx.set_reading(id, false);
-        }
         true
     }
 
@@ -114,6 +124,16 @@ impl Worker {
         self.cx
             .disconnect_to(id, reference.as_deref(), "the node is drained");
         self.detach(now, id, Cause::Closed);
+    }
+}
+
+/// The client of a session that stays here is read again.
+pub(super) fn read_on(cx: &mut Context, key: SessionKey) {
+    let session = cx.sessions.get(key).filter(|it| it.role.is_primary());
+    if let Some(id) = session.and_then(|session| session.connection)
+        && cx.connections.get(id).is_some_and(|it| !it.is_unfinished)
+    {
+        cx.set_reading(id, true);
     }
 }
 

@@ -19,6 +19,7 @@ use thicket_session::server::Inbound;
 use super::{
     Worker,
     context::Context,
+    drain::read_on,
     expiry::restart_timers,
     redirect::leave_will,
     replication::{
@@ -205,6 +206,7 @@ impl Worker {
             end_surplus_backups(cx, key);
         }
         restart_timers(cx, now, key);
+        read_on(cx, key);
         let session = cx.sessions.get(key);
         if let Some(session) = session.filter(|session| session.connection.is_none()) {
             let client_id = std::rc::Rc::clone(&session.client_id);
@@ -389,7 +391,7 @@ pub(super) fn hand_session_over(
         return;
     };
     debug_assert!(
-        session.orphaned.is_empty() || switchover.reason == Reason::Drain,
+        session.orphaned.is_empty(),
         "what its client published at QoS 2 is accepted everywhere before it comes to another node"
     );
     let history = History {
