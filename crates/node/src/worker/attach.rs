@@ -13,7 +13,7 @@ use super::{
     listeners::{maximum_packet_size, prefix},
     quota::Quotas,
     redirect::leave_will,
-    rights::{set_grant, watch_grant},
+    rights::{refuses_ended, set_grant, watch_grant},
     state::{
         connection::{AliasesOut, Attached, Phase},
         counts::MessageCount,
@@ -77,10 +77,10 @@ impl Worker {
         let grant = admission.grant.as_deref();
         let user_name = grant.and_then(|grant| grant.user_name.clone());
         let user = user_name.as_deref();
-        if let Some(refusal) =
-            self.quotas
-                .refuses_session(&mut self.cx, now, id, &client_id, user, &connect)
-        {
+        let refusal = refuses_ended(now, grant).or_else(|| {
+            (self.quotas).refuses_session(&mut self.cx, now, id, &client_id, user, &connect)
+        });
+        if let Some(refusal) = refusal {
             refuse_connect(&mut self.cx, id, &connect, &refusal);
             let client_id = (*client_id).into();
             self.cx.send_to_hub(ToHub::GrantDone { client_id });

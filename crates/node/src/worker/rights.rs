@@ -188,10 +188,20 @@ pub(super) fn watch_grants(cx: &mut Context, now: Now) {
     }
 }
 
+/// Why a client is not served though it was admitted: its grant has ended while its session was fetched, or failed over.
+pub(super) fn refuses_ended(now: Now, grant: Option<&Grant>) -> Option<Refusal> {
+    let has_ended = end_of(grant?)? <= now.wall;
+    has_ended.then(|| Refusal::new(ReasonCode::BadUserNameOrPassword, "its token has expired"))
+}
+
 /// When the grant of a connection in service ends.
 fn grant_end(cx: &Context, id: ConnectionId) -> Option<WallClock> {
     let session = cx.sessions.get(cx.connections.session_of(id)?)?;
-    let at_s = session.grant.as_ref()?.expires_at_s?;
+    end_of(session.grant.as_ref()?)
+}
+
+fn end_of(grant: &Grant) -> Option<WallClock> {
+    let at_s = grant.expires_at_s?;
     let at_s = at_s.saturating_add(thicket_access::LEEWAY_S);
     Some(WallClock::from_unix_millis(at_s.saturating_mul(1000)))
 }

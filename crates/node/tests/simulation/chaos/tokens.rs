@@ -11,8 +11,12 @@ use thicket_simulation::{client::Told, tokens::issue};
 const LIVES_S: (u64, u64) = (1, 20);
 /// The last ones are valid for longer than what is left of any run, s.
 const LAST_LIFE_S: u64 = 100_000;
-/// In this time, ms, a node has noticed that a token has expired, or that its clock was set, and what it sent before has arrived.
-const SLACK_MILLIS: u64 = 2_000;
+/// In this time, ms, what a node sent before a token expired has arrived.
+const ARRIVED_MILLIS: u64 = 500;
+/// A node looks at its wall clock so often at least, ms: it may have been set, or the node may have been suspended.
+const LOOKED_MILLIS: u64 = 1_000;
+/// Both.
+const SLACK_MILLIS: u64 = ARRIVED_MILLIS + LOOKED_MILLIS;
 
 /// The token that a client connected with last.
 #[derive(Debug, Clone, Default)]
@@ -93,10 +97,16 @@ impl Run {
         Some(since.max(self.tokens.set_at[node]))
     }
 
-    /// Since when it has expired, if that is long ago.
+    /// Since when it has expired, if that is so long ago that its node must have acted on it, unless that stands still.
     fn long_expired_since(&self, client: usize) -> Option<u64> {
         let since = self.expired_since(client)?;
-        (since + SLACK_MILLIS < self.world.net.now).then_some(since)
+        let was_set = since == self.tokens.set_at[self.world.clients[client].node];
+        let slack = if was_set {
+            SLACK_MILLIS
+        } else {
+            ARRIVED_MILLIS
+        };
+        (since + slack < self.world.net.now).then_some(since)
     }
 
     /// Whether a client is connected with a token that expires in this run.

@@ -4,7 +4,7 @@ use thicket_access::{Acl, Algorithm, Policy, Tokens, Users, scram::Credential};
 use thicket_mqtt::{Connect, Login, Packet, PacketId, ProtocolVersion, Publish, Subscribe, Will};
 
 use super::{V5, V311, id, play_with, qos, resuming};
-use thicket_simulation::{TesterId, World, node::NodeSpec};
+use thicket_simulation::{TesterId, World, net::Weather, node::NodeSpec};
 
 /// Made with another implementation: `sub` is `ann`, `exp` is 2000000000.
 const EC_KEY: &str = "\
@@ -402,6 +402,44 @@ fn what_came_while_a_node_stood_still_is_not_published_if_the_token_has_expired_
             world.expect(tester, &["DISCONNECT 0xA0", "closed"]);
             world.expect(watcher, &[]);
         });
+    }
+}
+
+#[test]
+fn a_client_whose_token_expires_while_its_session_fails_over_is_refused() {
+    let configure = near_the_end_of_a_token();
+    for seed in 0..10 {
+        let mut world = World::new(seed, Weather::CALM);
+        for _ in 0..2 {
+            let mut spec = NodeSpec::new(2);
+            configure(&mut spec);
+            if let Some(policy) = &mut spec.policy {
+                std::sync::Arc::make_mut(policy).allows_anonymous = true;
+            }
+            let node = world.add_node(spec);
+            world.start(node);
+        }
+        world.run_for(5_000);
+        let connect = Connect {
+            clean_start: false,
+            session_expiry_interval: Some(1_000),
+            ..with_token()
+        };
+        let away = world.connect(1, connect.clone());
+        world.expect(away, &["CONNACK"]);
+        world.subscribe(away, "a", 1);
+        world.hang_up(away);
+        world.run_for(1_000);
+        let publisher = world.plain("publisher");
+        world.publish(publisher, "a", "waits", 1, 1);
+        world.expect(publisher, &["PUBACK 1"]);
+        // Half a second before the end, on a node that has to wait for the other one.
+        let end = 40_000;
+        world.run_for(end - 500 - world.net.now);
+        world.pause(1);
+        let back = world.connect(0, connect);
+        world.run_for(10_000);
+        world.expect(back, &["CONNACK 0x86", "closed"]);
     }
 }
 
