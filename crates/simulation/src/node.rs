@@ -107,6 +107,10 @@ pub struct Machines {
     pub heard_of: VecDeque<String>,
     /// Machines whose round waits for the disk, with the connections to write to afterwards.
     stuck: BTreeMap<Peer, Vec<ConnectionId>>,
+    /// Messages to clients that each worker had sent when its last round ended.
+    delivered: BTreeMap<WorkerId, u64>,
+    /// The most of them that one round of a worker has sent.
+    pub most_delivered: u64,
 }
 
 /// A node, running or not.
@@ -262,6 +266,8 @@ impl Node {
             dialled: VecDeque::new(),
             heard_of: VecDeque::new(),
             stuck: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            most_delivered: 0,
             workers,
         });
         for peer in self.peers() {
@@ -650,7 +656,13 @@ fn egress<M>(egress: Option<Egress<'_, M>>) -> Egress<'_, M> {
 impl Machines {
     fn end_round(&mut self, now: Now, peer: Peer) {
         match peer {
-            Peer::Worker(id) => self.workers[usize::from(id.0)].end_round(now),
+            Peer::Worker(id) => {
+                let worker = &mut self.workers[usize::from(id.0)];
+                let before = self.delivered.insert(id, worker.delivered());
+                let delivered = worker.delivered() - before.unwrap_or_default();
+                self.most_delivered = self.most_delivered.max(delivered);
+                worker.end_round(now);
+            }
             Peer::Hub => self.hub.end_round(now),
         }
     }
