@@ -31,6 +31,29 @@ class DearFilters(Bystanders):
         self.check_that_no_node_was_out_of_sight()
 
 
+class DearSharedFilters(Bystanders):
+    """The same filters, each of a shared subscription of its own: every match is a delivery."""
+
+    def test_a_burst_for_thousands_of_shared_subscriptions_parts_no_nodes(self):
+        filters = ["/".join(levels) for levels in itertools.product("a+", repeat=LEVELS)]
+        shared = [(f"$share/{number}/{one}", 0) for number, one in enumerate(filters)]
+        client = RawClient(self.here)
+        self.addCleanup(client.close)
+        client.connect(self.client_id("dear"), keep_alive=0)
+        for number, start in enumerate(range(0, len(shared), 512), 1):
+            client.send(subscribe(number, *shared[start : start + 512]))
+            client.receive(60)
+        self.watch_logs()
+        for port in (self.here, self.there):
+            burst = RawClient(port)
+            self.addCleanup(burst.close)
+            burst.send(connect(self.client_id(f"burst-{port}"), keep_alive=0))
+            topics = (f"{number:x}" + "/a" * (LEVELS - 1) for number in range(3_500))
+            burst.send(*(publish(topic) for topic in topics))
+        self.check_that_others_are_served(5)
+        self.check_that_no_node_was_out_of_sight()
+
+
 class ManyRetained(Bystanders):
     """Filters that match none of many retained topics: each is compared with all of them."""
 

@@ -491,9 +491,46 @@ pub(crate) fn compare_share_key(key: &str, name: &str, filter: &str) -> Ordering
     rest.cmp(filter.as_bytes())
 }
 
+/// Searches an ascending list, from a place on near which it is likely to be: those that are searched for one after the other come in order. `compare`: how
+/// an element is ordered to what is searched for.
+pub(crate) fn search_near<T>(
+    list: &[T],
+    near: usize,
+    compare: impl Fn(&T) -> Ordering,
+) -> Option<usize> {
+    let (mut low, mut high, mut step) = (0, list.len(), 0);
+    let mut at = near;
+    while at < high {
+        match compare(&list[at]) {
+            Ordering::Equal => return Some(at),
+            Ordering::Less => low = at + 1,
+            Ordering::Greater => high = at,
+        }
+        // The distances double: elements of other places lie between.
+        step = 2 * step + 1;
+        at = low + step - 1;
+    }
+    let found = list[low..high].binary_search_by(compare).ok()?;
+    Some(low + found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_search_finds_what_is_there_from_wherever_it_begins() {
+        for len in 0..40 {
+            let list: Vec<u32> = (0..len).map(|number| 2 * number).collect();
+            for near in 0..list.len() + 2 {
+                for wanted in 0..2 * len + 2 {
+                    let found = search_near(&list, near, |it| it.cmp(&wanted));
+                    let expected = list.binary_search(&wanted).ok();
+                    assert_eq!(found, expected, "{wanted} of {len} from {near}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_share_key_is_compared_like_its_text() {

@@ -7,5 +7,15 @@ pub(crate) const ROUND: u64 = 200_000;
 pub(crate) const CHANGE: u64 = 100;
 /// A retained topic that is visited for a filter.
 pub(crate) const VISIT: u64 = 16;
-/// A message for a member of a shared subscription: the member is chosen, and elsewhere it is named.
-pub(crate) const GROUP: u64 = 4;
+/// A message for a member of a shared subscription: the member is chosen, and elsewhere it is named. Also a shared subscription in the route of a topic.
+pub(crate) const GROUP: u64 = 10;
+
+/// The same with the bytes of the message, which are copied each time. So what a round copies is bounded, too: to some 25 MB.
+pub(crate) const fn for_member(payload: usize) -> u64 {
+    GROUP + payload as u64 / COPIED
+}
+
+/// Bytes of messages for one unit, where each is copied for each of its recipients.
+pub(crate) const COPIED: u64 = 128;
+/// A record that the hub passes on to other nodes.
+pub(crate) const FORWARD: u64 = 4;

@@ -39,6 +39,10 @@ pub struct Machines {
     pub heard_of: VecDeque<String>,
     /// Machines whose round waits for the disk, with the connections to write to afterwards.
     pub(crate) stuck: BTreeMap<Peer, Vec<ConnectionId>>,
+    /// Messages to clients that each worker had sent when its last round ended.
+    pub(crate) delivered: BTreeMap<WorkerId, u64>,
+    /// The most of them that one round of a worker has sent.
+    pub most_delivered: u64,
 }
 
 /// The egress, which is available after storing.
@@ -49,7 +53,13 @@ pub(crate) fn egress<M>(egress: Option<Egress<'_, M>>) -> Egress<'_, M> {
 impl Machines {
     pub(crate) fn end_round(&mut self, now: Now, peer: Peer) {
         match peer {
-            Peer::Worker(id) => self.workers[usize::from(id.0)].end_round(now),
+            Peer::Worker(id) => {
+                let worker = &mut self.workers[usize::from(id.0)];
+                let before = self.delivered.insert(id, worker.delivered());
+                let delivered = worker.delivered() - before.unwrap_or_default();
+                self.most_delivered = self.most_delivered.max(delivered);
+                worker.end_round(now);
+            }
             Peer::Hub => self.hub.end_round(now),
         }
     }

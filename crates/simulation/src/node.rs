@@ -175,6 +175,8 @@ impl Node {
             dialled: VecDeque::new(),
             heard_of: VecDeque::new(),
             stuck: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            most_delivered: 0,
             workers,
         });
         for peer in self.peers() {

@@ -531,6 +531,13 @@ impl World {
         machines.map_or(0, |machines| machines.hub.memory().retained_messages)
     }
 
+    /// The most messages to clients that one round of a worker of a node has sent since the node started.
+    #[must_use]
+    pub fn most_delivered(&self, node: usize) -> u64 {
+        let machines = self.nodes[node].machines.as_ref();
+        machines.map_or(0, |machines| machines.most_delivered)
+    }
+
     /// The counters of all workers and hubs of a node, one after the other.
     pub fn traffic(&self, node: usize) -> Vec<Traffic> {
         let machines = self.nodes[node].machines.iter();

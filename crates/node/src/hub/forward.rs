@@ -7,11 +7,12 @@ use thicket_overlay::{
     record::{Record, split},
 };
 
-use super::{Hub, interests::Wanted, outgoing::Forwarded, retained::Observed};
+use super::{
+    Hub, backlog::ForwardBatch, interests::Wanted, outgoing::Forwarded, retained::Observed,
+};
 use crate::{
     EventLevel, Now, WorkerId,
-    handed::forward_bytes,
-    messages::{ForwardEntry, NumberRuns, Origin, ToWorker, compare_share_key, push_number},
+    messages::{ForwardEntry, NumberRuns, Origin, ToWorker, push_number},
     work,
 };
 
@@ -20,21 +21,9 @@ const PART_BYTES: usize = 16 * 1024;
 
 impl Hub {
     /// Messages of a worker for other nodes.
-    pub(super) fn handle_forward(
-        &mut self,
-        now: Now,
-        from: WorkerId,
-        records: &[u8],
-        entries: &[ForwardEntry],
-    ) {
-        let taken = forward_bytes(records, entries);
-        if let Some(bytes) = (self.cx.outgoing.handed).take(usize::from(from.0), taken) {
-            self.cx.send_to_worker(from, ToWorker::Taken { bytes });
-        }
-        let mut rest = records;
-        for entry in entries {
-            let (record, after) = rest.split_at(entry.len as usize);
-            rest = after;
+    pub(super) fn handle_forward(&mut self, now: Now, from: WorkerId, mut batch: ForwardBatch) {
+        while let Some((entry, record)) = batch.next() {
+            self.backlog.note_forwarded(entry);
             if entry.records > 1 && entry.number > 0 {
                 self.forward_in_a_row(now, from, entry, record);
             } else if entry.records > 1 {
@@ -52,6 +41,13 @@ impl Hub {
             } else {
                 self.forward_one(now, from, entry, record, &entry.destinations);
             }
+            batch.advance();
+            if self.backlog.is_over() && !batch.is_done() {
+                return self.backlog.leave(from, batch);
+            }
+        }
+        if let Some(bytes) = (self.cx.outgoing.handed).take(usize::from(from.0), batch.bytes()) {
+            self.cx.send_to_worker(from, ToWorker::Taken { bytes });
         }
     }
 
@@ -329,12 +325,10 @@ impl Hub {
         }
         let mut recipients = 0;
         for (name, filter) in record.shared.iter() {
-            let groups = &route.groups;
-            let group = groups.binary_search_by(|(key, _)| compare_share_key(key, name, filter));
-            let group = group.ok().and_then(|index| groups.get(index));
             // Without members here any worker can find where there are some.
-            let worker = group
-                .and_then(|(_, places)| self.wanted.choose(places))
+            let worker = route
+                .group(name, filter)
+                .and_then(|places| self.wanted.choose(places))
                 .unwrap_or(WorkerId(0));
             self.cx.outgoing.add_record(worker, origin, bytes);
             recipients += 1;

@@ -1,7 +1,7 @@
 //! Interests: of the workers, in aggregate, and of other nodes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::{rc::Rc, sync::Arc};
+use std::{cell::Cell, rc::Rc, sync::Arc};
 
 use thicket_mqtt::Qos;
 use thicket_overlay::routing::RoutingMode;
@@ -13,7 +13,7 @@ use thicket_session::topic::{
 use super::Hub;
 use crate::{
     Remembered, WorkerId,
-    messages::{Interest, InterestChange, Place, ToWorker},
+    messages::{Interest, InterestChange, Place, ToWorker, compare_share_key, search_near},
     work,
 };
 
@@ -35,6 +35,8 @@ struct Group {
     /// `$share/name/filter`.
     key: Arc<str>,
     places: BTreeMap<WorkerId, Interest>,
+    /// The same for routes.
+    list: Rc<Places>,
 }
 
 /// The workers that have members of a shared subscription, ascending.
@@ -45,7 +47,20 @@ pub(super) type Places = Vec<(WorkerId, Interest)>;
 pub(super) struct WorkerRoute {
     pub plain: Vec<WorkerId>,
     /// `$share/name/filter` with the workers that have members, ascending.
-    pub groups: Vec<(Arc<str>, Places)>,
+    groups: Vec<(Arc<str>, Rc<Places>)>,
+    /// Behind the place in `groups` where one was found last.
+    found: Cell<usize>,
+}
+
+impl WorkerRoute {
+    /// The workers with members of a shared subscription, if it matches.
+    pub fn group(&self, name: &str, filter: &str) -> Option<&Places> {
+        let index = search_near(&self.groups, self.found.get(), |(key, _)| {
+            compare_share_key(key, name, filter)
+        })?;
+        self.found.set(index + 1);
+        self.groups.get(index).map(|(_, places)| &**places)
+    }
 }
 
 /// Changes of a worker on their way to all workers and nodes.
@@ -105,19 +120,17 @@ impl Wanted {
     fn apply(&mut self, worker: WorkerId, change: &InterestChange) -> Option<Interest> {
         self.steps += work::CHANGE;
         let workers = self.tree.entry(&change.key.filter);
-        let places = match &change.key.share_name {
+        let mut group = change.key.share_name.as_ref().map(|name| {
+            let new = || Group {
+                key: change.key.to_string().into(),
+                places: BTreeMap::new(),
+                list: Rc::default(),
+            };
+            workers.groups.entry(name.clone()).or_insert_with(new)
+        });
+        let places = match &mut group {
             None => &mut workers.plain,
-            Some(name) => {
-                let new = || Group {
-                    key: change.key.to_string().into(),
-                    places: BTreeMap::new(),
-                };
-                &mut workers
-                    .groups
-                    .entry(name.clone())
-                    .or_insert_with(new)
-                    .places
-            }
+            Some(group) => &mut group.places,
         };
         match change.interest {
             Some(interest) => places.insert(worker, interest),
@@ -128,6 +141,10 @@ impl Wanted {
             persistent: left.persistent || right.persistent,
             weight: left.weight.saturating_add(right.weight),
         });
+        if let Some(group) = group {
+            let places = group.places.iter();
+            group.list = Rc::new(places.map(|(worker, it)| (*worker, *it)).collect());
+        }
         if let (Some(name), None) = (&change.key.share_name, whole) {
             workers.groups.remove(name);
         }
@@ -174,24 +191,17 @@ impl Wanted {
         let mut groups = Vec::new();
         self.steps += self.tree.for_each_match(topic, |workers| {
             plain.extend(workers.plain.keys().copied());
-            groups.extend(workers.groups.values().map(|group| {
-                let places = group
-                    .places
-                    .iter()
-                    .map(|(worker, interest)| (*worker, *interest));
-                (Arc::clone(&group.key), places.collect())
-            }));
+            let each = workers.groups.values();
+            groups.extend(each.map(|group| (Arc::clone(&group.key), Rc::clone(&group.list))));
         });
+        self.steps += work::GROUP * groups.len() as u64;
         groups.sort_unstable_by(|(left, _), (right, _)| Arc::cmp(left, right));
         groups.shrink_to_fit();
-        let places = groups
-            .iter()
-            .map(|(_, places): &(_, Places)| places.capacity());
-        let places = places.sum::<usize>() * size_of::<(WorkerId, Interest)>();
-        let bytes = 64 + plain.len() + groups.len() * size_of::<(Arc<str>, Places)>() + places;
+        let bytes = 64 + plain.len() + groups.len() * size_of::<(Arc<str>, Rc<Places>)>();
         let route = Rc::new(WorkerRoute {
             plain: plain.into_iter().collect(),
             groups,
+            found: Cell::new(0),
         });
         self.cache
             .insert(topic, generation, Rc::clone(&route), bytes);

@@ -24,6 +24,7 @@
 mod admissions;
 mod agreement;
 mod api;
+mod backlog;
 mod bans;
 mod context;
 mod control;
@@ -55,6 +56,7 @@ use thicket_session::time::Instant;
 use self::{
     admissions::Admissions,
     agreement::Agreement,
+    backlog::{Backlog, ForwardBatch},
     context::Context,
     control::Message,
     directory::Directory,
@@ -82,6 +84,8 @@ pub struct Hub {
     wanted: Wanted,
     /// Bytes of links that wait for the next round.
     unread: VecDeque<(LinkId, Vec<u8>)>,
+    /// Messages of workers that wait for the next round.
+    backlog: Backlog,
     admissions: Admissions,
     /// Kept for its memory.
     arrivals: Arrivals,
@@ -128,6 +132,7 @@ impl Hub {
         let mut hub = Self {
             wanted: Wanted::new(workers, seed),
             unread: VecDeque::new(),
+            backlog: Backlog::default(),
             admissions: Admissions::default(),
             arrivals: Arrivals::new(workers),
             ownership: Ownership::default(),
@@ -221,9 +226,10 @@ impl Hub {
                     .overlay
                     .handle_input(at, Input::Announced { address: &address });
             }
-            HubInput::Message { from, message } => self.handle_message(now, from, message.0),
+            HubInput::Message { from, message } => self.take_message(now, from, message.0),
             HubInput::Timeout => {
                 self.read_unread(now);
+                self.resume_backlog(now);
                 self.answer_retained_queries(now);
                 self.cx.overlay.handle_input(at, Input::Timeout);
             }
@@ -289,6 +295,7 @@ impl Hub {
             return;
         }
         self.wanted.begin_round();
+        self.backlog.begin_round();
         self.review_joined(now);
         self.review_members(now);
         self.expire_retained(now);
@@ -330,7 +337,8 @@ impl Hub {
 
     fn next_deadline(&self) -> Option<Instant> {
         let ready = (!self.cx.is_ready).then_some(self.ready_at);
-        let has_left = !self.unread.is_empty() || self.has_retained_queries();
+        let has_left =
+            !self.unread.is_empty() || !self.backlog.is_empty() || self.has_retained_queries();
         let unread = has_left.then(Instant::default);
         [
             unread,
@@ -390,6 +398,10 @@ impl Hub {
     /// Says goodbye to the other nodes.
     pub fn shut_down(&mut self, now: Now) {
         self.at_rest = None;
+        while !self.backlog.is_empty() {
+            self.backlog.begin_round();
+            self.resume_backlog(now);
+        }
         self.leave_members(now);
         self.cx.overlay.shut_down(now.instant);
         self.drain_overlay(now);
@@ -413,7 +425,7 @@ impl Hub {
     fn handle_message(&mut self, now: Now, from: WorkerId, content: ToHub) {
         match content {
             ToHub::Forward { records, entries } => {
-                self.handle_forward(now, from, &records, &entries)
+                self.handle_forward(now, from, ForwardBatch::new(records, entries));
             }
             ToHub::Taken { bytes } => self.note_taken(from, bytes),
             ToHub::Admitted { origin, numbers } => self.handle_admitted(origin, &numbers),

@@ -112,6 +112,11 @@ impl Worker {
                     cx.debts.met.push(debt);
                     continue;
                 }
+                Debt::Portion(number) => {
+                    cx.debts.refuse_portion(number);
+                    cx.debts.met.push(debt);
+                    continue;
+                }
             };
             let Some(session) = cx.sessions.get_same(owed.session, owed.session_serial) else {
                 continue;
@@ -158,6 +163,8 @@ impl Worker {
     #[inline(never)]
     fn settle_all_met(&mut self, now: Now) {
         self.system.replay(&mut self.cx, now);
+        let refused = self.cx.debts.settle_portions();
+        self.refuse_debts(refused);
         self.traces.trace_met(&mut self.cx);
         for debt in std::mem::take(&mut self.cx.debts.met) {
             match debt {
@@ -174,6 +181,8 @@ impl Worker {
                 } => self.cx.batches.admit(from, origin, number),
                 Debt::Will(number) => self.primaries.settle_will(&mut self.cx, number),
                 Debt::Merge(request) => self.cx.send_to_hub(ToHub::Imported { request }),
+                // It was settled above.
+                Debt::Portion(_) => {}
             }
         }
         self.primaries.settle_forgotten(&mut self.cx, now);

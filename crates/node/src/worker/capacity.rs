@@ -78,7 +78,7 @@ fn finds_journal_full(
     if !cx.journal.is_full_for(content_len(publish), recipients) {
         return false;
     }
-    let in_groups = audience.groups(route).flat_map(|group| &group.local);
+    let in_groups = audience.groups(route).flat_map(|group| &*group.local);
     let sessions = (audience
         .recipients(route)
         .iter()
@@ -97,7 +97,10 @@ fn finds_queue_full(
 ) -> bool {
     let cost = Message::cost_of(content_len(publish));
     let publisher = match audience {
-        Audience::Everybody { publisher } => publisher,
+        Audience::Everybody { publisher } => {
+            cx.effort.spend(route.groups.len() as u64);
+            publisher
+        }
         Audience::Subscribers | Audience::Members(_) => None,
     };
     let is_full = |recipient: &Recipient| {
@@ -213,8 +216,8 @@ pub(super) fn is_handed_over(cx: &Context, key: SessionKey) -> bool {
 }
 
 /// The choice fell on this worker: one of its members, the connected ones first.
-pub(super) fn choose_here(cx: &mut Context, group: &GroupRoute) -> Option<usize> {
-    let turn = cx.interests.next_turn(&group.key) as usize;
+pub(super) fn choose_here(group: &GroupRoute) -> Option<usize> {
+    let turn = group.next_turn() as usize;
     if group.connected > 0 {
         return Some(turn % group.connected as usize);
     }

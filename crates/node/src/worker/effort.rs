@@ -5,6 +5,8 @@
 //! Changes of interests make work for all workers and nodes. While many are on their way (`subscribe`), packets that make more wait, and so does the
 //! end of sessions that have subscriptions: a session whose client has gone is over, but stays until its turn, or until its client is back.
 //!
+//! A message for many shared subscriptions is divided itself (`portions`): what is left of it waits like all else, and its connection for it.
+//!
 //! What clients publish makes work for other threads. While one of these has not taken much of what it was handed (`crate::handed`), a PUBLISH waits.
 
 use super::{
@@ -59,10 +61,11 @@ impl Context {
     pub(super) fn has_left(&self) -> bool {
         let effort = &self.effort;
         let waits_for_interests = !(effort.subscribing.is_empty() && effort.ending.is_empty());
+        let waits_for_receivers = !(effort.publishing.is_empty() && effort.divided.is_empty());
         !effort.connections.is_empty()
             || !effort.messages.is_empty()
             || (waits_for_interests && !self.gates.are_congested())
-            || (!effort.publishing.is_empty() && !self.batches.handed.is_full())
+            || (waits_for_receivers && !self.batches.handed.is_full())
     }
 
     /// What the first packet of these waits for.
@@ -122,6 +125,7 @@ impl Worker {
                 self.end_session(now, key);
             }
         }
+        self.resume_divided(now);
         if !self.cx.gates.are_congested() {
             let Effort {
                 connections,

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use thicket_mqtt::{Publish, Qos};
-use thicket_overlay::{
-    NodeSlot,
-    record::{Record, Records, SharedChoices},
-};
+use thicket_overlay::record::{Record, Records, SharedChoices};
 use thicket_session::server::MessageId;
 
 use super::{
@@ -128,8 +125,7 @@ pub(super) fn forward_to_group(
     match place {
         Place::Worker(worker) => cx.batches.add_for_worker(worker, &mut leaving),
         Place::Node(slot) => {
-            let nodes: Arc<[NodeSlot]> = Arc::new([slot]);
-            cx.batches.add_for_nodes(&nodes, &mut leaving);
+            cx.batches.add_for_node(slot, &mut leaving);
         }
     }
 }
@@ -255,8 +251,8 @@ impl Worker {
                 let Some(group) = route.group(name, filter) else {
                     continue;
                 };
-                cx.effort.spend_on_group();
-                let here = choose_here(cx, group);
+                cx.effort.spend_on_group(record.payload);
+                let here = choose_here(group);
                 let is_here =
                     |index: &usize| !is_handed_over(cx, group.local[*index].recipient.session);
                 if let Some(index) = here.filter(is_here) {

@@ -71,7 +71,7 @@ impl Groups {
         debt: Option<Debt>,
         open: &mut u16,
     ) {
-        cx.effort.spend_on_group();
+        cx.effort.spend_on_group(outgoing.publish.payload);
         match choose_with_capacity(cx, group, outgoing.publish) {
             None => {}
             Some(Choice::Local(index)) => {
@@ -168,17 +168,21 @@ impl Groups {
         outgoing.id = message.id();
         let route = cx.route(publish.topic);
         let group = route.find_group(&chosen.group);
-        let debt = chosen.debt;
+        let owed = chosen.debt;
+        let Some(group) = group else {
+            if chosen.until <= now.instant || !self.wait_for_members(chosen) {
+                cx.traffic.dropped_messages += 1;
+                cx.debts.met.extend(owed);
+            }
+            return;
+        };
+        // It was one condition: now there may be several, as for each backup of the member.
+        let debt = owed.map(|owed| cx.debts.divide(owed));
         let mut open = 0;
-        match group {
-            Some(group) => self.publish_to_group(cx, now, group, &mut outgoing, debt, &mut open),
-            None if chosen.until > now.instant && self.wait_for_members(chosen) => return,
-            None => cx.traffic.dropped_messages += 1,
-        }
+        self.publish_to_group(cx, now, group, &mut outgoing, debt, &mut open);
         open += wait_for_backups(cx, &outgoing, debt);
-        if let (0, Some(debt)) = (open, debt) {
-            cx.debts.met.push(debt);
-        }
+        cx.debts.wait_for_portion(debt, open);
+        cx.debts.met.extend(debt);
     }
 
     /// The interests of other places have changed. Interests of a group's members on a node that is down are remembered for a while: their backups
@@ -300,9 +304,9 @@ impl Groups {
             return;
         }
         for &(from, to) in runs {
-            let after = self.chosen.split_off(&from);
-            let rest = after.into_iter().filter(|(number, _)| *number > to);
-            self.chosen.extend(rest);
+            while let Some((&number, _)) = self.chosen.range(from..=to).next() {
+                self.chosen.remove(&number);
+            }
         }
     }
 }
@@ -329,7 +333,7 @@ fn choose_with_capacity(
 }
 
 fn choose(cx: &mut Context, group: &GroupRoute) -> Option<Choice> {
-    let turn = cx.interests.next_turn(&group.key) as usize;
+    let turn = group.next_turn() as usize;
     let elsewhere: usize = group
         .peers
         .iter()
@@ -345,7 +349,7 @@ fn choose(cx: &mut Context, group: &GroupRoute) -> Option<Choice> {
         return Some(Choice::Local(turn));
     }
     turn -= connected;
-    for (place, interest) in &group.peers {
+    for (place, interest) in &*group.peers {
         if turn < interest.weight as usize {
             return Some(Choice::Peer(*place, *interest));
         }

@@ -57,6 +57,7 @@ mod operate;
 mod packet_trace;
 mod places;
 mod placing;
+mod portions;
 mod publications;
 mod publish;
 mod quota;

@@ -320,15 +320,8 @@ impl Worker {
         outgoing.id = forward(&mut self.cx, route, publish, source, &mut open);
         self.cx
             .deliver(now, recipients, &mut outgoing, source.session);
-        for group in &route.groups {
-            self.groups.publish_to_group(
-                &mut self.cx,
-                now,
-                group,
-                &mut outgoing,
-                source.debt,
-                &mut open,
-            );
+        if !route.groups.is_empty() {
+            open += self.publish_to_groups(now, route, &mut outgoing, source);
         }
         open += wait_for_backups(&mut self.cx, &outgoing, source.debt);
         self.cx.journal.note(&outgoing);

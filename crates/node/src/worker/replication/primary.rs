@@ -456,10 +456,14 @@ pub(in super::super) fn wait_for_backups(
         return 0;
     };
     let count = outgoing.waits_for.count_ones() as u8;
-    // A publisher's acknowledgement counts what it waits for itself, and so does a will.
+    // A publisher's acknowledgement counts what it waits for itself, and so do a will and a divided message.
     let shared = match debt {
         Debt::Sender { .. } if count > 1 => Some(Rc::new(Cell::new(count))),
-        Debt::Sender { .. } | Debt::Publisher(_) | Debt::Will(_) | Debt::Merge(_) => None,
+        Debt::Sender { .. }
+        | Debt::Publisher(_)
+        | Debt::Will(_)
+        | Debt::Merge(_)
+        | Debt::Portion(_) => None,
     };
     for index in 0..u64::BITS as u8 {
         if outgoing.waits_for & (1 << index) != 0

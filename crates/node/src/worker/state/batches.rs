@@ -76,6 +76,8 @@ pub(in crate::worker) struct Batches {
     admitted: Vec<(Peer, Origin, NumberRuns)>,
     /// What the others have not taken yet, by their place in `batches`.
     pub handed: Handed,
+    /// The node that a record was added for alone last.
+    alone: Arc<[NodeSlot]>,
 }
 
 impl Batches {
@@ -85,6 +87,7 @@ impl Batches {
             entries: Vec::new(),
             admitted: Vec::new(),
             handed: Handed::new(usize::from(workers) + 1),
+            alone: Arc::new([]),
         }
     }
 
@@ -169,6 +172,15 @@ impl Batches {
             qos,
             retain: false,
         });
+    }
+
+    /// The same for one node.
+    pub fn add_for_node(&mut self, slot: NodeSlot, leaving: &mut Leaving<'_>) {
+        if *self.alone != [slot] {
+            self.alone = Arc::new([slot]);
+        }
+        let destinations = Arc::clone(&self.alone);
+        self.add_for_nodes(&destinations, leaving);
     }
 
     /// Adds a record to the batch of the hub, to be retained on every node.

@@ -1,5 +1,7 @@
 //! What is owed for messages: acknowledgements to those who published them.
 
+use std::collections::BTreeMap;
+
 use thicket_mqtt::PacketId;
 
 use super::{pending::Pending, sessions::SessionKey};
@@ -17,6 +19,19 @@ pub(in crate::worker) struct Debts {
     pub met: Vec<Debt>,
     /// Connections of clients that cannot be sent a refusal of their messages.
     pub overdrawn: Vec<ConnectionId>,
+    /// Messages that are given in portions, by numbers of their own.
+    divided: BTreeMap<u64, DividedDebt>,
+    last_divided: u64,
+}
+
+/// What is owed for a message that is given in portions.
+#[derive(Debug)]
+struct DividedDebt {
+    /// Conditions of the portions so far, and one until the last one was given.
+    open: u64,
+    /// It is over the limit of one of its destinations.
+    is_refused: bool,
+    owed: Debt,
 }
 
 impl Debts {
@@ -25,6 +40,8 @@ impl Debts {
             pending: Pending::new(),
             met: Vec::new(),
             overdrawn: Vec::new(),
+            divided: BTreeMap::new(),
+            last_divided: 0,
         }
     }
 
@@ -40,6 +57,72 @@ impl Debts {
                     met.extend(owed);
                 }
             });
+        }
+        refused
+    }
+
+    /// What is owed for a message is owed when all its portions were given and their conditions are met. Returns what is owed for each of these.
+    pub fn divide(&mut self, owed: Debt) -> Debt {
+        self.last_divided += 1;
+        let divided = DividedDebt {
+            open: 1,
+            is_refused: false,
+            owed,
+        };
+        self.divided.insert(self.last_divided, divided);
+        Debt::Portion(self.last_divided)
+    }
+
+    /// A portion was given; what is owed for it waits for so many conditions.
+    pub fn wait_for_portion(&mut self, debt: Option<Debt>, open: u16) {
+        if let Some(Debt::Portion(number)) = debt
+            && let Some(divided) = self.divided.get_mut(&number)
+        {
+            divided.open += u64::from(open);
+        }
+    }
+
+    /// A portion was refused; that does not meet its condition.
+    pub fn refuse_portion(&mut self, number: u64) {
+        if let Some(divided) = self.divided.get_mut(&number) {
+            divided.is_refused = true;
+        }
+    }
+
+    /// Conditions of portions were met: what is owed for whole messages whose last one it was is met, or is returned if one of their portions was refused.
+    pub fn settle_portions(&mut self) -> Vec<Debt> {
+        let mut refused = Vec::new();
+        if self.divided.is_empty() {
+            return refused;
+        }
+        let mut met = std::mem::take(&mut self.met);
+        let mut next = 0;
+        while let Some(debt) = met.get(next).copied() {
+            next += 1;
+            let Debt::Portion(number) = debt else {
+                self.met.push(debt);
+                continue;
+            };
+            let Some(divided) = self.divided.get_mut(&number) else {
+                continue;
+            };
+            divided.open -= 1;
+            if divided.open > 0 {
+                continue;
+            }
+            let (owed, is_refused) = (divided.owed, divided.is_refused);
+            self.divided.remove(&number);
+            match owed {
+                // A member was chosen again for a portion.
+                Debt::Portion(whole) => {
+                    if is_refused {
+                        self.refuse_portion(whole);
+                    }
+                    met.push(owed);
+                }
+                _ if is_refused => refused.push(owed),
+                _ => self.met.push(owed),
+            }
         }
         refused
     }
@@ -67,6 +150,8 @@ pub(in crate::worker) enum Debt {
     Will(u64),
     /// The hub: a branch of a session has been taken in, by this number.
     Merge(u64),
+    /// What is owed for a message that is given in portions.
+    Portion(u64),
 }
 
 /// Who published a message.
@@ -86,4 +171,49 @@ pub(in crate::worker) struct Owed {
     /// In the session's line of acknowledgements.
     pub sequence: u64,
     pub packet_id: PacketId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_divided_message_is_owed_for_when_its_last_portion_is_met() {
+        let mut debts = Debts::new();
+        let owed = Debt::Merge(7);
+        let whole = debts.divide(owed);
+        debts.wait_for_portion(Some(whole), 1);
+        // Another member is chosen for the one of it that was waited for: its session has two backups.
+        let again = debts.divide(whole);
+        debts.wait_for_portion(Some(again), 2);
+        for (met, is_due) in [
+            (whole, false),
+            (again, false),
+            (again, false),
+            (again, true),
+        ] {
+            debts.met.push(met);
+            assert!(debts.settle_portions().is_empty());
+            let due = std::mem::take(&mut debts.met);
+            assert_eq!(due.len(), usize::from(is_due));
+            assert!(due.iter().all(|it| matches!(it, Debt::Merge(7))));
+        }
+        assert!(debts.divided.is_empty());
+    }
+
+    #[test]
+    fn a_divided_message_is_refused_when_all_its_portions_have_answered() {
+        let mut debts = Debts::new();
+        let whole = debts.divide(Debt::Merge(7));
+        debts.wait_for_portion(Some(whole), 1);
+        let Debt::Portion(number) = whole else {
+            panic!("it is a portion")
+        };
+        debts.refuse_portion(number);
+        debts.met.push(whole);
+        assert!(debts.settle_portions().is_empty());
+        debts.met.push(whole);
+        assert_eq!(debts.settle_portions().len(), 1);
+        assert!(debts.met.is_empty());
+    }
 }

@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 
 use thicket_overlay::record::Records;
 
-use super::sessions::SessionKey;
+use super::{divided::DividedMessages, sessions::SessionKey};
 use crate::{
     ConnectionId, Peer,
     messages::{Origin, WorkerMessage},
-    work::{CHANGE, GROUP, ROUND},
+    work::{self, CHANGE, ROUND},
 };
 
 /// What one connection, or one message of another thread, may use of it at a time.
 const TURN: u64 = 50_000;
+/// What a portion of a message may use at least.
+const PORTION: u64 = 5_000;
 
 /// What was done in this round, and what is left for the next.
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ pub(in crate::worker) struct Effort {
     /// Connections whose next packet is a PUBLISH, which waits until other threads have taken what they were handed.
     pub publishing: VecDeque<ConnectionId>,
     pub ending: VecDeque<(SessionKey, u64)>,
+    /// Messages that were given to some of their shared subscriptions.
+    pub divided: DividedMessages,
 }
 
 /// What the next packet of a connection waits for.
@@ -95,8 +99,8 @@ impl Effort {
     }
 
     /// Counts a message for a member of a shared subscription.
-    pub const fn spend_on_group(&mut self) {
-        self.spend(GROUP);
+    pub const fn spend_on_group(&mut self, payload: &[u8]) {
+        self.spend(work::for_member(payload.len()));
     }
 
     /// Counts changes of interests.
@@ -115,6 +119,16 @@ impl Effort {
     pub const fn begin_turn(&mut self) {
         let ends = self.spent + TURN;
         self.turn_ends = if ends < ROUND { ends } else { ROUND };
+    }
+
+    /// When a portion of a message that begins now may end: it is large enough to be worth its route, whatever that has cost.
+    pub fn portion_ends(&self) -> u64 {
+        self.turn_ends.max(self.spent + PORTION)
+    }
+
+    /// Whether so much was done.
+    pub const fn has_reached(&self, end: u64) -> bool {
+        self.spent >= end
     }
 
     /// Another round begins.

@@ -1,6 +1,12 @@
 //! Interests: of the sessions of this worker, and of the other workers and nodes in aggregate.
 
-use std::{cell::Cell, cmp::Ordering, collections::BTreeMap, rc::Rc, sync::Arc};
+use std::{
+    cell::{Cell, OnceCell},
+    cmp::Ordering,
+    collections::BTreeMap,
+    rc::Rc,
+    sync::Arc,
+};
 
 use thicket_mqtt::{Qos, ReasonCode};
 use thicket_overlay::NodeSlot;
@@ -14,7 +20,8 @@ use thicket_session::{
 use super::sessions::SessionKey;
 use crate::{
     Remembered, WorkerId,
-    messages::{Interest, InterestChange, Place, compare_share_key},
+    messages::{Interest, InterestChange, Place, compare_share_key, search_near},
+    work::GROUP,
 };
 
 /// Topics whose routes are cached.
@@ -144,7 +151,27 @@ struct LocalGroup {
     /// `$share/name/filter`.
     key: Arc<str>,
     members: Members,
+    turns: Turns,
+    /// The members as routes have them, made when the first one needs them.
+    candidates: OnceCell<Rc<[LocalCandidate]>>,
 }
+
+impl LocalGroup {
+    /// The connected members first.
+    fn candidates(&self) -> &Rc<[LocalCandidate]> {
+        self.candidates.get_or_init(|| {
+            let with = |connected| {
+                let members = self.members.members.iter();
+                let members = members.filter(move |(_, member)| member.connected == connected);
+                members.map(LocalCandidate::new)
+            };
+            with(true).chain(with(false)).collect()
+        })
+    }
+}
+
+/// How many messages of a shared subscription were given to a member, shared by its routes: it assigns the turns.
+type Turns = Rc<Cell<u32>>;
 
 /// The other workers and nodes with interests in one filter.
 #[derive(Debug, Default)]
@@ -159,6 +186,20 @@ struct PeerGroup {
     /// `$share/name/filter`.
     key: Arc<str>,
     places: BTreeMap<Place, Interest>,
+    turns: Turns,
+    /// The places as routes have them, made when the first one needs them.
+    peers: OnceCell<Rc<[(Place, Interest)]>>,
+}
+
+impl PeerGroup {
+    fn peers(&self) -> &Rc<[(Place, Interest)]> {
+        self.peers.get_or_init(|| {
+            let places = self.places.iter();
+            places
+                .map(|(place, interest)| (*place, *interest))
+                .collect()
+        })
+    }
 }
 
 /// A session that gets a message.
@@ -179,11 +220,21 @@ pub(in crate::worker) struct GroupRoute {
     /// `$share/name/filter`.
     pub key: Arc<str>,
     /// The connected ones first.
-    pub local: Vec<LocalCandidate>,
+    pub local: Rc<[LocalCandidate]>,
     /// Other places with the number of their connected members.
-    pub peers: Vec<(Place, Interest)>,
+    pub peers: Rc<[(Place, Interest)]>,
     /// Connected members here.
     pub connected: u32,
+    turns: Turns,
+}
+
+impl GroupRoute {
+    /// The next turn: rises by one each time.
+    pub fn next_turn(&self) -> u32 {
+        let turn = self.turns.get().wrapping_add(1);
+        self.turns.set(turn);
+        turn
+    }
 }
 
 /// A member of a group in this worker.
@@ -215,6 +266,8 @@ pub(in crate::worker) struct Route {
     pub withheld: u32,
     /// Messages of clients here since topics were counted last.
     pub published: Cell<u64>,
+    /// Behind the place in `groups` where one was found last.
+    found: Cell<usize>,
 }
 
 impl Route {
@@ -229,23 +282,27 @@ impl Route {
     }
 
     fn search_group(&self, compare: impl Fn(&GroupRoute) -> Ordering) -> Option<&GroupRoute> {
-        let index = self.groups.binary_search_by(compare).ok()?;
+        let index = search_near(&self.groups, self.found.get(), compare)?;
+        self.found.set(index + 1);
         self.groups.get(index)
+    }
+
+    /// The shared subscriptions whose keys come after this one; `None`: all.
+    pub fn groups_after(&self, key: Option<&str>) -> &[GroupRoute] {
+        let first = key.map_or(0, |key| {
+            self.groups.partition_point(|group| *group.key <= *key)
+        });
+        &self.groups[first..]
     }
 
     /// Bytes of memory that it occupies, roughly.
     fn bytes(&self) -> usize {
         let identifiers = |recipient: &Recipient| size_of_val(recipient.identifiers.as_slice());
         let recipients = self.recipients.iter().map(identifiers).sum::<usize>();
-        let of_group = |group: &GroupRoute| {
-            group.local.capacity() * size_of::<LocalCandidate>()
-                + group.peers.capacity() * size_of::<(Place, Interest)>()
-        };
         size_of::<Self>()
             + self.recipients.capacity() * size_of::<Recipient>()
             + recipients
             + self.groups.capacity() * size_of::<GroupRoute>()
-            + self.groups.iter().map(of_group).sum::<usize>()
             + self.workers.capacity() * size_of::<(WorkerId, Qos)>()
             + (self.nodes.len() + self.nodes_qos0.len()) * 4
     }
@@ -284,8 +341,6 @@ pub(in crate::worker) struct Interests {
     observed: Vec<TopicFilter>,
     /// Messages on all topics may have to be traced.
     is_traced: bool,
-    /// Assigns the turns of shared subscriptions: one counter a group, kept while the group is known here.
-    turns: BTreeMap<Arc<str>, u32>,
 }
 
 impl Interests {
@@ -298,7 +353,6 @@ impl Interests {
             subscriptions: 0,
             shared_subscriptions: 0,
             steps: Cell::new(0),
-            turns: BTreeMap::new(),
             observed: Vec::new(),
             is_traced: false,
         }
@@ -339,12 +393,13 @@ impl Interests {
                 let new = || LocalGroup {
                     key: key.to_string().into(),
                     members: Members::default(),
+                    turns: Turns::default(),
+                    candidates: OnceCell::new(),
                 };
-                &mut subscribers
-                    .groups
-                    .entry(name.clone())
-                    .or_insert_with(new)
-                    .members
+                let groups = &mut subscribers.groups;
+                let group = groups.entry(name.clone()).or_insert_with(new);
+                group.candidates.take();
+                &mut group.members
             }
             None => &mut subscribers.plain,
         };
@@ -372,7 +427,11 @@ impl Interests {
     ) -> Option<InterestChange> {
         let subscribers = self.local.get_mut(&key.filter)?;
         let members = match &key.share_name {
-            Some(name) => &mut subscribers.groups.get_mut(name)?.members,
+            Some(name) => {
+                let group = subscribers.groups.get_mut(name)?;
+                group.candidates.take();
+                &mut group.members
+            }
             None => &mut subscribers.plain,
         };
         let before = members.interest(key.is_shared());
@@ -402,12 +461,10 @@ impl Interests {
         connected: bool,
     ) -> Option<InterestChange> {
         let name = key.share_name.as_ref()?;
-        let members = &mut self
-            .local
-            .get_mut(&key.filter)?
-            .groups
-            .get_mut(name)?
-            .members;
+        let subscribers = self.local.get_mut(&key.filter)?;
+        let group = subscribers.groups.get_mut(name)?;
+        group.candidates.take();
+        let members = &mut group.members;
         let before = members.interest(true);
         let mut member = *members.members.get(&session)?;
         member.connected = connected;
@@ -431,6 +488,8 @@ impl Interests {
                 let new = || PeerGroup {
                     key: change.key.to_string().into(),
                     places: BTreeMap::new(),
+                    turns: Turns::default(),
+                    peers: OnceCell::new(),
                 };
                 let group = self
                     .peers
@@ -438,6 +497,7 @@ impl Interests {
                     .groups
                     .entry(name.clone())
                     .or_insert_with(new);
+                group.peers.take();
                 group.places.insert(place, interest);
             }
             (name, None) => self.remove_peer(place, filter, name.as_ref()),
@@ -471,6 +531,7 @@ impl Interests {
             }
             Some(name) => {
                 let emptied = peers.groups.get_mut(name).is_some_and(|group| {
+                    group.peers.take();
                     group.places.remove(&place);
                     group.places.is_empty()
                 });
@@ -554,6 +615,7 @@ impl Interests {
         recipients.shrink_to_fit();
         let mut route = Route {
             published: Cell::new(0),
+            found: Cell::new(0),
             is_observed: Cell::new(self.is_traced || self.is_observed(topic)),
             withheld: u32::try_from(subscribed - recipients.len()).unwrap_or(u32::MAX),
             refusal: self.refusal(topic),
@@ -611,40 +673,45 @@ impl Interests {
     }
 
     fn group_routes(&self, topic: &str) -> Vec<GroupRoute> {
-        let mut groups: BTreeMap<Arc<str>, GroupRoute> = BTreeMap::new();
-        let new = |key: &Arc<str>| GroupRoute {
-            key: Arc::clone(key),
-            local: Vec::new(),
-            peers: Vec::new(),
-            connected: 0,
-        };
+        let mut groups: Vec<GroupRoute> = Vec::new();
+        let nobody: Rc<[LocalCandidate]> = Rc::new([]);
+        let nowhere: Rc<[(Place, Interest)]> = Rc::new([]);
         let mut count = 0;
         let local = self.local.for_each_match(topic, |subscribers| {
-            for LocalGroup { key, members } in subscribers.groups.values() {
-                let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
-                group.connected = members.connected;
-                count += members.members.len() as u64;
-                let candidate = |(session, member): (&SessionKey, &Member)| LocalCandidate {
-                    recipient: Recipient::new(*session, member),
-                    connected: member.connected,
-                };
-                let (connected, away): (Vec<_>, Vec<_>) = (members.members.iter())
-                    .map(candidate)
-                    .partition(|candidate| candidate.connected);
-                group.local.extend(connected);
-                group.local.extend(away);
-            }
+            groups.extend(subscribers.groups.values().map(|group| GroupRoute {
+                key: Arc::clone(&group.key),
+                local: Rc::clone(group.candidates()),
+                peers: Rc::clone(&nowhere),
+                connected: group.members.connected,
+                turns: Rc::clone(&group.turns),
+            }));
+            let members = subscribers
+                .groups
+                .values()
+                .map(|group| group.members.members.len());
+            count += members.sum::<usize>() as u64;
         });
         let peers = self.peers.for_each_match(topic, |peers| {
-            for PeerGroup { key, places } in peers.groups.values() {
-                let group = groups.entry(Arc::clone(key)).or_insert_with(|| new(key));
-                group
-                    .peers
-                    .extend(places.iter().map(|(place, interest)| (*place, *interest)));
-            }
+            groups.extend(peers.groups.values().map(|group| GroupRoute {
+                key: Arc::clone(&group.key),
+                local: Rc::clone(&nobody),
+                peers: Rc::clone(group.peers()),
+                connected: 0,
+                turns: Rc::clone(&group.turns),
+            }));
         });
-        self.note_steps(local + peers + groups.len() as u64 + count);
-        groups.into_values().collect()
+        self.note_steps(local + peers + GROUP * groups.len() as u64 + count);
+        // Members here come before those in other places.
+        groups.sort_by(|left, right| left.key.cmp(&right.key));
+        groups.dedup_by(|elsewhere, here| {
+            let is_same = elsewhere.key == here.key;
+            if is_same {
+                here.peers = Rc::clone(&elsewhere.peers);
+            }
+            is_same
+        });
+        groups.shrink_to_fit();
+        groups
     }
 
     fn note_steps(&self, steps: u64) {
@@ -655,15 +722,14 @@ impl Interests {
     pub fn take_steps(&self) -> u64 {
         self.steps.take()
     }
+}
 
-    /// The next turn of a group: rises by one each time.
-    pub fn next_turn(&mut self, key: &Arc<str>) -> u32 {
-        if self.turns.len() > CACHED_TOPICS {
-            self.turns.clear();
+impl LocalCandidate {
+    fn new((session, member): (&SessionKey, &Member)) -> Self {
+        Self {
+            recipient: Recipient::new(*session, member),
+            connected: member.connected,
         }
-        let turn = self.turns.entry(Arc::clone(key)).or_default();
-        *turn = turn.wrapping_add(1);
-        *turn
     }
 }
 

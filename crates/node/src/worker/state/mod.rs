@@ -12,6 +12,7 @@ pub(super) mod connections;
 pub(super) mod counts;
 pub(super) mod debts;
 pub(super) mod divergence;
+pub(super) mod divided;
 pub(super) mod drain;
 pub(super) mod effort;
 pub(super) mod following;

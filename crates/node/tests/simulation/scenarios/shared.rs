@@ -160,3 +160,94 @@ fn a_message_for_one_of_thousands_of_groups_costs_its_receiver_as_much_as_for_on
     world.run_for(1_500);
     assert_eq!(payloads(&mut world, member).len(), GROUPS * MESSAGES);
 }
+
+/// Messages for members that a round may bring forth: each is ten units of the 200,000 of a round, and what was begun is done.
+const IN_A_ROUND: u64 = 21_000;
+
+/// A client of a node with many shared subscriptions to one topic, each of another name.
+fn member_of_many(world: &mut World, node: usize, groups: usize, of_qos: u8) -> TesterId {
+    let member = client_at(world, node, Connect::new(V5, "member"), "CONNACK");
+    world.tester(member).acknowledges = true;
+    let filters: Vec<String> = (0..groups).map(|of| format!("$share/{of}/a")).collect();
+    for filters in filters.chunks(1_000) {
+        let mut subscribe = Subscribe::new(id(1), &filters[0], qos(of_qos));
+        let first = subscribe.filters[0];
+        subscribe.filters = filters
+            .iter()
+            .map(|filter| SubscribeFilter { filter, ..first })
+            .collect();
+        world.send(member, &Packet::Subscribe(subscribe));
+        world.run_for(200);
+    }
+    world.run_for(2_000);
+    world.tester(member).take_heard();
+    member
+}
+
+/// Nodes with one worker each.
+fn nodes_with_large_buffers(nodes: usize) -> World {
+    let mut world = World::new(1, Weather::CALM);
+    for _ in 0..nodes {
+        let mut spec = NodeSpec::new(1);
+        spec.limits.out_buffer_bytes = u32::MAX;
+        spec.limits.subscriptions = u32::MAX;
+        spec.limits.inflight_maximum = u16::MAX;
+        let node = world.add_node(spec);
+        world.start(node);
+    }
+    become_whole(&mut world);
+    world
+}
+
+#[test]
+fn a_message_for_thousands_of_groups_is_divided_and_acknowledged_after_its_last_portion() {
+    for (nodes, of_qos) in [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)] {
+        let mut world = nodes_with_large_buffers(nodes);
+        // More than are in flight to a client at a time would wait in its queue.
+        let groups = if of_qos == 0 { 60_000 } else { 30_000 };
+        let member = member_of_many(&mut world, nodes - 1, groups, of_qos);
+        let groups = groups as u64;
+        let publisher = client_at(&mut world, 0, Connect::new(V5, "publisher"), "CONNACK");
+        world.tester(publisher).acknowledges = true;
+        let other = client_at(&mut world, 0, Connect::new(V5, "other"), "CONNACK");
+        let case = format!("{nodes} nodes, QoS {of_qos}");
+        for payload in ["1", "2"] {
+            let as_id = if of_qos == 0 {
+                0
+            } else {
+                payload.parse().expect("a number")
+            };
+            world.publish(publisher, "a", payload, of_qos, as_id);
+        }
+        let sent = |world: &mut World| -> u64 {
+            let workers = world.traffic(nodes - 1);
+            workers.iter().map(|it| it.external_out_messages).sum()
+        };
+        let answers = |world: &mut World, client, packet: &str| {
+            let heard = world.tester(client).take_heard();
+            heard.iter().filter(|it| it.starts_with(packet)).count() as u64
+        };
+        let answer = if of_qos == 2 { "PUBREC" } else { "PUBACK" };
+        let (before, mut given, mut served, mut acknowledged) = (sent(&mut world), 0, 0, 0);
+        for step in 0..2_000 {
+            if step % 20 == 0 {
+                world.publish(other, "other", "x", 1, 1);
+            }
+            world.run_for(1);
+            given = sent(&mut world) - before;
+            acknowledged += answers(&mut world, publisher, answer);
+            let is_due = acknowledged * groups <= given;
+            assert!(is_due, "{case}: {acknowledged} acknowledged of {given}");
+            let answered = answers(&mut world, other, "PUBACK");
+            served += if given < 2 * groups { answered } else { 0 };
+        }
+        assert_eq!(given, 2 * groups, "{case}");
+        let most = world.most_delivered(nodes - 1);
+        assert!(most <= IN_A_ROUND, "{case}: {most} in a round");
+        assert!(served > 0, "{case}: others waited");
+        assert_eq!(acknowledged, if of_qos == 0 { 0 } else { 2 }, "{case}");
+        let payloads = payloads(&mut world, member);
+        let is_in_order = payloads.is_sorted();
+        assert!(is_in_order, "{case}: a message overtook another one");
+    }
+}
