@@ -162,7 +162,7 @@ impl Run {
                 // Nobody can say who has the session now, or there is no room for a new one: the client comes again later.
                 let is_full =
                     code as u8 == 0x89 && self.plan.faults.contains(&Fault::ShortOfMemory);
-                let has_expired = self.plan.tokens && code as u8 == 0x86;
+                let has_expired = (self.plan.tokens || self.plan.rights_end) && code as u8 == 0x86;
                 let is_drained = self.plan.faults.contains(&Fault::Drain) && code as u8 == 0x9C;
                 if code as u8 != 0x88 && !is_full && !has_expired && !is_drained {
                     return Err(format!("clients are accepted: {code:?} at {now}"));
