@@ -296,7 +296,8 @@ class RestartThatFails(unittest.TestCase):
 
     def undo(self):
         """What it says that undoes a drain of the node that comes first."""
-        return f"node-1 is drained and refuses clients: restart it, or let it accept clients again with `thicket ctl --api 127.0.0.1:{self.nodes[1].http_port} drain --undo`"
+        undo = f"thicket ctl --api 127.0.0.1:{self.nodes[1].http_port} drain --undo"
+        return f"node-1 is drained and refuses clients: restart it, or let it accept clients again with `{undo}`"
 
     def is_drained(self):
         return self.nodes[1].ask("/v1/health/ready") is None

@@ -105,7 +105,7 @@ class Chart(unittest.TestCase):
             "needs tls.enabled=true": (*OPEN, "tls.plainPort=false"),
             "tls.enabled needs": (*OPEN, "tls.enabled=true"),
             "issuer.name": (*OPEN, "tls.enabled=true", "tls.certManager.enabled=true"),
-            "autoscaling.minReplicas is above": (*OPEN, "autoscaling.enabled=true", "autoscaling.minReplicas=9", "autoscaling.maxReplicas=3"),
+            "autoscaling.minReplicas is above": (*OPEN, "autoscaling.enabled=true", "autoscaling.minReplicas=10"),
             "autoscaling.enabled needs": (*OPEN, "autoscaling.enabled=true", "autoscaling.targetCPUUtilizationPercentage=0"),
             "at least 10 above": (*OPEN, "drain.timeoutSeconds=66"),
             "aclInSecret needs": (*OPEN, "auth.aclInSecret=true"),
