@@ -263,6 +263,15 @@ class AuditOfRelayedChanges(PageTest):
             self.assertEqual(first.split()[-3 if expected is None else -4], expected or "nobody")
         self.assertRegex(self.nodes[1].log_from(0), r"change over the HTTP API.*relayed_by=.?node-1")
 
+    def test_a_stranger_asks_for_the_health_of_no_other_node(self):
+        for path, user, expected in [
+            ("/v1/health/ready", None, 200),
+            ("/v1/health/ready?node=node-2", None, 401),
+            ("/v1/health/ready?node=nobody", None, 401),
+            ("/v1/health/ready?node=node-2", EYE, 200),
+        ]:
+            self.assertEqual(self.ask(path, user)[0], expected, path)
+
     def test_nobody_but_a_node_names_another_address(self):
         (own,) = (it["id"] for it in self.found(1) if not it["is_self"])
         claim = {"thicket-from": own, "thicket-for": "192.0.2.1"}
